@@ -1,0 +1,1 @@
+"""The composition root: configuration, logging, server and client joined."""

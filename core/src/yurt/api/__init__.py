@@ -1,0 +1,1 @@
+"""JSON to structs and back, canonical defaults, validation, the HTTP client."""

@@ -1,0 +1,1 @@
+"""The evaluation queue, blocked evaluations and their timers."""

@@ -1,0 +1,1 @@
+"""The command line; speaks HTTP only, save for the agent command."""

@@ -1,0 +1,1 @@
+"""The client: fingerprints, allocation and task runners, log files."""

@@ -1,0 +1,42 @@
+"""What a client needs of its servers. `server` implements it in process; a remote transport is a further adapter."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from yurt.structs.rpc import (
+    AllocBatch,
+    AllocPull,
+    NodeEventsRequest,
+    NodeReply,
+    RegisterNodeRequest,
+    UpdateAllocsRequest,
+)
+
+
+class ServerPort(Protocol):
+    """Calls raise NotFound (unknown node: register again), Unavailable (no leader: retry) or PermissionDenied."""
+
+    async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
+        """Register or re-register; the node starts as initializing."""
+        ...
+
+    async def heartbeat(self, node_id: str, status: str) -> NodeReply:
+        """Say that the node lives; `status` is what it believes itself to be (initializing, then ready)."""
+        ...
+
+    async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
+        """Wait until the node's allocations change beyond `min_index`, or the time is over; all of them, by id."""
+        ...
+
+    async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
+        """The allocations with their jobs; ids that are gone are left out."""
+        ...
+
+    async def update_allocs(self, request: UpdateAllocsRequest) -> int:
+        """Report on allocations; the index at which the report was stored."""
+        ...
+
+    async def emit_events(self, request: NodeEventsRequest) -> None:
+        """Add events to the node."""
+        ...

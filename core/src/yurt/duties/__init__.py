@@ -1,0 +1,1 @@
+"""What the leader does by itself: (state, now) -> commands."""

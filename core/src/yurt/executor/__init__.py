@@ -1,0 +1,1 @@
+"""Zygote and shim: processes that outlive the agent."""

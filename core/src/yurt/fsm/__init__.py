@@ -1,0 +1,1 @@
+"""Applies commands to the state; one module per resource."""

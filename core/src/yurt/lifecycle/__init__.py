@@ -1,0 +1,1 @@
+"""The client's machines: allocation, task and health, restart."""

@@ -1,0 +1,1 @@
+"""Finds, loads and watches plugins."""

@@ -1,0 +1,1 @@
+"""Clock, ids, randomness and supervised tasks for the shells."""

@@ -1,0 +1,1 @@
+"""Pure scheduling: reconcile, feasibility, rank, plan check."""

@@ -1,0 +1,209 @@
+"""What a task driver is to Yurt: a few coroutines over values.
+
+A driver starts, finds again, watches, signals, stops and destroys tasks of one kind. It never decides whether to restart: it
+reports how a task ended and the client's task runner decides. All calls run on the client's event loop, so a driver that blocks
+must use its own threads. `task_id` is `<alloc id>/<task name>/<run>`: unique for each start.
+
+States of a task as a driver sees them: (nothing) -start_task-> running -exit-> exited -destroy_task-> (nothing). After an agent
+restart, `recover_task` leads from (nothing) to running or exited, or raises NotFound when the task cannot be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from yurt.sdk.value import Duration, UnixNano, Value, no_entries
+
+HEALTHY = "healthy"
+UNHEALTHY = "unhealthy"
+UNDETECTED = "undetected"
+
+
+class Capabilities(Value):
+    """What a driver can do. `fs_isolation` is none, chroot or image; `network_modes` are host, group, task, none."""
+
+    send_signals: bool = True
+    exec: bool = False
+    fs_isolation: str = "none"
+    network_modes: tuple[str, ...] = ("host",)
+    must_create_network: bool = False
+    mounts: bool = False
+
+
+class Fingerprint(Value):
+    """Whether a driver works here. `description` says why not, and `fix` what the operator can do about it."""
+
+    health: str
+    description: str = ""
+    fix: str = ""
+    attributes: Mapping[str, str] = no_entries()
+
+
+class TaskResources(Value):
+    """Limits for one task: MHz share, cores, MiB."""
+
+    cpu_shares: int = 0
+    reserved_cores: tuple[int, ...] = ()
+    memory_mb: int = 0
+    memory_max_mb: int = 0
+
+
+class TaskDirs(Value):
+    """Where a task lives on the host: its directory and the shared one of its allocation."""
+
+    alloc_dir: str
+    shared_dir: str
+    task_dir: str
+    local_dir: str
+    secrets_dir: str
+    logs_dir: str
+
+
+class LogRotation(Value):
+    """Log files `<logs_dir>/<task>.stdout.N`: how many and how large (bytes); collection may be off."""
+
+    max_files: int = 10
+    max_bytes: int = 10 * 1024 * 1024
+    disabled: bool = False
+
+
+class PortGiven(Value):
+    """A port of the task's group: label, host address and port, and the port inside a namespace."""
+
+    label: str
+    host_ip: str
+    host_port: int
+    to: int = 0
+
+
+class TaskRequest(Value):
+    """Everything a driver needs to start a task. `config` is the decoded block of the driver's own `task_config` type."""
+
+    task_id: str
+    alloc_id: str
+    task_name: str
+    job_id: str
+    group_name: str
+    namespace: str
+    config: Any
+    env: Mapping[str, str]
+    dirs: TaskDirs
+    resources: TaskResources
+    logs: LogRotation = LogRotation()
+    user: str = ""
+    ports: tuple[PortGiven, ...] = ()
+    network_namespace: str = ""
+    hostname: str = ""
+
+
+class TaskHandle(Value):
+    """What the client stores to find a task again; `state` is the driver's own, opaque."""
+
+    driver: str
+    task_id: str
+    version: int = 1
+    pid: int = 0
+    started_at: UnixNano = UnixNano(0)
+    state: Mapping[str, Any] = no_entries()
+
+
+class ExitResult(Value):
+    """How a task ended; `error` is set when the driver lost it."""
+
+    exit_code: int = 0
+    signal: int = 0
+    oom_killed: bool = False
+    error: str = ""
+    finished_at: UnixNano = UnixNano(0)
+
+    @property
+    def is_success(self) -> bool:
+        """Exit code 0, no signal, no error."""
+        return self.exit_code == 0 and self.signal == 0 and not self.error and not self.oom_killed
+
+
+class TaskStats(Value):
+    """Use of one task at `at`: bytes, and nanoseconds of CPU so far."""
+
+    at: UnixNano
+    rss_bytes: int = 0
+    swap_bytes: int = 0
+    cpu_user_ns: int = 0
+    cpu_system_ns: int = 0
+    pids: int = 0
+
+
+class ExecResult(Value):
+    """The outcome of a command run inside a task."""
+
+    exit_code: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+
+
+@runtime_checkable
+class Driver(Protocol):
+    """A task driver. `task_config` is the msgspec struct that the job's `config` block decodes to."""
+
+    name: str
+    capabilities: Capabilities
+    task_config: type[msgspec.Struct]
+
+    def fingerprint(self) -> AsyncIterator[Fingerprint]:
+        """First answer at once, then one after each change; ends only when the driver is closed."""
+        ...
+
+    async def start_task(self, request: TaskRequest) -> TaskHandle:
+        """Start it; raises RecoverableError when a retry may help, DriverError when not."""
+        ...
+
+    async def recover_task(self, handle: TaskHandle) -> None:
+        """Take up a task started by an earlier process; raises NotFound when it is gone without a trace."""
+        ...
+
+    async def wait_task(self, task_id: str) -> ExitResult:
+        """Wait for the end; may be called by several waiters and again after the end."""
+        ...
+
+    async def signal_task(self, task_id: str, signal: str) -> None:
+        """Send a signal by name ("SIGHUP")."""
+        ...
+
+    async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
+        """Send `signal`, wait up to `timeout`, then kill whatever is left; returns when nothing is left."""
+        ...
+
+    async def destroy_task(self, task_id: str) -> None:
+        """Forget an ended task and free all that it held on the host; kills it when it still runs."""
+        ...
+
+    async def task_stats(self, task_id: str) -> TaskStats:
+        """Present use of resources."""
+        ...
+
+    async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+        """Run a command in the task's context; raises DriverError when the driver cannot."""
+        ...
+
+    async def close(self) -> None:
+        """Free what the driver itself holds; tasks go on."""
+        ...
+
+
+class AgentPaths(Value):
+    """Folders a plugin may use: `state_dir` outlives the agent, `run_dir` holds sockets and goes with a dev agent."""
+
+    state_dir: str
+    run_dir: str
+
+
+class PluginContext(Value):
+    """What core tells a plugin when it is made: whether this is `agent -dev`, its config block, its folders."""
+
+    dev: bool = False
+    config: Mapping[str, Any] = no_entries()
+    options: Mapping[str, str] = no_entries()
+    paths: AgentPaths = AgentPaths(state_dir="", run_dir="")

@@ -1,0 +1,67 @@
+"""The base of every domain value, and the one rule that spells a field on the wire.
+
+A value is immutable and compared by content. Its collections are tuples and read-only mappings; whoever wants another value
+makes a new one with `replace`. Field names are Python's (`memory_mb`); Nomad's spelling (`MemoryMB`) follows from `wire_name`,
+and the few fields that Nomad spells otherwise are named where the struct is declared, with `spelled`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NewType, TypeVar
+
+import msgspec
+
+Duration = NewType("Duration", int)
+"""Nanoseconds, as Nomad's API writes durations."""
+UnixNano = NewType("UnixNano", int)
+"""Nanoseconds since 1970, written as an integer."""
+Timestamp = Annotated[int, msgspec.Meta(extra={"wire": "rfc3339"})]
+"""Nanoseconds since 1970, written as an RFC 3339 text on the HTTP API; 0 is Go's zero time."""
+
+NANOSECONDS = 1_000_000_000
+
+ACRONYMS = {
+    "acl": "ACL", "api": "API", "cidr": "CIDR", "cni": "CNI", "cpu": "CPU", "csi": "CSI", "dns": "DNS", "gc": "GC",
+    "grpc": "GRPC", "http": "HTTP", "id": "ID", "ids": "IDs", "iops": "IOPS", "ip": "IP", "ipv6": "IPv6", "jwt": "JWT",
+    "mb": "MB", "mbits": "MBits", "numa": "NUMA", "os": "OS", "selinux": "SELinux", "tg": "TG", "tls": "TLS", "ttl": "TTL",
+    "ui": "UI", "url": "URL",
+}  # fmt: skip
+
+
+def wire_name(field: str) -> str:
+    """memory_mb -> MemoryMB; job_id -> JobID."""
+    return "".join(ACRONYMS.get(word, word.capitalize()) for word in field.split("_"))
+
+
+def spelled(**exceptions: str) -> Callable[[str], str]:
+    """The wire rule with exceptions: `rename=spelled(cpu="Cpu")`."""
+    return lambda field: exceptions.get(field) or wire_name(field)
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, rename=wire_name):
+    """A domain value: immutable, compared by content, made new with `replace`.
+
+    Log and snapshots omit fields at their default; the HTTP encoding in `yurt.api` writes every field.
+    """
+
+
+V = TypeVar("V", bound=msgspec.Struct)
+
+
+def replace(value: V, **changes: Any) -> V:
+    """A copy of `value` with some fields changed."""
+    return msgspec.structs.replace(value, **changes)
+
+
+def no_entries() -> Any:
+    """The default of a read-only mapping field."""
+    return msgspec.field(default_factory=dict)
+
+
+def seconds(value: float) -> Duration:
+    """`seconds(1.5)` as a Duration."""
+    return Duration(round(value * NANOSECONDS))
+
+
+StrMap = Mapping[str, str]

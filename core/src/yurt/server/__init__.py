@@ -1,0 +1,1 @@
+"""The server: propose and apply, workers, plan applier, leader duties' loops."""

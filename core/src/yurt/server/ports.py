@@ -1,0 +1,56 @@
+"""What a server needs of a client node: files, logs, use of resources, and actions on running allocations."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from yurt.structs.rpc import AllocResourceUsage, FileInfo, HostStats, StreamFrame
+
+
+class NodePort(Protocol):
+    """Calls raise NotFound (unknown allocation, task or file), Invalid (bad argument) or DriverError."""
+
+    async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
+        """A directory inside the allocation's directory, sorted by name."""
+        ...
+
+    async def stat_file(self, alloc_id: str, path: str) -> FileInfo:
+        """One entry."""
+        ...
+
+    def read_file(self, alloc_id: str, path: str, *, offset: int, limit: int) -> AsyncIterator[bytes]:
+        """The bytes from `offset`, at most `limit` (0: all)."""
+        ...
+
+    def stream_file(
+        self, alloc_id: str, path: str, *, offset: int, origin: str, follow: bool
+    ) -> AsyncIterator[StreamFrame]:
+        """Frames of a file, following it; an empty frame is a heartbeat."""
+        ...
+
+    def stream_logs(
+        self, alloc_id: str, task: str, *, kind: str, offset: int, origin: str, follow: bool
+    ) -> AsyncIterator[StreamFrame]:
+        """Frames of a task's stdout or stderr over all rotated files."""
+        ...
+
+    async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
+        """Use of an allocation; of one task when `task` is not empty."""
+        ...
+
+    async def host_stats(self) -> HostStats:
+        """Use of the host."""
+        ...
+
+    async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
+        """Restart one task, or the running ones, or all of them."""
+        ...
+
+    async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
+        """Send a signal to one task, or to all when `task` is empty."""
+        ...
+
+    async def collect_garbage(self, alloc_id: str | None) -> None:
+        """Remove the directory of one terminal allocation, or of all of them."""
+        ...

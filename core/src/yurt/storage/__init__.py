@@ -1,0 +1,1 @@
+"""Command logs, snapshots and the client database."""

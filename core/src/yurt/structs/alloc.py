@@ -1,0 +1,190 @@
+"""Allocations: a group of tasks placed on a node, and its history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.sdk.value import Duration, Timestamp, UnixNano, Value, no_entries, spelled
+from yurt.structs.job import Job
+from yurt.structs.metrics import AllocationMetric
+from yurt.structs.network import DNSConfig, NetworkResource, PortMapping
+
+
+class AllocatedCpuResources(Value, rename=spelled(cpu_shares="CpuShares")):
+    """MHz given, and the cores reserved when cores were asked."""
+
+    cpu_shares: int = 0
+    reserved_cores: tuple[int, ...] = ()
+
+
+class AllocatedMemoryResources(Value):
+    """MiB given; `memory_max_mb` is the limit under oversubscription."""
+
+    memory_mb: int = 0
+    memory_max_mb: int = 0
+
+
+class AllocatedDeviceResource(Value):
+    """Device instances given."""
+
+    vendor: str = ""
+    type: str = ""
+    name: str = ""
+    device_ids: tuple[str, ...] = ()
+
+
+class AllocatedTaskResources(Value, rename=spelled(cpu="Cpu")):
+    """What one task was given."""
+
+    cpu: AllocatedCpuResources = AllocatedCpuResources()
+    memory: AllocatedMemoryResources = AllocatedMemoryResources()
+    networks: tuple[NetworkResource, ...] = ()
+    devices: tuple[AllocatedDeviceResource, ...] = ()
+
+
+class AllocatedSharedResources(Value):
+    """What all tasks of the allocation share."""
+
+    disk_mb: int = 0
+    networks: tuple[NetworkResource, ...] = ()
+    ports: tuple[PortMapping, ...] = ()
+
+
+class AllocatedResources(Value):
+    """What an allocation was given."""
+
+    tasks: Mapping[str, AllocatedTaskResources] = no_entries()
+    shared: AllocatedSharedResources = AllocatedSharedResources()
+
+
+class AllocDeploymentStatus(Value):
+    """Health of an allocation within its deployment; None while unknown."""
+
+    healthy: bool | None = None
+    timestamp: Timestamp = 0
+    canary: bool = False
+    modify_index: int = 0
+
+
+class AllocNetworkStatus(Value):
+    """The address of an allocation's own network namespace."""
+
+    interface_name: str = ""
+    address: str = ""
+    address_ipv6: str = ""
+    dns: DNSConfig | None = None
+
+
+class AllocState(Value):
+    """One entry of the append-only log of server-side status changes (lost, unknown, reconnected)."""
+
+    field: str = "ClientStatus"
+    value: str = ""
+    time: Timestamp = 0
+
+
+class DesiredTransition(Value):
+    """What the servers want to happen to a running allocation."""
+
+    migrate: bool = False
+    reschedule: bool = False
+    force_reschedule: bool = False
+    no_shutdown_delay: bool = False
+    migrate_disable_placement: bool = False
+
+
+class RescheduleEvent(Value):
+    """One replacement in the history of an allocation."""
+
+    reschedule_time: UnixNano = UnixNano(0)
+    prev_alloc_id: str = ""
+    prev_node_id: str = ""
+    delay: Duration = Duration(0)
+
+
+class RescheduleTracker(Value):
+    """The replacements that led to an allocation."""
+
+    events: tuple[RescheduleEvent, ...] = ()
+    last_reschedule: str = ""
+
+
+class TaskEvent(Value):
+    """Something that happened to a task; the last ten are kept."""
+
+    type: str = ""
+    time: UnixNano = UnixNano(0)
+    display_message: str = ""
+    details: Mapping[str, str] = no_entries()
+    message: str = ""
+    fails_task: bool = False
+    restart_reason: str = ""
+    setup_error: str = ""
+    driver_error: str = ""
+    driver_message: str = ""
+    exit_code: int = 0
+    signal: int = 0
+    kill_reason: str = ""
+    kill_timeout: Duration = Duration(0)
+    kill_error: str = ""
+    start_delay: Duration = Duration(0)
+    download_error: str = ""
+    validation_error: str = ""
+    disk_limit: int = 0
+    disk_size: int = 0
+    failed_sibling: str = ""
+    vault_error: str = ""
+    task_signal_reason: str = ""
+    task_signal: str = ""
+    generic_source: str = ""
+
+
+class TaskState(Value):
+    """How a task fares, told by its client."""
+
+    state: str = "pending"
+    failed: bool = False
+    restarts: int = 0
+    last_restart: Timestamp = 0
+    started_at: Timestamp = 0
+    finished_at: Timestamp = 0
+    events: tuple[TaskEvent, ...] = ()
+    paused: str = ""
+
+
+class Allocation(Value):
+    """A task group placed on a node."""
+
+    id: str = ""
+    namespace: str = ""
+    eval_id: str = ""
+    name: str = ""
+    node_id: str = ""
+    node_name: str = ""
+    job_id: str = ""
+    job: Job | None = None
+    task_group: str = ""
+    allocated_resources: AllocatedResources = AllocatedResources()
+    services: Mapping[str, str] = no_entries()
+    metrics: AllocationMetric | None = None
+    desired_status: str = "run"
+    desired_description: str = ""
+    desired_transition: DesiredTransition = DesiredTransition()
+    client_status: str = "pending"
+    client_description: str = ""
+    task_states: Mapping[str, TaskState] = no_entries()
+    deployment_id: str = ""
+    deployment_status: AllocDeploymentStatus | None = None
+    followup_eval_id: str = ""
+    previous_allocation: str = ""
+    next_allocation: str = ""
+    reschedule_tracker: RescheduleTracker | None = None
+    alloc_states: tuple[AllocState, ...] = ()
+    network_status: AllocNetworkStatus | None = None
+    preempted_allocations: tuple[str, ...] = ()
+    preempted_by_allocation: str = ""
+    create_index: int = 0
+    modify_index: int = 0
+    alloc_modify_index: int = 0
+    create_time: UnixNano = UnixNano(0)
+    modify_time: UnixNano = UnixNano(0)

@@ -1,0 +1,75 @@
+"""Namespaces, node pools and the scheduler configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from yurt.sdk.value import Duration, Value, no_entries
+
+
+class NamespaceCapabilities(Value):
+    """Drivers and network modes that a namespace permits or forbids."""
+
+    enabled_task_drivers: tuple[str, ...] = ()
+    disabled_task_drivers: tuple[str, ...] = ()
+    enabled_network_modes: tuple[str, ...] = ()
+    disabled_network_modes: tuple[str, ...] = ()
+
+
+class Namespace(Value):
+    """A scope for job names and permissions."""
+
+    name: str = ""
+    description: str = ""
+    quota: str = ""
+    capabilities: NamespaceCapabilities | None = None
+    node_pool_configuration: Mapping[str, Any] | None = None
+    vault_configuration: Mapping[str, Any] | None = None
+    consul_configuration: Mapping[str, Any] | None = None
+    meta: Mapping[str, str] = no_entries()
+    create_index: int = 0
+    modify_index: int = 0
+    required_extra_claims: Mapping[str, str] = no_entries()
+    optional_extra_claims: Mapping[str, str] = no_entries()
+
+
+class NodePoolSchedulerConfiguration(Value):
+    """What a pool overrides of the scheduler's configuration."""
+
+    scheduler_algorithm: str = ""
+    memory_oversubscription_enabled: bool | None = None
+
+
+class NodePool(Value):
+    """A named set of nodes."""
+
+    name: str = ""
+    description: str = ""
+    meta: Mapping[str, str] = no_entries()
+    node_identity_ttl: Duration = Duration(0)
+    scheduler_configuration: NodePoolSchedulerConfiguration | None = None
+    create_index: int = 0
+    modify_index: int = 0
+
+
+class PreemptionConfig(Value):
+    """Which schedulers may preempt."""
+
+    system_scheduler_enabled: bool = True
+    sys_batch_scheduler_enabled: bool = False
+    batch_scheduler_enabled: bool = False
+    service_scheduler_enabled: bool = False
+
+
+class SchedulerConfiguration(Value):
+    """Settings of the scheduler that operators change at run time."""
+
+    scheduler_algorithm: str = "binpack"
+    preemption_config: PreemptionConfig = PreemptionConfig()
+    memory_oversubscription_enabled: bool = False
+    reject_job_registration: bool = False
+    pause_eval_broker: bool = False
+    node_limit_for_feasibility_checks: int = 100
+    create_index: int = 0
+    modify_index: int = 0

@@ -1,0 +1,294 @@
+"""Commands: every change of the replicated state, grouped by the resource whose module in `fsm` applies them.
+
+A command carries all that `apply` needs, ids and times included: applying reads no clock and makes no id. `SINCE` names the first
+version of the log format that knows a command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from yurt.sdk.value import UnixNano, Value, no_entries, wire_name
+from yurt.structs.alloc import AllocDeploymentStatus, AllocNetworkStatus, DesiredTransition, TaskState
+from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job, JobSubmission
+from yurt.structs.node import DrainMetadata, DrainStrategy, Node, NodeEvent
+from yurt.structs.plan import DeploymentUpdate, Plan
+
+LOG_VERSION = 1
+
+
+class Command(Value, tag_field="$", rename=wire_name):
+    """Base of all commands; the tag is the class name."""
+
+
+class RegisterJob(Command, tag=True):
+    """Store a job, as a new version when its specification changed; the evaluation commits with it (invariant B1)."""
+
+    job: Job
+    evaluation: Evaluation | None = None
+    submission: JobSubmission | None = None
+    deployment_update: DeploymentUpdate | None = None
+
+
+class DeregisterJob(Command, tag=True):
+    """Stop a job, or delete it and its versions when `purge`."""
+
+    namespace: str
+    job_id: str
+    purge: bool = False
+    evaluation: Evaluation | None = None
+    submit_time: UnixNano = UnixNano(0)
+
+
+class SetJobStability(Command, tag=True):
+    """Mark a version as stable or not; no new version is made."""
+
+    namespace: str
+    job_id: str
+    version: int
+    stable: bool
+
+
+class DeleteJobs(Command, tag=True):
+    """Garbage collection of dead jobs: (namespace, id) pairs."""
+
+    keys: tuple[tuple[str, str], ...]
+
+
+class RegisterNode(Command, tag=True):
+    """A client's registration: inserts, or updates what the client owns; evaluations for its jobs commit with it."""
+
+    node: Node
+    events: tuple[NodeEvent, ...] = ()
+    evaluations: tuple[Evaluation, ...] = ()
+
+
+class SetNodeStatus(Command, tag=True):
+    """A node's status; `updated_at` in unix seconds."""
+
+    node_id: str
+    status: str
+    updated_at: int
+    event: NodeEvent | None = None
+    evaluations: tuple[Evaluation, ...] = ()
+
+
+class SetNodeEligibility(Command, tag=True):
+    """Whether new allocations may be placed on a node."""
+
+    node_id: str
+    eligibility: str
+    event: NodeEvent | None = None
+    evaluations: tuple[Evaluation, ...] = ()
+
+
+class SetNodeDrain(Command, tag=True):
+    """Start, change or end a node's drain."""
+
+    node_id: str
+    strategy: DrainStrategy | None
+    mark_eligible: bool = False
+    last_drain: DrainMetadata | None = None
+    event: NodeEvent | None = None
+    evaluations: tuple[Evaluation, ...] = ()
+
+
+class AddNodeEvents(Command, tag=True):
+    """Events by node id."""
+
+    events: Mapping[str, tuple[NodeEvent, ...]]
+
+
+class DeleteNodes(Command, tag=True):
+    """Forget nodes."""
+
+    node_ids: tuple[str, ...]
+    evaluations: tuple[Evaluation, ...] = ()
+
+
+class UpsertEvaluations(Command, tag=True):
+    """Create evaluations or store their new states; also the delivery-limit follow-ups and cancellations."""
+
+    evaluations: tuple[Evaluation, ...]
+
+
+class DeleteEvaluations(Command, tag=True):
+    """Garbage collection of evaluations and allocations."""
+
+    eval_ids: tuple[str, ...] = ()
+    alloc_ids: tuple[str, ...] = ()
+
+
+class ApplyPlan(Command, tag=True):
+    """The accepted part of a plan; evaluations of preempted jobs and the evaluation's own update commit with it."""
+
+    plan: Plan
+    evaluations: tuple[Evaluation, ...] = ()
+
+
+class AllocUpdate(Value):
+    """What a client reports of one allocation."""
+
+    id: str
+    node_id: str
+    client_status: str
+    client_description: str = ""
+    task_states: Mapping[str, TaskState] = no_entries()
+    deployment_status: AllocDeploymentStatus | None = None
+    network_status: AllocNetworkStatus | None = None
+
+
+class UpdateAllocsFromClient(Command, tag=True):
+    """Reports of clients, at time `now`; evaluations that follow from them commit with it."""
+
+    updates: tuple[AllocUpdate, ...]
+    evaluations: tuple[Evaluation, ...] = ()
+    now: UnixNano = UnixNano(0)
+
+
+class SetDesiredTransitions(Command, tag=True):
+    """What the servers want of running allocations (drain, `alloc stop`, deployment watcher), with its evaluations."""
+
+    transitions: Mapping[str, DesiredTransition]
+    evaluations: tuple[Evaluation, ...] = ()
+    now: UnixNano = UnixNano(0)
+
+
+class SetDeploymentStatus(Command, tag=True):
+    """End or pause a deployment; may store a reverted job and an evaluation with it."""
+
+    update: DeploymentUpdate
+    evaluation: Evaluation | None = None
+    job: Job | None = None
+    now: UnixNano = UnixNano(0)
+
+
+class SetDeploymentAllocHealth(Command, tag=True):
+    """Health of a deployment's allocations decided by an operator."""
+
+    deployment_id: str
+    healthy: tuple[str, ...] = ()
+    unhealthy: tuple[str, ...] = ()
+    now: UnixNano = UnixNano(0)
+    update: DeploymentUpdate | None = None
+    evaluation: Evaluation | None = None
+
+
+class PromoteDeployment(Command, tag=True):
+    """Promote the canaries of all or some groups."""
+
+    deployment_id: str
+    groups: tuple[str, ...] = ()
+    evaluation: Evaluation | None = None
+    now: UnixNano = UnixNano(0)
+
+
+class DeleteDeployments(Command, tag=True):
+    """Garbage collection of deployments."""
+
+    deployment_ids: tuple[str, ...]
+
+
+class UpsertNamespaces(Command, tag=True):
+    """Create or change namespaces."""
+
+    namespaces: tuple[Namespace, ...]
+
+
+class DeleteNamespaces(Command, tag=True):
+    """Delete namespaces that hold nothing."""
+
+    names: tuple[str, ...]
+
+
+class UpsertNodePools(Command, tag=True):
+    """Create or change node pools."""
+
+    pools: tuple[NodePool, ...]
+
+
+class DeleteNodePools(Command, tag=True):
+    """Delete node pools without nodes and jobs."""
+
+    names: tuple[str, ...]
+
+
+class SetSchedulerConfiguration(Command, tag=True):
+    """Replace the scheduler's configuration; with `check_index` only when it was last changed there."""
+
+    configuration: SchedulerConfiguration
+    check_index: int | None = None
+
+
+class RecordPeriodicLaunch(Command, tag=True):
+    """The last launch of a periodic job, so that none runs twice."""
+
+    namespace: str
+    job_id: str
+    launched_at: UnixNano
+
+
+class StoreSchema(Command, tag=True):
+    """A driver's option schema, by digest."""
+
+    driver: str
+    digest: str
+    schema: Mapping[str, Any]
+
+
+class KeepAlive(Command, tag=True):
+    """Nothing changes but the index."""
+
+
+JobCommand = RegisterJob | DeregisterJob | SetJobStability | DeleteJobs
+NodeCommand = (
+    RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain | AddNodeEvents | DeleteNodes
+)
+EvaluationCommand = UpsertEvaluations | DeleteEvaluations
+AllocCommand = ApplyPlan | UpdateAllocsFromClient | SetDesiredTransitions
+DeploymentCommand = SetDeploymentStatus | SetDeploymentAllocHealth | PromoteDeployment | DeleteDeployments
+ClusterCommand = (
+    UpsertNamespaces
+    | DeleteNamespaces
+    | UpsertNodePools
+    | DeleteNodePools
+    | SetSchedulerConfiguration
+    | RecordPeriodicLaunch
+    | StoreSchema
+    | KeepAlive
+)
+AnyCommand = JobCommand | NodeCommand | EvaluationCommand | AllocCommand | DeploymentCommand | ClusterCommand
+
+
+class Applied(Value):
+    """The command changed the state at `index`."""
+
+    index: int
+
+
+class Rejected(Value):
+    """The command did not fit the state; the same on every replica. Kinds: not_found, conflict, invalid."""
+
+    kind: str
+    message: str
+
+
+Result = Applied | Rejected
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[AnyCommand] = msgspec.msgpack.Decoder(AnyCommand)  # type: ignore[arg-type]
+
+
+def encode_command(command: AnyCommand) -> bytes:
+    """The command as one log record."""
+    return _encoder.encode(command)
+
+
+def decode_command(data: bytes) -> AnyCommand:
+    """The inverse; raises msgspec.DecodeError for a record of a newer or broken format."""
+    return _decoder.decode(data)

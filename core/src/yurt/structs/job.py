@@ -1,0 +1,177 @@
+"""Jobs and their task groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.sdk.value import Duration, UnixNano, Value, no_entries
+from yurt.structs.constraint import Affinity, Constraint, Spread
+from yurt.structs.network import NetworkResource
+from yurt.structs.policies import DisconnectStrategy, MigrateStrategy, ReschedulePolicy, RestartPolicy, UpdateStrategy
+from yurt.structs.resources import EphemeralDisk
+from yurt.structs.service import Service
+from yurt.structs.task import Consul, ScalingPolicy, Task
+from yurt.structs.volume import VolumeRequest
+
+
+class TaskGroup(Value):
+    """Tasks that are placed together on one node, `count` times."""
+
+    name: str = ""
+    count: int = 1
+    constraints: tuple[Constraint, ...] = ()
+    affinities: tuple[Affinity, ...] = ()
+    tasks: tuple[Task, ...] = ()
+    spreads: tuple[Spread, ...] = ()
+    volumes: Mapping[str, VolumeRequest] = no_entries()
+    restart_policy: RestartPolicy = RestartPolicy()
+    disconnect: DisconnectStrategy | None = None
+    reschedule_policy: ReschedulePolicy | None = None
+    ephemeral_disk: EphemeralDisk = EphemeralDisk()
+    update: UpdateStrategy | None = None
+    migrate: MigrateStrategy | None = None
+    networks: tuple[NetworkResource, ...] = ()
+    meta: Mapping[str, str] = no_entries()
+    services: tuple[Service, ...] = ()
+    shutdown_delay: Duration = Duration(0)
+    max_run_duration: Duration = Duration(0)
+    stop_after_client_disconnect: Duration = Duration(0)
+    max_client_disconnect: Duration = Duration(0)
+    scaling: ScalingPolicy | None = None
+    consul: Consul | None = None
+    prevent_reschedule_on_lost: bool = False
+
+    def task(self, name: str) -> Task | None:
+        """The task of that name."""
+        return next((task for task in self.tasks if task.name == name), None)
+
+
+class PeriodicConfig(Value):
+    """When a periodic job launches its children."""
+
+    enabled: bool = True
+    spec: str = ""
+    specs: tuple[str, ...] = ()
+    spec_type: str = "cron"
+    prohibit_overlap: bool = False
+    time_zone: str = "UTC"
+
+
+class ParameterizedJobConfig(Value):
+    """What a dispatch of this job may and must carry."""
+
+    payload: str = ""
+    meta_required: tuple[str, ...] = ()
+    meta_optional: tuple[str, ...] = ()
+
+
+class MultiregionStrategy(Value):
+    """How a job rolls over regions."""
+
+    max_parallel: int = 0
+    on_failure: str = ""
+
+
+class MultiregionRegion(Value):
+    """One region's share of a job."""
+
+    name: str = ""
+    count: int = 0
+    datacenters: tuple[str, ...] = ()
+    node_pool: str = ""
+    meta: Mapping[str, str] = no_entries()
+
+
+class Multiregion(Value):
+    """A job that spans regions."""
+
+    strategy: MultiregionStrategy | None = None
+    regions: tuple[MultiregionRegion, ...] = ()
+
+
+class JobUILink(Value):
+    """A link shown beside the job."""
+
+    label: str = ""
+    url: str = ""
+
+
+class JobUIConfig(Value):
+    """Text and links shown beside the job."""
+
+    description: str = ""
+    links: tuple[JobUILink, ...] = ()
+
+
+class JobVersionTag(Value):
+    """A name given to a job version, which keeps it from garbage collection."""
+
+    name: str = ""
+    description: str = ""
+    tagged_time: UnixNano = UnixNano(0)
+
+
+class Job(Value):
+    """What the user wants to run; every field is filled in once it was canonicalised."""
+
+    region: str = "global"
+    namespace: str = "default"
+    id: str = ""
+    name: str = ""
+    type: str = "service"
+    priority: int = 50
+    all_at_once: bool = False
+    datacenters: tuple[str, ...] = ("*",)
+    node_pool: str = "default"
+    constraints: tuple[Constraint, ...] = ()
+    affinities: tuple[Affinity, ...] = ()
+    task_groups: tuple[TaskGroup, ...] = ()
+    update: UpdateStrategy | None = None
+    multiregion: Multiregion | None = None
+    spreads: tuple[Spread, ...] = ()
+    periodic: PeriodicConfig | None = None
+    parameterized_job: ParameterizedJobConfig | None = None
+    reschedule: ReschedulePolicy | None = None
+    migrate: MigrateStrategy | None = None
+    meta: Mapping[str, str] = no_entries()
+    ui: JobUIConfig | None = None
+    stop: bool = False
+    parent_id: str = ""
+    dispatched: bool = False
+    dispatch_idempotency_token: str = ""
+    payload: bytes = b""
+    consul_namespace: str = ""
+    vault_namespace: str = ""
+    nomad_token_id: str = ""
+    status: str = "pending"
+    status_description: str = ""
+    stable: bool = False
+    version: int = 0
+    submit_time: UnixNano = UnixNano(0)
+    create_index: int = 0
+    modify_index: int = 0
+    job_modify_index: int = 0
+    version_tag: JobVersionTag | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, id), the key of every table of jobs."""
+        return (self.namespace, self.id)
+
+    @property
+    def is_template(self) -> bool:
+        """Periodic and parameterized parents are never evaluated themselves."""
+        return self.periodic is not None or self.parameterized_job is not None
+
+    def group(self, name: str) -> TaskGroup | None:
+        """The group of that name."""
+        return next((group for group in self.task_groups if group.name == name), None)
+
+
+class JobSubmission(Value):
+    """The text that a job was submitted as."""
+
+    source: str = ""
+    format: str = ""
+    variable_flags: Mapping[str, str] = no_entries()
+    variables: str = ""

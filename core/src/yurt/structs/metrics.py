@@ -1,0 +1,37 @@
+"""Why a placement went where it went, in the shape of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.sdk.value import Duration, Value, no_entries
+from yurt.structs.resources import Resources
+
+
+class NodeScoreMeta(Value):
+    """The scores that one node got, by scorer."""
+
+    node_id: str = ""
+    scores: Mapping[str, float] = no_entries()
+    norm_score: float = 0.0
+
+
+class AllocationMetric(Value):
+    """Counts of the nodes looked at, filtered and exhausted for one placement."""
+
+    nodes_evaluated: int = 0
+    nodes_filtered: int = 0
+    nodes_in_pool: int = 0
+    node_pool: str = ""
+    nodes_available: Mapping[str, int] = no_entries()
+    class_filtered: Mapping[str, int] = no_entries()
+    constraint_filtered: Mapping[str, int] = no_entries()
+    nodes_exhausted: int = 0
+    class_exhausted: Mapping[str, int] = no_entries()
+    dimension_exhausted: Mapping[str, int] = no_entries()
+    quota_exhausted: tuple[str, ...] = ()
+    resources_exhausted: Mapping[str, Resources] = no_entries()
+    scores: Mapping[str, float] = no_entries()
+    allocation_time: Duration = Duration(0)
+    coalesced_failures: int = 0
+    score_meta_data: tuple[NodeScoreMeta, ...] = ()

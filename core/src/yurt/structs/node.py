@@ -1,0 +1,257 @@
+"""Nodes: what a client machine offers and how it fares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.sdk.value import Duration, Timestamp, Value, no_entries, spelled
+from yurt.structs.network import NetworkResource
+
+
+class DriverInfo(Value):
+    """A driver on a node: found, healthy, and why not."""
+
+    attributes: Mapping[str, str] = no_entries()
+    detected: bool = False
+    healthy: bool = False
+    health_description: str = ""
+    update_time: Timestamp = 0
+
+
+class NodeEvent(Value):
+    """Something that happened to a node; the last ten are kept."""
+
+    message: str = ""
+    subsystem: str = ""
+    details: Mapping[str, str] = no_entries()
+    timestamp: Timestamp = 0
+    create_index: int = 0
+
+
+class DrainSpec(Value):
+    """How a drain was asked for; a deadline below 0 forces, 0 waits for ever."""
+
+    deadline: Duration = Duration(0)
+    ignore_system_jobs: bool = False
+
+
+class DrainStrategy(Value):
+    """A drain in progress."""
+
+    drain_spec: DrainSpec = DrainSpec()
+    force_deadline: Timestamp = 0
+    started_at: Timestamp = 0
+
+
+class DrainMetadata(Value):
+    """The last drain of a node."""
+
+    started_at: Timestamp = 0
+    updated_at: Timestamp = 0
+    status: str = ""
+    accessor_id: str = ""
+    meta: Mapping[str, str] = no_entries()
+
+
+class HostVolumeInfo(Value):
+    """A directory that a node offers as a volume."""
+
+    path: str = ""
+    read_only: bool = False
+    id: str = ""
+
+
+class HostNetworkInfo(Value):
+    """A named network of a node."""
+
+    name: str = ""
+    cidr: str = ""
+    interface: str = ""
+    reserved_ports: str = ""
+
+
+class NodeCpuResources(Value, rename=spelled(cpu_shares="CpuShares", total_cpu_cores="TotalCpuCores", reservable_cpu_cores="ReservableCpuCores")):
+    """Compute of a node: total MHz and cores."""
+
+    cpu_shares: int = 0
+    total_cpu_cores: int = 0
+    reservable_cpu_cores: tuple[int, ...] = ()
+
+
+class NodeMemoryResources(Value):
+    """Memory of a node."""
+
+    memory_mb: int = 0
+
+
+class NodeDiskResources(Value):
+    """Disk space of a node for allocations."""
+
+    disk_mb: int = 0
+
+
+class Attribute(Value, rename=spelled(float_val="Float", int_val="Int", string_val="String", bool_val="Bool")):
+    """A typed value with a unit, as devices publish them; one of the values is set."""
+
+    float_val: float | None = None
+    int_val: int | None = None
+    string_val: str | None = None
+    bool_val: bool | None = None
+    unit: str = ""
+
+
+class NodeDeviceLocality(Value):
+    """Where a device sits on the bus."""
+
+    pci_bus_id: str = ""
+
+
+class NodeDevice(Value):
+    """One device instance."""
+
+    id: str = ""
+    healthy: bool = False
+    health_description: str = ""
+    locality: NodeDeviceLocality | None = None
+
+
+class NodeDeviceResource(Value):
+    """Instances of one kind of device."""
+
+    vendor: str = ""
+    type: str = ""
+    name: str = ""
+    instances: tuple[NodeDevice, ...] = ()
+    attributes: Mapping[str, Attribute] = no_entries()
+
+
+class NodeResources(Value, rename=spelled(cpu="Cpu")):
+    """All that a node has."""
+
+    cpu: NodeCpuResources = NodeCpuResources()
+    memory: NodeMemoryResources = NodeMemoryResources()
+    disk: NodeDiskResources = NodeDiskResources()
+    networks: tuple[NetworkResource, ...] = ()
+    devices: tuple[NodeDeviceResource, ...] = ()
+    min_dynamic_port: int = 20000
+    max_dynamic_port: int = 32000
+
+
+class NodeReservedCpuResources(Value, rename=spelled(cpu_shares="CpuShares")):
+    """Compute kept from allocations."""
+
+    cpu_shares: int = 0
+
+
+class NodeReservedMemoryResources(Value):
+    """Memory kept from allocations."""
+
+    memory_mb: int = 0
+
+
+class NodeReservedDiskResources(Value):
+    """Disk kept from allocations."""
+
+    disk_mb: int = 0
+
+
+class NodeReservedNetworkResources(Value):
+    """Ports kept from allocations, as ranges: "22,80,8500-8600"."""
+
+    reserved_host_ports: str = ""
+
+
+class NodeReservedResources(Value, rename=spelled(cpu="Cpu")):
+    """What a node keeps for itself."""
+
+    cpu: NodeReservedCpuResources = NodeReservedCpuResources()
+    memory: NodeReservedMemoryResources = NodeReservedMemoryResources()
+    disk: NodeReservedDiskResources = NodeReservedDiskResources()
+    networks: NodeReservedNetworkResources = NodeReservedNetworkResources()
+
+
+class CSINodeInfo(Value):
+    """What a CSI node plugin can do."""
+
+    id: str = ""
+    max_volumes: int = 0
+    accessible_topology: CSITopology | None = None
+    requires_node_stage_volume: bool = False
+    supports_stats: bool = False
+    supports_expand: bool = False
+    supports_condition: bool = False
+
+
+class CSIControllerInfo(Value):
+    """What a CSI controller plugin can do."""
+
+    supports_create_delete: bool = False
+    supports_attach_detach: bool = False
+    supports_list_volumes: bool = False
+    supports_get_capacity: bool = False
+    supports_create_delete_snapshot: bool = False
+    supports_list_snapshots: bool = False
+    supports_clone: bool = False
+    supports_read_only_attach: bool = False
+    supports_expand: bool = False
+    supports_list_volumes_attached_nodes: bool = False
+    supports_condition: bool = False
+    supports_get: bool = False
+
+
+class CSITopology(Value):
+    """Segments that a CSI volume is reachable from."""
+
+    segments: Mapping[str, str] = no_entries()
+
+
+class CSIInfo(Value):
+    """A CSI plugin on a node."""
+
+    plugin_id: str = ""
+    alloc_id: str = ""
+    healthy: bool = False
+    health_description: str = ""
+    update_time: Timestamp = 0
+    requires_controller_plugin: bool = False
+    requires_topologies: bool = False
+    controller_info: CSIControllerInfo | None = None
+    node_info: CSINodeInfo | None = None
+
+
+class Node(Value):
+    """A client machine."""
+
+    id: str = ""
+    secret_id: str = ""
+    datacenter: str = "dc1"
+    name: str = ""
+    http_addr: str = ""
+    tls_enabled: bool = False
+    attributes: Mapping[str, str] = no_entries()
+    node_resources: NodeResources = NodeResources()
+    reserved_resources: NodeReservedResources = NodeReservedResources()
+    links: Mapping[str, str] = no_entries()
+    meta: Mapping[str, str] = no_entries()
+    node_class: str = ""
+    computed_class: str = ""
+    node_pool: str = "default"
+    cgroup_parent: str = ""
+    drain_strategy: DrainStrategy | None = None
+    scheduling_eligibility: str = "eligible"
+    status: str = "initializing"
+    status_description: str = ""
+    status_updated_at: int = 0
+    events: tuple[NodeEvent, ...] = ()
+    drivers: Mapping[str, DriverInfo] = no_entries()
+    host_volumes: Mapping[str, HostVolumeInfo] = no_entries()
+    gc_volumes_on_node_gc: bool = False
+    host_networks: Mapping[str, HostNetworkInfo] = no_entries()
+    csi_controller_plugins: Mapping[str, CSIInfo] = no_entries()
+    csi_node_plugins: Mapping[str, CSIInfo] = no_entries()
+    last_drain: DrainMetadata | None = None
+    last_missed_heartbeat_index: int = 0
+    last_alloc_update_index: int = 0
+    create_index: int = 0
+    modify_index: int = 0
+    node_max_allocs: int = 0

@@ -1,0 +1,135 @@
+"""Plans: what a scheduler wants to change, and what the applier accepted of it.
+
+A plan is normalised. A placement names its group, node, resources and scores; the job, and everything that allocations of one
+group share, is named once. `fsm` makes the allocations from it, so that the log never carries a copy of the job per allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.sdk.value import Timestamp, UnixNano, Value, no_entries
+from yurt.structs.alloc import AllocatedResources, AllocDeploymentStatus, RescheduleTracker
+from yurt.structs.deployment import Deployment
+from yurt.structs.evaluation import Evaluation, PlanAnnotations
+from yurt.structs.metrics import AllocationMetric
+
+
+class Placement(Value):
+    """A new allocation of the plan's job, of version `job_version`."""
+
+    id: str
+    name: str
+    task_group: str
+    node_id: str
+    job_version: int
+    resources: AllocatedResources
+    node_name: str = ""
+    metrics: AllocationMetric | None = None
+    deployment_id: str = ""
+    deployment_status: AllocDeploymentStatus | None = None
+    previous_allocation: str = ""
+    reschedule_tracker: RescheduleTracker | None = None
+    preempted_allocations: tuple[str, ...] = ()
+
+
+class InPlaceUpdate(Value):
+    """A live allocation that moves to another job version where it runs; None leaves a field as it is."""
+
+    id: str
+    node_id: str
+    job_version: int
+    resources: AllocatedResources | None = None
+    deployment_id: str = ""
+    deployment_status: AllocDeploymentStatus | None = None
+    metrics: AllocationMetric | None = None
+
+
+class AttributeUpdate(Value):
+    """A change of an allocation's bookkeeping that its node need not agree to; None leaves a field as it is."""
+
+    id: str
+    node_id: str
+    followup_eval_id: str | None = None
+    client_status: str | None = None
+    client_description: str | None = None
+    reschedule_tracker: RescheduleTracker | None = None
+    desired_transition_clear: bool = False
+    append_state: tuple[str, Timestamp] | None = None
+    canary: bool | None = None
+
+
+class AllocStop(Value):
+    """An allocation to stop; a client status marks one whose client can no longer tell (lost, unknown)."""
+
+    id: str
+    node_id: str
+    desired_status: str = "stop"
+    description: str = ""
+    client_status: str = ""
+    followup_eval_id: str = ""
+    preempted_by: str = ""
+
+
+class DeploymentUpdate(Value):
+    """A new status of an existing deployment."""
+
+    deployment_id: str
+    status: str
+    status_description: str = ""
+
+
+class Plan(Value):
+    """All that one scheduling attempt wants. `snapshot_index` is the index of the state that it was computed on."""
+
+    eval_id: str
+    namespace: str
+    job_id: str
+    eval_token: str = ""
+    priority: int = 50
+    all_at_once: bool = False
+    snapshot_index: int = 0
+    placements: tuple[Placement, ...] = ()
+    in_place: tuple[InPlaceUpdate, ...] = ()
+    attributes: tuple[AttributeUpdate, ...] = ()
+    stops: tuple[AllocStop, ...] = ()
+    preemptions: tuple[AllocStop, ...] = ()
+    deployment: Deployment | None = None
+    deployment_updates: tuple[DeploymentUpdate, ...] = ()
+    annotations: PlanAnnotations | None = None
+    now: UnixNano = UnixNano(0)
+
+    @property
+    def is_empty(self) -> bool:
+        """True when applying the plan would change nothing."""
+        return not (
+            self.placements
+            or self.in_place
+            or self.attributes
+            or self.stops
+            or self.preemptions
+            or self.deployment
+            or self.deployment_updates
+        )
+
+
+class PlanResult(Value):
+    """What was accepted. `refresh_index` > 0 means that parts were dropped: look at a state at least that new and try again."""
+
+    accepted: Plan
+    refresh_index: int = 0
+    alloc_index: int = 0
+    rejected_nodes: Mapping[str, str] = no_entries()
+
+    @property
+    def is_full(self) -> bool:
+        """True when nothing was dropped."""
+        return not self.rejected_nodes
+
+
+class Outcome(Value):
+    """What a scheduler answers: the evaluation as it ended, follow-ups to create, the blocked evaluation put back."""
+
+    evaluation: Evaluation
+    created: tuple[Evaluation, ...] = ()
+    reblock: Evaluation | None = None

@@ -1,0 +1,59 @@
+"""How a group restarts, reschedules, updates, migrates and survives a disconnect."""
+
+from __future__ import annotations
+
+
+from yurt.sdk.value import Duration, Value
+
+
+class RestartPolicy(Value):
+    """How often the client restarts a task in place before the allocation fails."""
+
+    interval: Duration = Duration(0)
+    attempts: int = 0
+    delay: Duration = Duration(0)
+    mode: str = ""
+    render_templates: bool = False
+
+
+class ReschedulePolicy(Value):
+    """How the scheduler replaces a failed allocation on another node."""
+
+    attempts: int = 0
+    interval: Duration = Duration(0)
+    delay: Duration = Duration(0)
+    delay_function: str = ""
+    max_delay: Duration = Duration(0)
+    unlimited: bool = False
+
+
+class MigrateStrategy(Value):
+    """How fast a drain may move a group's allocations."""
+
+    max_parallel: int = 0
+    health_check: str = ""
+    min_healthy_time: Duration = Duration(0)
+    healthy_deadline: Duration = Duration(0)
+
+
+class UpdateStrategy(Value):
+    """How a new job version rolls out."""
+
+    stagger: Duration = Duration(0)
+    max_parallel: int = 0
+    health_check: str = ""
+    min_healthy_time: Duration = Duration(0)
+    healthy_deadline: Duration = Duration(0)
+    progress_deadline: Duration = Duration(0)
+    canary: int = 0
+    auto_revert: bool = False
+    auto_promote: bool = False
+
+
+class DisconnectStrategy(Value):
+    """What happens to allocations of a node that lost contact."""
+
+    lost_after: Duration = Duration(0)
+    stop_on_client_after: Duration = Duration(0)
+    replace: bool = False
+    reconcile: str = ""

@@ -1,0 +1,56 @@
+"""Questions that several layers ask about allocations, nodes, evaluations and deployments."""
+
+from __future__ import annotations
+
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.deployment import Deployment
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.node import Node
+
+
+def is_client_terminal(alloc: Allocation) -> bool:
+    """The client reported an end that is final."""
+    return alloc.client_status in status.CLIENT_TERMINAL
+
+
+def is_server_terminal(alloc: Allocation) -> bool:
+    """The servers want the allocation gone."""
+    return alloc.desired_status in status.SERVER_TERMINAL
+
+
+def is_terminal(alloc: Allocation) -> bool:
+    """Either side considers the allocation over."""
+    return is_client_terminal(alloc) or is_server_terminal(alloc)
+
+
+def alloc_index(name: str) -> int:
+    """The number in `job.group[7]`, or -1."""
+    if not name.endswith("]"):
+        return -1
+    digits = name[name.rfind("[") + 1 : -1]
+    return int(digits) if digits.isdigit() else -1
+
+
+def alloc_name(job_id: str, group: str, index: int) -> str:
+    """`job.group[index]`."""
+    return f"{job_id}.{group}[{index}]"
+
+
+def is_ready(node: Node) -> bool:
+    """New allocations may be placed on the node."""
+    return (
+        node.status == status.NODE_READY
+        and node.scheduling_eligibility == status.ELIGIBLE
+        and node.drain_strategy is None
+    )
+
+
+def is_eval_terminal(evaluation: Evaluation) -> bool:
+    """Nothing more will happen to the evaluation."""
+    return evaluation.status in status.EVAL_TERMINAL
+
+
+def is_deployment_active(deployment: Deployment) -> bool:
+    """The deployment has not ended."""
+    return deployment.status in status.DEPLOYMENT_ACTIVE

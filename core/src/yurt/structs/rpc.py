@@ -1,0 +1,134 @@
+"""Requests and answers between servers and clients; the ports are `client.ports.ServerPort` and `server.ports.NodePort`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from yurt.sdk.value import Timestamp, Value, no_entries, spelled
+from yurt.structs.alloc import Allocation
+from yurt.structs.commands import AllocUpdate
+from yurt.structs.node import Node, NodeEvent
+
+
+class RegisterNodeRequest(Value):
+    """A client introduces its node, with the schemas of its drivers by digest."""
+
+    node: Node
+    schemas: Mapping[str, Mapping[str, Any]] = no_entries()
+
+
+class NodeReply(Value):
+    """How long until the next heartbeat, and who the servers are."""
+
+    heartbeat_ttl_s: float
+    index: int
+    node_status: str = ""
+    servers: tuple[str, ...] = ()
+
+
+class AllocPull(Value):
+    """Ids and modify indexes of the allocations of one node, at `index`."""
+
+    index: int
+    allocs: Mapping[str, int]
+
+
+class UpdateAllocsRequest(Value):
+    """Reports on allocations of one node."""
+
+    node_id: str
+    updates: tuple[AllocUpdate, ...]
+
+
+class NodeEventsRequest(Value):
+    """Events of one node."""
+
+    node_id: str
+    events: tuple[NodeEvent, ...]
+
+
+class AllocBatch(Value):
+    """Allocations with their jobs."""
+
+    allocs: tuple[Allocation, ...]
+
+
+class FileInfo(Value):
+    """One entry of an allocation's directory."""
+
+    name: str
+    is_dir: bool
+    size: int
+    file_mode: str
+    mod_time: Timestamp
+    content_type: str = ""
+
+
+class StreamFrame(Value):
+    """A piece of a followed file: data at an offset, or an event ("file deleted", "file truncated")."""
+
+    offset: int = 0
+    data: bytes = b""
+    file: str = ""
+    file_event: str = ""
+
+
+class MemoryStats(Value, rename=spelled(rss="RSS")):
+    """Memory of a task, bytes."""
+
+    rss: int = 0
+    cache: int = 0
+    swap: int = 0
+    usage: int = 0
+    max_usage: int = 0
+    measured: tuple[str, ...] = ()
+
+
+class CpuStats(Value):
+    """CPU of a task: percent of one core, and MHz."""
+
+    system_mode: float = 0.0
+    user_mode: float = 0.0
+    percent: float = 0.0
+    total_ticks: float = 0.0
+    throttled_periods: int = 0
+    throttled_time: int = 0
+    measured: tuple[str, ...] = ()
+
+
+class ResourceUsage(Value):
+    """Use of one task or one allocation."""
+
+    memory_stats: MemoryStats = MemoryStats()
+    cpu_stats: CpuStats = CpuStats()
+    device_stats: tuple[Mapping[str, Any], ...] = ()
+
+
+class TaskResourceUsage(Value):
+    """Use of one task at a time (unix ns)."""
+
+    resource_usage: ResourceUsage = ResourceUsage()
+    timestamp: int = 0
+    pids: Mapping[str, ResourceUsage] = no_entries()
+
+
+class AllocResourceUsage(Value):
+    """Use of an allocation and of each of its tasks."""
+
+    resource_usage: ResourceUsage = ResourceUsage()
+    tasks: Mapping[str, TaskResourceUsage] = no_entries()
+    timestamp: int = 0
+
+
+class HostStats(Value):
+    """Use of a host, in the shape of the API."""
+
+    memory: Mapping[str, int] = no_entries()
+    cpu: tuple[Mapping[str, Any], ...] = ()
+    disk_stats: tuple[Mapping[str, Any], ...] = ()
+    device_stats: tuple[Mapping[str, Any], ...] = ()
+    alloc_dir_stats: Mapping[str, Any] = no_entries()
+    uptime: int = 0
+    timestamp: int = 0
+    cpu_ticks_consumed: float = 0.0

@@ -1,0 +1,1 @@
+"""Factories, fakes and conformance suites; nothing shipped imports it."""

@@ -1,0 +1,1 @@
+"""The raw_exec task driver."""

@@ -1,0 +1,1 @@
+"""HCL2 job files to API-shaped jobs."""
