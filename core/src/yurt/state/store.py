@@ -1,0 +1,206 @@
+"""The whole state at one log index, and the transaction that leads to the next.
+
+A snapshot is a tuple of table roots: taking one costs nothing, and what it shows never changes. `Transaction` gathers the edits of
+one command; `commit` gives the next snapshot, and `changes` says what changed for watches, the event stream and the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any, NamedTuple
+
+from yurt.state.columns import Columns
+from yurt.state.table import Table, TableEditor
+from yurt.structs.alloc import Allocation
+from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
+from yurt.structs.deployment import Deployment
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job, JobSubmission
+from yurt.structs.node import Node
+from yurt.structs.summary import JobSummary
+
+JobKey = tuple[str, str]
+VersionKey = tuple[str, str, int]
+
+INDEXES: dict[str, dict[str, Any]] = {
+    "jobs": {"parent": lambda job: (job.namespace, job.parent_id) if job.parent_id else None},
+    "job_versions": {"job": lambda job: (job.namespace, job.id)},
+    "job_summaries": {},
+    "job_submissions": {},
+    "nodes": {},
+    "evals": {"job": lambda evaluation: (evaluation.namespace, evaluation.job_id), "status": lambda e: e.status},
+    "allocs": {
+        "node": lambda alloc: alloc.node_id,
+        "job": lambda alloc: (alloc.namespace, alloc.job_id),
+        "eval": lambda alloc: alloc.eval_id,
+        "deployment": lambda alloc: alloc.deployment_id,
+    },
+    "deployments": {"job": lambda deployment: (deployment.namespace, deployment.job_id)},
+    "namespaces": {},
+    "node_pools": {},
+    "scheduler_config": {},
+    "periodic_launches": {},
+    "schemas": {},
+}
+"""Tables and their secondary indexes."""
+
+
+class Change(NamedTuple):
+    """One row written: `before` is None for an insert, `after` for a deletion."""
+
+    table: str
+    key: Hashable
+    before: Any
+    after: Any
+
+
+Changes = tuple[Change, ...]
+
+
+class Snapshot:
+    """The state at `index`; immutable."""
+
+    __slots__ = ("_tables", "columns", "index")
+
+    def __init__(self, index: int, tables: dict[str, Table[Any, Any]], columns: Columns) -> None:
+        self.index = index
+        self._tables = tables
+        self.columns = columns
+
+    @classmethod
+    def empty(cls) -> Snapshot:
+        """Nothing, at index 0."""
+        return cls(0, {name: Table(name, extract) for name, extract in INDEXES.items()}, Columns.empty())
+
+    def table(self, name: str) -> Table[Any, Any]:
+        """A table by name."""
+        return self._tables[name]
+
+    def tables(self) -> Iterator[Table[Any, Any]]:
+        """All tables, in a fixed order."""
+        return iter(self._tables.values())
+
+    @property
+    def jobs(self) -> Table[JobKey, Job]:
+        """Current jobs by (namespace, id)."""
+        return self._tables["jobs"]
+
+    @property
+    def job_versions(self) -> Table[VersionKey, Job]:
+        """Kept versions by (namespace, id, version)."""
+        return self._tables["job_versions"]
+
+    @property
+    def job_summaries(self) -> Table[JobKey, JobSummary]:
+        """Summaries by (namespace, id)."""
+        return self._tables["job_summaries"]
+
+    @property
+    def job_submissions(self) -> Table[VersionKey, JobSubmission]:
+        """Submitted texts by (namespace, id, version)."""
+        return self._tables["job_submissions"]
+
+    @property
+    def nodes(self) -> Table[str, Node]:
+        """Nodes by id."""
+        return self._tables["nodes"]
+
+    @property
+    def evals(self) -> Table[str, Evaluation]:
+        """Evaluations by id."""
+        return self._tables["evals"]
+
+    @property
+    def allocs(self) -> Table[str, Allocation]:
+        """Allocations by id."""
+        return self._tables["allocs"]
+
+    @property
+    def deployments(self) -> Table[str, Deployment]:
+        """Deployments by id."""
+        return self._tables["deployments"]
+
+    @property
+    def namespaces(self) -> Table[str, Namespace]:
+        """Namespaces by name."""
+        return self._tables["namespaces"]
+
+    @property
+    def node_pools(self) -> Table[str, NodePool]:
+        """Node pools by name; `default` and `all` exist without a row."""
+        return self._tables["node_pools"]
+
+    @property
+    def scheduler_config(self) -> SchedulerConfiguration:
+        """The scheduler's configuration, or its defaults."""
+        return self._tables["scheduler_config"].get("") or SchedulerConfiguration()
+
+    def version(self, namespace: str, job_id: str, version: int) -> Job | None:
+        """A job at a kept version, the current one included."""
+        return self.job_versions.get((namespace, job_id, version))
+
+    def allocs_of_job(self, namespace: str, job_id: str) -> tuple[Allocation, ...]:
+        """All allocations of a job, in id order."""
+        return self.allocs.where("job", (namespace, job_id))
+
+    def allocs_of_node(self, node_id: str) -> tuple[Allocation, ...]:
+        """All allocations of a node, in id order."""
+        return self.allocs.where("node", node_id)
+
+    def latest_deployment(self, namespace: str, job_id: str) -> Deployment | None:
+        """The job's newest deployment."""
+        found = self.deployments.where("job", (namespace, job_id))
+        return max(found, key=lambda deployment: deployment.create_index, default=None)
+
+    def edit(self, index: int) -> Transaction:
+        """Start the changes of the command at `index`."""
+        assert index > self.index, (index, self.index)
+        return Transaction(self, index)
+
+
+class Transaction:
+    """The edits of one command. Reads through `get` see the edits made so far."""
+
+    def __init__(self, base: Snapshot, index: int) -> None:
+        self.base = base
+        self.index = index
+        self._editors: dict[str, TableEditor[Any, Any]] = {}
+        self._changes: dict[tuple[str, Hashable], Change] = {}
+
+    def get(self, table: str, key: Hashable) -> Any:
+        """A row as edited so far, or None."""
+        editor = self._editors.get(table)
+        return editor.get(key) if editor is not None else self.base.table(table).get(key)
+
+    def put(self, table: str, key: Hashable, row: Any) -> None:
+        """Insert or replace a row."""
+        self._record(table, key, self._editor(table).put(key, row), row)
+
+    def delete(self, table: str, key: Hashable) -> None:
+        """Remove a row if it is there."""
+        before = self._editor(table).delete(key)
+        if before is not None:
+            self._record(table, key, before, None)
+
+    @property
+    def changes(self) -> Changes:
+        """What changed, one entry per row, in the order of first touch."""
+        return tuple(self._changes.values())
+
+    def commit(self) -> Snapshot:
+        """The state after the edits, at the transaction's index."""
+        tables = {
+            name: self._editors[name].finish(self.index) if name in self._editors else table
+            for name, table in ((table.name, table) for table in self.base.tables())
+        }
+        return Snapshot(self.index, tables, self.base.columns.apply(self.changes))
+
+    def _editor(self, table: str) -> TableEditor[Any, Any]:
+        editor = self._editors.get(table)
+        if editor is None:
+            editor = self._editors[table] = self.base.table(table).edit()
+        return editor
+
+    def _record(self, table: str, key: Hashable, before: Any, after: Any) -> None:
+        first = self._changes.get((table, key))
+        self._changes[(table, key)] = Change(table, key, first.before if first else before, after)
