@@ -1,0 +1,47 @@
+# One command each. `make dev` and `make test` do all the set-up by themselves: with uv when it is there, else uv in a private venv.
+SHELL := /bin/bash
+UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+RUN := $(UV) run --quiet
+
+.PHONY: dev test check fmt e2e bench dist setup clean
+
+dev: setup ## run the server and client on this machine
+	@exec $(RUN) yurt agent -dev
+
+test: setup ## unit, property and integration tests
+	$(RUN) pytest
+
+check: setup ## format, lint, types, import contracts, tidy rules
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+	$(RUN) mypy
+	$(RUN) lint-imports
+	$(RUN) pytest -q tests/test_tidy.py
+
+fmt: setup ## format and fix what can be fixed
+	$(RUN) ruff format .
+	$(RUN) ruff check --fix .
+
+e2e: setup ## real agents and real processes
+	$(RUN) pytest e2e
+
+bench: setup ## the benchmarks that the README quotes
+	$(RUN) python -m bench
+
+dist: setup ## wheels of all distributions in dist/
+	$(UV) build --all-packages --wheel --out-dir dist
+
+setup: $(UV)
+	@$(UV) sync --quiet
+
+.uv/bin/uv:
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Yurt needs Python 3.11 or newer as python3" >&2; exit 1; }
+	@python3 -c 'import ensurepip' 2>/dev/null || { echo "python3 has no venv module: apt install python3-venv" >&2; exit 1; }
+	@python3 -m venv .uv && .uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+ifneq ($(UV),.uv/bin/uv)
+$(UV): ;
+endif
+
+clean:
+	rm -rf .uv .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
