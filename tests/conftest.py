@@ -1,0 +1,39 @@
+"""Shared by all tests: nothing may be left behind by a test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+ALLOWED_GROWTH = 8
+"""Descriptors that caches of libraries may keep open from one test to the next."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves child processes or many open files."""
+    me = psutil.Process()
+    children = {child.pid for child in me.children(recursive=True)}
+    files = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    yield
+    if request.node.get_closest_marker("keeps_processes"):
+        return
+    left = [child for child in me.children(recursive=True) if child.pid not in children and is_alive(child)]
+    assert not left, f"processes left behind: {[(child.pid, child.name()) for child in left]}"
+    if files:
+        grown = len(os.listdir("/proc/self/fd")) - files
+        assert grown <= ALLOWED_GROWTH, f"{grown} files left open"
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Running, or a zombie that nobody waited for."""
+    try:
+        process.wait(timeout=2)
+    except psutil.TimeoutExpired:
+        return True
+    except psutil.NoSuchProcess:
+        return False
+    return False

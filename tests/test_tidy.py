@@ -1,0 +1,120 @@
+"""The rules of size: functions under 71 lines, nesting of 3, six parameters, files under 600 lines. Excuses carry a reason."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ("core/src", "jobspec/src", "drivers", "e2e", "bench", "tests")
+MAX_FUNCTION_LINES, MAX_FILE_LINES, MAX_NESTING, MAX_PARAMETERS = 70, 600, 3, 6
+
+EXCUSES: dict[str, str] = {}
+"""`path::function` or `path`: why it may break a rule."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+NESTS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
+
+
+class Finding(NamedTuple):
+    """One broken rule."""
+
+    place: str
+    text: str
+
+
+def python_files() -> Iterator[Path]:
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if ".venv" not in path.parts and "build" not in path.parts:
+                yield path
+
+
+def functions(tree: ast.Module) -> Iterator[Function]:
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            yield node
+
+
+def nesting(node: ast.AST, depth: int = 0) -> int:
+    deepest = depth
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (*Function.__args__, ast.ClassDef, ast.Lambda)):
+            continue
+        chained = isinstance(node, ast.If) and isinstance(child, ast.If) and child in node.orelse
+        step = 1 if isinstance(child, NESTS) and not chained else 0
+        deepest = max(deepest, nesting(child, depth + step))
+    return deepest
+
+
+def findings_in(path: Path) -> Iterator[Finding]:
+    name = path.relative_to(ROOT).as_posix()
+    text = path.read_text()
+    lines = text.count("\n") + 1
+    if lines > MAX_FILE_LINES:
+        yield Finding(name, f"{lines} lines, at most {MAX_FILE_LINES}")
+    for function in functions(ast.parse(text)):
+        place = f"{name}::{function.name}"
+        length = (function.end_lineno or function.lineno) - function.lineno + 1
+        if length > MAX_FUNCTION_LINES:
+            yield Finding(place, f"{length} lines, at most {MAX_FUNCTION_LINES}")
+        if nesting(function) > MAX_NESTING:
+            yield Finding(place, f"nested {nesting(function)} deep, at most {MAX_NESTING}")
+        arguments = function.args
+        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        count = len([n for n in names if n not in ("self", "cls")])
+        if count > MAX_PARAMETERS and not path.is_relative_to(ROOT / "tests"):
+            yield Finding(place, f"{count} parameters, at most {MAX_PARAMETERS}")
+
+
+def test_functions_and_files_stay_small() -> None:
+    found = [finding for path in python_files() for finding in findings_in(path)]
+    unexcused = [f"{finding.place}: {finding.text}" for finding in found if finding.place not in EXCUSES]
+    assert not unexcused, "\n".join(unexcused)
+
+
+def test_every_excuse_is_still_needed() -> None:
+    places = {finding.place for path in python_files() for finding in findings_in(path)}
+    assert not set(EXCUSES) - places, "excuses without a finding"
+
+
+def test_nothing_is_left_for_later() -> None:
+    marks = ("TO" + "DO", "FIX" + "ME", "XX" + "X:", "HA" + "CK:")
+    left = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in python_files()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if any(mark in line for mark in marks)
+    ]
+    assert not left, "\n".join(left)
+
+
+def test_no_module_is_left_without_its_theory() -> None:
+    silent = [
+        path.relative_to(ROOT).as_posix()
+        for path in python_files()
+        if "/src/" in path.as_posix() and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert not silent, "\n".join(silent)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("def f():\n" + "    x = 1\n" * 80, "lines, at most"),
+        ("def f():\n    if 1:\n        if 1:\n            if 1:\n                if 1:\n                    pass\n", "nested"),
+        ("def f(a, b, c, d, e, g, h):\n    pass\n", "parameters"),
+    ],
+)
+def test_a_breach_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, expected: str) -> None:
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    path = tmp_path / "breach.py"
+    path.write_text(body)
+
+    found = list(findings_in(path))
+
+    assert any(expected in finding.text for finding in found)
