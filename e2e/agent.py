@@ -1,0 +1,203 @@
+"""Starts real agents for the tests, waits for what they promise, and ends only what it started."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+YURT = [sys.executable, "-m", "yurt.cli.main"]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody listens on just now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = 15.0) -> T:
+    """Poll until the probe answers something true; fail with `what` when the time is over."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        found = probe()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"not within {timeout_s} s: {what}")
+
+
+class Agent:
+    """One agent process and its HTTP API."""
+
+    def __init__(self, folder: Path, *, data_dir: Path | None, name: str = "e2e", extra: Mapping[str, Any] | None = None):
+        self.folder = folder
+        self.data_dir = data_dir
+        http_port, rpc_port, serf_port = free_ports(3)
+        self.address = f"http://127.0.0.1:{http_port}"
+        self.port = http_port
+        config: dict[str, Any] = {"name": name, "ports": {"http": http_port, "rpc": rpc_port, "serf": serf_port}}
+        if data_dir is not None:
+            config |= {
+                "data_dir": str(data_dir),
+                "bind_addr": "127.0.0.1",
+                "server": {"enabled": True, "bootstrap_expect": 1},
+                "client": {"enabled": True, "options": {"driver.raw_exec.enable": "1"}},
+            }
+        config |= dict(extra or {})
+        self.config = folder / "agent-config"
+        self.config.write_text(json.dumps(config))
+        self.log = folder / "agent.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until its node is ready."""
+        arguments = [*YURT, "agent", "-config", str(self.config), *([] if self.data_dir else ["-dev"])]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder)
+        wait_for("a ready node", self.is_ready)
+
+    def is_ready(self) -> bool:
+        """The one node says that it is ready."""
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            nodes = self.get("/v1/nodes")
+        except (OSError, http.client.HTTPException, ApiFailure):
+            return False
+        return [node["Status"] for node in nodes] == ["ready"]
+
+    def kill(self) -> None:
+        """End it without any chance to clean up."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(timeout=10)
+
+    def interrupt(self, timeout_s: float = 15.0) -> int:
+        """Ctrl-C; the exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout=timeout_s)
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """One request; the decoded answer, or ApiFailure."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, path, body=None if body is None else json.dumps(body))
+            answer = connection.getresponse()
+            data = answer.read()
+        finally:
+            connection.close()
+        if answer.status >= 400:
+            raise ApiFailure(answer.status, data.decode())
+        return json.loads(data) if data else None
+
+    def get(self, path: str) -> Any:
+        """A read."""
+        return self.call("GET", path)
+
+    def cli(self, *arguments: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Run a command against this agent."""
+        environment = {**os.environ, "NOMAD_ADDR": self.address, "NOMAD_CLI_NO_COLOR": "1"}
+        return subprocess.run(
+            [*YURT, *arguments],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=self.folder,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def allocs(self, job_id: str) -> list[dict[str, Any]]:
+        """The job's allocations."""
+        found: list[dict[str, Any]] = self.get(f"/v1/job/{job_id}/allocations")
+        return found
+
+    def running(self, job_id: str, count: int) -> list[dict[str, Any]]:
+        """Wait until the job has exactly that many running allocations; those."""
+
+        def probe() -> list[dict[str, Any]] | None:
+            live = [alloc for alloc in self.allocs(job_id) if alloc["ClientStatus"] == "running"]
+            return live if len(live) == count else None
+
+        return wait_for(f"{count} running allocations of {job_id}", probe, 30.0)
+
+
+class ApiFailure(Exception):
+    """An answer of 400 or above."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"{status}: {text}")
+        self.status = status
+        self.text = text
+
+
+@contextmanager
+def running_agent(folder: Path, *, data_dir: Path | None = None, **options: Any) -> Iterator[Agent]:
+    """An agent that is ready; afterwards it and its tasks are gone."""
+    agent = Agent(folder, data_dir=data_dir, **options)
+    agent.start()
+    try:
+        yield agent
+    finally:
+        if data_dir is not None:
+            stop_jobs(agent)
+        agent.interrupt()
+
+
+def stop_jobs(agent: Agent) -> None:
+    """Stop every job and wait for its tasks: an agent with a data directory leaves tasks running."""
+    if agent.process is None or agent.process.poll() is not None:
+        return
+    jobs = [job["ID"] for job in agent.get("/v1/jobs") if not job["Stop"]]
+    for job in jobs:
+        agent.call("DELETE", f"/v1/job/{job}")
+
+    def is_quiet() -> bool:
+        return all(alloc["ClientStatus"] not in ("running", "pending") for alloc in agent.get("/v1/allocations"))
+
+    wait_for("all tasks stopped", is_quiet, 30.0)
+
+
+def raw_exec_job(job_id: str, command: str, *args: str, kind: str = "service", count: int = 1, **group: Any) -> dict[str, Any]:
+    """A job of one group with one raw_exec task."""
+    task = {
+        "Name": "main",
+        "Driver": "raw_exec",
+        "Config": {"command": command, "args": list(args)},
+        "Resources": {"CPU": 10, "MemoryMB": 10},
+    }
+    return {"ID": job_id, "Name": job_id, "Type": kind, "TaskGroups": [{"Name": "g", "Count": count, "Tasks": [task], **group}]}
+
+
+def register(agent: Agent, job: dict[str, Any]) -> dict[str, Any]:
+    """Register an API job."""
+    answer: dict[str, Any] = agent.call("PUT", "/v1/jobs", {"Job": job})
+    return answer
+
+
+def pid_is_alive(pid: int) -> bool:
+    """The process exists and is no zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

@@ -1,0 +1,154 @@
+"""`yurt agent -dev` runs job files: placed, started, supervised, logged, restarted, stopped."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psutil
+from agent import Agent, pid_is_alive, raw_exec_job, register, running_agent, wait_for
+
+SERVICE = """
+variable "message" {
+  default = "hello"
+}
+
+job "web" {
+  group "g" {
+    count = 2
+    update {
+      min_healthy_time = "100ms"
+    }
+    task "main" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sh"
+        args    = ["-c", "while true; do echo ${var.message} $NOMAD_ALLOC_INDEX; sleep 0.2; done"]
+      }
+      resources {
+        cpu    = 20
+        memory = 20
+      }
+    }
+  }
+}
+"""
+
+
+def test_a_job_file_runs_is_followed_and_stops(dev_agent: Agent) -> None:
+    path = dev_agent.folder / "web.nomad.hcl"
+    path.write_text(SERVICE)
+
+    run = dev_agent.cli("job", "run", str(path))
+    allocs = dev_agent.running("web", 2)
+    status = dev_agent.cli("job", "status", "web")
+    logs = wait_for("a log line", lambda: dev_agent.cli("alloc", "logs", allocs[0]["ID"]).stdout)
+    stop = dev_agent.cli("job", "stop", "-detach", "web")
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert 'finished with status "complete"' in run.stdout
+    assert status.returncode == 0
+    assert allocs[0]["ID"][:8] in status.stdout
+    assert logs.startswith("hello ")
+    assert stop.returncode == 0
+    dev_agent.running("web", 0)
+
+
+def test_a_batch_job_completes_with_its_exit_code_and_log(dev_agent: Agent) -> None:
+    register(dev_agent, raw_exec_job("once", "/bin/sh", "-c", "echo done; exit 0", kind="batch"))
+
+    def finished() -> dict[str, object] | None:
+        return next((alloc for alloc in dev_agent.allocs("once") if alloc["ClientStatus"] == "complete"), None)
+
+    alloc = wait_for("the batch job to complete", finished)
+    state = alloc["TaskStates"]["main"]  # type: ignore[index]
+    assert (state["State"], state["Failed"]) == ("dead", False)
+    assert "Exit Code: 0" in " ".join(event["DisplayMessage"] for event in state["Events"])
+    assert dev_agent.cli("alloc", "logs", str(alloc["ID"])).stdout == "done\n"
+
+
+def test_a_crashing_service_is_restarted_and_then_rescheduled(dev_agent: Agent) -> None:
+    job = raw_exec_job("crash", "/bin/sh", "-c", "exit 7")
+    job["TaskGroups"][0] |= {
+        "RestartPolicy": {"Attempts": 1, "Interval": 60_000_000_000, "Delay": 100_000_000, "Mode": "fail"},
+        "ReschedulePolicy": {"Delay": 5_000_000_000, "DelayFunction": "constant", "Unlimited": True},
+    }
+    register(dev_agent, job)
+
+    failed = wait_for("a failed allocation", lambda: [a for a in dev_agent.allocs("crash") if a["ClientStatus"] == "failed"])
+    second = wait_for(
+        "its replacement", lambda: [a for a in dev_agent.allocs("crash") if a["ID"] != failed[0]["ID"]], 20.0
+    )
+
+    assert failed[0]["TaskStates"]["main"]["Restarts"] == 1
+    tracker = dev_agent.get(f"/v1/allocation/{second[0]['ID']}")["RescheduleTracker"]
+    assert tracker["Events"][0]["PrevAllocID"] == failed[0]["ID"]
+    dev_agent.call("DELETE", "/v1/job/crash")
+
+
+def test_changing_the_command_replaces_and_changing_the_count_does_not(dev_agent: Agent) -> None:
+    job = raw_exec_job("change", "/bin/sleep", "1000", Update={"MaxParallel": 2, "MinHealthyTime": 100_000_000})
+    register(dev_agent, job)
+    first = dev_agent.running("change", 1)[0]["ID"]
+
+    job["TaskGroups"][0]["Count"] = 2
+    register(dev_agent, job)
+    both = {alloc["ID"] for alloc in dev_agent.running("change", 2)}
+    job["TaskGroups"][0]["Tasks"][0]["Config"]["args"] = ["1001"]
+    register(dev_agent, job)
+
+    def replaced() -> bool:
+        live = {a["ID"] for a in dev_agent.allocs("change") if a["ClientStatus"] == "running"}
+        return len(live) == 2 and not live & both
+
+    assert first in both
+    wait_for("both allocations replaced", replaced, 30.0)
+    dev_agent.call("DELETE", "/v1/job/change")
+
+
+def test_following_a_log_shows_lines_as_they_come(dev_agent: Agent) -> None:
+    register(dev_agent, raw_exec_job("ticks", "/bin/sh", "-c", "i=0; while true; do i=$((i+1)); echo tick $i; sleep 0.1; done"))
+    alloc = dev_agent.running("ticks", 1)[0]["ID"]
+
+    begin = time.monotonic()
+    follow = dev_agent.cli("alloc", "logs", "-n", "1", alloc)
+    later = wait_for("ten lines", lambda: (out := dev_agent.cli("alloc", "logs", alloc).stdout).count("tick") >= 10 and out)
+
+    assert "tick" in follow.stdout
+    assert time.monotonic() - begin < 15
+    numbers = [int(line.split()[1]) for line in str(later).splitlines()]
+    assert numbers == list(range(1, len(numbers) + 1))
+    dev_agent.call("DELETE", "/v1/job/ticks")
+
+
+def test_interrupting_a_dev_agent_leaves_nothing_behind(tmp_path: Path) -> None:
+    with running_agent(tmp_path) as agent:
+        register(agent, raw_exec_job("sleepers", "/bin/sh", "-c", "sleep 1000 & sleep 1001; wait", count=5))
+        agent.running("sleepers", 5)
+        assert agent.process is not None
+        family = psutil.Process(agent.process.pid).children(recursive=True)
+        pids = {child.pid for child in family} | sleeping("1000") | sleeping("1001")
+        assert len(pids) >= 10
+        assert agent.interrupt() == 0
+
+    wait_for("all processes gone", lambda: not [pid for pid in pids if pid_is_alive(pid)])
+
+
+def test_a_dev_agent_that_is_killed_takes_its_tasks_with_it(tmp_path: Path) -> None:
+    with running_agent(tmp_path) as agent:
+        register(agent, raw_exec_job("orphans", "/bin/sleep", "4711", count=3))
+        agent.running("orphans", 3)
+        pids = sleeping("4711")
+        agent.kill()
+
+    assert len(pids) == 3
+    wait_for("all tasks gone", lambda: not [pid for pid in pids if pid_is_alive(pid)])
+
+
+def sleeping(argument: str) -> set[int]:
+    """Processes `sleep ARGUMENT`."""
+    found = set()
+    for process in psutil.process_iter(["cmdline"]):
+        if (process.info["cmdline"] or [])[-2:] in (["sleep", argument], ["/bin/sleep", argument]):
+            found.add(process.pid)
+    return found
