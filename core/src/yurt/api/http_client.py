@@ -1,0 +1,278 @@
+"""The HTTP client of the command line: the standard library's http.client, so that a command starts in milliseconds.
+
+One connection is kept open and used again. A reader asks and gets decoded JSON; whatever goes wrong becomes one exception with one
+sentence: `Unreachable` when no agent answered, `ApiError` when the agent refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote, urlencode, urlsplit
+
+from yurt.sdk.errors import YurtError
+
+TIMEOUT_S = 30.0
+WAIT_MARGIN_S = 15.0
+ERROR_TEXT_BYTES_MAX = 64 * 1024
+
+Query = Mapping[str, str | int | bool | None]
+
+
+class ApiError(YurtError):
+    """The agent answered with an error; `status` is the HTTP status."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Unreachable(YurtError):
+    """No agent answered."""
+
+
+class Connection(NamedTuple):
+    """Where the agent is and how to speak to it."""
+
+    address: str = "http://127.0.0.1:4646"
+    token: str = ""
+    namespace: str = ""
+    region: str = ""
+    http_auth: str = ""
+    ca_cert: str = ""
+    ca_path: str = ""
+    client_cert: str = ""
+    client_key: str = ""
+    tls_server_name: str = ""
+    is_insecure: bool = False
+    timeout_s: float = TIMEOUT_S
+
+
+class Answer(NamedTuple):
+    """The body of an answer, with the index of the state that it shows."""
+
+    data: Any
+    index: int
+    next_token: str = ""
+
+
+class RawAnswer(NamedTuple):
+    """An answer as it came."""
+
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class ApiClient:
+    """Asks one agent. Not for use by several threads."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        parts = urlsplit(connection.address if "://" in connection.address else f"http://{connection.address}")
+        if parts.scheme not in ("http", "https", "unix"):
+            raise ValueError(f'The address "{connection.address}" must begin with http://, https:// or unix://')
+        self._parts = parts
+        self._open: http.client.HTTPConnection | None = None
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that questions are about; "default" when none was given."""
+        return self.connection.namespace or "default"
+
+    def get(self, path: str, query: Query | None = None) -> Any:
+        """The decoded answer to a GET."""
+        return self.read(path, query).data
+
+    def read(self, path: str, query: Query | None = None, *, index: int = 0, wait_s: float = 0.0) -> Answer:
+        """A GET; with `index` it blocks until the state is past it or `wait_s` are over."""
+        asked: dict[str, Any] = dict(query or {})
+        timeout = self.connection.timeout_s
+        if index > 0:
+            asked |= {"index": index, "wait": f"{max(1, round(wait_s * 1000))}ms"}
+            timeout = max(timeout, wait_s * 17 / 16 + WAIT_MARGIN_S)
+        answer = self._ask("GET", path, asked, timeout_s=timeout)
+        shown = answer.headers.get("x-nomad-index", "")
+        data = _decode(answer.body)
+        return Answer(data, int(shown) if shown.isdigit() else 0, answer.headers.get("x-nomad-nexttoken", ""))
+
+    def put(self, path: str, body: Any = None, query: Query | None = None) -> Any:
+        """The decoded answer to a PUT of a JSON body."""
+        sent = b"" if body is None else json.dumps(body).encode()
+        return _decode(self._ask("PUT", path, query, body=sent).body)
+
+    def delete(self, path: str, query: Query | None = None) -> Any:
+        """The decoded answer to a DELETE."""
+        return _decode(self._ask("DELETE", path, query).body)
+
+    def raw(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> RawAnswer:
+        """Any request, with its answer whatever the status; `path` may hold a query."""
+        plain, _, query = path.partition("?")
+        return self._exchange(method, self._target(plain, {}, extra=query), body, headers, self.connection.timeout_s)
+
+    def url(self, path: str) -> str:
+        """The whole address of a path."""
+        plain, _, query = path.partition("?")
+        base = "" if self._parts.scheme == "unix" else f"{self._parts.scheme}://{self._parts.netloc}"
+        return base + self._target(plain, {}, extra=query)
+
+    def request_headers(self, *, has_body: bool = False) -> dict[str, str]:
+        """The headers that every request carries."""
+        headers = {"Accept": "application/json", "User-Agent": "yurt"}
+        if has_body:
+            headers["Content-Type"] = "application/json"
+        if self.connection.token:
+            headers["X-Nomad-Token"] = self.connection.token
+        if self.connection.http_auth:
+            headers["Authorization"] = "Basic " + base64.b64encode(self.connection.http_auth.encode()).decode()
+        return headers
+
+    def stream(self, path: str, query: Query | None = None) -> Iterator[bytes]:
+        """The pieces of an endless answer as they come; ends when the agent closes it. Uses a connection of its own."""
+        connection = self._connect(None)
+        try:
+            connection.request("GET", self._target(path, query or {}), headers=self.request_headers())
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise ApiError(response.status, _error_text(response.status, response.read(ERROR_TEXT_BYTES_MAX)))
+            while piece := response.read1(65536):
+                yield piece
+        except OSError as error:
+            raise self._unreachable(error) from None
+        except http.client.HTTPException:
+            return
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the kept connection."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _ask(
+        self, method: str, path: str, query: Query | None, *, body: bytes = b"", timeout_s: float | None = None
+    ) -> RawAnswer:
+        target = self._target(path, query or {})
+        answer = self._exchange(method, target, body, None, timeout_s or self.connection.timeout_s)
+        if answer.status >= 400:
+            raise ApiError(answer.status, _error_text(answer.status, answer.body[:ERROR_TEXT_BYTES_MAX]))
+        return answer
+
+    def _target(self, path: str, query: Query, *, extra: str = "") -> str:
+        asked: dict[str, Any] = {}
+        given = set(part.split("=")[0] for part in extra.split("&")) if extra else set()
+        for name, value in (("region", self.connection.region), ("namespace", self.connection.namespace)):
+            if value and name not in given:
+                asked[name] = value
+        asked |= {name: _text(value) for name, value in query.items() if value is not None and value != ""}
+        tail = "&".join(part for part in (extra, urlencode(asked, quote_via=quote)) if part)
+        path = quote(path, safe="/%:@!$&'()*+,;=~-._")
+        return f"{path}?{tail}" if tail else path
+
+    def _exchange(
+        self, method: str, target: str, body: bytes, headers: Mapping[str, str] | None, timeout_s: float
+    ) -> RawAnswer:
+        sent = self.request_headers(has_body=bool(body)) | dict(headers or {})
+        for is_last in (False, True):
+            was_open = self._open is not None
+            connection = self._open = self._open or self._connect(timeout_s)
+            if connection.sock is not None:
+                connection.sock.settimeout(timeout_s)
+            connection.timeout = timeout_s
+            try:
+                connection.request(method, target, body=body or None, headers=sent)
+                response = connection.getresponse()
+                names = {name.lower(): value for name, value in response.getheaders()}
+                return RawAnswer(response.status, response.reason, names, response.read())
+            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
+                self.close()
+                if is_last or not was_open:
+                    raise self._unreachable(error) from None
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                raise self._unreachable(error) from None
+        raise AssertionError("the loop returns or raises")
+
+    def _connect(self, timeout_s: float | None) -> http.client.HTTPConnection:
+        parts = self._parts
+        if parts.scheme == "unix":
+            return _UnixConnection(unquote(parts.netloc + parts.path), timeout_s)
+        if parts.scheme == "https":
+            return _TlsConnection(self.connection, parts.hostname or "127.0.0.1", parts.port or 443, timeout_s)
+        return http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port or 80, timeout=timeout_s)
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        address = self.connection.address
+        hint = "name the agent's address with -address or NOMAD_ADDR"
+        if isinstance(error, ConnectionRefusedError | FileNotFoundError):
+            return Unreachable(f"No agent answers at {address}. Start one with `yurt agent -dev`, or {hint}.")
+        if isinstance(error, TimeoutError):
+            return Unreachable(f"The agent at {address} did not answer in time; is it overloaded or the wrong address?")
+        if isinstance(error, socket.gaierror):
+            return Unreachable(f"The host name in {address} cannot be resolved; {hint}.")
+        if isinstance(error, ssl.SSLError):
+            return Unreachable(f"No TLS with {address}: {error}; see -ca-cert, -client-cert, or use http:// in the address.")
+        if isinstance(error, http.client.RemoteDisconnected | ConnectionResetError | BrokenPipeError):
+            return Unreachable(f"The agent at {address} closed the connection; is it stopping, or does it speak https?")
+        if isinstance(error, PermissionError):
+            return Unreachable(f"{address} may not be opened by this user: {error.strerror}.")
+        return Unreachable(f"No usable answer from {address}: {error}; {hint}.")
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: str, timeout_s: float | None) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        """Open the socket."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class _TlsConnection(http.client.HTTPSConnection):
+    """HTTPS with the authorities, certificate and server name that the flags name."""
+
+    def __init__(self, settings: Connection, host: str, port: int, timeout_s: float | None) -> None:
+        context = ssl.create_default_context(cafile=settings.ca_cert or None, capath=settings.ca_path or None)
+        if settings.is_insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if settings.client_cert:
+            context.load_cert_chain(settings.client_cert, settings.client_key or None)
+        super().__init__(host, port, timeout=timeout_s, context=context)
+        self._server_name = settings.tls_server_name or host
+        self._tls = context
+
+    def connect(self) -> None:
+        """Open the socket and check the agent's certificate."""
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._server_name)
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _decode(body: bytes) -> Any:
+    if not body:
+        return None
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise ApiError(200, "The answer is not JSON; is this address an agent's?") from None
+
+
+def _error_text(status: int, body: bytes) -> str:
+    text = body.decode(errors="replace").strip()
+    return text or f"the agent answered {status} {http.client.responses.get(status, '')}".rstrip()

@@ -1,0 +1,102 @@
+"""What a command is, and one call of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from yurt.cli.errors import UsageError
+from yurt.cli.flags import Flag, Flags, switch, text
+from yurt.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from yurt.api.http_client import ApiClient
+
+CLIENT_FLAGS: tuple[Flag, ...] = (
+    text("address", "The agent's address, or unix://PATH; NOMAD_ADDR, else http://127.0.0.1:4646."),
+    text("region", "The region to ask; NOMAD_REGION."),
+    text("namespace", "The namespace to work in; NOMAD_NAMESPACE, else default."),
+    switch("no-color", "Print without colours; NOMAD_CLI_NO_COLOR."),
+    switch("force-color", "Print colours also when standard output is no terminal; NOMAD_CLI_FORCE_COLOR."),
+    text("ca-cert", "A PEM file with the authority to trust; NOMAD_CACERT."),
+    text("ca-path", "A folder of PEM files with authorities to trust; NOMAD_CAPATH."),
+    text("client-cert", "A PEM file with the client's certificate; NOMAD_CLIENT_CERT."),
+    text("client-key", "The key of -client-cert; NOMAD_CLIENT_KEY."),
+    switch("insecure", "Do not check the agent's certificate; NOMAD_SKIP_VERIFY."),
+    switch("tls-skip-verify", "The same as -insecure."),
+    text("tls-server-name", "The name to expect in the agent's certificate; NOMAD_TLS_SERVER_NAME."),
+    text("token", "The token to send; NOMAD_TOKEN."),
+)
+JSON_FLAGS: tuple[Flag, ...] = (
+    switch("json", "Print the answer of the API as JSON."),
+    text("t", "Format the answer with a Go template."),
+)
+VERBOSE: Flag = switch("verbose", "Print whole ids and more columns.")
+DETACH: Flag = switch("detach", "Print the evaluation's id and return, instead of following it.")
+
+
+class Command(NamedTuple):
+    """One command. `arguments` is how many positional arguments it takes (least, most; -1: any number)."""
+
+    name: str
+    summary: str
+    run: Callable[[Invocation], int]
+    flags: tuple[Flag, ...] = ()
+    arguments: tuple[int, int] = (0, 0)
+    usage: str = ""
+    takes: str = "no arguments"
+    details: str = ""
+    is_client: bool = True
+    failure_code: int = 1
+    stop_at_argument: bool = False
+
+    @property
+    def all_flags(self) -> tuple[Flag, ...]:
+        """Its own flags and, when it speaks to an agent, those of every client."""
+        return self.flags + CLIENT_FLAGS if self.is_client else self.flags
+
+    def check_arguments(self, arguments: list[str]) -> None:
+        """Raises UsageError when there are too few or too many."""
+        least, most = self.arguments
+        if len(arguments) < least or (most >= 0 and len(arguments) > most):
+            extra = f" (got {len(arguments)}: {' '.join(arguments)})" if arguments else ""
+            raise UsageError(f"This command takes {self.takes}{extra}")
+
+
+class Invocation:
+    """One call of a command: what was typed, where to print, whom to ask."""
+
+    def __init__(self, command: Command, flags: Flags, args: list[str]) -> None:
+        self.command = command
+        self.flags = flags
+        self.args = args
+
+    @cached_property
+    def screen(self) -> Screen:
+        """Standard output."""
+        if not self.command.is_client:
+            return Screen.standard(no_color=False, force_color=False)
+        return Screen.standard(no_color=self.flags.is_on("no-color"), force_color=self.flags.is_on("force-color"))
+
+    @cached_property
+    def api(self) -> ApiClient:
+        """The agent to ask, from flags and environment."""
+        from yurt.cli.connect import connect
+
+        return connect(self.flags, os.environ)
+
+    @property
+    def id_length(self) -> int:
+        """How much of an id is shown."""
+        return 36 if self.is_verbose else 8
+
+    @property
+    def is_verbose(self) -> bool:
+        """`-verbose` was given."""
+        return self.flags.is_on("verbose")
+
+    def short(self, identifier: str | None) -> str:
+        """An id cut to what is shown."""
+        return (identifier or "")[: self.id_length]

@@ -1,0 +1,38 @@
+"""The API client that flags and environment describe; flags win."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.api.http_client import ApiClient, Connection
+from yurt.cli.errors import UsageError
+from yurt.cli.flags import Flags
+
+DEFAULT_ADDRESS = "http://127.0.0.1:4646"
+
+
+def connect(flags: Flags, environ: Mapping[str, str]) -> ApiClient:
+    """Make the client; nothing is sent before the first question."""
+
+    def pick(flag: str, variable: str, default: str = "") -> str:
+        return flags.text(flag) or environ.get(variable, "") or default
+
+    skip_verify = environ.get("NOMAD_SKIP_VERIFY", "").lower() in ("1", "t", "true")
+    try:
+        return ApiClient(
+            Connection(
+                address=pick("address", "NOMAD_ADDR", DEFAULT_ADDRESS),
+                token=pick("token", "NOMAD_TOKEN"),
+                namespace=pick("namespace", "NOMAD_NAMESPACE"),
+                region=pick("region", "NOMAD_REGION"),
+                http_auth=environ.get("NOMAD_HTTP_AUTH", ""),
+                ca_cert=pick("ca-cert", "NOMAD_CACERT"),
+                ca_path=pick("ca-path", "NOMAD_CAPATH"),
+                client_cert=pick("client-cert", "NOMAD_CLIENT_CERT"),
+                client_key=pick("client-key", "NOMAD_CLIENT_KEY"),
+                tls_server_name=pick("tls-server-name", "NOMAD_TLS_SERVER_NAME"),
+                is_insecure=skip_verify or flags.is_on("insecure") or flags.is_on("tls-skip-verify"),
+            )
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None

@@ -1,0 +1,121 @@
+"""The entry point: find the command, read its flags, run it, turn failures into a sentence and an exit code.
+
+Nothing but the standard library is imported before the command is known; each command is one module, imported when it is called.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from yurt.cli.errors import CliError, UsageError
+from yurt.cli.suggest import did_you_mean
+from yurt.cli.tree import ALIASES, COMMANDS, GROUPS
+
+if TYPE_CHECKING:
+    from yurt.cli.command import Command
+
+HELP = frozenset({"-h", "-help", "--help"})
+VERSION = frozenset({"-v", "-version", "--version"})
+EXIT_INTERRUPTED = 130
+EXIT_NOT_A_COMMAND = 127
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_INTERRUPTED
+
+
+def _dispatch(words: list[str]) -> int:
+    if words and words[0] in VERSION:
+        words = ["version"]
+    name, rest = find(words)
+    if name in COMMANDS:
+        return _run(_load(name), rest)
+    from yurt.cli.help import group_help, root_help
+
+    text = group_help(name) if name else root_help()
+    if not rest or rest[0] in HELP:
+        print(text)
+        return 0 if rest else EXIT_NOT_A_COMMAND
+    known = _next_words(name)
+    asked = f"{name} {rest[0]}".strip()
+    kind = "flag" if rest[0].startswith("-") else "command"
+    print(f'There is no {kind} "{asked}"{did_you_mean(rest[0], known, prefix=f"{name} ".lstrip())}.', file=sys.stderr)
+    print(f"See: yurt {name} -help".replace("  ", " "), file=sys.stderr)
+    return EXIT_NOT_A_COMMAND
+
+
+def find(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The longest command or group that the words begin with, and what is left of them."""
+    if words and words[0] in ALIASES and words[0] not in GROUPS:
+        return ALIASES[words[0]], list(words[1:])
+    name, used = "", 0
+    for word in words:
+        longer = f"{name} {word}".lstrip()
+        if longer not in COMMANDS and longer not in GROUPS:
+            break
+        name, used = longer, used + 1
+    return name, list(words[used:])
+
+
+def _next_words(group: str) -> list[str]:
+    depth = len(group.split())
+    names = [name.split() for name in (*COMMANDS, *GROUPS, *(() if group else ALIASES))]
+    return sorted({parts[depth] for parts in names if len(parts) > depth and " ".join(parts[:depth]) == group})
+
+
+def _load(name: str) -> Command:
+    command: Command = import_module(COMMANDS[name][0]).COMMAND
+    return command
+
+
+def _run(command: Command, words: list[str]) -> int:
+    from yurt.cli.command import Invocation
+    from yurt.cli.flags import parse
+    from yurt.sdk.errors import YurtError
+
+    own = words[: words.index("--")] if "--" in words else words
+    asks_help = own[:1] if command.stop_at_argument else own
+    if HELP.intersection(asks_help) and not _is_value_of_flag(command, own):
+        from yurt.cli.help import command_help
+
+        print(command_help(command))
+        return 0
+    try:
+        flags, arguments = parse(words, command.all_flags, stop_at_argument=command.stop_at_argument)
+        command.check_arguments(arguments)
+        return command.run(Invocation(command, flags, arguments))
+    except UsageError as error:
+        print(f"{error}\nFor additional help try: yurt {command.name} -help", file=sys.stderr)
+        return error.code if error.code is not None else command.failure_code
+    except CliError as error:
+        if str(error):
+            print(error, file=sys.stderr)
+        return error.code if error.code is not None else command.failure_code
+    except YurtError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return command.failure_code
+
+
+def _is_value_of_flag(command: Command, words: list[str]) -> bool:
+    """The help word stands where a flag expects its value, as in `-var -h`."""
+    at = next(at for at, word in enumerate(words) if word in HELP)
+    if at == 0:
+        return False
+    before = words[at - 1].lstrip("-")
+    return words[at - 1].startswith("-") and any(flag.name == before and flag.kind in ("text", "int", "list") for flag in command.all_flags)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
