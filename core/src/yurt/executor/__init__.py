@@ -1,1 +1,6 @@
 """Zygote and shim: processes that outlive the agent."""
+
+from yurt.executor.process_executor import ProcessExecutor
+from yurt.executor.spec import CgroupSpec, ProcessHandle, ProcessSpec
+
+__all__ = ["CgroupSpec", "ProcessExecutor", "ProcessHandle", "ProcessSpec"]

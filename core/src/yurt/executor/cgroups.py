@@ -1,0 +1,251 @@
+"""Where the cgroups of tasks go on hosts with cgroups v1, v2 or both, and what they count.
+
+A run has one parent folder in each hierarchy that is used (`yurt.slice`, in a dev run `yurt-dev-<pid>.slice`); each task has one
+folder below it, and the shims share one, so that nothing which stops the agent's own cgroup stops them. On v2 one hierarchy does
+everything. On hybrid hosts the empty v2 hierarchy holds the processes together and v1 controllers count and limit. A normal
+user without delegation has none, and everything works but the limits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from yurt.executor.spec import CgroupPlan, CgroupSpec, file_name
+from yurt.sdk.errors import DriverError
+from yurt.sdk.value import Value, no_entries
+
+MOUNTS_FILE = "/proc/self/mountinfo"
+V1_CONTROLLERS = ("memory", "cpu", "cpuacct")
+V2_CONTROLLERS = ("cpu", "memory", "pids", "cpuset")
+SHIMS = "shims"
+CPU_SHARES_MIN, CPU_SHARES_MAX = 2, 262_144
+
+
+class Hierarchies(Value):
+    """Mount points of the v2 hierarchy and of the v1 controllers; empty where there is none."""
+
+    unified: str = ""
+    controllers: tuple[str, ...] = ()
+    v1: Mapping[str, str] = no_entries()
+
+    @property
+    def mode(self) -> str:
+        """v2, v1, hybrid or none."""
+        if self.unified:
+            return "hybrid" if self.v1 else "v2"
+        return "v1" if self.v1 else "none"
+
+
+class CgroupUse(Value):
+    """What a task's cgroups have counted; None where nothing counts it."""
+
+    rss_bytes: int | None = None
+    swap_bytes: int | None = None
+    cpu_user_ns: int | None = None
+    cpu_system_ns: int | None = None
+    pids: int | None = None
+
+
+def parse_mounts(text: str) -> Hierarchies:
+    """The hierarchies that /proc/self/mountinfo lists."""
+    unified, v1 = "", {}
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, rest = before.split(), after.split()
+        if len(fields) < 5 or len(rest) < 3:
+            continue
+        if rest[0] == "cgroup2" and not unified:
+            unified = fields[4]
+        if rest[0] == "cgroup":
+            v1 |= dict.fromkeys(rest[2].split(","), fields[4])
+    return Hierarchies(unified=unified, v1={name: v1[name] for name in (*V1_CONTROLLERS, "cpuset") if name in v1})
+
+
+def prepare(parent: str, mounts_file: str = MOUNTS_FILE) -> tuple[Hierarchies, tuple[str, ...]]:
+    """Make the parent folder in every hierarchy where that is allowed; those hierarchies, and the folders."""
+    try:
+        found = parse_mounts(Path(mounts_file).read_text(encoding="utf-8"))
+    except OSError:
+        return Hierarchies(), ()
+    v1 = {name: mount for name, mount in found.v1.items() if make_parent(mount, parent)}
+    unified = found.unified if found.unified and make_parent(found.unified, parent) else ""
+    controllers = enable_controllers(unified, parent) if unified else ()
+    if "cpuset" in v1:
+        copy_cpuset(v1["cpuset"], parent)
+    usable = Hierarchies(unified=unified, controllers=controllers, v1=v1)
+    mounts = sorted({mount for mount in (unified, *v1.values()) if mount})
+    return usable, tuple(f"{mount}/{parent}" for mount in mounts)
+
+
+def make_parent(mount: str, parent: str) -> bool:
+    """Make the run's folder and that of its shims."""
+    try:
+        os.makedirs(f"{mount}/{parent}/{SHIMS}", exist_ok=True)
+    except OSError:
+        return False
+    return os.access(f"{mount}/{parent}/cgroup.procs", os.W_OK)
+
+
+def enable_controllers(mount: str, parent: str) -> tuple[str, ...]:
+    """Turn on what tasks need below the root and the run's folder; those that work."""
+    enabled = []
+    for controller in V2_CONTROLLERS:
+        folders = (mount, f"{mount}/{parent}")
+        if all(write_setting(f"{folder}/cgroup.subtree_control", f"+{controller}") for folder in folders):
+            enabled.append(controller)
+    return tuple(enabled)
+
+
+def copy_cpuset(mount: str, parent: str) -> None:
+    """A v1 cpuset takes processes only when it names cores and memory nodes."""
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        value = read_text(f"{mount}/{name}").strip()
+        for folder in (f"{mount}/{parent}", f"{mount}/{parent}/{SHIMS}"):
+            write_setting(f"{folder}/{name}", value)
+
+
+def write_setting(path: str, value: str) -> bool:
+    """Write into a cgroup file, if that is allowed."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.write(fd, value.encode())
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def read_text(path: str) -> str:
+    """A cgroup file, or nothing."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def plan(found: Hierarchies, parent: str, *, task_id: str, asked: CgroupSpec) -> CgroupPlan:
+    """Which folders a task gets, with which limits, and how it and its shim enter them."""
+    if asked.is_overridden:
+        return override(found, parent, asked)
+    name = f"{file_name(task_id)}.scope"
+    folders: list[tuple[str, tuple[tuple[str, str], ...]]] = []
+    if found.unified:
+        folders.append((f"{found.unified}/{parent}/{name}", v2_settings(asked, found.controllers)))
+    by_mount: dict[str, list[tuple[str, str]]] = {}
+    for controller, mount in found.v1.items():
+        if controller != "cpuset" or asked.cores:
+            by_mount.setdefault(mount, []).extend(v1_settings(controller, mount, asked))
+    folders += [(f"{mount}/{parent}/{name}", tuple(settings)) for mount, settings in by_mount.items()]
+    oom_file = f"{found.unified}/{parent}/{name}/memory.events" if "memory" in found.controllers else ""
+    if "memory" in found.v1:
+        oom_file = f"{found.v1['memory']}/{parent}/{name}/memory.oom_control"
+    return CgroupPlan(
+        folders=tuple(folders),
+        join=tuple(f"{folder}/cgroup.procs" for folder, _ in folders),
+        shim_join=shim_join(found, parent),
+        oom_file=oom_file,
+    )
+
+
+def shim_join(found: Hierarchies, parent: str) -> tuple[str, ...]:
+    """How a shim leaves the agent's cgroup: in the one hierarchy by which a service manager stops services."""
+    return (f"{found.unified}/{parent}/{SHIMS}/cgroup.procs",) if found.unified else ()
+
+
+def override(found: Hierarchies, parent: str, asked: CgroupSpec) -> CgroupPlan:
+    """The operator's own cgroups: joined as they are, never made, limited or removed by us."""
+    if asked.override_v2 and not found.unified:
+        raise DriverError("cgroup_v2_override is set, but this host has no cgroup v2; use cgroup_v1_override")
+    unknown = [name for name in asked.override_v1 if name not in found.v1 and not controller_mount(name)]
+    if unknown:
+        raise DriverError(f"cgroup_v1_override names {', '.join(unknown)}, which this host does not have as a v1 controller")
+    must = [f"{found.unified}/{asked.override_v2.strip('/')}/cgroup.procs"] if asked.override_v2 else []
+    for name, path in asked.override_v1.items():
+        must.append(f"{found.v1.get(name) or controller_mount(name)}/{path.strip('/')}/cgroup.procs")
+    return CgroupPlan(must_join=tuple(must), shim_join=shim_join(found, parent))
+
+
+def controller_mount(name: str) -> str:
+    """Where a v1 controller that tasks do not use by themselves is mounted."""
+    path = f"/sys/fs/cgroup/{name}"
+    return path if os.path.exists(f"{path}/cgroup.procs") else ""
+
+
+def v2_settings(asked: CgroupSpec, controllers: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Limits as cgroup v2 spells them."""
+    settings = []
+    if "memory" in controllers and asked.memory_bytes:
+        settings.append(("memory.max", str(asked.memory_bytes)))
+    if "memory" in controllers and asked.memory_reserved_bytes:
+        settings.append(("memory.low", str(asked.memory_reserved_bytes)))
+    if "cpu" in controllers and asked.cpu_shares:
+        settings.append(("cpu.weight", str(cpu_weight(asked.cpu_shares))))
+    if "cpuset" in controllers and asked.cores:
+        settings.append(("cpuset.cpus", ",".join(map(str, asked.cores))))
+    return tuple(settings)
+
+
+def v1_settings(controller: str, mount: str, asked: CgroupSpec) -> list[tuple[str, str]]:
+    """Limits as a cgroup v1 controller spells them."""
+    match controller:
+        case "memory" if asked.memory_bytes:
+            return [("memory.limit_in_bytes", str(asked.memory_bytes))]
+        case "cpu" if asked.cpu_shares:
+            return [("cpu.shares", str(max(CPU_SHARES_MIN, asked.cpu_shares)))]
+        case "cpuset" if asked.cores:
+            mems = read_text(f"{mount}/cpuset.mems").strip()
+            return [("cpuset.cpus", ",".join(map(str, asked.cores))), ("cpuset.mems", mems)]
+        case _:
+            return []
+
+
+def cpu_weight(shares: int) -> int:
+    """v1 shares (2..262144) as a v2 weight (1..10000), by the mapping that container runtimes use."""
+    bounded = min(max(shares, CPU_SHARES_MIN), CPU_SHARES_MAX)
+    return 1 + ((bounded - CPU_SHARES_MIN) * 9999) // (CPU_SHARES_MAX - CPU_SHARES_MIN)
+
+
+def usage(folders: tuple[str, ...]) -> CgroupUse:
+    """What the cgroups of a task have counted so far."""
+    files: dict[str, str] = {}
+    for folder in folders:
+        for name in ("cpu.stat", "memory.stat", "memory.swap.current", "cgroup.procs"):
+            files.setdefault(name, read_text(f"{folder}/{name}"))
+            files[name] = files[name] or read_text(f"{folder}/{name}")
+    cpu, memory = numbers(files.get("cpu.stat", "")), numbers(files.get("memory.stat", ""))
+    swap = files.get("memory.swap.current", "").strip()
+    user, system = cpu.get("user_usec"), cpu.get("system_usec")
+    return CgroupUse(
+        rss_bytes=memory.get("anon", memory.get("rss")),
+        swap_bytes=int(swap) if swap.isdigit() else memory.get("swap"),
+        cpu_user_ns=None if user is None else user * 1000,
+        cpu_system_ns=None if system is None else system * 1000,
+        pids=len(files["cgroup.procs"].split()) if files.get("cgroup.procs") else None,
+    )
+
+
+def numbers(text: str) -> dict[str, int]:
+    """Rows of `name number`."""
+    rows = (line.split() for line in text.splitlines())
+    return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+
+
+def processes(folders: tuple[str, ...]) -> list[int]:
+    """The processes in the cgroups of a task."""
+    pids = {int(word) for folder in folders for word in read_text(f"{folder}/cgroup.procs").split()}
+    return sorted(pids)
+
+
+def remove(folders: tuple[str, ...]) -> None:
+    """Remove the cgroups of a task; those in use stay."""
+    for folder in reversed(folders):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            continue

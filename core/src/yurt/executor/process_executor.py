@@ -1,0 +1,279 @@
+"""Starts commands as tasks that outlive the agent, and finds, watches, signals, stops and forgets them.
+
+A task is known by its handle. Its end is noticed by a pidfd (by polling where there is none), and the exit file that its shim
+writes is the truth about how it ended. The file appears a moment after the process has gone; when the shim is gone too, the way
+it ended is lost and the result says so.
+
+States of a task here: starting -> running -> ended -> (forgotten). `recover` enters at running or ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from yurt.executor import cgroups, processes
+from yurt.executor.spec import ProcessHandle, ProcessSpec, encode_start, file_name, start_failure
+from yurt.executor.surroundings import (
+    check_spec,
+    ids_of,
+    read_exit_file,
+    run_beside,
+    summed,
+    surroundings_of,
+    user_ids,
+)
+from yurt.executor.zygote_client import ZygoteClient
+from yurt.runtime.env import Env, RealEnv
+from yurt.sdk.driver import ExecResult, ExitResult, TaskStats
+from yurt.sdk.errors import DriverError, NotFound
+from yurt.sdk.value import NANOSECONDS, Duration
+
+POLL_S = 0.25
+EXIT_FILE_FIRST_WAIT_S = 0.001
+EXIT_FILE_LIMIT_S = 5.0
+KILL_LIMIT_S = 12.0
+KILL_ROUNDS = 50
+CGROUP_PARENT = "yurt.slice"
+
+
+class Task:
+    """A task that this executor knows: its handle, its end, and the watch on it."""
+
+    def __init__(self, handle: ProcessHandle, spec: ProcessSpec | None, loop: asyncio.AbstractEventLoop) -> None:
+        self.handle = handle
+        self.spec = spec
+        self.ended: asyncio.Future[ExitResult] = loop.create_future()
+        self.pidfd: int | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class ProcessExecutor:
+    """The public face of zygote and shim, for drivers whose tasks are processes of this machine."""
+
+    def __init__(self, *, state_dir: str, dev: bool = False, cgroup_parent: str = "", env: Env | None = None) -> None:
+        self._folder = Path(state_dir) / "executor"
+        self._env = env or RealEnv()
+        self._parent = cgroup_parent or (f"yurt-dev-{os.getpid()}.slice" if dev else CGROUP_PARENT)
+        self._hierarchies, parents = cgroups.prepare(self._parent)
+        self._parents = parents
+        self._boot_id = processes.boot_id()
+        self._zygote = ZygoteClient(dev=dev, cgroup_parents=parents)
+        self._tasks: dict[str, Task] = {}
+
+    @property
+    def zygote_pid(self) -> int:
+        """The pid of the process that starts tasks, 0 before the first."""
+        return self._zygote.pid
+
+    @property
+    def cgroup_mode(self) -> str:
+        """v2, v1, hybrid, or none where tasks get no cgroup."""
+        return self._hierarchies.mode
+
+    async def open(self) -> None:
+        """Start the zygote before the first task needs it."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        await self._zygote.start()
+
+    async def start(self, spec: ProcessSpec) -> ProcessHandle:
+        """Start a task; raises DriverError, which names the command and the reason, when it cannot be started."""
+        if spec.task_id in self._tasks:
+            raise DriverError(f"task {spec.task_id} runs already; destroy it first")
+        check_spec(spec)
+        user = user_ids(spec.user)
+        planned = cgroups.plan(self._hierarchies, self._parent, task_id=spec.task_id, asked=spec.cgroup)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        exit_file = self._folder / f"{file_name(spec.task_id)}.exit"
+        exit_file.unlink(missing_ok=True)
+        message = encode_start(spec, exit_file=str(exit_file), cgroup=planned, user=user)
+        answer = await self._zygote.request(spec.task_id, message)
+        if "stage" in answer:
+            raise start_failure(spec, stage=answer["stage"], code=answer["errno"])
+        handle = ProcessHandle(
+            task_id=spec.task_id,
+            pid=answer["pid"],
+            start_time=answer["start"] or processes.start_time(answer["pid"]),
+            shim_pid=answer["shim"],
+            shim_start_time=answer["shim_start"] or processes.start_time(answer["shim"]),
+            boot_id=self._boot_id,
+            exit_file=str(exit_file),
+            started_at=answer["at"],
+            cgroups=tuple(folder for folder, _ in planned.folders),
+        )
+        self._watch(Task(handle, spec, asyncio.get_running_loop()))
+        return handle
+
+    async def recover(self, handle: ProcessHandle) -> None:
+        """Take up a task that an earlier agent started; raises NotFound when it is gone without a trace."""
+        if handle.task_id in self._tasks:
+            return
+        is_same_boot = handle.boot_id == self._boot_id
+        is_alive = is_same_boot and processes.is_alive(handle.pid, handle.start_time)
+        if not is_alive and not os.path.exists(handle.exit_file):
+            reason = "its process is gone" if is_same_boot else "the machine was restarted"
+            raise NotFound(f"task {handle.task_id} cannot be found again: {reason} and left no exit file")
+        self._watch(Task(handle, None, asyncio.get_running_loop()))
+
+    async def wait(self, task_id: str) -> ExitResult:
+        """Wait for the end; also after it."""
+        return await asyncio.shield(self._task(task_id).ended)
+
+    async def signal(self, task_id: str, name: str) -> None:
+        """Signal the task's main process by name."""
+        handle = self._task(task_id).handle
+        number = processes.signal_number(name)
+        if not number:
+            raise DriverError(f'"{name}" is not a signal of this system; use a name such as SIGHUP')
+        if not processes.send_signal(handle.pid, handle.start_time, number):
+            raise DriverError(f"task {task_id} has ended; it cannot be sent {name}")
+
+    async def stop(self, task_id: str, *, signal_name: str, timeout: Duration) -> None:
+        """Signal the main process, give it `timeout`, then kill whatever is left; returns when nothing is left."""
+        task = self._task(task_id)
+        if not task.ended.done():
+            number = processes.signal_number(signal_name) or signal.SIGTERM
+            processes.send_signal(task.handle.pid, task.handle.start_time, number)
+            await asyncio.wait([task.ended], timeout=timeout / NANOSECONDS)
+        await self._kill(task)
+
+    async def destroy(self, task_id: str) -> None:
+        """Kill what is left of a task, remove its files and cgroups, and forget it."""
+        task = self._task(task_id)
+        await self._kill(task)
+        Path(task.handle.exit_file).unlink(missing_ok=True)
+        cgroups.remove(task.handle.cgroups)
+        self._unwatch(task)
+        self._tasks.pop(task_id, None)
+
+    async def stats(self, task_id: str) -> TaskStats:
+        """Use of resources: what the cgroups count, and the sum over the processes for the rest."""
+        handle = self._task(task_id).handle
+        counted = cgroups.usage(handle.cgroups)
+        at = self._env.now()
+        if None not in (counted.rss_bytes, counted.cpu_user_ns, counted.cpu_system_ns, counted.pids):
+            return TaskStats(
+                at=at,
+                rss_bytes=counted.rss_bytes or 0,
+                swap_bytes=counted.swap_bytes or 0,
+                cpu_user_ns=counted.cpu_user_ns or 0,
+                cpu_system_ns=counted.cpu_system_ns or 0,
+                pids=counted.pids or 0,
+            )
+        return summed(processes.relatives(handle.pid, handle.start_time, handle.shim_pid), at=at)
+
+    async def exec(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+        """Run a command with the environment, folder, user and cgroups of a task; raises DriverError when it cannot."""
+        task = self._task(task_id)
+        if not processes.is_alive(task.handle.pid, task.handle.start_time):
+            raise DriverError(f"task {task_id} has ended; no command can be run in it")
+        spec = task.spec
+        env, cwd = (spec.env, spec.cwd) if spec else surroundings_of(task.handle.pid)
+        user = user_ids(spec.user) if spec else ids_of(task.handle.pid)
+        return await run_beside(command, env=env, cwd=cwd, user=user, enter=task.handle.cgroups, timeout=timeout)
+
+    async def close(self) -> None:
+        """Stop watching and let the zygote end: tasks go on, in a dev run they are killed."""
+        for task in self._tasks.values():
+            self._unwatch(task)
+        self._tasks.clear()
+        await self._zygote.close()
+        for parent in self._parents:
+            cgroups.remove((parent, f"{parent}/{cgroups.SHIMS}"))
+
+    def _task(self, task_id: str) -> Task:
+        try:
+            return self._tasks[task_id]
+        except KeyError:
+            raise NotFound(f"no task {task_id} here") from None
+
+    def _watch(self, task: Task) -> None:
+        """Notice the end of a task's main process."""
+        handle, loop = task.handle, asyncio.get_running_loop()
+        self._tasks[handle.task_id] = task
+        task.pidfd = processes.open_process(handle.pid, handle.start_time)
+        if task.pidfd is not None:
+            loop.add_reader(task.pidfd, self._on_main_ended, task)
+        else:
+            self._poll(task)
+
+    def _unwatch(self, task: Task) -> None:
+        """Free what the watch holds."""
+        if task.pidfd is not None:
+            asyncio.get_running_loop().remove_reader(task.pidfd)
+            os.close(task.pidfd)
+            task.pidfd = None
+        if task.timer is not None:
+            task.timer.cancel()
+            task.timer = None
+
+    def _poll(self, task: Task) -> None:
+        """Without a pidfd: look from time to time."""
+        if processes.is_alive(task.handle.pid, task.handle.start_time):
+            task.timer = asyncio.get_running_loop().call_later(POLL_S, self._poll, task)
+        else:
+            self._on_main_ended(task)
+
+    def _on_main_ended(self, task: Task) -> None:
+        """The process has ended: its exit file follows."""
+        self._unwatch(task)
+        self._read_exit(task, EXIT_FILE_FIRST_WAIT_S, 0.0)
+
+    def _read_exit(self, task: Task, wait_s: float, waited_s: float) -> None:
+        """Read the exit file, again after a while when it is not there yet and its writer lives."""
+        if task.ended.done():
+            return
+        handle = task.handle
+        is_shim_alive = processes.is_alive(handle.shim_pid, handle.shim_start_time)
+        record = read_exit_file(handle.exit_file)
+        if record is not None:
+            task.ended.set_result(record)
+        elif not is_shim_alive or waited_s > EXIT_FILE_LIMIT_S:
+            lost = f"the exit status is lost: the shim (pid {handle.shim_pid}) that watches the task ended without writing it"
+            task.ended.set_result(ExitResult(error=lost, finished_at=self._env.now()))
+        else:
+            loop = asyncio.get_running_loop()
+            task.timer = loop.call_later(wait_s, self._read_exit, task, wait_s * 2, waited_s + wait_s)
+
+    async def _kill(self, task: Task) -> None:
+        """Kill every process of a task: its shim does it, and when there is no shim, we do."""
+        handle = task.handle
+        if handle.boot_id == self._boot_id:
+            processes.send_signal(handle.shim_pid, handle.shim_start_time, signal.SIGTERM)
+            await until(lambda: not processes.is_alive(handle.shim_pid, handle.shim_start_time), KILL_LIMIT_S)
+            await self._kill_without_shim(task)
+        await asyncio.wait([task.ended], timeout=EXIT_FILE_LIMIT_S)
+
+    async def _kill_without_shim(self, task: Task) -> None:
+        """Kill what a shim that was killed, or the lack of a subreaper, has left behind."""
+        handle = task.handle
+        for _ in range(KILL_ROUNDS):
+            strays = processes.by_pid(cgroups.processes(handle.cgroups))
+            if task.ended.done() and not strays and not needs_search(task):
+                return
+            strays += processes.relatives(handle.pid, handle.start_time, handle.shim_pid)
+            if not strays:
+                return
+            processes.kill_all(strays)
+            await self._env.sleep(0.02)
+
+
+def needs_search(task: Task) -> bool:
+    """Whether processes may be left that no cgroup names: where the shim did not do its work, or cannot adopt orphans."""
+    return sys.platform != "linux" or bool(task.ended.result().error)
+
+
+async def until(condition: Callable[[], bool], limit_s: float) -> bool:
+    """Wait until a condition holds, looking often at first; False when it does not hold in time."""
+    wait_s, waited_s = 0.001, 0.0
+    while not condition():
+        if waited_s > limit_s:
+            return False
+        await asyncio.sleep(wait_s)
+        waited_s += wait_s
+        wait_s = min(wait_s * 2, 0.05)
+    return True

@@ -1,0 +1,138 @@
+"""Processes by (pid, start time): a signal never reaches a stranger who was given the pid of a process that has ended.
+
+On Linux a pidfd is opened first and the start time compared after: what the descriptor names is then known to be the right one.
+Elsewhere the start time is compared just before the signal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import psutil
+
+HAS_PIDFD = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
+BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
+ZOMBIE_STATES = ("Z", "X")
+
+
+def boot_id() -> str:
+    """Which boot of the machine this is: start times mean nothing across two."""
+    try:
+        return Path(BOOT_ID_FILE).read_text(encoding="ascii").strip()
+    except OSError:
+        return str(int(psutil.boot_time()))
+
+
+def start_time(pid: int) -> int:
+    """When a live process started, in the system's own ticks; 0 when there is none (a zombie is none)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except FileNotFoundError:
+        return 0 if os.path.isdir("/proc/self") else start_time_elsewhere(pid)
+    except OSError:
+        return 0
+    return 0 if fields[0].decode() in ZOMBIE_STATES else int(fields[19])
+
+
+def start_time_elsewhere(pid: int) -> int:
+    """The start time on systems without /proc, in microseconds since 1970."""
+    try:
+        process = psutil.Process(pid)
+        return 0 if process.status() == psutil.STATUS_ZOMBIE else int(process.create_time() * 1_000_000)
+    except psutil.Error:
+        return 0
+
+
+def is_alive(pid: int, started: int) -> bool:
+    """Whether this very process lives."""
+    return pid > 0 and started > 0 and start_time(pid) == started
+
+
+def open_process(pid: int, started: int) -> int | None:
+    """A pidfd of this very process; None when it has ended or the system has no pidfds."""
+    if not HAS_PIDFD:
+        return None
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    if is_alive(pid, started):
+        return fd
+    os.close(fd)
+    return None
+
+
+def send_signal(pid: int, started: int, number: int) -> bool:
+    """Signal this very process; False when it has ended."""
+    if not HAS_PIDFD:
+        return is_alive(pid, started) and try_kill(pid, number)
+    fd = open_process(pid, started)
+    if fd is None:
+        return is_alive(pid, started) and try_kill(pid, number)
+    try:
+        signal.pidfd_send_signal(fd, signal.Signals(number))
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def try_kill(pid: int, number: int) -> bool:
+    """Signal a pid, if it is there."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def signal_number(name: str) -> int:
+    """SIGHUP, hup or 1 as a number; 0 when there is no such signal."""
+    text = name.strip().upper()
+    if text.isdigit():
+        return int(text) if int(text) in {int(each) for each in signal.valid_signals()} else 0
+    full = text if text.startswith("SIG") else f"SIG{text}"
+    return int(getattr(signal, full)) if isinstance(getattr(signal, full, None), signal.Signals) else 0
+
+
+def relatives(pid: int, started: int, shim: int) -> list[psutil.Process]:
+    """Processes of a task: its session, their descendants, and those of its shim.
+
+    The system keeps a session's number while it has members, so a number whose process started at another time is a stranger's.
+    """
+    members: dict[int, psutil.Process] = {}
+    if start_time(pid) in (0, started):
+        members = {process.pid: process for process in psutil.process_iter() if session_of(process.pid) == pid}
+    for root in (shim, *list(members)):
+        with contextlib.suppress(psutil.Error):
+            members |= {child.pid: child for child in psutil.Process(root).children(recursive=True)}
+    members.pop(shim, None)
+    return list(members.values())
+
+
+def session_of(pid: int) -> int:
+    """The session of a process, or 0."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
+
+
+def kill_all(found: list[psutil.Process]) -> None:
+    """SIGKILL each; psutil compares the start time first."""
+    for process in found:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def by_pid(pids: list[int]) -> list[psutil.Process]:
+    """Those of the pids that are still there."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            found.append(psutil.Process(pid))
+    return found

@@ -1,0 +1,210 @@
+"""What the executor is asked to start, what it answers, and how a request is written for the zygote.
+
+Everything here is a value or a pure function. The zygote reads requests with `marshal`, which is safe only between the same
+interpreter; the agent starts the zygote with its own, from the same file, so the two always agree.
+"""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from yurt.sdk.driver import ExitResult, LogRotation
+from yurt.sdk.errors import DriverError, RecoverableError
+from yurt.sdk.value import UnixNano, Value, no_entries
+
+NAME_LENGTH_MAX = 200
+RETRY_MAY_HELP = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.ENOSPC})
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class CgroupSpec(Value):
+    """What the task's cgroup limits: bytes (0: no limit), CPU shares (MHz), cores; or cgroups of the operator's to join instead."""
+
+    memory_bytes: int = 0
+    memory_reserved_bytes: int = 0
+    cpu_shares: int = 0
+    cores: tuple[int, ...] = ()
+    override_v2: str = ""
+    override_v1: Mapping[str, str] = no_entries()
+
+    @property
+    def is_overridden(self) -> bool:
+        """Whether the operator manages the cgroup."""
+        return bool(self.override_v2 or self.override_v1)
+
+
+class ProcessSpec(Value):
+    """A command to run as a task. `env` is the whole environment; a command without a slash is searched in its PATH."""
+
+    task_id: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str
+    logs_dir: str
+    log_name: str
+    logs: LogRotation = LogRotation()
+    user: str = ""
+    cgroup: CgroupSpec = CgroupSpec()
+    oom_score_adj: int | None = None
+    network_namespace: str = ""
+
+
+class ProcessHandle(Value):
+    """What is needed to find a task again. Start times are the system's own ticks: they tell a process from a later one of its pid."""
+
+    task_id: str
+    pid: int
+    start_time: int
+    shim_pid: int
+    shim_start_time: int
+    boot_id: str
+    exit_file: str
+    started_at: UnixNano
+    cgroups: tuple[str, ...] = ()
+
+
+class UserIds(Value):
+    """The ids of the task's user."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+
+
+class CgroupPlan(Value):
+    """Folders to make with their settings, the files to join by, those that must work, and where the kernel counts its OOM kills."""
+
+    folders: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    join: tuple[str, ...] = ()
+    must_join: tuple[str, ...] = ()
+    shim_join: tuple[str, ...] = ()
+    oom_file: str = ""
+
+
+class ExitRecord(Value, rename=None):
+    """The content of an exit file."""
+
+    exit_code: int
+    signal: int
+    oom_killed: bool
+    finished_at: UnixNano
+
+    def result(self) -> ExitResult:
+        """As the driver reports it."""
+        return ExitResult(
+            exit_code=self.exit_code, signal=self.signal, oom_killed=self.oom_killed, finished_at=self.finished_at
+        )
+
+
+def file_name(task_id: str) -> str:
+    """The task's id as one file name: readable, and different for different ids."""
+    name = quote(task_id, safe="")
+    if len(name) <= NAME_LENGTH_MAX:
+        return name
+    import hashlib
+
+    digest = hashlib.blake2b(task_id.encode(), digest_size=16).hexdigest()
+    return f"{name[: NAME_LENGTH_MAX - len(digest) - 1]}-{digest}"
+
+
+def candidates(command: str, path: str) -> tuple[str, ...]:
+    """The files that a command may mean: itself when it has a slash, otherwise one in each folder of PATH."""
+    if "/" in command:
+        return (command,)
+    return tuple(f"{folder or '.'}/{command}" for folder in (path or DEFAULT_PATH).split(":"))
+
+
+def encode_start(spec: ProcessSpec, *, exit_file: str, cgroup: CgroupPlan, user: UserIds | None) -> bytes:
+    """The request that makes the zygote start a task."""
+    base = os.fsencode(f"{spec.logs_dir}/{spec.log_name}")
+    request: dict[str, Any] = {
+        "kind": "start",
+        "id": spec.task_id,
+        "argv": [os.fsencode(word) for word in spec.argv],
+        "candidates": [os.fsencode(path) for path in candidates(spec.argv[0], spec.env.get("PATH", ""))],
+        "env": {os.fsencode(key): os.fsencode(value) for key, value in spec.env.items()},
+        "cwd": os.fsencode(spec.cwd),
+        "stdout": b"" if spec.logs.disabled else base + b".stdout",
+        "stderr": b"" if spec.logs.disabled else base + b".stderr",
+        "max_files": spec.logs.max_files,
+        "max_bytes": spec.logs.max_bytes,
+        "exit_file": os.fsencode(exit_file),
+        "uid": user.uid if user else None,
+        "gid": user.gid if user else None,
+        "groups": list(user.groups) if user else [],
+        "oom_score_adj": spec.oom_score_adj,
+        "netns": os.fsencode(spec.network_namespace),
+        "cgroups": [
+            (os.fsencode(folder), [(name.encode(), value.encode()) for name, value in settings])
+            for folder, settings in cgroup.folders
+        ],
+        "join": [os.fsencode(path) for path in cgroup.join],
+        "must_join": [os.fsencode(path) for path in cgroup.must_join],
+        "shim_join": [os.fsencode(path) for path in cgroup.shim_join],
+        "oom_file": os.fsencode(cgroup.oom_file),
+    }
+    return framed(request)
+
+
+def encode_setup(cgroup_parents: tuple[str, ...]) -> bytes:
+    """The request that tells the zygote which cgroups to remove at the end of a dev run."""
+    return framed({"kind": "setup", "cgroup_parents": [os.fsencode(path) for path in cgroup_parents]})
+
+
+def framed(message: Mapping[str, Any]) -> bytes:
+    """Length (4 bytes, big endian) and content."""
+    body = marshal.dumps(message)
+    return len(body).to_bytes(4, "big") + body
+
+
+def unframed(buffer: bytearray) -> list[dict[str, Any]]:
+    """Take the whole messages out of a buffer."""
+    messages = []
+    while len(buffer) >= 4 and len(buffer) >= (end := 4 + int.from_bytes(buffer[:4], "big")):
+        messages.append(marshal.loads(bytes(buffer[4:end])))
+        del buffer[:end]
+    return messages
+
+
+def start_failure(spec: ProcessSpec, *, stage: str, code: int) -> DriverError:
+    """The stage at which a start failed and the system's reason, as a text that names the command and what to do."""
+    command, reason = spec.argv[0], f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"
+    match stage:
+        case "exec":
+            text = f'cannot run the command "{command}": {exec_reason(spec, code=code, reason=reason)}'
+        case "cwd":
+            text = f'cannot start "{command}" in the folder {spec.cwd}: {reason}; make the folder or change `work_dir`'
+        case "user":
+            text = f'cannot start "{command}" as user "{spec.user}": {reason}; run the agent as root or drop `user`'
+        case "logs":
+            text = f'cannot start "{command}": its log files in {spec.logs_dir} cannot be opened: {reason}'
+        case "cgroup":
+            asked = spec.cgroup.override_v2 or ", ".join(f"{k}:{v}" for k, v in spec.cgroup.override_v1.items())
+            text = f'cannot start "{command}" in the cgroup {asked}: {reason}; make it first or drop the override'
+        case "netns":
+            text = f'cannot start "{command}" in the network namespace {spec.network_namespace}: {reason}'
+        case "oom_score_adj":
+            text = f'cannot start "{command}" with oom_score_adj {spec.oom_score_adj}: {reason}; lowering it takes root'
+        case _:
+            text = f'cannot start "{command}": {reason} while making its process'
+    return RecoverableError(text) if code in RETRY_MAY_HELP else DriverError(text)
+
+
+def exec_reason(spec: ProcessSpec, *, code: int, reason: str) -> str:
+    """Why an exec failed, and what to do about it."""
+    command = spec.argv[0]
+    if code == errno.ENOENT and "/" not in command:
+        path = spec.env.get("PATH") or DEFAULT_PATH
+        return f"{reason}; it is in none of the folders of PATH ({path}); install it or give its full path"
+    if code == errno.ENOENT:
+        return f"{reason}; check the path, and for a script the interpreter named in its first line"
+    if code == errno.EACCES:
+        return f"{reason}; make it executable (chmod +x) for the task's user"
+    if code == errno.ENOEXEC:
+        return f"{reason}; a script needs a first line such as #!/bin/sh, a program must be built for this machine"
+    return reason

@@ -1,0 +1,169 @@
+"""What surrounds a task's process: its user, environment and folder, commands run beside it, what it uses, how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import grp
+import os
+import pwd
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from yurt.executor.cgroups import write_setting
+from yurt.executor.spec import ExitRecord, ProcessSpec, UserIds, candidates
+from yurt.sdk.driver import ExecResult, ExitResult, TaskStats
+from yurt.sdk.errors import DriverError
+from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
+
+EXEC_OUTPUT_BYTES_MAX = 10 * 1024 * 1024
+READ_SIZE = 65536
+
+
+def check_spec(spec: ProcessSpec) -> None:
+    """Refuse what no system can start: no command, or a NUL inside a word."""
+    if not spec.argv or not spec.argv[0]:
+        raise DriverError(f"task {spec.task_id} names no command; set `command` in its config block")
+    words = (*spec.argv, spec.cwd, *spec.env.keys(), *spec.env.values())
+    if any("\0" in word for word in words):
+        raise DriverError(f'cannot start "{spec.argv[0]}": an argument or a variable contains a NUL character')
+    wrong = [key for key in spec.env if "=" in key or not key]
+    if wrong:
+        raise DriverError(f'cannot start "{spec.argv[0]}": "{wrong[0]}" is not a name for an environment variable')
+
+
+def user_ids(user: str) -> UserIds | None:
+    """Look a user up by name or number; None when the task runs as the agent does."""
+    if not user:
+        return None
+    try:
+        entry = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
+    except KeyError:
+        raise DriverError(f'user "{user}" does not exist on this machine; create it or change the task\'s `user`') from None
+    if entry.pw_uid == os.geteuid():
+        return None
+    if os.geteuid() != 0:
+        mine = pwd.getpwuid(os.geteuid()).pw_name
+        raise DriverError(f'cannot start a task as user "{user}": the agent runs as {mine}; run it as root or drop `user`')
+    return UserIds(
+        uid=entry.pw_uid, gid=entry.pw_gid, groups=tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    )
+
+
+def group_name(gid: int) -> str:
+    """The name of a group, or its number."""
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def ids_of(pid: int) -> UserIds | None:
+    """The ids that a process runs with; None when they are ours."""
+    try:
+        uid, gid = psutil.Process(pid).uids().effective, psutil.Process(pid).gids().effective
+    except psutil.Error as error:
+        raise DriverError(f"the task's process cannot be looked at: {error}") from None
+    return None if uid == os.geteuid() else UserIds(uid=uid, gid=gid, groups=(gid,))
+
+
+def surroundings_of(pid: int) -> tuple[Mapping[str, str], str]:
+    """Environment and folder of a process that an earlier agent started."""
+    try:
+        process = psutil.Process(pid)
+        return process.environ(), process.cwd()
+    except (psutil.Error, OSError) as error:
+        raise DriverError(f"the task's environment cannot be read: {error}") from None
+
+
+async def run_beside(
+    command: tuple[str, ...],
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    user: UserIds | None,
+    enter: tuple[str, ...],
+    timeout: Duration,
+) -> ExecResult:
+    """Run a command to its end in a session of its own; killed and raised as DriverError after `timeout`."""
+    if not command:
+        raise DriverError("no command was given to run in the task")
+    program = next((path for path in candidates(command[0], env.get("PATH", "")) if os.access(path, os.X_OK)), command[0])
+    as_user = {"user": user.uid, "group": user.gid, "extra_groups": list(user.groups)} if user else {}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program,
+            *command[1:],
+            env=dict(env),
+            cwd=cwd,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            **as_user,  # type: ignore[arg-type]
+        )
+    except OSError as error:
+        raise DriverError(f'cannot run "{command[0]}" in the task: {error.strerror}') from None
+    for folder in enter:
+        write_setting(f"{folder}/cgroup.procs", str(process.pid))
+    try:
+        async with asyncio.timeout(timeout / NANOSECONDS):
+            return await outcome(process)
+    except TimeoutError:
+        raise DriverError(f'"{command[0]}" did not end within {timeout / NANOSECONDS:g} s and was killed') from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+
+async def outcome(process: asyncio.subprocess.Process) -> ExecResult:
+    """Both outputs, each up to a limit, and the exit code; a signal counts as 128 and its number, as in a shell."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    async with asyncio.TaskGroup() as group:
+        stdout = group.create_task(read_bounded(process.stdout))
+        stderr = group.create_task(read_bounded(process.stderr))
+    code = await process.wait()
+    return ExecResult(exit_code=code if code >= 0 else 128 - code, stdout=stdout.result(), stderr=stderr.result())
+
+
+async def read_bounded(stream: asyncio.StreamReader) -> bytes:
+    """Read to the end and keep the first part."""
+    kept = bytearray()
+    while data := await stream.read(READ_SIZE):
+        kept += data[: EXEC_OUTPUT_BYTES_MAX - len(kept)]
+    return bytes(kept)
+
+
+def summed(found: list[psutil.Process], *, at: UnixNano) -> TaskStats:
+    """The use of several processes together; those that end meanwhile count nothing."""
+    rss = user_s = system_s = 0.0
+    alive = 0
+    for process in found:
+        with contextlib.suppress(psutil.Error):
+            with process.oneshot():
+                memory, cpu = process.memory_info(), process.cpu_times()
+            rss, user_s, system_s, alive = rss + memory.rss, user_s + cpu.user, system_s + cpu.system, alive + 1
+    return TaskStats(
+        at=at,
+        rss_bytes=int(rss),
+        cpu_user_ns=round(user_s * NANOSECONDS),
+        cpu_system_ns=round(system_s * NANOSECONDS),
+        pids=alive,
+    )
+
+
+def read_exit_file(path: str) -> ExitResult | None:
+    """How a task ended, by its shim's word; None when it has not been written."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=ExitRecord).result()
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        return ExitResult(error=f"the exit file {path} cannot be read: {error}")

@@ -1,0 +1,626 @@
+"""The program that starts tasks and outlives the agent: `python -I -S -E zygote.py REQUESTS REPLIES LIFE DEV`.
+
+It runs alone: the standard library's smallest modules, no thread, nothing of yurt, so that a fork costs about a millisecond and
+half a megabyte. Three processes come from this one file.
+
+    zygote  reads requests from one pipe and forks a shim for each. It ends when the agent does (its pipe closes).
+    shim    one per task: leads its own session, adopts every orphan of the task (child subreaper), copies the task's output into
+            rotated files, and writes the exit file when the task has ended. It outlives agent and zygote. SIGTERM tells it to
+            kill whatever is left of the task, and to end.
+    task    leads a session and process group of its own, and becomes the command.
+
+A shim answers the agent itself, on the zygote's reply pipe: small writes to a pipe are whole (PIPE_BUF). A start has succeeded
+when the exec has: the task's end of a close-on-exec pipe then closes without a word.
+
+`LIFE` is a pipe whose other end only the agent holds. In a dev run zygote and shims all watch it: when the agent is gone, by
+whatever cause, each shim kills its task and the zygote removes the cgroups of the run.
+
+Killing never follows a pid that may have been given to a stranger: a shim kills only its direct children, whose pids stay theirs
+until it reaps them; their children fall to it next, and so on until it has none.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import marshal
+import os
+import select
+import signal
+import sys
+import time
+
+READ_SIZE = 65536
+DRAIN_LIMIT_BYTES = 4 * 1024 * 1024
+KILL_LIMIT_S = 10.0
+KILL_POLL_MS = 20
+ERROR_TEXT_BYTES = 1024
+PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
+CLONE_NEWNET = 0x40000000
+SIGNALS_OF_THE_TASK = range(1, 32)
+
+
+def load_libc():
+    """The C library, for prctl and setns; None where it cannot be had."""
+    try:
+        import ctypes
+
+        return ctypes.CDLL(None, use_errno=True)
+    except (ImportError, OSError):
+        return None
+
+
+def become_subreaper(libc) -> None:
+    """Adopt the orphans of the task; only Linux can, elsewhere they go to init."""
+    if libc is not None and sys.platform == "linux":
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        libc.prctl(PR_SET_NAME, b"yurt-shim", 0, 0, 0)
+
+
+def start_ticks(pid: int) -> int:
+    """When a process started, in clock ticks since boot (proc(5), field 22); 0 where there is no /proc."""
+    try:
+        fd = os.open(b"/proc/%d/stat" % pid, os.O_RDONLY)
+    except OSError:
+        return 0
+    try:
+        return int(os.read(fd, 4096).rpartition(b")")[2].split()[19])
+    finally:
+        os.close(fd)
+
+
+def write_file(path: bytes, data: bytes) -> None:
+    """Write into a file that exists (a cgroup or proc file)."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+def try_write_file(path: bytes, data: bytes) -> None:
+    """Write into a kernel file when that is possible."""
+    try:
+        write_file(path, data)
+    except OSError:
+        pass
+
+
+def replace_file(path: bytes, data: bytes) -> None:
+    """Put a whole file in place at once; not synced, for the task would not survive a crash of the machine either."""
+    temporary = path + b".tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+    os.rename(temporary, path)
+
+
+def reply(fd: int, message: dict[str, object]) -> None:
+    """Tell the agent; it may be gone."""
+    data = marshal.dumps(message)
+    try:
+        os.write(fd, len(data).to_bytes(4, "big") + data)
+    except OSError:
+        pass
+
+
+class RotatedLog:
+    """One output of a task in files `<base>.0`, `<base>.1` ...: the newest is written, the oldest is removed.
+
+    A new start of the same task goes on with the newest file. Files are cut at the end of a line when there is one. When the
+    disk is full, or the folder is gone, output is dropped: a log never stops a task.
+    """
+
+    def __init__(self, base: bytes, *, max_files: int, max_bytes: int) -> None:
+        self.base = base
+        self.max_files = max(1, max_files)
+        self.max_bytes = max(1, max_bytes)
+        self.index = max(self.indexes(), default=0)
+        self.fd = -1
+        self.size = 0
+        self.open()
+
+    def indexes(self) -> list[int]:
+        """Numbers of the files that exist."""
+        folder, _, name = self.base.rpartition(b"/")
+        prefix = name + b"."
+        tails = [entry[len(prefix) :] for entry in os.listdir(folder) if entry.startswith(prefix)]
+        return [int(tail) for tail in tails if tail.isdigit()]
+
+    def open(self) -> None:
+        """Open the file of the present index for appending; a symbolic link is never followed."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        self.fd = os.open(self.base + b".%d" % self.index, flags, 0o644)
+        self.size = os.fstat(self.fd).st_size
+
+    def rotate(self) -> None:
+        """Go on with the next file and remove those that are too old."""
+        os.close(self.fd)
+        self.fd = -1
+        self.index += 1
+        self.open()
+        for old in self.indexes():
+            if old <= self.index - self.max_files:
+                os.unlink(self.base + b".%d" % old)
+
+    def write(self, data: bytes) -> None:
+        """Append, rotating as often as needed."""
+        try:
+            while data:
+                if self.size >= self.max_bytes:
+                    self.rotate()
+                part = data[: cut(data, self.max_bytes - self.size, fresh=self.size == 0)]
+                if part:
+                    self.size += os.write(self.fd, part)
+                    data = data[len(part) :]
+                else:
+                    self.rotate()
+        except OSError:
+            return
+
+
+def cut(data: bytes, room: int, *, fresh: bool) -> int:
+    """How much of `data` goes into a file with `room` left: all, or up to its last line end, or nothing of a line that a fresh file takes."""
+    if len(data) <= room:
+        return len(data)
+    line_end = data.rfind(b"\n", 0, room) + 1
+    return line_end if line_end or not fresh else room
+
+
+class Shim:
+    """The parent of one task, from its start to the end of its last process."""
+
+    def __init__(self, request, libc, life_fd: int) -> None:
+        self.request = request
+        self.libc = libc
+        self.life_fd = life_fd
+        self.main = 0
+        self.has_children = True
+        self.is_killed = False
+        self.logs: dict[int, RotatedLog] = {}
+        self.wake_fd, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        os.set_blocking(self.wake_fd, False)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, ignore_signal)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+
+    def start(self, reply_fd: int) -> bool:
+        """Start the task and tell the agent how that went."""
+        answer: dict[str, object] = {"id": self.request["id"]}
+        try:
+            outputs = self.open_outputs()
+        except OSError as error:
+            reply(reply_fd, answer | {"stage": "logs", "errno": error.errno})
+            return False
+        self.make_cgroups()
+        status_fd, child_status = os.pipe()
+        try:
+            self.main = os.fork()
+        except OSError as error:
+            reply(reply_fd, answer | {"stage": "fork", "errno": error.errno})
+            return False
+        if self.main == 0:
+            become_task(self.request, self.libc, outputs=outputs, status_fd=child_status)
+        for fd in {*outputs, child_status}:
+            os.close(fd)
+        failure = os.read(status_fd, ERROR_TEXT_BYTES)
+        os.close(status_fd)
+        if failure:
+            stage, _, code = failure.partition(b" ")
+            os.waitpid(self.main, 0)
+            reply(reply_fd, answer | {"stage": stage.decode(), "errno": int(code)})
+            return False
+        answer |= {"pid": self.main, "start": start_ticks(self.main), "at": time.time_ns()}
+        reply(reply_fd, answer | {"shim": os.getpid(), "shim_start": start_ticks(os.getpid())})
+        return True
+
+    def open_outputs(self) -> tuple[int, int]:
+        """The task's ends of its two outputs: pipes to the log files, or nothing at all."""
+        if not self.request["stdout"]:
+            null = os.open("/dev/null", os.O_WRONLY)
+            return null, null
+        ends = []
+        for base in (self.request["stdout"], self.request["stderr"]):
+            log = RotatedLog(base, max_files=self.request["max_files"], max_bytes=self.request["max_bytes"])
+            read_end, write_end = os.pipe()
+            os.set_blocking(read_end, False)
+            self.logs[read_end] = log
+            ends.append(write_end)
+        return ends[0], ends[1]
+
+    def make_cgroups(self) -> None:
+        """Make the task's cgroups and set their limits, as far as the machine allows."""
+        for folder, settings in self.request["cgroups"]:
+            try:
+                os.mkdir(folder)
+            except OSError:
+                continue
+            for name, value in settings:
+                try_write_file(folder + b"/" + name, value)
+
+    def run(self) -> None:
+        """Copy output and reap until nothing is left of the task."""
+        poller = select.poll()
+        poller.register(self.wake_fd, select.POLLIN)
+        for fd in self.logs:
+            poller.register(fd, select.POLLIN)
+        if self.life_fd >= 0:
+            poller.register(self.life_fd, 0)
+        self.reap()
+        while not self.is_killed and (self.has_children or self.logs):
+            for fd, _ in poller.poll():
+                if fd == self.wake_fd:
+                    self.on_signals()
+                elif fd == self.life_fd:
+                    self.is_killed = True
+                elif not self.copy(fd):
+                    poller.unregister(fd)
+                    self.close_log(fd)
+        if self.is_killed:
+            self.kill_everything()
+        self.remove_cgroups()
+
+    def on_signals(self) -> None:
+        """Children ended, or we are told to end."""
+        numbers = os.read(self.wake_fd, 512)
+        self.is_killed = self.is_killed or signal.SIGTERM in numbers
+        self.reap()
+
+    def reap(self) -> None:
+        """Collect every ended child; the end of the main process is written down at once."""
+        while self.has_children:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.has_children = False
+                return
+            if pid == 0:
+                return
+            if pid == self.main:
+                self.main = 0
+                self.write_exit(status)
+
+    def write_exit(self, status: int) -> None:
+        """Write the exit file, after the output that the task left in its pipes."""
+        for fd in self.logs:
+            self.drain(fd)
+        is_signaled = os.WIFSIGNALED(status)
+        code = 0 if is_signaled else os.WEXITSTATUS(status)
+        number = os.WTERMSIG(status) if is_signaled else 0
+        oom = "true" if number == signal.SIGKILL and out_of_memory(self.request["oom_file"]) else "false"
+        text = '{"exit_code":%d,"signal":%d,"oom_killed":%s,"finished_at":%d}\n' % (code, number, oom, time.time_ns())
+        try:
+            replace_file(self.request["exit_file"], text.encode())
+        except OSError:
+            return
+
+    def copy(self, fd: int) -> bool:
+        """Copy what is there; False at the end."""
+        try:
+            data = os.read(fd, READ_SIZE)
+        except BlockingIOError:
+            return True
+        self.logs[fd].write(data)
+        return bool(data)
+
+    def drain(self, fd: int) -> None:
+        """Copy what the pipe holds now; bounded, for an orphan may write for ever."""
+        copied = 0
+        while copied < DRAIN_LIMIT_BYTES:
+            try:
+                data = os.read(fd, READ_SIZE)
+            except BlockingIOError:
+                return
+            if not data:
+                return
+            self.logs[fd].write(data)
+            copied += len(data)
+
+    def close_log(self, fd: int) -> None:
+        """An output has come to its end."""
+        os.close(fd)
+        log = self.logs.pop(fd)
+        if log.fd >= 0:
+            os.close(log.fd)
+
+    def kill_everything(self) -> None:
+        """Kill every process of the task, however deep, and wait until they are gone."""
+        deadline = time.monotonic() + KILL_LIMIT_S
+        poller = select.poll()
+        poller.register(self.wake_fd, select.POLLIN)
+        self.reap()
+        while self.has_children and time.monotonic() < deadline:
+            if self.main:
+                try_kill(os.killpg, self.main)
+            for pid in children_of(os.getpid()) or ([self.main] if self.main else []):
+                try_kill(os.kill, pid)
+            if poller.poll(KILL_POLL_MS):
+                os.read(self.wake_fd, 512)
+            self.reap()
+        for fd in list(self.logs):
+            self.drain(fd)
+
+    def remove_cgroups(self) -> None:
+        """Remove the task's cgroups; one that still holds a process stays."""
+        for folder, _ in reversed(self.request["cgroups"]):
+            remove_folder(folder)
+
+
+def ignore_signal(_number, _frame) -> None:
+    """A handler that does nothing: the signal arrives through the wake-up pipe."""
+
+
+def try_kill(kill, pid: int) -> None:
+    """SIGKILL, if it is still there."""
+    try:
+        kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def remove_folder(folder: bytes) -> None:
+    """Remove an empty folder, if it is there."""
+    try:
+        os.rmdir(folder)
+    except OSError:
+        pass
+
+
+def children_of(parent: int) -> list[int]:
+    """The direct children of a process, zombies included; empty where there is no /proc."""
+    try:
+        with open("/proc/%d/task/%d/children" % (parent, parent), "rb", buffering=0) as file:
+            return [int(pid) for pid in file.readall().split()]
+    except OSError:
+        pass
+    try:
+        entries = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    except OSError:
+        return []
+    return [pid for pid in entries if parent_of(pid) == parent]
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process, or 0."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb", buffering=0) as file:
+            return int(file.read(4096).rpartition(b")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def out_of_memory(path: bytes) -> bool:
+    """Whether the kernel killed for lack of memory in the cgroup of this file (memory.events, or v1 memory.oom_control)."""
+    if not path:
+        return False
+    try:
+        with open(path, "rb", buffering=0) as file:
+            rows = file.read(4096).split(b"\n")
+    except OSError:
+        return False
+    return any(row.startswith(b"oom_kill ") and row != b"oom_kill 0" for row in rows)
+
+
+def become_task(request, libc, *, outputs: tuple[int, int], status_fd: int) -> None:
+    """In the forked child: put everything in place and become the command, or say at which stage that failed. Never returns."""
+    stage = "setup"
+    try:
+        os.setsid()
+        restore_signals()
+        stage = "cgroup"
+        enter_cgroups(request)
+        if request["oom_score_adj"] is not None:
+            stage = "oom_score_adj"
+            write_file(b"/proc/self/oom_score_adj", b"%d" % request["oom_score_adj"])
+        if request["netns"]:
+            stage = "netns"
+            enter_network(libc, request["netns"])
+        stage = "user"
+        change_user(request)
+        stage = "cwd"
+        os.chdir(request["cwd"])
+        stage = "setup"
+        null = os.open("/dev/null", os.O_RDONLY)
+        for target, fd in enumerate((null, *outputs)):
+            os.dup2(fd, target)
+        stage = "exec"
+        execute(request)
+    except OSError as error:
+        os.write(status_fd, b"%s %d" % (stage.encode(), error.errno or errno.EIO))
+    except BaseException:
+        os.write(status_fd, b"%s %d" % (stage.encode(), errno.EINVAL))
+    finally:
+        os._exit(127)
+
+
+def restore_signals() -> None:
+    """Give the task every signal at its default, none blocked."""
+    signal.set_wakeup_fd(-1)
+    for number in SIGNALS_OF_THE_TASK:
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def enter_cgroups(request) -> None:
+    """Move this process into its cgroups: those asked for by name must work, our own are entered when possible."""
+    for path in request["join"]:
+        try_write_file(path, b"0")
+    for path in request["must_join"]:
+        write_file(path, b"0")
+
+
+def enter_network(libc, path: bytes) -> None:
+    """Enter a network namespace."""
+    if libc is None:
+        raise OSError(errno.ENOSYS, "no C library")
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    if libc.setns(fd, CLONE_NEWNET) != 0:
+        import ctypes
+
+        raise OSError(ctypes.get_errno(), "setns")
+    os.close(fd)
+
+
+def change_user(request) -> None:
+    """Become the task's user; the ids were looked up by the agent."""
+    if request["uid"] is None:
+        return
+    os.setgroups(request["groups"])
+    os.setgid(request["gid"])
+    os.setuid(request["uid"])
+
+
+def execute(request) -> None:
+    """Become the first candidate that can be executed; a refusal outlasts a mere absence, as in execvp(3)."""
+    refused = None
+    for path in request["candidates"]:
+        try:
+            os.execve(path, request["argv"], request["env"])
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            refused = refused or error
+    raise refused or OSError(errno.ENOENT, "no such command")
+
+
+def shim_main(request, libc, *, reply_fd: int, life_fd: int) -> None:
+    """The whole life of a shim. Never returns."""
+    try:
+        os.setsid()
+        become_subreaper(libc)
+        for path in request["shim_join"]:
+            try_write_file(path, b"0")
+        shim = Shim(request, libc, life_fd)
+        is_started = shim.start(reply_fd)
+        os.close(reply_fd)
+        if is_started:
+            shim.run()
+        else:
+            shim.remove_cgroups()
+    finally:
+        os._exit(0)
+
+
+class Zygote:
+    """Forks shims for one agent, until the agent closes its pipe."""
+
+    def __init__(self, *, request_fd: int, reply_fd: int, life_fd: int) -> None:
+        self.request_fd = request_fd
+        self.reply_fd = reply_fd
+        self.life_fd = life_fd
+        self.libc = load_libc()
+        self.shims: set[int] = set()
+        self.cgroup_parents: list[bytes] = []
+
+    def read(self, size: int) -> bytes:
+        """Exactly `size` bytes, or nothing when the agent is gone."""
+        parts = []
+        while size:
+            part = os.read(self.request_fd, min(size, 1 << 20))
+            if not part:
+                return b""
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def serve(self) -> None:
+        """Answer requests until the agent is gone."""
+        signal.signal(signal.SIGCHLD, self.on_child)
+        reply(self.reply_fd, {"ready": os.getpid()})
+        while header := self.read(4):
+            body = self.read(int.from_bytes(header, "big"))
+            if not body:
+                return
+            request = marshal.loads(body)
+            if request["kind"] == "start":
+                self.fork_shim(request)
+            else:
+                self.cgroup_parents = request["cgroup_parents"]
+
+    def fork_shim(self, request) -> None:
+        """Start a shim; its pid stays ours until we reap it."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        try:
+            pid = os.fork()
+        except OSError as error:
+            pid = -1
+            reply(self.reply_fd, {"id": request["id"], "stage": "fork", "errno": error.errno})
+        if pid == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            os.close(self.request_fd)
+            shim_main(request, self.libc, reply_fd=self.reply_fd, life_fd=self.life_fd)
+        if pid > 0:
+            self.shims.add(pid)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+
+    def on_child(self, _number, _frame) -> None:
+        """Reap ended shims."""
+        while self.shims:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.shims.discard(pid)
+
+    def end_run(self) -> None:
+        """The agent of a dev run is gone: wait for the shims to kill their tasks, force what stays, remove the cgroups."""
+        for pid in list(self.shims):
+            try_kill_gently(pid)
+        deadline = time.monotonic() + KILL_LIMIT_S
+        while self.shims and time.monotonic() < deadline:
+            select.select([], [], [], KILL_POLL_MS / 1000)
+        for pid in list(self.shims):
+            try_kill(os.kill, pid)
+        for parent in self.cgroup_parents:
+            for entry in list_folder(parent):
+                try_write_file(parent + b"/" + entry + b"/cgroup.kill", b"1")
+                remove_folder(parent + b"/" + entry)
+            remove_folder(parent)
+
+
+def try_kill_gently(pid: int) -> None:
+    """SIGTERM, if it is still there."""
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
+
+
+def list_folder(folder: bytes) -> list[bytes]:
+    """Names of the folders inside a folder."""
+    try:
+        return [entry for entry in os.listdir(folder) if os.path.isdir(folder + b"/" + entry)]
+    except OSError:
+        return []
+
+
+def main() -> None:
+    """Serve one agent."""
+    request_fd, reply_fd, life_fd, is_dev = (int(word) for word in sys.argv[1:5])
+    for fd in (request_fd, reply_fd, life_fd):
+        os.set_inheritable(fd, False)
+    if not is_dev:
+        os.close(life_fd)
+        life_fd = -1
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    gc.disable()
+    zygote = Zygote(request_fd=request_fd, reply_fd=reply_fd, life_fd=life_fd)
+    gc.freeze()
+    zygote.serve()
+    if is_dev:
+        zygote.end_run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""The agent's side of the zygote: starts it when the first task needs it, sends requests, gives each answer to who waits for it.
+
+The zygote holds nothing that cannot be made anew: when it dies, its shims and tasks go on, and the next start makes another one.
+The life pipe is made once and kept open until `close`, whatever becomes of the zygote: in a dev run its end is what kills.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from yurt.executor.spec import encode_setup, unframed
+from yurt.sdk.errors import DriverError, RecoverableError
+
+PROGRAM = Path(__file__).with_name("zygote.py")
+READY_LIMIT_S = 10.0
+START_LIMIT_S = 30.0
+CLOSE_LIMIT_S = 12.0
+READ_SIZE = 65536
+
+
+class ZygoteClient:
+    """One zygote at a time, for one agent."""
+
+    def __init__(self, *, dev: bool, cgroup_parents: tuple[str, ...]) -> None:
+        self._dev = dev
+        self._cgroup_parents = cgroup_parents
+        self._process: subprocess.Popen[bytes] | None = None
+        self._requests: asyncio.WriteTransport | None = None
+        self._reply_fd = -1
+        self._buffer = bytearray()
+        self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._ready: asyncio.Future[None] | None = None
+        self._life_read, self._life_write = os.pipe()
+
+    @property
+    def pid(self) -> int:
+        """The zygote's pid, 0 when there is none."""
+        return self._process.pid if self._process else 0
+
+    async def request(self, task_id: str, message: bytes) -> dict[str, Any]:
+        """Send a start and wait for how it went; raises RecoverableError when there is no answer."""
+        await self.start()
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[task_id] = answer
+        assert self._requests is not None
+        self._requests.write(message)
+        try:
+            return await asyncio.wait_for(answer, START_LIMIT_S)
+        except TimeoutError:
+            raise RecoverableError(f"the task's process was not started within {START_LIMIT_S:.0f} s; is the machine overloaded?") from None
+        finally:
+            self._waiting.pop(task_id, None)
+
+    async def start(self) -> None:
+        """Make sure that the zygote runs."""
+        if self._life_write < 0:
+            raise DriverError("the executor is closed")
+        if self._ready is None:
+            await self._spawn()
+        assert self._ready is not None
+        try:
+            await asyncio.wait_for(asyncio.shield(self._ready), READY_LIMIT_S)
+        except TimeoutError:
+            raise RecoverableError(f"the process that starts tasks was not ready within {READY_LIMIT_S:.0f} s") from None
+
+    async def _spawn(self) -> None:
+        """Start the program with its three pipes, in a session of its own so that Ctrl-C does not reach it."""
+        loop = asyncio.get_running_loop()
+        self._ready = loop.create_future()
+        request_read, request_write = os.pipe()
+        self._reply_fd, reply_write = os.pipe()
+        given = (request_read, reply_write, self._life_read)
+        self._process = subprocess.Popen(  # noqa: ASYNC220 - a few milliseconds, once
+            [sys.executable, "-I", "-S", "-E", str(PROGRAM), *map(str, given), "1" if self._dev else "0"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=given,
+            start_new_session=True,
+            cwd="/",
+            env={},
+        )
+        os.close(request_read)
+        os.close(reply_write)
+        os.set_blocking(self._reply_fd, False)
+        self._buffer.clear()
+        loop.add_reader(self._reply_fd, self._on_replies)
+        self._requests, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(request_write, "wb", buffering=0))
+        self._requests.write(encode_setup(self._cgroup_parents))
+
+    def _on_replies(self) -> None:
+        """Hand out what has come; nothing at all means that the zygote has ended."""
+        try:
+            data = os.read(self._reply_fd, READ_SIZE)
+        except BlockingIOError:
+            return
+        if not data:
+            self._on_end()
+            return
+        self._buffer += data
+        for message in unframed(self._buffer):
+            if "ready" in message and self._ready is not None and not self._ready.done():
+                self._ready.set_result(None)
+            waiting = self._waiting.get(message.get("id", ""))
+            if waiting is not None and not waiting.done():
+                waiting.set_result(message)
+
+    def _on_end(self) -> None:
+        """The zygote has ended: whoever waits is told, and the next start makes a new one."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._reply_fd)
+        os.close(self._reply_fd)
+        self._reply_fd = -1
+        if self._requests is not None:
+            self._requests.abort()
+        if self._process is not None:
+            self._process.wait()
+        ready, self._ready, self._requests, self._process = self._ready, None, None, None
+        error = RecoverableError(f"the process that starts tasks ended ({sys.executable} {PROGRAM}); it is started again for the next task")
+        for waiting in (ready, *self._waiting.values()):
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(error)
+
+    async def close(self) -> None:
+        """Let the zygote end; in a dev run this kills every task, and returns when they are gone."""
+        if self._life_write < 0:
+            return
+        os.close(self._life_write)
+        os.close(self._life_read)
+        self._life_read = self._life_write = -1
+        process, self._process = self._process, None
+        if process is None:
+            return
+        asyncio.get_running_loop().remove_reader(self._reply_fd)
+        os.close(self._reply_fd)
+        if self._requests is not None:
+            self._requests.close()
+        self._ready = self._requests = None
+        await asyncio.get_running_loop().run_in_executor(None, end_process, process)
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the zygote, and end it when it does not."""
+    try:
+        process.wait(CLOSE_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
