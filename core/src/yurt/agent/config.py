@@ -1,0 +1,188 @@
+"""What one agent is told to be, from files, flags and the rules of dev mode; later files win over earlier ones, flags over files.
+
+`-dev` lies under everything: a file's ports and name win over it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from yurt.agent.config_check import NOT_AVAILABLE, merge
+from yurt.api.times import parse_duration
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import NANOSECONDS, Value, no_entries
+
+LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "OFF")
+HTTP_PORT, RPC_PORT, SERF_PORT = 4646, 4647, 4648
+
+DEV: Mapping[str, Any] = {
+    "bind_addr": "127.0.0.1",
+    "log_level": "DEBUG",
+    "enable_debug": True,
+    "disable_update_check": True,
+    "server": {"enabled": True, "bootstrap_expect": 1},
+    "client": {
+        "enabled": True,
+        "options": {"driver.raw_exec.enable": "true", "driver.docker.volumes": "true"},
+        "gc_interval": "10m",
+        "gc_disk_usage_threshold": 99,
+        "gc_inode_usage_threshold": 99,
+        "gc_max_allocs": 50,
+    },
+    "telemetry": {"prometheus_metrics": True, "publish_allocation_metrics": True, "publish_node_metrics": True},
+}
+
+
+class AgentConfig(Value):
+    """A checked configuration. `raw` is all of it in the shape of the files; `client` and `server` are its two blocks."""
+
+    name: str
+    region: str = "global"
+    datacenter: str = "dc1"
+    data_dir: str = ""
+    is_dev: bool = False
+    is_server: bool = False
+    is_client: bool = False
+    log_level: str = "INFO"
+    log_json: bool = False
+    http_addresses: tuple[str, ...] = ("0.0.0.0",)
+    rpc_address: str = "0.0.0.0"
+    http_port: int = HTTP_PORT
+    rpc_port: int = RPC_PORT
+    serf_port: int = SERF_PORT
+    advertise_http: str = ""
+    advertise_rpc: str = ""
+    leave_on_interrupt: bool = False
+    leave_on_terminate: bool = False
+    response_headers: Mapping[str, str] = no_entries()
+    plugins: Mapping[str, Mapping[str, Any]] = no_entries()
+    client: Mapping[str, Any] = no_entries()
+    server: Mapping[str, Any] = no_entries()
+    raw: Mapping[str, Any] = no_entries()
+    files: tuple[str, ...] = ()
+
+    def client_duration_s(self, key: str, default: float) -> float:
+        """A duration of the client block in seconds."""
+        return seconds_of(self.client.get(key), default)
+
+    def server_duration_s(self, key: str, default: float) -> float:
+        """A duration of the server block in seconds."""
+        return seconds_of(self.server.get(key), default)
+
+
+def seconds_of(text: str | None, default: float) -> float:
+    """A duration text in seconds."""
+    return default if text is None else parse_duration(text) / NANOSECONDS
+
+
+def make_config(
+    from_files: Mapping[str, Any], from_flags: Mapping[str, Any], *, is_dev: bool, files: tuple[str, ...] = ()
+) -> AgentConfig:
+    """Lay dev mode, files and flags over one another; raises Invalid with every problem found."""
+    raw = merge(merge(DEV if is_dev else {}, from_files), from_flags)
+    client, server = raw.get("client", {}), raw.get("server", {})
+    ports = raw.get("ports", {})
+    bind = raw.get("bind_addr", "0.0.0.0")
+    addresses = raw.get("addresses", {})
+    http = tuple((addresses.get("http") or bind).split())
+    config = AgentConfig(
+        name=raw.get("name") or socket.gethostname(),
+        region=raw.get("region", "global"),
+        datacenter=raw.get("datacenter", "dc1"),
+        data_dir=_absolute(raw.get("data_dir", "")),
+        is_dev=is_dev,
+        is_server=bool(server.get("enabled")),
+        is_client=bool(client.get("enabled")),
+        log_level=str(raw.get("log_level", "INFO")).upper(),
+        log_json=bool(raw.get("log_json")),
+        http_addresses=http,
+        rpc_address=addresses.get("rpc") or bind,
+        http_port=ports.get("http", HTTP_PORT),
+        rpc_port=ports.get("rpc", RPC_PORT),
+        serf_port=ports.get("serf", SERF_PORT),
+        advertise_http=_advertised(raw, "http", http[0], ports.get("http", HTTP_PORT)),
+        advertise_rpc=_advertised(raw, "rpc", addresses.get("rpc") or bind, ports.get("rpc", RPC_PORT)),
+        leave_on_interrupt=bool(raw.get("leave_on_interrupt")),
+        leave_on_terminate=bool(raw.get("leave_on_terminate")),
+        response_headers=raw.get("http_api_response_headers", {}),
+        plugins={label: _plugin_config(body) for label, body in raw.get("plugin", {}).items()},
+        client=client,
+        server=server,
+        raw=raw,
+        files=files,
+    )
+    problems = list(_problems(config))
+    if problems:
+        raise Invalid("\n".join(problems))
+    return config
+
+
+def _problems(config: AgentConfig) -> list[str]:
+    found = []
+    if not config.is_server and not config.is_client:
+        found.append("Must specify either server, client or dev mode for the agent.")
+    elif not config.is_server:
+        found.append(f"A client without a server in the same agent is {NOT_AVAILABLE}; set server {{ enabled = true }} as well.")
+    if config.is_server and not config.is_dev and config.server.get("bootstrap_expect", 1) < 1:
+        found.append("server.bootstrap_expect must be 1 or more.")
+    if config.server.get("bootstrap_expect", 1) > 1:
+        found.append(f"server.bootstrap_expect above 1 (several servers) is {NOT_AVAILABLE}; set it to 1.")
+    if not config.data_dir and not config.is_dev:
+        found.append("Must specify a data directory: data_dir in the configuration, or -data-dir=/absolute/path.")
+    if config.log_level not in LOG_LEVELS:
+        found.append(f'log_level "{config.log_level}" is not one of {", ".join(LOG_LEVELS)}.')
+    for key, port in (("http", config.http_port), ("rpc", config.rpc_port), ("serf", config.serf_port)):
+        if not 0 <= port <= 65535:
+            found.append(f"ports.{key} is {port}; a port is a number from 1 to 65535.")
+    if any("{{" in address for address in (*config.http_addresses, config.rpc_address)):
+        found.append(f"Address templates ({{{{ ... }}}}) are {NOT_AVAILABLE}; write the address itself.")
+    if set(config.raw.get("keyring", {})) - {"aead"}:
+        found.append(f'keyring blocks other than "aead" are {NOT_AVAILABLE}.')
+    return found
+
+
+def _plugin_config(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The `config` of a plugin block; a repeated block is merged."""
+    given = body.get("config", {})
+    merged: dict[str, Any] = {}
+    for part in given if isinstance(given, list | tuple) else [given]:
+        merged = merge(merged, part)
+    return merged
+
+
+def _advertised(raw: Mapping[str, Any], kind: str, bound: str, port: int) -> str:
+    given = str(raw.get("advertise", {}).get(kind, ""))
+    if given:
+        has_port = given.startswith("[") and "]:" in given or given.count(":") == 1
+        return given if has_port else f"{_bracketed(given)}:{port}"
+    host = _outward_address() if bound in ("0.0.0.0", "::", "") else bound
+    return f"{_bracketed(host)}:{port}"
+
+
+def _outward_address() -> str:
+    """The address of the interface that the default route uses; loopback when there is none. Nothing is sent."""
+    probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+    finally:
+        probe.close()
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute()) if path else ""
+
+
+def is_root() -> bool:
+    """The agent runs as root."""
+    return hasattr(os, "geteuid") and os.geteuid() == 0

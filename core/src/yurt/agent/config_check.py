@@ -1,0 +1,140 @@
+"""Checks configuration data against the table of keys and brings it to one shape; finds every mistake, not only the first.
+
+In: what a file held, where a block may be an object or a list of objects and a labelled block a map from label to either. Out: plain
+dictionaries, each single block one dictionary, each labelled block a dictionary by label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from yurt.agent.config_keys import ABSENT, Block, Entry, Key
+from yurt.api.times import parse_duration
+
+NOT_AVAILABLE = "not available in this version"
+
+
+def check(data: Mapping[str, Any], table: Block, *, path: str = "") -> tuple[dict[str, Any], list[str]]:
+    """The data in one shape, and what is wrong with it."""
+    checked: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, value in data.items():
+        where = f"{path}.{name}" if path else name
+        entry = table.entries.get(name)
+        if entry is None:
+            problems.append(f'unknown key "{where}"{_hint(name, table.entries)}')
+            continue
+        if value is None:
+            continue
+        shaped, found = _check_entry(value, entry, where)
+        checked[name] = shaped
+        problems += found
+    return checked, problems
+
+
+def _check_entry(value: Any, entry: Entry, where: str) -> tuple[Any, list[str]]:
+    if isinstance(entry, Key):
+        shaped, problem = _check_value(value, entry, where)
+        return shaped, [problem] if problem else []
+    if entry.is_labelled:
+        return _check_labelled(value, entry, where)
+    return _check_block(value, entry, where)
+
+
+def _check_block(value: Any, entry: Block, where: str) -> tuple[dict[str, Any], list[str]]:
+    merged: dict[str, Any] = {}
+    problems: list[str] = []
+    for part in _objects(value):
+        if not isinstance(part, Mapping):
+            return {}, [f'"{where}" must be a block: {where} {{ ... }}']
+        shaped, found = check(part, entry, path=where)
+        merged = merge(merged, shaped)
+        problems += found
+    return merged, problems
+
+
+def _check_labelled(value: Any, entry: Block, where: str) -> tuple[dict[str, Any], list[str]]:
+    labelled: dict[str, Any] = {}
+    problems: list[str] = []
+    for part in _objects(value):
+        if not isinstance(part, Mapping):
+            return {}, [f'"{where}" must be a block with a label: {where} "name" {{ ... }}']
+        for label, body in part.items():
+            shaped, found = _check_block(body, Block(entry.entries), f"{where}.{label}")
+            labelled[label] = merge(labelled.get(label, {}), shaped)
+            problems += found
+    return labelled, problems
+
+
+def _objects(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _check_value(value: Any, entry: Key, where: str) -> tuple[Any, str]:
+    if entry.type == "map" and isinstance(value, list | tuple) and all(isinstance(part, Mapping) for part in value):
+        value = {name: item for part in value for name, item in part.items()}
+    problem = _type_problem(value, entry.type)
+    if problem:
+        return value, f'"{where}" {problem}, not {_shown(value)}'
+    if entry.support == ABSENT and value and _plain(value) not in entry.allowed:
+        return value, f'"{where}" is {NOT_AVAILABLE}; remove it from the configuration'
+    if entry.type == "map":
+        return {name: _plain(item) for name, item in value.items()}, ""
+    return value, ""
+
+
+def _type_problem(value: Any, type_: str) -> str:
+    match type_:
+        case "string":
+            return "" if isinstance(value, str) else "must be a text"
+        case "bool":
+            return "" if isinstance(value, bool) else "must be true or false"
+        case "int":
+            return "" if isinstance(value, int) and not isinstance(value, bool) else "must be a whole number"
+        case "float":
+            return "" if isinstance(value, int | float) and not isinstance(value, bool) else "must be a number"
+        case "list":
+            is_list = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+            return "" if is_list else "must be a list of texts"
+        case "map":
+            is_map = isinstance(value, Mapping) and all(not isinstance(item, Mapping | list) for item in value.values())
+            return "" if is_map else "must be a map of texts"
+        case "duration":
+            return _duration_problem(value)
+        case _:
+            return ""
+
+
+def _duration_problem(value: Any) -> str:
+    if isinstance(value, str):
+        try:
+            parse_duration(value)
+        except ValueError:
+            return 'must be a duration such as "30s" or "1h30m"'
+        return ""
+    return 'must be a duration in quotes, such as "30s"'
+
+
+def merge(older: Mapping[str, Any], newer: Mapping[str, Any]) -> dict[str, Any]:
+    """Two checked configurations as one: the newer wins, blocks and maps are merged key by key."""
+    merged = dict(older)
+    for name, value in newer.items():
+        before = merged.get(name)
+        merged[name] = merge(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shown(value: Any) -> str:
+    return f'"{value[:40]}"' if isinstance(value, str) else _plain(value)[:40]
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f' (did you mean "{found[0]}"?)' if found else ""

@@ -1,0 +1,83 @@
+"""Reads configuration files: HCL or JSON, JSON also without an extension; a directory gives its .hcl and .json files by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from yurt.agent.config_check import check, merge
+from yurt.agent.config_keys import ROOT
+from yurt.sdk.errors import Invalid
+
+FILE_BYTES_MAX = 16 * 1024 * 1024
+
+
+def read_files(paths: Iterable[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """All files as one checked configuration, and their names; raises Invalid naming every problem with its file."""
+    merged: dict[str, Any] = {}
+    problems: list[str] = []
+    read: list[str] = []
+    for path in paths:
+        for file in _expand(path):
+            read.append(str(file))
+            try:
+                data = read_file(file)
+            except Invalid as error:
+                problems.append(str(error))
+                continue
+            shaped, found = check(data, ROOT)
+            problems += [f"{file}: {problem}" for problem in found]
+            merged = merge(merged, shaped)
+    if problems:
+        raise Invalid("\n".join(problems))
+    return merged, tuple(read)
+
+
+def _expand(path: str) -> list[Path]:
+    root = Path(path)
+    try:
+        if root.is_dir():
+            return sorted(file for file in root.iterdir() if file.suffix in (".hcl", ".json") and file.is_file())
+    except OSError as error:
+        raise Invalid(f"{path}: cannot be read: {error.strerror}") from None
+    return [root]
+
+
+def read_file(path: Path) -> Mapping[str, Any]:
+    """One file as data; raises Invalid with the place of a syntax error."""
+    try:
+        if path.is_file() and path.stat().st_size > FILE_BYTES_MAX:
+            raise Invalid(f"{path}: larger than {FILE_BYTES_MAX} bytes")
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise Invalid(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise Invalid(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Invalid(f"{path}: not a UTF-8 text") from None
+    if path.suffix == ".json" or (path.suffix != ".hcl" and text.lstrip()[:1] in ("{", "")):
+        return _parse_json(path, text)
+    return _parse_hcl(path, text)
+
+
+def _parse_json(path: Path, text: str) -> Mapping[str, Any]:
+    try:
+        data = json.loads(text) if text.strip() else {}
+    except ValueError as error:
+        raise Invalid(f"{path}: not valid JSON: {error}") from None
+    except RecursionError:
+        raise Invalid(f"{path}: nested too deeply") from None
+    if not isinstance(data, dict):
+        raise Invalid(f"{path}: the configuration must be an object: {{ ... }}")
+    return data
+
+
+def _parse_hcl(path: Path, text: str) -> Mapping[str, Any]:
+    from yurt_jobspec import JobspecError, parse_body, render
+
+    try:
+        return parse_body(text, filename=str(path))
+    except JobspecError as error:
+        raise Invalid(render(error.diagnostics, {str(path): text})) from None

@@ -1,0 +1,96 @@
+"""Log lines in Nomad's form, and the last of them kept in memory for `/v1/agent/monitor`.
+
+A line is `<RFC 3339 with milliseconds> [LEVEL]  component: message: key=value`. Levels are Nomad's five; TRACE is below Python's DEBUG.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import TextIO
+
+TRACE = 5
+LEVELS = {"TRACE": TRACE, "DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR, "OFF": 100}
+RING_LINES_MAX = 512
+
+_NAMES = {TRACE: "TRACE", logging.DEBUG: "DEBUG", logging.INFO: "INFO", logging.WARNING: "WARN", logging.ERROR: "ERROR", logging.CRITICAL: "ERROR"}
+
+
+class NomadFormatter(logging.Formatter):
+    """One record as one line; the traceback of an unexpected error follows it, for the log only."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        stamp = moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+        level = f"[{level_name(record.levelno)}]".ljust(7)
+        text = f"{stamp} {level} {component(record.name)}: {record.getMessage()}"
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info and record.exc_info[0] else text
+
+
+class JsonFormatter(logging.Formatter):
+    """One record as one JSON object, with the keys that Nomad uses."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        line = {
+            "@level": level_name(record.levelno).lower(),
+            "@message": record.getMessage(),
+            "@module": component(record.name),
+            "@timestamp": moment.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        }
+        if record.exc_info and record.exc_info[0]:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+class LogRing(logging.Handler):
+    """Keeps the last records and hands new ones to whoever listens; a listener must not block."""
+
+    def __init__(self, lines_max: int = RING_LINES_MAX) -> None:
+        super().__init__(TRACE)
+        self.records: deque[logging.LogRecord] = deque(maxlen=lines_max)
+        self._listeners: list[Callable[[logging.LogRecord], None]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep it and pass it on."""
+        self.records.append(record)
+        for listener in tuple(self._listeners):
+            listener(record)
+
+    def listen(self, listener: Callable[[logging.LogRecord], None]) -> Callable[[], None]:
+        """Call `listener` for each new record, on the thread that logs; the returned call ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+
+ring = LogRing()
+"""The process's own ring: `set_up_logging` fills it, the HTTP layer reads it."""
+
+
+def set_up_logging(level: str, *, as_json: bool = False, stream: TextIO | None = None) -> logging.Handler:
+    """Log to `stream` (default: standard output) from `level` on; the ring takes DEBUG and above."""
+    root = logging.getLogger()
+    handler = logging.StreamHandler(stream or sys.stdout)
+    handler.setFormatter(JsonFormatter() if as_json else NomadFormatter())
+    handler.setLevel(LEVELS[level])
+    for name in ("asyncio", "aiohttp.access"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    root.handlers[:] = [handler, ring]
+    root.setLevel(min(LEVELS[level], logging.DEBUG))
+    return handler
+
+
+def level_name(level: int) -> str:
+    """Nomad's name of a Python level."""
+    return _NAMES.get(level) or ("ERROR" if level > logging.ERROR else "INFO")
+
+
+def component(logger: str) -> str:
+    """`yurt.server.worker` -> `server.worker`."""
+    return logger.removeprefix("yurt.") or "agent"
