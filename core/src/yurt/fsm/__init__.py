@@ -1,1 +1,5 @@
-"""Applies commands to the state; one module per resource."""
+"""The replicated state machine: what each command of the log does to the state, and snapshots of it."""
+
+from yurt.fsm.dispatch import Step, apply
+
+__all__ = ["Step", "apply"]

@@ -1,7 +1,8 @@
 """The whole state at one log index, and the transaction that leads to the next.
 
-A snapshot is a tuple of table roots: taking one costs nothing, and what it shows never changes. `Transaction` gathers the edits of
-one command; `commit` gives the next snapshot, and `changes` says what changed for watches, the event stream and the columns.
+A snapshot is a tuple of table roots: taking one costs nothing, and what it shows never changes. `Transaction`
+gathers the edits of one command; `commit` gives the next snapshot, and `changes` says what changed for watches, the
+event stream and the columns.
 """
 
 from __future__ import annotations
@@ -17,21 +18,31 @@ from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, JobSubmission
 from yurt.structs.node import Node
+from yurt.structs.questions import is_eval_terminal, is_terminal
 from yurt.structs.summary import JobSummary
 
 JobKey = tuple[str, str]
 VersionKey = tuple[str, str, int]
 
 INDEXES: dict[str, dict[str, Any]] = {
-    "jobs": {"parent": lambda job: (job.namespace, job.parent_id) if job.parent_id else None},
+    "jobs": {
+        "parent": lambda job: (job.namespace, job.parent_id) if job.parent_id else None,
+        "system": lambda job: "system" if job.type in ("system", "sysbatch") else None,
+        "periodic": lambda job: "periodic" if job.periodic is not None else None,
+    },
     "job_versions": {"job": lambda job: (job.namespace, job.id)},
     "job_summaries": {},
     "job_submissions": {},
     "nodes": {},
-    "evals": {"job": lambda evaluation: (evaluation.namespace, evaluation.job_id), "status": lambda e: e.status},
+    "evals": {
+        "job": lambda evaluation: (evaluation.namespace, evaluation.job_id),
+        "live": lambda evaluation: None if is_eval_terminal(evaluation) else (evaluation.namespace, evaluation.job_id),
+        "status": lambda evaluation: evaluation.status,
+    },
     "allocs": {
         "node": lambda alloc: alloc.node_id,
         "job": lambda alloc: (alloc.namespace, alloc.job_id),
+        "live": lambda alloc: None if is_terminal(alloc) else (alloc.namespace, alloc.job_id),
         "eval": lambda alloc: alloc.eval_id,
         "deployment": lambda alloc: alloc.deployment_id,
     },
@@ -42,7 +53,30 @@ INDEXES: dict[str, dict[str, Any]] = {
     "periodic_launches": {},
     "schemas": {},
 }
-"""Tables and their secondary indexes."""
+"""Tables and their secondary indexes; `live` holds what is not terminal, by job."""
+
+DEFAULT_NAMESPACE = "default"
+BUILT_IN_POOLS = ("all", "default")
+FIRST_INDEX = 1
+"""The index of the rows that exist before any command."""
+
+
+def built_in_rows() -> dict[str, list[tuple[str, Any]]]:
+    """The rows that exist before any command, by table."""
+    pools = {"all": "Node pool with all nodes in the cluster.", "default": "Default node pool."}
+    namespace = Namespace(
+        name=DEFAULT_NAMESPACE,
+        description="Default shared namespace",
+        create_index=FIRST_INDEX,
+        modify_index=FIRST_INDEX,
+    )
+    return {
+        "namespaces": [(DEFAULT_NAMESPACE, namespace)],
+        "node_pools": [
+            (name, NodePool(name=name, description=pools[name], create_index=FIRST_INDEX, modify_index=FIRST_INDEX))
+            for name in BUILT_IN_POOLS
+        ],
+    }
 
 
 class Change(NamedTuple):
@@ -69,8 +103,11 @@ class Snapshot:
 
     @classmethod
     def empty(cls) -> Snapshot:
-        """Nothing, at index 0."""
-        return cls(0, {name: Table(name, extract) for name, extract in INDEXES.items()}, Columns.empty())
+        """The state before the first command, at index 0: the default namespace and the built-in node pools."""
+        tables: dict[str, Table[Any, Any]] = {name: Table(name, extract) for name, extract in INDEXES.items()}
+        for name, rows in built_in_rows().items():
+            tables[name] = Table.restored(name, INDEXES[name], index=FIRST_INDEX, rows=rows)
+        return cls(0, tables, Columns.empty())
 
     def table(self, name: str) -> Table[Any, Any]:
         """A table by name."""
@@ -127,7 +164,7 @@ class Snapshot:
 
     @property
     def node_pools(self) -> Table[str, NodePool]:
-        """Node pools by name; `default` and `all` exist without a row."""
+        """Node pools by name; `default` and `all` always exist."""
         return self._tables["node_pools"]
 
     @property
@@ -171,6 +208,14 @@ class Transaction:
         """A row as edited so far, or None."""
         editor = self._editors.get(table)
         return editor.get(key) if editor is not None else self.base.table(table).get(key)
+
+    def keys_where(self, table: str, column: str, value: Hashable) -> tuple[Any, ...]:
+        """Keys of the rows with that index key as edited so far, sorted."""
+        return (self._editors.get(table) or self.base.table(table)).keys_where(column, value)
+
+    def count_where(self, table: str, column: str, value: Hashable) -> int:
+        """How many rows have that index key as edited so far."""
+        return (self._editors.get(table) or self.base.table(table)).count_where(column, value)
 
     def put(self, table: str, key: Hashable, row: Any) -> None:
         """Insert or replace a row."""

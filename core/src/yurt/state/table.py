@@ -1,13 +1,13 @@
 """A persistent table: rows by key, and secondary indexes that hold keys only.
 
-A table is immutable; editing one gives another that shares all that did not change, so a snapshot is free and stays true for ever
-(invariant A8). An index entry is an insertion-ordered-by-nothing set of keys, kept as a map to None; empty entries are dropped.
-`index` is the log index of the last write to the table, deletions included.
+A table is immutable; editing one gives another that shares all that did not change, so a snapshot is free and stays
+true for ever (invariant A8). An index entry is an insertion-ordered-by-nothing set of keys, kept as a map to None;
+empty entries are dropped. `index` is the log index of the last write to the table, deletions included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import immutables
@@ -38,6 +38,17 @@ class Table(Generic[K, V]):
         self._extract = extract
         self._rows: immutables.Map[K, V] = immutables.Map() if rows is None else rows
         self._by = {column: immutables.Map() for column in extract} if by is None else by
+
+    @classmethod
+    def restored(
+        cls, name: str, extract: Mapping[str, Extract], *, index: int, rows: Iterable[tuple[K, V]]
+    ) -> Table[K, V]:
+        """A table with these rows, last written at `index`."""
+        editor = cls(name, extract).edit()
+        for key, row in rows:
+            editor.put(key, row)
+        editor.is_changed = True
+        return editor.finish(index)
 
     def get(self, key: K) -> V | None:
         """The row, or None."""
@@ -109,6 +120,17 @@ class TableEditor(Generic[K, V]):
         """The row as changed so far."""
         return self._rows.get(key)
 
+    def keys_where(self, column: str, value: Hashable) -> tuple[K, ...]:
+        """Keys of the rows with that index key as changed so far, sorted."""
+        found = self._entries(column, value)
+        return () if found is None else tuple(sorted(found.keys()))
+
+    def count_where(self, column: str, value: Hashable) -> int:
+        """How many rows have that index key as changed so far."""
+        bucket = self._buckets.get((column, value))
+        found = self._by[column].get(value) if bucket is None else bucket
+        return 0 if found is None else len(found)
+
     def put(self, key: K, row: V) -> V | None:
         """Insert or replace; the row that was there before."""
         before = self._rows.get(key)
@@ -156,6 +178,14 @@ class TableEditor(Generic[K, V]):
             rows=self._rows.finish(),
             by={column: entries.finish() for column, entries in by.items()},
         )
+
+    def _entries(self, column: str, value: Hashable) -> Any:
+        bucket = self._buckets.get((column, value))
+        if bucket is None:
+            return self._by[column].get(value)
+        entries = bucket.finish()
+        self._buckets[(column, value)] = entries.mutate()
+        return entries
 
     def _bucket(self, column: str, value: Hashable) -> Any:
         bucket = self._buckets.get((column, value))

@@ -1,7 +1,7 @@
 """Watches: who wants to know when a table, a row, or an index entry changes.
 
-A watch key is `(table,)`, `(table, key)` or `(table, column, index key)`. Waking calls each callback once per commit and forgets
-nothing: a caller that wants one wake-up cancels its watch.
+A watch key is `(table,)`, `(table, key)` or `(table, column, index key)`. Waking calls each callback once per commit
+and forgets nothing: a caller that wants one wake-up cancels its watch.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from yurt.sdk.value import Duration, Value, no_entries
+from yurt.sdk.value import Duration, UnixNano, Value, no_entries
 
 
 class NamespaceCapabilities(Value):
@@ -73,3 +73,22 @@ class SchedulerConfiguration(Value):
     node_limit_for_feasibility_checks: int = 100
     create_index: int = 0
     modify_index: int = 0
+
+
+class PeriodicLaunch(Value):
+    """The last launch of a periodic job, unix nanoseconds."""
+
+    namespace: str = "default"
+    id: str = ""
+    launch: UnixNano = UnixNano(0)
+    create_index: int = 0
+    modify_index: int = 0
+
+
+class DriverSchema(Value):
+    """The options that a driver accepts, named by their digest."""
+
+    driver: str = ""
+    digest: str = ""
+    schema: Mapping[str, Any] = no_entries()
+    create_index: int = 0

@@ -1,7 +1,7 @@
 """Commands: every change of the replicated state, grouped by the resource whose module in `fsm` applies them.
 
-A command carries all that `apply` needs, ids and times included: applying reads no clock and makes no id. `SINCE` names the first
-version of the log format that knows a command.
+A command carries all that `apply` needs, ids and times included: applying reads no clock and makes no id. `SINCE`
+names the first version of the log format that knows a command.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ class Command(Value, tag_field="$", rename=wire_name):
 
 
 class RegisterJob(Command, tag=True):
-    """Store a job, as a new version when its specification changed; the evaluation commits with it (invariant B1)."""
+    """Store a job, as a new version when its specification changed; the evaluation commits with it (invariant B1).
+
+    At most `tracked_versions` untagged versions are kept.
+    """
 
     job: Job
     evaluation: Evaluation | None = None
     submission: JobSubmission | None = None
     deployment_update: DeploymentUpdate | None = None
+    tracked_versions: int = 6
 
 
 class DeregisterJob(Command, tag=True):
@@ -66,6 +70,7 @@ class RegisterNode(Command, tag=True):
     node: Node
     events: tuple[NodeEvent, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
+    create_node_pool: bool = False
 
 
 class SetNodeStatus(Command, tag=True):
@@ -246,9 +251,7 @@ class KeepAlive(Command, tag=True):
 
 
 JobCommand = RegisterJob | DeregisterJob | SetJobStability | DeleteJobs
-NodeCommand = (
-    RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain | AddNodeEvents | DeleteNodes
-)
+NodeCommand = RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain | AddNodeEvents | DeleteNodes
 EvaluationCommand = UpsertEvaluations | DeleteEvaluations
 AllocCommand = ApplyPlan | UpdateAllocsFromClient | SetDesiredTransitions
 DeploymentCommand = SetDeploymentStatus | SetDeploymentAllocHealth | PromoteDeployment | DeleteDeployments
@@ -281,7 +284,7 @@ class Rejected(Value):
 Result = Applied | Rejected
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[AnyCommand] = msgspec.msgpack.Decoder(AnyCommand)  # type: ignore[arg-type]
+_decoder: msgspec.msgpack.Decoder[AnyCommand] = msgspec.msgpack.Decoder(AnyCommand)
 
 
 def encode_command(command: AnyCommand) -> bytes:

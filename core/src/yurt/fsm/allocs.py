@@ -1,0 +1,123 @@
+"""Allocations: reports of clients, and what the servers want of running ones.
+
+A client status that is terminal is final: a late report of another one is left out (invariant E7). A node that was
+lost may come back and report on an allocation marked lost: its status stays, what it tells of its tasks is kept.
+Health goes from unknown to healthy or unhealthy and from healthy to unhealthy, never back.
+
+`alloc_modify_index` moves with what the client must fetch again; reports of the client itself move `modify_index`
+alone.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from yurt.fsm.edit import SUMMARY_FIELDS, Edit
+from yurt.fsm.evals import put_evaluations
+from yurt.fsm.plans import apply_plan
+from yurt.fsm.reject import not_found
+from yurt.sdk.value import replace
+from yurt.structs import status
+from yurt.structs.alloc import Allocation, AllocDeploymentStatus, DesiredTransition
+from yurt.structs.commands import (
+    AllocCommand,
+    AllocUpdate,
+    ApplyPlan,
+    Rejected,
+    SetDesiredTransitions,
+    UpdateAllocsFromClient,
+)
+from yurt.structs.node import Node
+from yurt.structs.questions import is_client_terminal
+
+
+def apply_alloc(edit: Edit, command: AllocCommand) -> Rejected | None:
+    """Apply a command on allocations."""
+    match command:
+        case ApplyPlan():
+            return apply_plan(edit, command.plan) or put_evaluations(edit, command.evaluations)
+        case UpdateAllocsFromClient():
+            return _update(edit, command)
+        case SetDesiredTransitions():
+            return _set_transitions(edit, command)
+        case _:
+            assert_never(command)
+
+
+def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
+    for update in command.updates:
+        alloc = edit.alloc(update.id)
+        if alloc is None or alloc.node_id != update.node_id or update.client_status not in SUMMARY_FIELDS:
+            continue
+        changed = with_report(alloc, update, index=edit.index)
+        if changed != alloc:
+            edit.put_alloc(alloc, replace(changed, modify_index=edit.index, modify_time=command.now))
+    for node_id in dict.fromkeys(update.node_id for update in command.updates):
+        _note_contact(edit, node_id)
+    return put_evaluations(edit, command.evaluations)
+
+
+def _note_contact(edit: Edit, node_id: str) -> None:
+    """Remember that the node reported since it was last missed: the only question that this index answers.
+
+    A node that is ready and has reported since keeps its row, so that its reports do not rewrite it each time.
+    """
+    node: Node | None = edit.tx.get("nodes", node_id)
+    if node is None:
+        return
+    if node.status != status.NODE_READY or not node.last_alloc_update_index:
+        edit.tx.put("nodes", node_id, replace(node, last_alloc_update_index=edit.index))
+
+
+def with_report(alloc: Allocation, update: AllocUpdate, *, index: int) -> Allocation:
+    """The allocation after its client's report; unchanged when the report comes too late."""
+    if is_client_terminal(alloc) and update.client_status != alloc.client_status:
+        if alloc.client_status != status.CLIENT_LOST:
+            return alloc
+        return replace(alloc, task_states=update.task_states or alloc.task_states)
+    return replace(
+        alloc,
+        client_status=update.client_status,
+        client_description=update.client_description,
+        task_states=update.task_states or alloc.task_states,
+        network_status=update.network_status or alloc.network_status,
+        deployment_status=_reported_health(alloc.deployment_status, update.deployment_status, index=index),
+    )
+
+
+def _reported_health(
+    known: AllocDeploymentStatus | None, told: AllocDeploymentStatus | None, *, index: int
+) -> AllocDeploymentStatus | None:
+    if told is None or told.healthy is None:
+        return known
+    return with_health(known, healthy=told.healthy, timestamp=told.timestamp, index=index)
+
+
+def with_health(
+    known: AllocDeploymentStatus | None, *, healthy: bool, timestamp: int, index: int
+) -> AllocDeploymentStatus:
+    """The deployment status after a verdict; an unhealthy allocation stays so."""
+    was = known or AllocDeploymentStatus()
+    if was.healthy is False or was.healthy == healthy:
+        return was
+    return replace(was, healthy=healthy, timestamp=timestamp, modify_index=index)
+
+
+def _set_transitions(edit: Edit, command: SetDesiredTransitions) -> Rejected | None:
+    known = [alloc for alloc in map(edit.alloc, sorted(command.transitions)) if alloc is not None]
+    if command.transitions and not known:
+        return not_found(f'allocation "{min(command.transitions)}" not found')
+    for alloc in known:
+        changed = replace(
+            alloc,
+            desired_transition=_merged(alloc.desired_transition, command.transitions[alloc.id]),
+            modify_index=edit.index,
+            modify_time=command.now or alloc.modify_time,
+        )
+        edit.put_alloc(alloc, changed)
+    return put_evaluations(edit, command.evaluations)
+
+
+def _merged(known: DesiredTransition, wanted: DesiredTransition) -> DesiredTransition:
+    fields = DesiredTransition.__struct_fields__
+    return DesiredTransition(**{field: getattr(known, field) or getattr(wanted, field) for field in fields})

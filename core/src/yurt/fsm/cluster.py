@@ -1,0 +1,136 @@
+"""Namespaces, node pools, the scheduler's configuration, periodic launches and driver schemas."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from yurt.fsm.edit import Edit
+from yurt.fsm.reject import conflict, invalid, not_found
+from yurt.sdk.value import replace
+from yurt.state.store import BUILT_IN_POOLS, DEFAULT_NAMESPACE
+from yurt.structs import status
+from yurt.structs.cluster import DriverSchema, Namespace, NodePool, PeriodicLaunch, SchedulerConfiguration
+from yurt.structs.commands import (
+    ClusterCommand,
+    DeleteNamespaces,
+    DeleteNodePools,
+    KeepAlive,
+    RecordPeriodicLaunch,
+    Rejected,
+    SetSchedulerConfiguration,
+    StoreSchema,
+    UpsertNamespaces,
+    UpsertNodePools,
+)
+
+
+def apply_cluster(edit: Edit, command: ClusterCommand) -> Rejected | None:
+    """Apply a command on what belongs to the cluster."""
+    match command:
+        case UpsertNamespaces():
+            return _put_namespaces(edit, command)
+        case DeleteNamespaces():
+            return _delete_namespaces(edit, command)
+        case UpsertNodePools():
+            return _put_node_pools(edit, command)
+        case DeleteNodePools():
+            return _delete_node_pools(edit, command)
+        case SetSchedulerConfiguration():
+            return _set_scheduler(edit, command)
+        case RecordPeriodicLaunch():
+            return _record_launch(edit, command)
+        case StoreSchema():
+            return _store_schema(edit, command)
+        case KeepAlive():
+            return None
+        case _:
+            assert_never(command)
+
+
+def _put_namespaces(edit: Edit, command: UpsertNamespaces) -> Rejected | None:
+    for namespace in command.namespaces:
+        if not namespace.name:
+            return invalid("a namespace without a name")
+        existing: Namespace | None = edit.tx.get("namespaces", namespace.name)
+        created = edit.index if existing is None else existing.create_index
+        stored = replace(namespace, create_index=created, modify_index=edit.index)
+        edit.tx.put("namespaces", namespace.name, stored)
+    return None
+
+
+def _delete_namespaces(edit: Edit, command: DeleteNamespaces) -> Rejected | None:
+    for name in command.names:
+        if name == DEFAULT_NAMESPACE:
+            return invalid("default namespace can not be deleted")
+        if edit.tx.get("namespaces", name) is None:
+            return not_found(f'namespace "{name}" not found')
+        if any(job.namespace == name and job.status != status.JOB_DEAD for job in edit.tx.base.jobs.values()):
+            return conflict(f'namespace "{name}" has non-terminal jobs; stop them first')
+        edit.tx.delete("namespaces", name)
+    return None
+
+
+def _put_node_pools(edit: Edit, command: UpsertNodePools) -> Rejected | None:
+    for pool in command.pools:
+        if not pool.name:
+            return invalid("a node pool without a name")
+        if pool.name in BUILT_IN_POOLS:
+            return invalid(f'node pool "{pool.name}" is built in and can not be changed')
+        existing: NodePool | None = edit.tx.get("node_pools", pool.name)
+        created = edit.index if existing is None else existing.create_index
+        edit.tx.put("node_pools", pool.name, replace(pool, create_index=created, modify_index=edit.index))
+    return None
+
+
+def _delete_node_pools(edit: Edit, command: DeleteNodePools) -> Rejected | None:
+    base = edit.tx.base
+    for name in command.names:
+        if name in BUILT_IN_POOLS:
+            return invalid(f'node pool "{name}" is built in and can not be deleted')
+        if edit.tx.get("node_pools", name) is None:
+            return not_found(f'node pool "{name}" not found')
+        if any(node.node_pool == name for node in base.nodes.values()):
+            return conflict(f'node pool "{name}" has nodes; move or purge them first')
+        if any(job.node_pool == name and job.status != status.JOB_DEAD for job in base.jobs.values()):
+            return conflict(f'node pool "{name}" has non-terminal jobs; stop them first')
+        edit.tx.delete("node_pools", name)
+    return None
+
+
+def _set_scheduler(edit: Edit, command: SetSchedulerConfiguration) -> Rejected | None:
+    existing: SchedulerConfiguration | None = edit.tx.get("scheduler_config", "")
+    changed_at = 0 if existing is None else existing.modify_index
+    if command.check_index is not None and command.check_index != changed_at:
+        return conflict(f"the scheduler configuration was changed at index {changed_at}, not {command.check_index}")
+    created = edit.index if existing is None else existing.create_index
+    stored = replace(command.configuration, create_index=created, modify_index=edit.index)
+    edit.tx.put("scheduler_config", "", stored)
+    return None
+
+
+def _record_launch(edit: Edit, command: RecordPeriodicLaunch) -> Rejected | None:
+    key = (command.namespace, command.job_id)
+    if edit.job(key) is None:
+        return not_found(f'job "{command.job_id}" in namespace "{command.namespace}" not found')
+    existing: PeriodicLaunch | None = edit.tx.get("periodic_launches", key)
+    if existing is not None and existing.launch >= command.launched_at:
+        return None
+    launch = PeriodicLaunch(
+        namespace=command.namespace,
+        id=command.job_id,
+        launch=command.launched_at,
+        create_index=edit.index if existing is None else existing.create_index,
+        modify_index=edit.index,
+    )
+    edit.tx.put("periodic_launches", key, launch)
+    return None
+
+
+def _store_schema(edit: Edit, command: StoreSchema) -> Rejected | None:
+    key = (command.driver, command.digest)
+    if edit.tx.get("schemas", key) is None:
+        schema = DriverSchema(
+            driver=command.driver, digest=command.digest, schema=command.schema, create_index=edit.index
+        )
+        edit.tx.put("schemas", key, schema)
+    return None

@@ -1,0 +1,65 @@
+"""`apply`: one command of the log leads from one state to the next, the same on every replica.
+
+A command applies as a whole or not at all. One that does not fit the state is `Rejected` with a kind (not_found,
+conflict, invalid) and changes nothing but the index. Asserts guard this code; the content of a command never trips
+one (invariant A11).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, assert_never
+
+from yurt.fsm.allocs import apply_alloc
+from yurt.fsm.cluster import apply_cluster
+from yurt.fsm.deployments import apply_deployment
+from yurt.fsm.edit import Edit
+from yurt.fsm.evals import apply_evaluation
+from yurt.fsm.jobs import apply_job
+from yurt.fsm.nodes import apply_node
+from yurt.state import Changes, Snapshot
+from yurt.structs.commands import (
+    AllocCommand,
+    AnyCommand,
+    Applied,
+    ClusterCommand,
+    DeploymentCommand,
+    EvaluationCommand,
+    JobCommand,
+    NodeCommand,
+    Rejected,
+    Result,
+)
+
+
+class Step(NamedTuple):
+    """The state after a command, what changed, and whether the command was accepted."""
+
+    state: Snapshot
+    changes: Changes
+    result: Result
+
+
+def apply(state: Snapshot, command: AnyCommand, *, index: int) -> Step:
+    """The state after `command`, which stands at `index` of the log."""
+    edit = Edit(state, index)
+    rejected = _dispatch(edit, command)
+    if rejected is not None:
+        return Step(state.edit(index).commit(), (), rejected)
+    after, changes = edit.finish()
+    return Step(after, changes, Applied(index=index))
+
+
+def _dispatch(edit: Edit, command: AnyCommand) -> Rejected | None:
+    if isinstance(command, AllocCommand):
+        return apply_alloc(edit, command)
+    if isinstance(command, EvaluationCommand):
+        return apply_evaluation(edit, command)
+    if isinstance(command, JobCommand):
+        return apply_job(edit, command)
+    if isinstance(command, NodeCommand):
+        return apply_node(edit, command)
+    if isinstance(command, DeploymentCommand):
+        return apply_deployment(edit, command)
+    if isinstance(command, ClusterCommand):
+        return apply_cluster(edit, command)
+    assert_never(command)

@@ -1,0 +1,87 @@
+"""Evaluations: stored as their proposer made them, stamped with the index.
+
+A complete evaluation that placed everything cancels the job's blocked evaluations: they have nothing left to place.
+A terminal evaluation stays as it is; a late write of an older state is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from yurt.fsm.edit import Edit
+from yurt.fsm.reject import invalid
+from yurt.sdk.value import replace
+from yurt.structs import status
+from yurt.structs.commands import DeleteEvaluations, EvaluationCommand, Rejected, UpsertEvaluations
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.questions import is_eval_terminal, is_terminal
+
+STATUSES = frozenset({status.EVAL_BLOCKED, status.EVAL_PENDING, *status.EVAL_TERMINAL})
+
+
+def apply_evaluation(edit: Edit, command: EvaluationCommand) -> Rejected | None:
+    """Apply a command on evaluations."""
+    match command:
+        case UpsertEvaluations():
+            return put_evaluations(edit, command.evaluations)
+        case DeleteEvaluations():
+            delete_evaluations(edit, command)
+            return None
+        case _:
+            assert_never(command)
+
+
+def put_evaluations(edit: Edit, evaluations: Iterable[Evaluation | None]) -> Rejected | None:
+    """Store the evaluations that a command carries; None stands for no evaluation."""
+    for evaluation in evaluations:
+        if evaluation is None:
+            continue
+        if not evaluation.id:
+            return invalid("an evaluation without an ID")
+        if evaluation.status not in STATUSES:
+            return invalid(f'evaluation "{evaluation.id}" has the unknown status "{evaluation.status}"')
+        _put_evaluation(edit, evaluation)
+    return None
+
+
+def _put_evaluation(edit: Edit, evaluation: Evaluation) -> None:
+    existing = edit.evaluation(evaluation.id)
+    if existing is not None and is_eval_terminal(existing) and not is_eval_terminal(evaluation):
+        return
+    stamped = replace(
+        evaluation,
+        create_index=edit.index if existing is None else existing.create_index,
+        create_time=evaluation.create_time if existing is None else existing.create_time,
+        modify_index=edit.index,
+    )
+    edit.put_evaluation(stamped)
+    if stamped.status == status.EVAL_COMPLETE and not stamped.failed_tg_allocs:
+        _cancel_blocked(edit, stamped)
+
+
+def _cancel_blocked(edit: Edit, done: Evaluation) -> None:
+    for eval_id in edit.tx.keys_where("evals", "live", (done.namespace, done.job_id)):
+        blocked = edit.evaluation(eval_id)
+        if blocked is None or blocked.status != status.EVAL_BLOCKED or blocked.create_index == edit.index:
+            continue
+        canceled = replace(
+            blocked,
+            status=status.EVAL_CANCELED,
+            status_description=f'evaluation "{done.id}" successful',
+            modify_index=edit.index,
+            modify_time=done.modify_time,
+        )
+        edit.put_evaluation(canceled)
+
+
+def delete_evaluations(edit: Edit, command: DeleteEvaluations) -> None:
+    """Forget evaluations, and allocations that are still terminal; what is gone already is no error."""
+    for eval_id in command.eval_ids:
+        evaluation = edit.evaluation(eval_id)
+        if evaluation is not None:
+            edit.delete_evaluation(evaluation)
+    for alloc_id in command.alloc_ids:
+        alloc = edit.alloc(alloc_id)
+        if alloc is not None and is_terminal(alloc):
+            edit.delete_alloc(alloc)

@@ -1,0 +1,187 @@
+"""Jobs, their versions, submissions and stability.
+
+A registration whose specification equals the current one writes no job: only its evaluation. Any other makes the
+next version. Untagged versions are bounded; the newest stable one always survives, because a failed deployment goes
+back to it.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from yurt.fsm.edit import Edit
+from yurt.fsm.evals import put_evaluations
+from yurt.fsm.reject import invalid, not_found
+from yurt.sdk.value import UnixNano, replace
+from yurt.state.store import JobKey
+from yurt.structs import status
+from yurt.structs.commands import DeleteJobs, DeregisterJob, JobCommand, RegisterJob, Rejected, SetJobStability
+from yurt.structs.job import Job, JobSubmission
+from yurt.structs.plan import DeploymentUpdate
+
+
+def apply_job(edit: Edit, command: JobCommand) -> Rejected | None:
+    """Apply a command on jobs."""
+    match command:
+        case RegisterJob():
+            return _register(edit, command)
+        case DeregisterJob():
+            return _deregister(edit, command)
+        case SetJobStability():
+            return _set_stability(edit, command)
+        case DeleteJobs():
+            for key in command.keys:
+                _delete_dead(edit, key)
+            return None
+        case _:
+            assert_never(command)
+
+
+def has_same_spec(job: Job, other: Job) -> bool:
+    """Nothing differs but what the servers write (semantics, section 12)."""
+    return _spec(job) == _spec(other)
+
+
+def _spec(job: Job) -> Job:
+    return replace(
+        job,
+        status=status.JOB_PENDING,
+        status_description="",
+        stable=False,
+        version=0,
+        submit_time=UnixNano(0),
+        create_index=0,
+        modify_index=0,
+        job_modify_index=0,
+        version_tag=None,
+    )
+
+
+def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) -> Rejected | None:
+    """Store a job as its next version, or nothing when its specification is the current one."""
+    if not job.id:
+        return invalid("a job without an ID")
+    if edit.tx.get("namespaces", job.namespace) is None:
+        return not_found(f'nonexistent namespace "{job.namespace}"')
+    if edit.tx.get("node_pools", job.node_pool) is None:
+        return not_found(f'nonexistent node pool "{job.node_pool}"')
+    existing = edit.job(job.key)
+    if existing is not None and has_same_spec(existing, job):
+        return None
+    stored = replace(
+        job,
+        status=status.JOB_PENDING if existing is None else existing.status,
+        status_description="",
+        stable=False,
+        version=0 if existing is None else existing.version + 1,
+        create_index=edit.index if existing is None else existing.create_index,
+        modify_index=edit.index,
+        job_modify_index=edit.index,
+        version_tag=None,
+    )
+    edit.put_job(stored)
+    edit.add_summary(stored)
+    if existing is None:
+        edit.count_child(stored, 1)
+    if submission is not None:
+        edit.tx.put("job_submissions", (stored.namespace, stored.id, stored.version), submission)
+    return None
+
+
+def update_deployment(edit: Edit, update: DeploymentUpdate, *, now: UnixNano) -> bool:
+    """Give an active deployment another status; a successful one makes its job version stable. False: there is none."""
+    deployment = edit.deployment(update.deployment_id)
+    if deployment is None or deployment.status not in status.DEPLOYMENT_ACTIVE:
+        return False
+    edit.put_deployment(
+        replace(
+            deployment,
+            status=update.status,
+            status_description=update.status_description,
+            modify_index=edit.index,
+            modify_time=now or deployment.modify_time,
+        )
+    )
+    if update.status == status.DEPLOYMENT_SUCCESSFUL:
+        version = (deployment.namespace, deployment.job_id, deployment.job_version)
+        job: Job | None = edit.tx.get("job_versions", version)
+        if job is not None and job.create_index == deployment.job_create_index:
+            _mark_stable(edit, job, stable=True)
+    return True
+
+
+def _register(edit: Edit, command: RegisterJob) -> Rejected | None:
+    job = command.job
+    rejected = store_job(edit, job, submission=command.submission)
+    if rejected is not None:
+        return rejected
+    if command.deployment_update is not None:
+        update_deployment(edit, command.deployment_update, now=job.submit_time)
+    _prune_versions(edit, job.key, keep=max(1, command.tracked_versions))
+    return put_evaluations(edit, (command.evaluation,))
+
+
+def _deregister(edit: Edit, command: DeregisterJob) -> Rejected | None:
+    key = (command.namespace, command.job_id)
+    job = edit.job(key)
+    if job is None:
+        return not_found(f'job "{command.job_id}" in namespace "{command.namespace}" not found')
+    if command.purge:
+        _delete(edit, job)
+    else:
+        stopped = replace(job, stop=True, submit_time=command.submit_time or job.submit_time)
+        rejected = store_job(edit, stopped)
+        if rejected is not None:
+            return rejected
+    return put_evaluations(edit, (command.evaluation,))
+
+
+def _set_stability(edit: Edit, command: SetJobStability) -> Rejected | None:
+    job: Job | None = edit.tx.get("job_versions", (command.namespace, command.job_id, command.version))
+    if job is None:
+        return not_found(f'job "{command.job_id}" in namespace "{command.namespace}" has no version {command.version}')
+    _mark_stable(edit, job, stable=command.stable)
+    return None
+
+
+def _mark_stable(edit: Edit, job: Job, *, stable: bool) -> None:
+    if job.stable == stable:
+        return
+    marked = replace(job, stable=stable, modify_index=edit.index)
+    current = edit.job(job.key)
+    if current is not None and current.version == job.version:
+        edit.put_job(marked)
+    else:
+        edit.tx.put("job_versions", (job.namespace, job.id, job.version), marked)
+
+
+def _delete_dead(edit: Edit, key: JobKey) -> None:
+    job = edit.job(key)
+    if job is not None and job.status == status.JOB_DEAD:
+        _delete(edit, job)
+
+
+def _delete(edit: Edit, job: Job) -> None:
+    edit.count_child(job, -1)
+    for version in edit.tx.keys_where("job_versions", "job", job.key):
+        edit.tx.delete("job_versions", version)
+        edit.tx.delete("job_submissions", version)
+    edit.tx.delete("jobs", job.key)
+    edit.tx.delete("job_summaries", job.key)
+    edit.tx.delete("periodic_launches", job.key)
+
+
+def _prune_versions(edit: Edit, key: JobKey, *, keep: int) -> None:
+    versions: list[Job] = [
+        edit.tx.get("job_versions", found) for found in edit.tx.keys_where("job_versions", "job", key)
+    ]
+    untagged = sorted((job for job in versions if job.version_tag is None), key=lambda job: -job.version)
+    kept, dropped = untagged[:keep], untagged[keep:]
+    stable = next((job for job in untagged if job.stable), None)
+    if stable in dropped and len(kept) > 1:
+        dropped.remove(stable)
+        dropped.append(kept[-1])
+    for job in dropped:
+        version = (job.namespace, job.id, job.version)
+        edit.tx.delete("job_versions", version)
+        edit.tx.delete("job_submissions", version)

@@ -1,0 +1,37 @@
+"""The computed class of a node: nodes of one class are alike to a constraint that names nothing unique."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from yurt.structs.node import Node
+
+UNIQUE = "unique."
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def computed_class(node: Node) -> str:
+    """A hash of attributes and meta that are not unique, class, datacenter, pool and devices (semantics, section 5)."""
+    devices = [
+        (device.vendor, device.type, device.name, device.attributes)
+        for device in sorted(node.node_resources.devices, key=lambda device: (device.vendor, device.type, device.name))
+    ]
+    content = (
+        _shared(node.attributes),
+        _shared(node.meta),
+        node.node_class,
+        node.datacenter,
+        node.node_pool,
+        devices,
+    )
+    digest = hashlib.blake2b(_encoder.encode(content), digest_size=8).digest()
+    return f"v1:{int.from_bytes(digest, 'big')}"
+
+
+def _shared(entries: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entries.items() if not name.startswith(UNIQUE)}

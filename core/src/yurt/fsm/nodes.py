@@ -1,0 +1,188 @@
+"""Nodes: registration, status, eligibility, drain and events.
+
+A registration brings what the client owns; drain, eligibility, events and the heartbeat indexes belong to the
+servers and stay. Whether a client may become ready is decided before a command is proposed (semantics, section 7);
+here the status is stored, and `last_missed_heartbeat_index` follows it: the index at which the node stopped
+answering, 0 once it is ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, assert_never
+
+from yurt.fsm.edit import Edit
+from yurt.fsm.evals import put_evaluations
+from yurt.fsm.node_class import computed_class
+from yurt.fsm.reject import invalid, not_found
+from yurt.sdk.value import NANOSECONDS, replace
+from yurt.structs import status
+from yurt.structs.cluster import NodePool
+from yurt.structs.commands import (
+    AddNodeEvents,
+    DeleteNodes,
+    NodeCommand,
+    RegisterNode,
+    Rejected,
+    SetNodeDrain,
+    SetNodeEligibility,
+    SetNodeStatus,
+)
+from yurt.structs.node import Node, NodeEvent
+
+EVENTS_MAX = 10
+STATUSES = frozenset({status.NODE_INIT, status.NODE_READY, status.NODE_DOWN, status.NODE_DISCONNECTED})
+UNRESPONSIVE = frozenset({status.NODE_DOWN, status.NODE_DISCONNECTED})
+
+
+def apply_node(edit: Edit, command: NodeCommand) -> Rejected | None:
+    """Apply a command on nodes."""
+    match command:
+        case RegisterNode():
+            return _register(edit, command)
+        case SetNodeStatus():
+            return _set_status(edit, command)
+        case SetNodeEligibility():
+            return _set_eligibility(edit, command)
+        case SetNodeDrain():
+            return _set_drain(edit, command)
+        case AddNodeEvents():
+            return _add_events(edit, command)
+        case DeleteNodes():
+            return _delete(edit, command)
+        case _:
+            assert_never(command)
+
+
+def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
+    node = command.node
+    if not node.id:
+        return invalid("a node without an ID")
+    if node.status not in STATUSES:
+        return invalid(f'node "{node.id}" has the unknown status "{node.status}"')
+    existing: Node | None = edit.tx.get("nodes", node.id)
+    kept: dict[str, Any] = _kept(existing) if existing is not None else _fresh(edit.index)
+    message = _registration_message(existing, node)
+    told = (NodeEvent(message=message, subsystem="Cluster", timestamp=node.status_updated_at * NANOSECONDS),)
+    registered = replace(node, **kept, computed_class=computed_class(node), modify_index=edit.index)
+    registered = with_status(registered, node.status, before=existing, index=edit.index)
+    registered = with_events(registered, command.events or (told if message else ()), index=edit.index)
+    edit.tx.put("nodes", node.id, registered)
+    if command.create_node_pool and edit.tx.get("node_pools", node.node_pool) is None:
+        pool = NodePool(name=node.node_pool, create_index=edit.index, modify_index=edit.index)
+        edit.tx.put("node_pools", node.node_pool, pool)
+    return put_evaluations(edit, command.evaluations)
+
+
+def _fresh(index: int) -> dict[str, Any]:
+    return {
+        "create_index": index,
+        "events": (),
+        "last_missed_heartbeat_index": 0,
+        "last_alloc_update_index": 0,
+    }
+
+
+def _kept(existing: Node) -> dict[str, Any]:
+    return {
+        "create_index": existing.create_index,
+        "drain_strategy": existing.drain_strategy,
+        "scheduling_eligibility": existing.scheduling_eligibility,
+        "events": existing.events,
+        "last_drain": existing.last_drain,
+        "last_missed_heartbeat_index": existing.last_missed_heartbeat_index,
+        "last_alloc_update_index": existing.last_alloc_update_index,
+    }
+
+
+def _registration_message(existing: Node | None, node: Node) -> str:
+    if existing is None:
+        return "Node registered"
+    if existing.status == status.NODE_DOWN and node.status != status.NODE_DOWN:
+        return "Node re-registered"
+    return ""
+
+
+def with_status(node: Node, now: str, *, before: Node | None, index: int) -> Node:
+    """A copy with a status, and the heartbeat index that follows from it."""
+    missed = node.last_missed_heartbeat_index
+    was_responsive = before is None or before.status not in UNRESPONSIVE
+    if now == status.NODE_READY:
+        missed = 0
+    elif now in UNRESPONSIVE and was_responsive:
+        missed = index
+    return replace(node, status=now, last_missed_heartbeat_index=missed, modify_index=index)
+
+
+def with_events(node: Node, events: Iterable[NodeEvent | None], *, index: int) -> Node:
+    """A copy with events added; the last ten are kept."""
+    added = tuple(replace(event, create_index=index) for event in events if event is not None)
+    return replace(node, events=(*node.events, *added)[-EVENTS_MAX:]) if added else node
+
+
+def _set_status(edit: Edit, command: SetNodeStatus) -> Rejected | None:
+    node: Node | None = edit.tx.get("nodes", command.node_id)
+    if node is None:
+        return _unknown(command.node_id)
+    if command.status not in STATUSES:
+        return invalid(f'unknown node status "{command.status}"')
+    changed = with_status(node, command.status, before=node, index=edit.index)
+    changed = with_events(changed, (command.event,), index=edit.index)
+    edit.tx.put("nodes", node.id, replace(changed, status_updated_at=command.updated_at))
+    return put_evaluations(edit, command.evaluations)
+
+
+def _set_eligibility(edit: Edit, command: SetNodeEligibility) -> Rejected | None:
+    node: Node | None = edit.tx.get("nodes", command.node_id)
+    if node is None:
+        return _unknown(command.node_id)
+    if command.eligibility not in (status.ELIGIBLE, status.INELIGIBLE):
+        return invalid(f'unknown scheduling eligibility "{command.eligibility}"')
+    if node.drain_strategy is not None and command.eligibility == status.ELIGIBLE:
+        return invalid("can not set node's scheduling eligibility to eligible while it is draining")
+    changed = replace(node, scheduling_eligibility=command.eligibility, modify_index=edit.index)
+    edit.tx.put("nodes", node.id, with_events(changed, (command.event,), index=edit.index))
+    return put_evaluations(edit, command.evaluations)
+
+
+def _set_drain(edit: Edit, command: SetNodeDrain) -> Rejected | None:
+    node: Node | None = edit.tx.get("nodes", command.node_id)
+    if node is None:
+        return _unknown(command.node_id)
+    eligibility = node.scheduling_eligibility
+    if command.strategy is not None:
+        eligibility = status.INELIGIBLE
+    elif command.mark_eligible:
+        eligibility = status.ELIGIBLE
+    changed = replace(
+        node,
+        drain_strategy=command.strategy,
+        scheduling_eligibility=eligibility,
+        last_drain=command.last_drain or node.last_drain,
+        modify_index=edit.index,
+    )
+    edit.tx.put("nodes", node.id, with_events(changed, (command.event,), index=edit.index))
+    return put_evaluations(edit, command.evaluations)
+
+
+def _add_events(edit: Edit, command: AddNodeEvents) -> Rejected | None:
+    known = [node_id for node_id in sorted(command.events) if edit.tx.get("nodes", node_id) is not None]
+    if command.events and not known:
+        return _unknown(min(command.events))
+    for node_id in known:
+        node = replace(edit.tx.get("nodes", node_id), modify_index=edit.index)
+        edit.tx.put("nodes", node_id, with_events(node, command.events[node_id], index=edit.index))
+    return None
+
+
+def _delete(edit: Edit, command: DeleteNodes) -> Rejected | None:
+    known = [node_id for node_id in command.node_ids if edit.tx.get("nodes", node_id) is not None]
+    if command.node_ids and not known:
+        return _unknown(command.node_ids[0])
+    for node_id in known:
+        edit.tx.delete("nodes", node_id)
+    return put_evaluations(edit, command.evaluations)
+
+
+def _unknown(node_id: str) -> Rejected:
+    return not_found(f'node "{node_id}" not found')

@@ -1,0 +1,201 @@
+"""Plans: allocations made, moved and stopped as a scheduler asked and the applier accepted.
+
+The plan is normalised: allocations are made here from placements, and share the job of the version that the plan
+names. A placement that no longer fits (its job version, group or node is gone) rejects the whole plan; the
+scheduler tries again on a newer state. A stop or an update of an allocation that is gone or over is left out: what
+it wanted is so already.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.fsm.edit import SUMMARY_FIELDS, Edit
+from yurt.fsm.jobs import update_deployment
+from yurt.fsm.reject import conflict, invalid
+from yurt.sdk.value import replace
+from yurt.structs import status
+from yurt.structs.alloc import AllocatedResources, Allocation, AllocDeploymentStatus, AllocState, DesiredTransition
+from yurt.structs.commands import Rejected
+from yurt.structs.job import Job
+from yurt.structs.node import Node
+from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
+from yurt.structs.questions import is_client_terminal, is_server_terminal
+
+DESIRED = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
+
+
+def apply_plan(edit: Edit, plan: Plan) -> Rejected | None:
+    """Apply the accepted part of a plan."""
+    rejected = _check(edit, plan)
+    if rejected is not None:
+        return rejected
+    _put_deployments(edit, plan)
+    for stop in (*plan.stops, *plan.preemptions):
+        _stop(edit, plan, stop)
+    for attribute in plan.attributes:
+        _change_attributes(edit, plan, attribute)
+    for in_place in plan.in_place:
+        _move(edit, plan, in_place)
+    shared: AllocatedResources | None = None
+    for placement in plan.placements:
+        if shared is None or placement.resources != shared:
+            shared = placement.resources
+        _place(edit, plan, placement, resources=shared)
+    return None
+
+
+def _check(edit: Edit, plan: Plan) -> Rejected | None:
+    groups: set[tuple[int, str]] = set()
+    nodes: set[str] = set()
+    ids: set[str] = set()
+    for placement in plan.placements:
+        if not placement.id or placement.id in ids or edit.alloc(placement.id) is not None:
+            return invalid(f'the plan places allocation "{placement.id}" that is there already')
+        ids.add(placement.id)
+        groups.add((placement.job_version, placement.task_group))
+        nodes.add(placement.node_id)
+    for version, group in sorted(groups):
+        job = _version(edit, plan, version)
+        if job is None:
+            return conflict(f'job "{plan.job_id}" in namespace "{plan.namespace}" has no version {version}')
+        if job.group(group) is None:
+            return invalid(f'job "{plan.job_id}" version {version} has no group "{group}"')
+    for node_id in sorted(nodes):
+        if edit.tx.get("nodes", node_id) is None:
+            return conflict(f'node "{node_id}" does not exist')
+    if any(stop.desired_status not in DESIRED for stop in (*plan.stops, *plan.preemptions)):
+        return invalid("the plan asks for an unknown desired status")
+    changed = (stop.client_status for stop in (*plan.stops, *plan.preemptions))
+    if any(client and client not in SUMMARY_FIELDS for client in changed):
+        return invalid("the plan sets an unknown client status")
+    if any(update.client_status and update.client_status not in SUMMARY_FIELDS for update in plan.attributes):
+        return invalid("the plan sets an unknown client status")
+    return None
+
+
+def _version(edit: Edit, plan: Plan, version: int) -> Job | None:
+    found: Job | None = edit.tx.get("job_versions", (plan.namespace, plan.job_id, version))
+    return found
+
+
+def _put_deployments(edit: Edit, plan: Plan) -> None:
+    new = plan.deployment
+    if new is not None and edit.deployment(new.id) is None:
+        edit.put_deployment(
+            replace(
+                new,
+                create_index=edit.index,
+                modify_index=edit.index,
+                create_time=new.create_time or plan.now,
+                modify_time=new.modify_time or plan.now,
+            )
+        )
+    for update in plan.deployment_updates:
+        update_deployment(edit, update, now=plan.now)
+
+
+def _place(edit: Edit, plan: Plan, placement: Placement, *, resources: AllocatedResources) -> None:
+    node: Node = edit.tx.get("nodes", placement.node_id)
+    health = placement.deployment_status
+    alloc = Allocation(
+        id=placement.id,
+        namespace=plan.namespace,
+        eval_id=plan.eval_id,
+        name=placement.name,
+        node_id=placement.node_id,
+        node_name=node.name,
+        job_id=plan.job_id,
+        job=_version(edit, plan, placement.job_version),
+        task_group=placement.task_group,
+        allocated_resources=resources,
+        metrics=placement.metrics,
+        deployment_id=placement.deployment_id,
+        deployment_status=None if health is None else replace(health, modify_index=edit.index),
+        previous_allocation=placement.previous_allocation,
+        reschedule_tracker=placement.reschedule_tracker,
+        preempted_allocations=placement.preempted_allocations,
+        create_index=edit.index,
+        modify_index=edit.index,
+        alloc_modify_index=edit.index,
+        create_time=plan.now,
+        modify_time=plan.now,
+    )
+    edit.put_alloc(None, alloc)
+    if placement.previous_allocation:
+        previous = edit.alloc(placement.previous_allocation)
+        if previous is not None:
+            edit.put_alloc(previous, replace(previous, next_allocation=alloc.id, modify_index=edit.index))
+
+
+def _stop(edit: Edit, plan: Plan, stop: AllocStop) -> None:
+    alloc = edit.alloc(stop.id)
+    if alloc is None:
+        return
+    changes: dict[str, Any] = {
+        "desired_status": stop.desired_status,
+        "desired_description": stop.description or alloc.desired_description,
+        "followup_eval_id": stop.followup_eval_id or alloc.followup_eval_id,
+        "preempted_by_allocation": stop.preempted_by or alloc.preempted_by_allocation,
+    }
+    if stop.client_status and not is_client_terminal(alloc):
+        told = AllocState(value=stop.client_status, time=plan.now)
+        changes |= {"client_status": stop.client_status, "alloc_states": (*alloc.alloc_states, told)}
+    edit.put_alloc(alloc, _served(edit, plan, alloc, changes))
+
+
+def _move(edit: Edit, plan: Plan, update: InPlaceUpdate) -> None:
+    alloc = edit.alloc(update.id)
+    job = _version(edit, plan, update.job_version)
+    if alloc is None or job is None or is_server_terminal(alloc) or is_client_terminal(alloc):
+        return
+    health = update.deployment_status
+    if health is None and update.deployment_id in ("", alloc.deployment_id):
+        health = alloc.deployment_status
+    changes: dict[str, Any] = {
+        "job": job,
+        "eval_id": plan.eval_id,
+        "allocated_resources": update.resources or alloc.allocated_resources,
+        "deployment_id": update.deployment_id or alloc.deployment_id,
+        "deployment_status": health,
+        "metrics": update.metrics or alloc.metrics,
+    }
+    edit.put_alloc(alloc, _served(edit, plan, alloc, changes))
+
+
+def _change_attributes(edit: Edit, plan: Plan, update: AttributeUpdate) -> None:
+    alloc = edit.alloc(update.id)
+    if alloc is None:
+        return
+    changes: dict[str, Any] = {}
+    if update.followup_eval_id is not None:
+        changes["followup_eval_id"] = update.followup_eval_id
+    if update.client_status is not None and not is_client_terminal(alloc):
+        changes["client_status"] = update.client_status
+    if update.client_description is not None:
+        changes["client_description"] = update.client_description
+    if update.reschedule_tracker is not None:
+        changes["reschedule_tracker"] = update.reschedule_tracker
+    if update.desired_transition_clear:
+        changes["desired_transition"] = DesiredTransition()
+    if update.append_state is not None:
+        value, time = update.append_state
+        changes["alloc_states"] = (*alloc.alloc_states, AllocState(value=value, time=time))
+    if update.canary is not None:
+        health = alloc.deployment_status or AllocDeploymentStatus()
+        changes["deployment_status"] = replace(health, canary=update.canary, modify_index=edit.index)
+    if update.canary is None:
+        edit.put_alloc(alloc, replace(alloc, **changes, modify_index=edit.index, modify_time=plan.now))
+    else:
+        edit.put_alloc(alloc, _served(edit, plan, alloc, changes))
+
+
+def _served(edit: Edit, plan: Plan, alloc: Allocation, changes: dict[str, Any]) -> Allocation:
+    """A copy that the client must fetch."""
+    return replace(
+        alloc,
+        **changes,
+        modify_index=edit.index,
+        alloc_modify_index=edit.index,
+        modify_time=plan.now or alloc.modify_time,
+    )

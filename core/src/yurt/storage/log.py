@@ -1,0 +1,83 @@
+"""The command log: one totally ordered sequence of commands, kept by interchangeable engines.
+
+Every command has its own index; an entry is a batch that became durable as a whole. An append names the index of
+its first command and is refused when that is not the next one, so two writers can never interleave unseen. What
+`append` has acknowledged is never lost. After a write to stable storage failed once, an engine acknowledges nothing
+more: a second fsync may report a success that the first one made impossible (invariant A10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Protocol
+
+from yurt.sdk.value import Value
+from yurt.structs.commands import AnyCommand
+
+KEPT_ENTRIES = 10_240
+"""How many commands trimming keeps below the index that it was asked for, for peers that lag."""
+COMMAND_BYTES_MAX = 1024 * 1024
+"""The largest command that a log takes, encoded (invariant A9)."""
+
+
+class Entry(Value):
+    """A batch of commands; the first one stands at `first_index`, the others follow it."""
+
+    first_index: int
+    commands: tuple[AnyCommand, ...]
+
+    @property
+    def last_index(self) -> int:
+        """The index of the last command."""
+        return self.first_index + len(self.commands) - 1
+
+
+class LogState(Value):
+    """What a log holds: its last index, the first index kept (0: none), the index of its newest snapshot (0: none)."""
+
+    last_index: int = 0
+    first_index: int = 0
+    snapshot_index: int = 0
+
+
+class Leadership(Value):
+    """Whether this server may append from now on; `epoch` counts the changes."""
+
+    is_leader: bool
+    epoch: int = 1
+
+
+class CommandLog(Protocol):
+    """A log engine. All calls run on one event loop."""
+
+    async def open(self) -> LogState:
+        """Take the log; raises Conflict when it is in use, broken or of another format version."""
+        ...
+
+    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+        """Make the commands durable, all or none; raises Conflict when `first_index` is not the next one."""
+        ...
+
+    def entries(self, after: int) -> AsyncIterator[Entry]:
+        """The entries that hold a command above `after`, oldest first; ends after the last one there is."""
+        ...
+
+    def campaign(self) -> AsyncIterator[Leadership]:
+        """Leadership gained and lost, until the log is closed."""
+        ...
+
+    async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
+        """Store the state at `index`; durable when it returns."""
+        ...
+
+    async def load_snapshot(self) -> tuple[int, Iterable[bytes]] | None:
+        """The newest whole snapshot."""
+        ...
+
+    async def trim(self, below: int) -> None:
+        """Forget commands that lie more than `KEPT_ENTRIES` below an index; their state is in a snapshot."""
+        ...
+
+    async def close(self) -> None:
+        """Give the log up; what was acknowledged stays."""
+        ...

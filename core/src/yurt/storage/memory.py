@@ -1,0 +1,69 @@
+"""A command log in memory: gone with the process, as a dev agent wants it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from yurt.sdk.errors import Conflict
+from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState
+from yurt.structs.commands import AnyCommand
+
+
+class MemoryLog:
+    """Keeps all entries until they are trimmed; with `keep` only so many of the newest, where nothing reads them again."""
+
+    def __init__(self, *, keep: int | None = None) -> None:
+        self._entries: deque[Entry] = deque(maxlen=keep)
+        self._last_index = 0
+        self._snapshot: tuple[int, tuple[bytes, ...]] | None = None
+        self._closed = asyncio.Event()
+
+    async def open(self) -> LogState:
+        """What the log holds; one that was closed may be opened again."""
+        self._closed = asyncio.Event()
+        return LogState(
+            last_index=self._last_index,
+            first_index=self._entries[0].first_index if self._entries else 0,
+            snapshot_index=self._snapshot[0] if self._snapshot else 0,
+        )
+
+    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+        """Keep the commands."""
+        if self._closed.is_set():
+            raise Conflict("the command log is closed")
+        if first_index != self._last_index + 1:
+            raise Conflict(f"the next index of the command log is {self._last_index + 1}, not {first_index}")
+        if commands:
+            self._entries.append(Entry(first_index=first_index, commands=tuple(commands)))
+            self._last_index += len(commands)
+
+    async def entries(self, after: int) -> AsyncIterator[Entry]:
+        """The entries that hold a command above `after`."""
+        for entry in tuple(self._entries):
+            if entry.last_index > after:
+                yield entry
+
+    async def campaign(self) -> AsyncIterator[Leadership]:
+        """Leads from the start; ends when the log is closed."""
+        closed = self._closed
+        yield Leadership(is_leader=True)
+        await closed.wait()
+
+    async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
+        """Keep the newest snapshot."""
+        self._snapshot = (index, tuple(chunks))
+
+    async def load_snapshot(self) -> tuple[int, Iterable[bytes]] | None:
+        """The newest snapshot."""
+        return self._snapshot
+
+    async def trim(self, below: int) -> None:
+        """Forget entries that lie more than `KEPT_ENTRIES` below."""
+        while self._entries and self._entries[0].last_index < below - KEPT_ENTRIES:
+            self._entries.popleft()
+
+    async def close(self) -> None:
+        """End the campaign; the entries stay for another `open` of the same object."""
+        self._closed.set()
