@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from agent import Agent, running_agent  # noqa: E402
+from yurt.testing.agent import Agent, running_agent
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import psutil
-from agent import Agent, pid_is_alive, raw_exec_job, register, running_agent, wait_for
+from yurt.testing.agent import Agent, pid_is_alive, raw_exec_job, register, running_agent, wait_for
 
 SERVICE = """
 variable "message" {
@@ -75,7 +75,9 @@ def test_a_crashing_service_is_restarted_and_then_rescheduled(dev_agent: Agent) 
     }
     register(dev_agent, job)
 
-    failed = wait_for("a failed allocation", lambda: [a for a in dev_agent.allocs("crash") if a["ClientStatus"] == "failed"])
+    failed = wait_for(
+        "a failed allocation", lambda: [a for a in dev_agent.allocs("crash") if a["ClientStatus"] == "failed"]
+    )
     second = wait_for(
         "its replacement", lambda: [a for a in dev_agent.allocs("crash") if a["ID"] != failed[0]["ID"]], 20.0
     )
@@ -107,12 +109,17 @@ def test_changing_the_command_replaces_and_changing_the_count_does_not(dev_agent
 
 
 def test_following_a_log_shows_lines_as_they_come(dev_agent: Agent) -> None:
-    register(dev_agent, raw_exec_job("ticks", "/bin/sh", "-c", "i=0; while true; do i=$((i+1)); echo tick $i; sleep 0.1; done"))
+    register(
+        dev_agent,
+        raw_exec_job("ticks", "/bin/sh", "-c", "i=0; while true; do i=$((i+1)); echo tick $i; sleep 0.1; done"),
+    )
     alloc = dev_agent.running("ticks", 1)[0]["ID"]
 
     begin = time.monotonic()
     follow = dev_agent.cli("alloc", "logs", "-n", "1", alloc)
-    later = wait_for("ten lines", lambda: (out := dev_agent.cli("alloc", "logs", alloc).stdout).count("tick") >= 10 and out)
+    later = wait_for(
+        "ten lines", lambda: (out := dev_agent.cli("alloc", "logs", alloc).stdout).count("tick") >= 10 and out
+    )
 
     assert "tick" in follow.stdout
     assert time.monotonic() - begin < 15

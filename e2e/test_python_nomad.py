@@ -6,7 +6,7 @@ from typing import Any
 
 import nomad
 import pytest
-from agent import Agent, raw_exec_job, wait_for
+from yurt.testing.agent import Agent, raw_exec_job, wait_for
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent import Agent, pid_is_alive, raw_exec_job, register, running_agent, wait_for
+from yurt.testing.agent import Agent, pid_is_alive, raw_exec_job, register, running_agent, wait_for
 
 TASKS = 50
 TICKER = 'echo $$ > "$NOMAD_TASK_DIR/pid"; i=0; while true; do i=$((i+1)); echo $i; sleep 0.2; done'
@@ -14,8 +14,17 @@ def test_fifty_tasks_survive_the_death_of_their_agent(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with running_agent(tmp_path, data_dir=data) as agent:
         register(agent, raw_exec_job("many", "/bin/sh", "-c", TICKER, count=TASKS))
-        register(agent, raw_exec_job("ending", "/bin/sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 3", kind="batch",
-                                     RestartPolicy={"Attempts": 0, "Mode": "fail", "Interval": 60_000_000_000, "Delay": 1_000_000_000}))
+        register(
+            agent,
+            raw_exec_job(
+                "ending",
+                "/bin/sh",
+                "-c",
+                f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 3",
+                kind="batch",
+                RestartPolicy={"Attempts": 0, "Mode": "fail", "Interval": 60_000_000_000, "Delay": 1_000_000_000},
+            ),
+        )
         before = {alloc["ID"]: pid_of(data, alloc["ID"]) for alloc in agent.running("many", TASKS)}
         agent.running("ending", 1)
 

@@ -42,7 +42,9 @@ def lint(folder: Path, contract: str) -> subprocess.CompletedProcess[str]:
         "import sys; sys.path.insert(0, '.'); from importlinter.cli import lint_imports_command as c; "
         f"c(['--contract', '{contract}', '--no-cache'])"
     )
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=110, check=False
+    )
 
 
 @pytest.mark.parametrize("contract", sorted(BREACHES))

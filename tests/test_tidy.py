@@ -1,4 +1,4 @@
-"""The rules of size: functions under 71 lines, nesting of 3, six parameters, files under 600 lines. Excuses carry a reason."""
+"""The rules of size: small functions and files, little nesting, few parameters. Excuses carry a reason."""
 
 from __future__ import annotations
 
@@ -106,7 +106,10 @@ def test_no_module_is_left_without_its_theory() -> None:
     ("body", "expected"),
     [
         ("def f():\n" + "    x = 1\n" * 80, "lines, at most"),
-        ("def f():\n    if 1:\n        if 1:\n            if 1:\n                if 1:\n                    pass\n", "nested"),
+        (
+            "def f():\n    if 1:\n        if 1:\n            if 1:\n                if 1:\n                    pass\n",
+            "nested",
+        ),
         ("def f(a, b, c, d, e, g, h):\n    pass\n", "parameters"),
     ],
 )

@@ -1,6 +1,7 @@
 """Everything that makes two runs differ, in one value: clock, randomness, ids.
 
-Shells take an `Env` and never import `time`, `random` or `uuid` themselves, so that a cluster can later run under a virtual clock.
+Shells take an `Env` and never import `time`, `random` or `uuid` themselves, so that a cluster can later run under a
+virtual clock.
 """
 
 from __future__ import annotations

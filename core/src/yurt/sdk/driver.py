@@ -1,16 +1,17 @@
 """What a task driver is to Yurt: a few coroutines over values.
 
-A driver starts, finds again, watches, signals, stops and destroys tasks of one kind. It never decides whether to restart: it
-reports how a task ended and the client's task runner decides. All calls run on the client's event loop, so a driver that blocks
-must use its own threads. `task_id` is `<alloc id>/<task name>/<run>`: unique for each start.
+A driver starts, finds again, watches, signals, stops and destroys tasks of one kind. It never decides whether to
+restart: it reports how a task ended and the client's task runner decides. All calls run on the client's event loop,
+so a driver that blocks must use its own threads. `task_id` is `<alloc id>/<task name>/<run>`: unique for each start.
 
-States of a task as a driver sees them: (nothing) -start_task-> running -exit-> exited -destroy_task-> (nothing). After an agent
-restart, `recover_task` leads from (nothing) to running or exited, or raises NotFound when the task cannot be found.
+States of a task as a driver sees them: (nothing) -start_task-> running -exit-> exited -destroy_task-> (nothing).
+After an agent restart, `recover_task` leads from (nothing) to running or exited, or raises NotFound when the task
+cannot be found.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -80,7 +81,7 @@ class PortGiven(Value):
 
 
 class TaskRequest(Value):
-    """Everything a driver needs to start a task. `config` is the decoded block of the driver's own `task_config` type."""
+    """Everything a driver needs to start a task; `config` is the decoded value of its own `task_config` type."""
 
     task_id: str
     alloc_id: str
@@ -150,7 +151,11 @@ class Driver(Protocol):
 
     name: str
     capabilities: Capabilities
-    task_config: type[msgspec.Struct]
+
+    @property
+    def task_config(self) -> type[msgspec.Struct]:
+        """The struct that `config` decodes to; a class attribute will do."""
+        ...
 
     def fingerprint(self) -> AsyncIterator[Fingerprint]:
         """First answer at once, then one after each change; ends only when the driver is closed."""
@@ -201,9 +206,10 @@ class AgentPaths(Value):
 
 
 class PluginContext(Value):
-    """What core tells a plugin when it is made: whether this is `agent -dev`, its config block, its folders."""
+    """What core tells a plugin when it is made: whether this is `agent -dev`, its config block, its folders, the agent's clock."""
 
     dev: bool = False
     config: Mapping[str, Any] = no_entries()
     options: Mapping[str, str] = no_entries()
     paths: AgentPaths = AgentPaths(state_dir="", run_dir="")
+    now: Callable[[], UnixNano] | None = None

@@ -18,7 +18,11 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
+class PluginSkipped(Exception):
+    """A plugin raises this to say why it has nothing to offer on this machine; that is no failure."""
+
+
 @hookspec
 def yurt_task_drivers(context: PluginContext) -> Sequence[Driver]:
-    """Make the plugin's task drivers; raise to be reported as failed, return nothing to be reported as skipped."""
+    """Make the plugin's task drivers; raise PluginSkipped with the reason when there are none, anything else counts as failed."""
     raise NotImplementedError

@@ -1,14 +1,15 @@
 """The base of every domain value, and the one rule that spells a field on the wire.
 
-A value is immutable and compared by content. Its collections are tuples and read-only mappings; whoever wants another value
-makes a new one with `replace`. Field names are Python's (`memory_mb`); Nomad's spelling (`MemoryMB`) follows from `wire_name`,
-and the few fields that Nomad spells otherwise are named where the struct is declared, with `spelled`.
+A value is immutable and compared by content. Its collections are tuples and read-only mappings; whoever wants another
+value makes a new one with `replace`. Field names are Python's (`memory_mb`); Nomad's spelling (`MemoryMB`) follows
+from `wire_name`, and the few fields that Nomad spells otherwise are named where the struct is declared, with
+`spelled`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NewType, TypeVar
+from typing import Annotated, Any, NewType, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -39,6 +40,7 @@ def spelled(**exceptions: str) -> Callable[[str], str]:
     return lambda field: exceptions.get(field) or wire_name(field)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, rename=wire_name):
     """A domain value: immutable, compared by content, made new with `replace`.
 

@@ -1,19 +1,418 @@
-"""The columnar view of nodes and what is used on them, derived from the tables and kept incrementally."""
+"""The columnar view: nodes as rows, what they offer and what is used on them as read-only arrays.
+
+The view is derived from the tables `nodes` and `allocs` and nothing else: it is outside digest and snapshot, kept incrementally
+from the changes of each transaction, and equal to one that is rebuilt (`rebuild`). Chunks of rows are copied on write, so a
+snapshot's columns stay true for ever. Row numbers and codes carry no meaning: two equal views may number their rows
+differently, so whoever breaks ties does it by `ties`, a hash of the node's id, never by row.
+
+A row exists while its node does, or while an allocation still uses a node that is gone. `used` counts every allocation whose
+client has not ended it, also those that the servers have asked to stop.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import hashlib
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import immutables
+import numpy as np
+import numpy.typing as npt
+
+from yurt.state.usage import AMOUNT_MAX, Usage, is_using, usage_of
+from yurt.structs.alloc import Allocation
+from yurt.structs.node import Node
+from yurt.structs.status import ELIGIBLE, NODE_READY
+
+CHUNK = 256
+CPU, MEMORY, DISK, CORES, ALLOCS = range(5)
+"""Columns of `used`, and the first columns of `offered` (ALLOCS there is the node's own limit, 0 for none)."""
+USED_WIDTH = 5
+IS_NODE, IS_READY, SHAPE, DATACENTER, POOL, NODE_CLASS = range(USED_WIDTH, USED_WIDTH + 6)
+OFFERED_WIDTH = USED_WIDTH + 6
+
+IntArray = npt.NDArray[np.int64]
+TieArray = npt.NDArray[np.uint64]
+
+
+class Shape(NamedTuple):
+    """All about a node that non-unique feasibility depends on: equal shapes need to be checked once."""
+
+    computed_class: str
+    unclassed_id: str
+    drivers: tuple[str, ...]
+    networks: tuple[tuple[str, str], ...]
+    host_networks: tuple[str, ...]
+    volumes: tuple[tuple[str, bool], ...]
+
+
+class Held(NamedTuple):
+    """What is held exclusively on a node. `extra` counts further holders of the same thing."""
+
+    ports: Mapping[str, int] = immutables.Map()
+    cores: int = 0
+    devices: frozenset[str] = frozenset()
+    extra: Mapping[tuple[str, Hashable], int] = immutables.Map()
+
+
+NOTHING_HELD = Held()
+
+
+class Codes:
+    """Small numbers for values, in the order of first sight; only ever appended to."""
+
+    __slots__ = ("numbers", "values")
+
+    def __init__(self) -> None:
+        self.numbers: dict[Any, int] = {}
+        self.values: list[Any] = []
+
+    def number(self, value: Any) -> int:
+        """The value's number."""
+        found = self.numbers.get(value)
+        if found is None:
+            found = self.numbers[value] = len(self.values)
+            self.values.append(value)
+        return found
+
+
+class Chunk(NamedTuple):
+    """CHUNK rows; an empty id marks a free row."""
+
+    ids: tuple[str, ...]
+    offered: IntArray
+    used: IntArray
+    ties: TieArray
+
+
+class NodeRows:
+    """The whole of the node-derived columns; shared by all snapshots between which no node changed."""
+
+    def __init__(
+        self, chunks: tuple[Chunk, ...], shapes: Codes, datacenters: Codes, pools: Codes, classes: Codes
+    ) -> None:
+        self._chunks = chunks
+        self.shapes = shapes
+        self.datacenters = datacenters
+        self.pools = pools
+        self.classes = classes
+        self.memo: dict[Hashable, Any] = {}
+        """Answers that depend on these columns alone, kept by whoever computed them."""
+
+    @cached_property
+    def offered(self) -> IntArray:
+        """OFFERED_WIDTH columns, a row per node."""
+        return _joined([chunk.offered for chunk in self._chunks], OFFERED_WIDTH)
+
+    @cached_property
+    def ties(self) -> TieArray:
+        """A hash of each node's id."""
+        if not self._chunks:
+            return np.zeros(0, np.uint64)
+        return np.concatenate([chunk.ties for chunk in self._chunks])
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """Node ids by row."""
+        return tuple(node_id for chunk in self._chunks for node_id in chunk.ids)
+
+    @cached_property
+    def row_of_shape(self) -> dict[int, int]:
+        """For each shape number in use, the row of one node that has it."""
+        rows = np.flatnonzero(self.offered[:, IS_NODE])
+        numbers, firsts = np.unique(self.offered[rows, SHAPE], return_index=True)
+        return {int(number): int(rows[first]) for number, first in zip(numbers, firsts, strict=True)}
 
 
 class Columns:
     """Derived columns; immutable."""
 
+    __slots__ = ("_chunks", "_free", "_used", "held", "nodes", "rows")
+
+    def __init__(
+        self,
+        nodes: NodeRows,
+        chunks: tuple[Chunk, ...],
+        *,
+        rows: immutables.Map[str, int],
+        free: tuple[int, ...],
+        held: immutables.Map[str, Held],
+    ) -> None:
+        self.nodes = nodes
+        self.rows = rows
+        self.held = held
+        self._chunks = chunks
+        self._free = free
+        self._used: IntArray | None = None
+
     @classmethod
     def empty(cls) -> Columns:
         """No nodes."""
-        return cls()
+        nodes = NodeRows((), Codes(), Codes(), Codes(), Codes())
+        return cls(nodes, (), rows=immutables.Map(), free=(), held=immutables.Map())
+
+    @classmethod
+    def rebuild(cls, nodes: Iterable[Node], allocs: Iterable[Allocation]) -> Columns:
+        """The columns of a whole state, as after a restore."""
+        editor = _Editor(cls.empty())
+        for node in nodes:
+            editor.set_node(node.id, node)
+        for alloc in allocs:
+            editor.count(alloc, 1)
+        return editor.finish()
+
+    @property
+    def used(self) -> IntArray:
+        """USED_WIDTH columns of what is used, a row per node."""
+        if self._used is None:
+            self._used = _joined([chunk.used for chunk in self._chunks], USED_WIDTH)
+        return self._used
 
     def apply(self, changes: Iterable[Any]) -> Columns:
         """The columns after a transaction's changes."""
-        return self
+        editor: _Editor | None = None
+        for change in changes:
+            if change.table == "allocs":
+                if not _is_usage_changed(change.before, change.after):
+                    continue
+                editor = editor or _Editor(self)
+                if change.before is not None:
+                    editor.count(change.before, -1)
+                if change.after is not None:
+                    editor.count(change.after, 1)
+            elif change.table == "nodes" and _is_offer_changed(change.before, change.after):
+                editor = editor or _Editor(self)
+                editor.set_node(change.key, change.after)
+        return self if editor is None else editor.finish()
+
+    def content(self) -> dict[str, tuple[object, ...]]:
+        """Everything that the columns say, by node id: equal views have equal content."""
+        offered, used = self.nodes.offered, self.used
+        return {
+            node_id: (
+                tuple(map(int, offered[row, :SHAPE])),
+                self.nodes.shapes.values[offered[row, SHAPE]] if offered[row, IS_NODE] else None,
+                self.nodes.datacenters.values[offered[row, DATACENTER]] if offered[row, IS_NODE] else None,
+                self.nodes.pools.values[offered[row, POOL]] if offered[row, IS_NODE] else None,
+                self.nodes.classes.values[offered[row, NODE_CLASS]] if offered[row, IS_NODE] else None,
+                tuple(map(int, used[row])),
+                _held_content(self.held.get(node_id, NOTHING_HELD)),
+            )
+            for node_id, row in self.rows.items()
+        }
+
+
+class _Editor:
+    """Edits of one transaction: amounts gathered by row, chunks copied once."""
+
+    def __init__(self, base: Columns) -> None:
+        self._base = base
+        self._rows = base.rows.mutate()
+        self._held = base.held.mutate()
+        self._free = list(base._free)
+        self._chunks: list[Chunk] = list(base._chunks)
+        self._fresh: dict[int, tuple[list[str], IntArray, IntArray, TieArray]] = {}
+        self._sums: dict[int, list[int]] = {}
+        self._usages: dict[tuple[int, int, str], tuple[Usage, Allocation]] = {}
+        self._is_node_changed = False
+
+    def count(self, alloc: Allocation, sign: int) -> None:
+        """Add or take away what an allocation uses."""
+        if not is_using(alloc):
+            return
+        key = (id(alloc.allocated_resources), id(alloc.job), alloc.task_group)
+        known = self._usages.get(key)
+        if known is None:
+            known = self._usages[key] = (usage_of(alloc), alloc)
+        usage = known[0]
+        sums = self._sums.setdefault(self._row(alloc.node_id), [0] * USED_WIDTH)
+        for column, amount in enumerate(usage.amounts):
+            sums[column] += sign * amount
+        if usage.is_exclusive:
+            held = with_usage(self._held.get(alloc.node_id, NOTHING_HELD), usage, sign)
+            if held == NOTHING_HELD:
+                self._held.pop(alloc.node_id, None)
+            else:
+                self._held[alloc.node_id] = held
+
+    def set_node(self, node_id: str, node: Node | None) -> None:
+        """Write or clear what a node offers."""
+        self._is_node_changed = True
+        row = self._row(node_id)
+        self._sums.setdefault(row, [0] * USED_WIDTH)
+        _, offered, _, _ = self._chunk(row // CHUNK)
+        offered[row % CHUNK] = 0
+        if node is not None:
+            offered[row % CHUNK] = self._offer(node)
+
+    def finish(self) -> Columns:
+        """The columns after the edits."""
+        for row, sums in self._sums.items():
+            ids, offered, used, _ = self._chunk(row // CHUNK)
+            at = row % CHUNK
+            used[at] += sums
+            if not offered[at, IS_NODE] and not used[at, ALLOCS]:
+                self._release(row, ids[at])
+                ids[at], used[at] = "", 0
+        for number, (ids, offered, used, ties) in self._fresh.items():
+            for array in (offered, used, ties):
+                array.flags.writeable = False
+            self._chunks[number] = Chunk(tuple(ids), offered, used, ties)
+        chunks, nodes = tuple(self._chunks), self._base.nodes
+        if self._is_node_changed:
+            nodes = NodeRows(chunks, nodes.shapes, nodes.datacenters, nodes.pools, nodes.classes)
+        return Columns(nodes, chunks, rows=self._rows.finish(), free=tuple(self._free), held=self._held.finish())
+
+    def _row(self, node_id: str) -> int:
+        row = self._rows.get(node_id)
+        if row is not None:
+            return row
+        self._is_node_changed = True
+        if not self._free:
+            first = len(self._chunks) * CHUNK
+            self._chunks.append(_empty_chunk())
+            self._free.extend(range(first + CHUNK - 1, first - 1, -1))
+        row = self._rows[node_id] = self._free.pop()
+        ids, _, _, ties = self._chunk(row // CHUNK)
+        ids[row % CHUNK] = node_id
+        ties[row % CHUNK] = tie_of(node_id)
+        return row
+
+    def _release(self, row: int, node_id: str) -> None:
+        self._is_node_changed = True
+        self._rows.pop(node_id, None)
+        self._free.append(row)
+
+    def _chunk(self, number: int) -> tuple[list[str], IntArray, IntArray, TieArray]:
+        fresh = self._fresh.get(number)
+        if fresh is None:
+            chunk = self._chunks[number]
+            fresh = self._fresh[number] = (list(chunk.ids), chunk.offered.copy(), chunk.used.copy(), chunk.ties.copy())
+        return fresh
+
+    def _offer(self, node: Node) -> tuple[int, ...]:
+        nodes, has, keeps = self._base.nodes, node.node_resources, node.reserved_resources
+        return (
+            _net(has.cpu.cpu_shares, keeps.cpu.cpu_shares),
+            _net(has.memory.memory_mb, keeps.memory.memory_mb),
+            _net(has.disk.disk_mb, keeps.disk.disk_mb),
+            len(has.cpu.reservable_cpu_cores),
+            _net(node.node_max_allocs, 0),
+            1,
+            int(is_ready(node)),
+            nodes.shapes.number(shape_of(node)),
+            nodes.datacenters.number(node.datacenter),
+            nodes.pools.number(node.node_pool),
+            nodes.classes.number(node.node_class),
+        )
+
+
+def is_ready(node: Node) -> bool:
+    """Whether new allocations may go there: ready, eligible, not draining."""
+    return node.status == NODE_READY and node.scheduling_eligibility == ELIGIBLE and node.drain_strategy is None
+
+
+def shape_of(node: Node) -> Shape:
+    """A node's shape; a node without a computed class has one of its own."""
+    return Shape(
+        computed_class=node.computed_class,
+        unclassed_id="" if node.computed_class else node.id,
+        drivers=tuple(sorted(name for name, info in node.drivers.items() if info.detected and info.healthy)),
+        networks=tuple(sorted({(network.mode, network.device) for network in node.node_resources.networks})),
+        host_networks=tuple(sorted(node.host_networks)),
+        volumes=tuple(sorted((name, volume.read_only) for name, volume in node.host_volumes.items())),
+    )
+
+
+def tie_of(node_id: str) -> int:
+    """64 bits that depend on the id alone."""
+    return int.from_bytes(hashlib.blake2b(node_id.encode(), digest_size=8).digest(), "big")
+
+
+def with_usage(held: Held, usage: Usage, sign: int) -> Held:
+    """What is held after a usage came (`sign` 1) or went (-1)."""
+    ports, extra = immutables.Map(held.ports).mutate(), immutables.Map(held.extra).mutate()
+    cores, devices = held.cores, set(held.devices)
+    for address, port in usage.ports:
+        bits = ports.get(address, 0)
+        if _is_counted(extra, ("port", (address, port)), sign=sign, is_held=bool(bits >> port & 1)):
+            bits ^= 1 << port
+            if bits:
+                ports[address] = bits
+            else:
+                ports.pop(address, None)
+    for core in usage.cores:
+        if _is_counted(extra, ("core", core), sign=sign, is_held=bool(cores >> core & 1)):
+            cores ^= 1 << core
+    for device in usage.devices:
+        if _is_counted(extra, ("device", device), sign=sign, is_held=device in devices):
+            devices.symmetric_difference_update((device,))
+    return Held(ports.finish(), cores, frozenset(devices), extra.finish())
+
+
+def _is_counted(extra: Any, key: tuple[str, Hashable], *, sign: int, is_held: bool) -> bool:
+    """Whether the first holder came or the last one went; further holders are counted in `extra`."""
+    if sign > 0:
+        if is_held:
+            extra[key] = extra.get(key, 0) + 1
+        return not is_held
+    more = extra.get(key, 0)
+    if more > 1:
+        extra[key] = more - 1
+    elif more == 1:
+        del extra[key]
+    return is_held and not more
+
+
+def _is_usage_changed(before: Allocation | None, after: Allocation | None) -> bool:
+    if before is None or after is None:
+        return True
+    if is_using(before) != is_using(after) or before.node_id != after.node_id:
+        return True
+    return before.allocated_resources is not after.allocated_resources or before.job is not after.job
+
+
+def _is_offer_changed(before: Node | None, after: Node | None) -> bool:
+    if before is None or after is None:
+        return True
+    return (
+        before.node_resources != after.node_resources
+        or before.reserved_resources != after.reserved_resources
+        or before.node_max_allocs != after.node_max_allocs
+        or is_ready(before) != is_ready(after)
+        or before.datacenter != after.datacenter
+        or before.node_pool != after.node_pool
+        or before.node_class != after.node_class
+        or before.attributes != after.attributes
+        or before.meta != after.meta
+        or before.name != after.name
+        or before.host_networks != after.host_networks
+        or shape_of(before) != shape_of(after)
+    )
+
+
+def _net(total: int, kept: int) -> int:
+    return max(0, min(total, AMOUNT_MAX) - max(0, min(kept, AMOUNT_MAX)))
+
+
+def _empty_chunk() -> Chunk:
+    return Chunk(
+        ("",) * CHUNK,
+        np.zeros((CHUNK, OFFERED_WIDTH), np.int64),
+        np.zeros((CHUNK, USED_WIDTH), np.int64),
+        np.zeros(CHUNK, np.uint64),
+    )
+
+
+def _joined(parts: list[IntArray], width: int) -> IntArray:
+    whole = np.concatenate(parts) if parts else np.zeros((0, width), np.int64)
+    whole.flags.writeable = False
+    return whole
+
+
+def _held_content(held: Held) -> tuple[object, ...]:
+    def entries(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+        return iter(sorted((repr(key), value) for key, value in mapping.items()))
+
+    return (tuple(entries(held.ports)), held.cores, tuple(sorted(held.devices)), tuple(entries(held.extra)))

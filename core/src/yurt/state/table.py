@@ -71,6 +71,10 @@ class Table(Generic[K, V]):
         """All rows, in no particular order."""
         return iter(self._rows.values())
 
+    def items(self) -> Iterator[tuple[K, V]]:
+        """All rows with their keys, in no particular order."""
+        return iter(self._rows.items())
+
     def keys_where(self, column: str, value: Hashable) -> tuple[K, ...]:
         """Keys of the rows with that index key, sorted so that every replica sees one order."""
         found = self._by[column].get(value)

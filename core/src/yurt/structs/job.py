@@ -160,8 +160,8 @@ class Job(Value):
 
     @property
     def is_template(self) -> bool:
-        """Periodic and parameterized parents are never evaluated themselves."""
-        return self.periodic is not None or self.parameterized_job is not None
+        """Periodic and parameterized parents are never evaluated themselves; what was dispatched of one is."""
+        return self.periodic is not None or (self.parameterized_job is not None and not self.dispatched)
 
     def group(self, name: str) -> TaskGroup | None:
         """The group of that name."""

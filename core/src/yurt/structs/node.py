@@ -70,7 +70,10 @@ class HostNetworkInfo(Value):
     reserved_ports: str = ""
 
 
-class NodeCpuResources(Value, rename=spelled(cpu_shares="CpuShares", total_cpu_cores="TotalCpuCores", reservable_cpu_cores="ReservableCpuCores")):
+class NodeCpuResources(
+    Value,
+    rename=spelled(cpu_shares="CpuShares", total_cpu_cores="TotalCpuCores", reservable_cpu_cores="ReservableCpuCores"),
+):
     """Compute of a node: total MHz and cores."""
 
     cpu_shares: int = 0

@@ -1,7 +1,8 @@
 """Plans: what a scheduler wants to change, and what the applier accepted of it.
 
-A plan is normalised. A placement names its group, node, resources and scores; the job, and everything that allocations of one
-group share, is named once. `fsm` makes the allocations from it, so that the log never carries a copy of the job per allocation.
+A plan is normalised. A placement names its group, node, resources and scores; the job, and everything that
+allocations of one group share, is named once. `fsm` makes the allocations from it, so that the log never carries a
+copy of the job per allocation.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Plan(Value):
 
 
 class PlanResult(Value):
-    """What was accepted. `refresh_index` > 0 means that parts were dropped: look at a state at least that new and try again."""
+    """What was accepted; a `refresh_index` above 0 asks to look again at a state at least that new."""
 
     accepted: Plan
     refresh_index: int = 0

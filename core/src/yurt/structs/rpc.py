@@ -1,4 +1,7 @@
-"""Requests and answers between servers and clients; the ports are `client.ports.ServerPort` and `server.ports.NodePort`."""
+"""Requests and answers between servers and clients.
+
+The ports are `client.ports.ServerPort` and `server.ports.NodePort`.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = 15.0) 
 class Agent:
     """One agent process and its HTTP API."""
 
-    def __init__(self, folder: Path, *, data_dir: Path | None, name: str = "e2e", extra: Mapping[str, Any] | None = None):
+    def __init__(
+        self, folder: Path, *, data_dir: Path | None, name: str = "e2e", extra: Mapping[str, Any] | None = None
+    ):
         self.folder = folder
         self.data_dir = data_dir
         http_port, rpc_port, serf_port = free_ports(3)
@@ -177,7 +179,9 @@ def stop_jobs(agent: Agent) -> None:
     wait_for("all tasks stopped", is_quiet, 30.0)
 
 
-def raw_exec_job(job_id: str, command: str, *args: str, kind: str = "service", count: int = 1, **group: Any) -> dict[str, Any]:
+def raw_exec_job(
+    job_id: str, command: str, *args: str, kind: str = "service", count: int = 1, **group: Any
+) -> dict[str, Any]:
     """A job of one group with one raw_exec task."""
     task = {
         "Name": "main",
@@ -185,7 +189,12 @@ def raw_exec_job(job_id: str, command: str, *args: str, kind: str = "service", c
         "Config": {"command": command, "args": list(args)},
         "Resources": {"CPU": 10, "MemoryMB": 10},
     }
-    return {"ID": job_id, "Name": job_id, "Type": kind, "TaskGroups": [{"Name": "g", "Count": count, "Tasks": [task], **group}]}
+    return {
+        "ID": job_id,
+        "Name": job_id,
+        "Type": kind,
+        "TaskGroups": [{"Name": "g", "Count": count, "Tasks": [task], **group}],
+    }
 
 
 def register(agent: Agent, job: dict[str, Any]) -> dict[str, Any]:

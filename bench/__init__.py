@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m bench` prints the tables that the README quotes."""

@@ -1,0 +1,22 @@
+"""`python -m bench [name ...]`: all benchmarks, or those named."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+NAMES = ("scheduler", "agent", "server", "jobspec")
+
+
+def main() -> None:
+    """Run them one after another."""
+    wanted = sys.argv[1:] or list(NAMES)
+    unknown = [name for name in wanted if name not in NAMES]
+    if unknown:
+        sys.exit(f"no benchmark {', '.join(unknown)}; there are: {', '.join(NAMES)}")
+    for name in wanted:
+        importlib.import_module(f"bench.{name}").main()
+
+
+if __name__ == "__main__":
+    main()

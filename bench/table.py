@@ -1,0 +1,24 @@
+"""Prints a table of measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """One measurement: what, Nomad's figure, ours, the target."""
+
+    what: str
+    nomad: str
+    yurt: str
+    target: str
+
+
+def print_table(title: str, rows: Sequence[Row]) -> None:
+    """Columns as wide as their widest cell."""
+    heads = Row(title, "Nomad 1.1.2", "Yurt", "target")
+    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(4)]
+    for row in (heads, Row(*("-" * width for width in widths)), *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print()

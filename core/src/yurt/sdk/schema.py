@@ -1,0 +1,364 @@
+"""The options of a driver's `config` block as a value, and the one place that checks and decodes such a block.
+
+A schema says what a block may hold: attributes (type, required, default) and nested blocks (single, list, map with a label).
+Nodes publish it with a digest, so that a server can refuse a misspelt option when a job is registered. The same schema form
+serves Python structs and Nomad's hclspec.
+
+Job files and the JSON API write the same thing in several ways, and all of them are equal here: a block and an attribute of
+objects; one block and a list of one; "8080" and 8080, "true" and true. Before interpolation a string that contains `${` may become any
+scalar, so it satisfies every scalar type; after it (`decode_config`) it does not.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import Value
+
+TRUE_WORDS = ("true", "1")
+FALSE_WORDS = ("false", "0")
+SCALARS = ("string", "number", "bool")
+DIGEST_BYTES = 16
+SUGGESTION_CUTOFF = 0.6
+
+
+class Attribute(Value):
+    """An option: `type` is string, number, bool, any, list(<type>) or map(<type>)."""
+
+    name: str
+    type: str = "string"
+    required: bool = False
+    default: Any = None
+
+
+class Block(Value):
+    """A nested block: `kind` is single, list, or map (one label names each)."""
+
+    name: str
+    body: Schema
+    kind: str = "single"
+    required: bool = False
+
+
+class Schema(Value):
+    """What a block may hold."""
+
+    attributes: tuple[Attribute, ...] = ()
+    blocks: tuple[Block, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """The same for equal schemas, on every machine."""
+        return hashlib.blake2b(msgspec.json.encode(self, order="sorted"), digest_size=DIGEST_BYTES).hexdigest()
+
+
+class ConfigProblem(Value):
+    """What is wrong with one option, where, and what to write instead."""
+
+    path: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+class Checked(Value):
+    """A block in its one canonical form, and what was wrong with it."""
+
+    value: Any = None
+    problems: tuple[ConfigProblem, ...] = ()
+
+
+def schema_of(config_type: type[msgspec.Struct]) -> Schema:
+    """The schema of a msgspec struct."""
+    info = inspect.type_info(config_type)
+    assert isinstance(info, inspect.StructType), config_type
+    return struct_schema(info)
+
+
+def struct_schema(info: inspect.StructType) -> Schema:
+    """Fields that are structs, or lists or maps of structs, are blocks; all others are attributes."""
+    attributes: list[Attribute] = []
+    blocks: list[Block] = []
+    for field in info.fields:
+        kind, body = block_kind(field.type)
+        if body is not None:
+            labels = ("name",) if kind == "map" else ()
+            inner = msgspec.structs.replace(struct_schema(body), labels=labels)
+            blocks.append(Block(name=field.encode_name, kind=kind, required=field.required, body=inner))
+        else:
+            default = None if field.required else default_of(field)
+            attributes.append(
+                Attribute(
+                    name=field.encode_name, type=attribute_type(field.type), required=field.required, default=default
+                )
+            )
+    return Schema(attributes=tuple(attributes), blocks=tuple(blocks))
+
+
+def default_of(field: inspect.Field) -> Any:
+    """The default of an optional field, as plain data."""
+    if field.default is not msgspec.NODEFAULT:
+        return msgspec.to_builtins(field.default)
+    return msgspec.to_builtins(field.default_factory()) if callable(field.default_factory) else None
+
+
+def without_none(info: inspect.Type) -> inspect.Type:
+    """`X | None` as X."""
+    if not isinstance(info, inspect.UnionType):
+        return info
+    others = [each for each in info.types if not isinstance(each, inspect.NoneType)]
+    return others[0] if len(others) == 1 else inspect.AnyType()
+
+
+def item_of(info: inspect.Type) -> inspect.Type | None:
+    """What a list or a tuple of any length holds."""
+    return info.item_type if isinstance(info, inspect.ListType | inspect.VarTupleType) else None
+
+
+def block_kind(info: inspect.Type) -> tuple[str, inspect.StructType | None]:
+    """Whether a field is a block, and of which kind."""
+    plain = without_none(info)
+    item = item_of(plain)
+    if isinstance(plain, inspect.StructType):
+        return "single", plain
+    if isinstance(item, inspect.StructType):
+        return "list", item
+    if isinstance(plain, inspect.DictType) and isinstance(plain.value_type, inspect.StructType):
+        return "map", plain.value_type
+    return "", None
+
+
+def attribute_type(info: inspect.Type) -> str:
+    """The name of an attribute's type."""
+    plain = without_none(info)
+    item = item_of(plain)
+    if item is not None:
+        return f"list({attribute_type(item)})"
+    match plain:
+        case inspect.StrType() | inspect.LiteralType() | inspect.EnumType():
+            return "string"
+        case inspect.BoolType():
+            return "bool"
+        case inspect.IntType() | inspect.FloatType():
+            return "number"
+        case inspect.DictType(value_type=value_type):
+            return f"map({attribute_type(value_type)})"
+        case _:
+            return "any"
+
+
+def check_config(schema: Schema, config: Mapping[str, Any]) -> list[ConfigProblem]:
+    """Everything that is wrong with a config block before interpolation."""
+    return list(normalise(schema, config, path="config", is_final=False).problems)
+
+
+C = TypeVar("C", bound=msgspec.Struct)
+
+
+def decode_config(config_type: type[C], config: Mapping[str, Any]) -> C:
+    """A config block after interpolation as the driver's struct; raises Invalid that names every problem."""
+    checked = normalise(schema_of(config_type), config, path="config", is_final=True)
+    if checked.problems:
+        raise Invalid("; ".join(map(str, checked.problems)))
+    try:
+        return msgspec.convert(checked.value, config_type)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"config: {error}") from None
+
+
+def normalise(schema: Schema, config: Mapping[str, Any], *, path: str, is_final: bool) -> Checked:
+    """One block in canonical form: absent options left out, conversions done."""
+    attributes = {each.name: each for each in schema.attributes}
+    blocks = {each.name: each for each in schema.blocks}
+    value: dict[str, Any] = {}
+    problems: list[ConfigProblem] = []
+    for name, given in config.items():
+        here = f"{path}.{name}"
+        if given is None:
+            continue
+        if name in attributes:
+            checked = convert(attributes[name].type, given, path=here, is_final=is_final)
+        elif name in blocks:
+            checked = normalise_block(blocks[name], given, path=here, is_final=is_final)
+        else:
+            checked = Checked(problems=(unknown_option(here, name, [*attributes, *blocks]),))
+        problems += checked.problems
+        if checked.value is not None:
+            value[name] = checked.value
+    required = {each.name for each in schema.attributes if each.required} | {
+        each.name for each in schema.blocks if each.required
+    }
+    problems += [
+        ConfigProblem(path=f"{path}.{name}", message="is required and missing", hint=f"add {name} = ...")
+        for name in sorted(required)
+        if config.get(name) is None
+    ]
+    return Checked(value=value, problems=tuple(problems))
+
+
+def unknown_option(path: str, name: str, known: Sequence[str]) -> ConfigProblem:
+    """An option that does not exist, with the one that was probably meant."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=SUGGESTION_CUTOFF)
+    listing = "known options: " + ", ".join(sorted(known)) if known else "this block takes no options"
+    return ConfigProblem(path=path, message="unknown option", hint=f'did you mean "{near[0]}"?' if near else listing)
+
+
+def normalise_block(block: Block, given: Any, *, path: str, is_final: bool) -> Checked:
+    """A nested block, however it was written."""
+    bodies = given if isinstance(given, list | tuple) else [given]
+    wrong = next((body for body in bodies if not isinstance(body, Mapping)), None)
+    if wrong is not None:
+        return failed(path, f"is a block, not {described(wrong)}", f"write {block.name} {{ ... }}")
+    if block.kind == "map":
+        labelled = [(label, body) for each in bodies for label, body in each.items()]
+        return joined_map(labelled, path, lambda body, here: one_body(block, body, path=here, is_final=is_final))
+    parts = [
+        normalise(block.body, body, path=path if len(bodies) == 1 else f"{path}[{index}]", is_final=is_final)
+        for index, body in enumerate(bodies)
+    ]
+    problems = tuple(problem for part in parts for problem in part.problems)
+    if block.kind == "list":
+        return Checked(value=[part.value for part in parts], problems=problems)
+    if len(parts) > 1:
+        return failed(path, f"may be given once, not {len(parts)} times", "keep one of the blocks")
+    return Checked(value=parts[0].value if parts else None, problems=problems)
+
+
+def one_body(block: Block, body: Any, *, path: str, is_final: bool) -> Checked:
+    """The body behind one label: an object, or a list of one."""
+    plain = body[0] if isinstance(body, list | tuple) and len(body) == 1 else body
+    if not isinstance(plain, Mapping):
+        return failed(path, f"is a block, not {described(plain)}", f'write {block.name} "<label>" {{ ... }}')
+    return normalise(block.body, plain, path=path, is_final=is_final)
+
+
+def convert(kind: str, given: Any, *, path: str, is_final: bool) -> Checked:
+    """A value as the type that the attribute has."""
+    if kind == "any":
+        return Checked(value=given)
+    if kind.startswith("list("):
+        return convert_list(kind[5:-1], given, path=path, is_final=is_final)
+    if kind.startswith("map("):
+        return convert_map(kind[4:-1], given, path=path, is_final=is_final)
+    if not is_final and isinstance(given, str) and "${" in given:
+        return Checked(value=given)
+    found = scalar(kind, given)
+    if found is None:
+        hint = f'"{given}" cannot be read as {a_type(kind)}' if isinstance(given, str) else f"write {EXAMPLES[kind]}"
+        return failed(path, f"must be {a_type(kind)}, not {described(given)}", hint)
+    return Checked(value=found)
+
+
+EXAMPLES = {"string": 'text in quotes: "..."', "number": "a number: 10", "bool": "true or false"}
+
+
+def scalar(kind: str, given: Any) -> str | int | float | bool | None:
+    """A scalar after the conversions that HCL makes; None when there is none."""
+    match kind, given:
+        case "string", str():
+            return given
+        case "string", bool():
+            return "true" if given else "false"
+        case "string", int() | float():
+            return str(given)
+        case "bool", bool():
+            return given
+        case "bool", str() if given.lower() in TRUE_WORDS:
+            return True
+        case "bool", str() if given.lower() in FALSE_WORDS:
+            return False
+        case "number", bool():
+            return None
+        case "number", int() | float():
+            return int(given) if isinstance(given, float) and given.is_integer() else given
+        case "number", str():
+            return number(given)
+        case _:
+            return None
+
+
+def number(text: str) -> int | float | None:
+    """A decimal number written as text."""
+    plain = text.strip()
+    try:
+        return int(plain)
+    except ValueError:
+        pass
+    try:
+        value = float(plain)
+    except ValueError:
+        return None
+    return value if value - value == 0 else None
+
+
+def convert_list(item: str, given: Any, *, path: str, is_final: bool) -> Checked:
+    """A list; one object where objects are listed is a list of one."""
+    if isinstance(given, Mapping) and (item.startswith("map(") or item == "any"):
+        return convert_list(item, [given], path=path, is_final=is_final)
+    if not isinstance(given, list | tuple):
+        shown = f'["{given}"]' if isinstance(given, str) else "[...]"
+        return failed(path, f"must be a list, not {described(given)}", f"write {shown}")
+    parts = [convert(item, each, path=f"{path}[{index}]", is_final=is_final) for index, each in enumerate(given)]
+    return Checked(
+        value=[part.value for part in parts], problems=tuple(problem for part in parts for problem in part.problems)
+    )
+
+
+def convert_map(item: str, given: Any, *, path: str, is_final: bool) -> Checked:
+    """An object, or a list of objects as repeated blocks write it."""
+    bodies = given if isinstance(given, list | tuple) else [given]
+    if not all(isinstance(body, Mapping) for body in bodies):
+        return failed(path, f"must be a map, not {described(given)}", "write { key = value }")
+    pairs = [(key, value) for body in bodies for key, value in body.items()]
+    return joined_map(pairs, path, lambda value, here: convert(item, value, path=here, is_final=is_final))
+
+
+def joined_map(pairs: Sequence[tuple[str, Any]], path: str, each: Callable[[Any, str], Checked]) -> Checked:
+    """A map from the parts of its entries; a key given twice is a problem."""
+    value: dict[str, Any] = {}
+    problems: list[ConfigProblem] = []
+    for key, given in pairs:
+        here = f"{path}.{key}"
+        if key in value:
+            problems.append(ConfigProblem(path=here, message="is given twice", hint="keep one of the two"))
+        checked = each(given, here)
+        value[key] = checked.value
+        problems += checked.problems
+    return Checked(value=value, problems=tuple(problems))
+
+
+def failed(path: str, message: str, hint: str) -> Checked:
+    """One problem and no value."""
+    return Checked(problems=(ConfigProblem(path=path, message=message, hint=hint),))
+
+
+def a_type(kind: str) -> str:
+    """A type with its article."""
+    return {"string": "a string", "number": "a number", "bool": "true or false"}.get(kind, kind)
+
+
+def described(value: Any) -> str:
+    """What a wrong value is, for a message."""
+    match value:
+        case str():
+            return "a string"
+        case bool():
+            return "a bool"
+        case int() | float():
+            return "a number"
+        case Mapping():
+            return "a block"
+        case list() | tuple():
+            return "a list"
+        case _:
+            return type(value).__name__

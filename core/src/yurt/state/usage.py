@@ -1,0 +1,106 @@
+"""What one allocation takes of its node: amounts that add up, and things that only one may hold.
+
+Tasks that never run together share: the sum is the sidecars plus the largest of what the prestart tasks, the main tasks, and the
+poststop tasks ask (semantics 4). Ports, cores and device instances are exclusive: two holders of one of them collide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from yurt.structs.alloc import AllocatedResources, Allocation
+from yurt.structs.job import TaskGroup
+from yurt.structs.status import CLIENT_TERMINAL
+
+AMOUNT_MAX = 1 << 53
+"""Amounts are cut here, so that no sum of them overflows a column."""
+
+PortKey = tuple[str, int]
+
+
+class Usage(NamedTuple):
+    """Amounts in MHz and MiB; ports as (address, port); devices as `vendor/type/name/instance`."""
+
+    cpu: int = 0
+    memory: int = 0
+    disk: int = 0
+    cores: tuple[int, ...] = ()
+    ports: tuple[PortKey, ...] = ()
+    devices: tuple[str, ...] = ()
+
+    @property
+    def amounts(self) -> tuple[int, int, int, int, int]:
+        """The columns `CPU, MEMORY, DISK, CORES, ALLOCS` that this usage adds."""
+        return (self.cpu, self.memory, self.disk, len(self.cores), 1)
+
+    @property
+    def is_exclusive(self) -> bool:
+        """True when it holds something that only one may hold."""
+        return bool(self.ports or self.cores or self.devices)
+
+
+def is_using(alloc: Allocation) -> bool:
+    """Whether an allocation still takes its share: until its client says that it ended."""
+    return alloc.client_status not in CLIENT_TERMINAL and bool(alloc.node_id)
+
+
+def usage_of(alloc: Allocation) -> Usage:
+    """What an allocation takes while it runs."""
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    return usage_of_resources(alloc.allocated_resources, group)
+
+
+def usage_of_resources(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
+    """What given resources take; the group tells which tasks run together."""
+    sums = _task_sums(resources, group)
+    disk = _bounded(resources.shared.disk_mb)
+    return Usage(
+        cpu=sums[0],
+        memory=sums[1],
+        disk=disk,
+        cores=tuple(
+            sorted({c for task in resources.tasks.values() for c in task.cpu.reserved_cores if 0 <= c < 65536})
+        ),
+        ports=tuple(_ports(resources)),
+        devices=tuple(
+            f"{device.vendor}/{device.type}/{device.name}/{instance}"
+            for task in resources.tasks.values()
+            for device in task.devices
+            for instance in device.device_ids
+        ),
+    )
+
+
+def _task_sums(resources: AllocatedResources, group: TaskGroup | None) -> tuple[int, int]:
+    sidecar, prestart, main, poststop = [0, 0], [0, 0], [0, 0], [0, 0]
+    for name, given in resources.tasks.items():
+        task = group.task(name) if group is not None else None
+        lifecycle = task.lifecycle if task is not None else None
+        if lifecycle is None or lifecycle.hook not in ("prestart", "poststop"):
+            sums = main
+        elif lifecycle.hook == "poststop":
+            sums = poststop
+        else:
+            sums = sidecar if lifecycle.sidecar else prestart
+        sums[0] += _bounded(given.cpu.cpu_shares)
+        sums[1] += _bounded(given.memory.memory_mb)
+    return (
+        sidecar[0] + max(prestart[0], main[0], poststop[0]),
+        sidecar[1] + max(prestart[1], main[1], poststop[1]),
+    )
+
+
+def _bounded(amount: int) -> int:
+    return 0 if amount < 0 else min(amount, AMOUNT_MAX)
+
+
+def _ports(resources: AllocatedResources) -> Iterable[PortKey]:
+    shared = resources.shared
+    found: list[PortKey] = [(mapping.host_ip, mapping.value) for mapping in shared.ports]
+    networks = [network for task in resources.tasks.values() for network in task.networks]
+    if not found:
+        networks.extend(shared.networks)
+    for network in networks:
+        found.extend((network.ip, port.value) for port in (*network.reserved_ports, *network.dynamic_ports))
+    return dict.fromkeys(key for key in found if 0 < key[1] < 65536)
