@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("scheduler", "agent", "server", "jobspec")
+NAMES = ("jobspec", "scheduler", "agent")
 
 
 def main() -> None:
