@@ -1,1 +1,1 @@
-"""The HTTP API: one module per resource."""
+"""The HTTP API: one module per resource, blocking queries, streams, errors mapped once."""

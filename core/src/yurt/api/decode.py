@@ -1,0 +1,204 @@
+"""JSON of Nomad's HTTP API as domain values.
+
+Keys match whatever their case, null means absent, and a key that the type does not know is dropped and told as a warning with the
+nearest known name. Keys are looked up as written first; only one that fails is looked up in lower case. What has no type (a
+driver's `Config`) is left as it was sent. Bounds come first: nesting, and integers that fit 64 bits, so that nothing accepted here
+can fail later when it is written to the log.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import msgspec.inspect as inspect
+
+from yurt.api.canonical import canonicalize_job
+from yurt.sdk.errors import Invalid
+from yurt.structs.job import Job
+
+DEPTH_MAX = 64
+WARNINGS_MAX = 20
+INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
+
+RETIRED_KEYS = frozenset({"consultoken", "vaulttoken", "nomadtokenid", "authtoken", "secretid"})
+"""Keys of older clients that are dropped without a warning."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+Json = dict[str, Any]
+
+
+class _Shape(NamedTuple):
+    """What a field holds: `kind` is struct, list or map (of structs `cls`), texts (of strings) or leaf."""
+
+    key: str
+    kind: str
+    cls: type | None
+
+
+class _Table(NamedTuple):
+    exact: dict[str, _Shape]
+    folded: dict[str, _Shape]
+
+
+class _Walk:
+    """One pass over a document; gathers warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def struct(self, data: Any, cls: type, path: str) -> Any:
+        """The object with its keys spelled as the type spells them."""
+        if not isinstance(data, Mapping):
+            return data
+        table, known = _table(cls), {}
+        for key, value in data.items():
+            shape = table.exact.get(key) or table.folded.get(key.lower())
+            if shape is None:
+                self._unknown(key, table, path)
+            elif value is not None and (shape.key == key or data.get(shape.key) is None):
+                known[shape.key] = self._field(value, shape, f"{path}.{shape.key}")
+        return known
+
+    def _field(self, value: Any, shape: _Shape, path: str) -> Any:
+        cls = shape.cls
+        if cls is None:
+            return _without_nulls(value) if shape.kind == "texts" else value
+        if shape.kind == "list" and isinstance(value, list):
+            return [self.struct(item, cls, f"{path}[{n}]") for n, item in enumerate(value) if item is not None]
+        if shape.kind == "map" and isinstance(value, Mapping):
+            return {k: self.struct(v, cls, f"{path}[{k}]") for k, v in value.items() if v is not None}
+        return self.struct(value, cls, path) if shape.kind == "struct" else value
+
+    def _unknown(self, key: str, table: _Table, path: str) -> None:
+        if key.lower() in RETIRED_KEYS or len(self.warnings) >= WARNINGS_MAX:
+            return
+        near = difflib.get_close_matches(key.lower()[:64], table.folded, n=1, cutoff=0.75)
+        hint = f'; did you mean "{table.folded[near[0]].key}"?' if near else ""
+        self.warnings.append(f'unknown key "{path}.{key[:64]}" is ignored{hint}')
+
+
+def decode_json(raw: bytes) -> Any:
+    """The document; raises Invalid when it is no JSON, nested too deep, or holds integers beyond 64 bits."""
+    try:
+        data = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"Failed to decode body: {error}") from None
+    except RecursionError:
+        raise Invalid(_too_deep()) from None
+    check_bounds(data)
+    return data
+
+
+def decode_value(data: Any, cls: type[T], *, name: str) -> tuple[T, tuple[str, ...]]:
+    """`data` as a struct of this type, and warnings; `name` opens the paths in messages."""
+    walk = _Walk()
+    return _convert(walk.struct(data, cls, name), cls, name), tuple(walk.warnings)
+
+
+def decode_job(data: Any) -> tuple[Job, tuple[str, ...]]:
+    """An API job with every default filled in, and warnings; raises Invalid with the path of what is wrong."""
+    if not isinstance(data, Mapping):
+        raise Invalid(f"Job: expected object, got {_type_word(data)}")
+    walk = _Walk()
+    spelled = walk.struct(data, Job, "Job")
+    _convert(spelled, Job, "Job")
+    return _convert(canonicalize_job(spelled), Job, "Job"), tuple(walk.warnings)
+
+
+def check_bounds(data: Any, depth: int = 0) -> None:
+    """Raises Invalid for nesting beyond DEPTH_MAX, integers beyond 64 bits and broken text."""
+    if depth > DEPTH_MAX:
+        raise Invalid(_too_deep())
+    if isinstance(data, dict):
+        for key, value in data.items():
+            check_bounds(key, depth + 1)
+            check_bounds(value, depth + 1)
+    elif isinstance(data, list):
+        for value in data:
+            check_bounds(value, depth + 1)
+    elif type(data) is int and not INT_MIN <= data <= INT_MAX:
+        raise Invalid("Failed to decode body: an integer does not fit 64 bits")
+    elif type(data) is str and not data.isascii():
+        _check_text(data)
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Invalid("Failed to decode body: a string is not valid UTF-8") from None
+
+
+def _too_deep() -> str:
+    return f"Failed to decode body: nested deeper than {DEPTH_MAX} levels"
+
+
+def _convert(data: Any, cls: type[T], name: str) -> T:
+    try:
+        return msgspec.convert(data, cls)
+    except msgspec.ValidationError as error:
+        raise Invalid(_plain_text(str(error), name)) from None
+
+
+_WORDS = {"int": "integer", "str": "string", "bool": "boolean", "array": "list", "float": "number", "bytes": "base64 text"}
+_EXPECTED = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
+
+
+def _plain_text(text: str, name: str) -> str:
+    """msgspec's message as `Job.TaskGroups[0].Count: expected integer, got string`."""
+    message, _, path = text.rpartition(" - at `$")
+    if not message:
+        message, path = text, "`"
+    found = _EXPECTED.match(message)
+    if found is not None:
+        expected, got = (" or ".join(_WORDS.get(w.strip(), w.strip()) for w in part.split("|")) for part in found.groups())
+        message = f"expected {expected.removesuffix(' or null')}, got {got}"
+    return f"{name}{path.removesuffix('`')}: {message}"
+
+
+def _type_word(value: Any) -> str:
+    words = {bool: "boolean", int: "integer", float: "number", str: "string", list: "list", dict: "object"}
+    return "null" if value is None else words.get(type(value), type(value).__name__)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: "" if item is None else item for key, item in value.items()}
+    if isinstance(value, list):
+        return [item for item in value if item is not None]
+    return value
+
+
+_tables: dict[type, _Table] = {}
+
+
+def _table(cls: type) -> _Table:
+    found = _tables.get(cls)
+    if found is None:
+        info = inspect.type_info(cls)
+        assert isinstance(info, inspect.StructType), cls
+        shapes = [_shape(field.encode_name, field.type) for field in info.fields]
+        found = _Table({shape.key: shape for shape in shapes}, {shape.key.lower(): shape for shape in shapes})
+        _tables[cls] = found
+    return found
+
+
+def _shape(key: str, kind: inspect.Type) -> _Shape:
+    match kind:
+        case inspect.UnionType():
+            inner = [item for item in kind.types if not isinstance(item, inspect.NoneType)]
+            return _shape(key, inner[0]) if len(inner) == 1 else _Shape(key, "leaf", None)
+        case inspect.StructType():
+            return _Shape(key, "struct", kind.cls)
+        case inspect.VarTupleType(item_type=inspect.StructType(cls=cls)):
+            return _Shape(key, "list", cls)
+        case inspect.DictType(value_type=inspect.StructType(cls=cls)):
+            return _Shape(key, "map", cls)
+        case inspect.VarTupleType(item_type=inspect.StrType()) | inspect.DictType(value_type=inspect.StrType()):
+            return _Shape(key, "texts", None)
+        case _:
+            return _Shape(key, "leaf", None)

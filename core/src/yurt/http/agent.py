@@ -1,0 +1,160 @@
+"""The agent itself: its configuration, members, health, schedulers and log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from yurt.api.encode import encode_builtins
+from yurt.http.call import Call, json_answer
+from yurt.http.errors import Refused
+from yurt.http.routing import route
+from yurt.structs import status
+
+
+def member(call: Call) -> dict[str, Any]:
+    """This agent as a member of the cluster."""
+    agent = call.agent
+    host, _, port = agent.serf_addr.rpartition(":")
+    return {
+        "Addr": host.strip("[]"),
+        "DelegateCur": 4,
+        "DelegateMax": 5,
+        "DelegateMin": 2,
+        "Name": f"{agent.name}.{agent.region}",
+        "Port": int(port) if port.isdigit() else 0,
+        "ProtocolCur": 2,
+        "ProtocolMax": 5,
+        "ProtocolMin": 1,
+        "Status": "alive",
+        "Tags": {
+            "bootstrap": "1",
+            "build": agent.version,
+            "dc": agent.datacenter,
+            "expect": "1",
+            "port": agent.rpc_addr.rpartition(":")[2],
+            "region": agent.region,
+            "role": "nomad",
+            "rpc_addr": agent.rpc_addr.rpartition(":")[0],
+            "vsn": "1",
+        },
+    }
+
+
+async def self(call: Call) -> web.Response:
+    """GET /v1/agent/self."""
+    answer = {
+        "config": dict(call.agent.config),
+        "member": member(call) if call.context.server is not None else {},
+        "stats": _stats(call),
+    }
+    return json_answer(call, answer)
+
+
+def _stats(call: Call) -> dict[str, dict[str, str]]:
+    stats: dict[str, dict[str, str]] = {"nomad": {"server": str(call.context.server is not None).lower()}}
+    server = call.context.server
+    if server is not None:
+        stats["nomad"] |= {"leader": str(server.is_leader).lower(), "leader_addr": call.agent.rpc_addr, "bootstrap": "true"}
+        stats["raft"] = {"last_log_index": str(server.state.index), "applied_index": str(server.state.index)}
+    if call.client is not None:
+        stats["client"] = {"node_id": call.client.node_id}
+    return stats
+
+
+async def members(call: Call) -> web.Response:
+    """GET /v1/agent/members."""
+    agent = call.agent
+    answer = {
+        "Members": [member(call)] if call.context.server is not None else [],
+        "ServerDC": agent.datacenter,
+        "ServerName": agent.name,
+        "ServerRegion": agent.region,
+    }
+    return json_answer(call, answer)
+
+
+async def health(call: Call) -> web.Response:
+    """GET /v1/agent/health: 500 with the same JSON when a part that was asked for is not well."""
+    asked = call.query.getall("type", ["client", "server"])
+    answer: dict[str, Any] = {}
+    if "client" in asked:
+        answer["client"] = _client_health(call) if call.client is not None else None
+        if answer["client"] is None:
+            answer["client"] = {"message": "client not enabled", "ok": False}
+    if "server" in asked:
+        answer["server"] = _server_health(call)
+    if "type" not in call.query:
+        answer = {part: found for part, found in answer.items() if found["message"] not in _NOT_ENABLED}
+    if all(part["ok"] for part in answer.values()):
+        return json_answer(call, answer)
+    return web.Response(status=500, body=encode_builtins(answer), content_type="text/plain", charset="utf-8")
+
+
+_NOT_ENABLED = ("client not enabled", "server not enabled")
+
+
+def _client_health(call: Call) -> dict[str, Any]:
+    client = call.client
+    if client is None or client.node.status == status.NODE_INIT:
+        return {"message": "no known servers", "ok": False}
+    return {"message": "ok", "ok": True}
+
+
+def _server_health(call: Call) -> dict[str, Any]:
+    server = call.context.server
+    if server is None:
+        return {"message": "server not enabled", "ok": False}
+    return {"message": "ok", "ok": True} if server.is_leader else {"message": "no leader", "ok": False}
+
+
+async def servers(call: Call) -> web.Response:
+    """GET /v1/agent/servers: the servers that this client knows; PUT is for clients apart from servers."""
+    if call.client is None:
+        raise Refused(501, "Invalid method")
+    if call.request.method == "GET":
+        return json_answer(call, [call.agent.rpc_addr])
+    if not call.query.getall("address", []):
+        raise Refused(400, "missing server address")
+    return web.Response()
+
+
+async def schedulers(call: Call) -> web.Response:
+    """GET /v1/agent/schedulers."""
+    if call.context.server is None:
+        raise Refused(400, "Server only endpoint")
+    enabled = [*status.JOB_TYPES, status.JOB_CORE]
+    rows = [
+        {
+            "enabled_schedulers": enabled,
+            "id": f"{call.agent.name}-{number}",
+            "started": "",
+            "status": "Running" if call.server.is_leader else "Paused",
+            "workload_status": "WaitingToDequeue",
+        }
+        for number in range(call.server.config.num_schedulers)
+    ]
+    return json_answer(call, {"schedulers": rows, "server_id": call.agent.name})
+
+
+async def schedulers_config(call: Call) -> web.Response:
+    """GET /v1/agent/schedulers/config."""
+    if call.context.server is None:
+        raise Refused(400, "Server only endpoint")
+    answer = {
+        "enabled_schedulers": [*status.JOB_TYPES, status.JOB_CORE],
+        "num_schedulers": call.server.config.num_schedulers,
+        "server_id": call.agent.name,
+    }
+    return json_answer(call, answer)
+
+
+ROUTES = (
+    route("/v1/agent/self", get=self),
+    route("/v1/agent/members", get=members),
+    route("/v1/agent/health", get=health),
+    route("/v1/agent/servers", get=servers, write=servers),
+    route("/v1/agent/schedulers", get=schedulers),
+    route("/v1/agent/schedulers/config", get=schedulers_config),
+)

@@ -1,0 +1,25 @@
+"""What the HTTP layer needs to know of the agent that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from yurt.sdk.value import StrMap, Value, no_entries
+
+
+class AgentInfo(Value):
+    """Facts of one agent; `config` is its configuration as data, tokens already blanked."""
+
+    version: str = ""
+    name: str = ""
+    region: str = "global"
+    datacenter: str = "dc1"
+    http_addr: str = "127.0.0.1:4646"
+    rpc_addr: str = "127.0.0.1:4647"
+    serf_addr: str = "127.0.0.1:4648"
+    dev: bool = False
+    config: Mapping[str, Any] = no_entries()
+    prometheus_metrics: bool = False
+    response_headers: StrMap = no_entries()
+    plugins: tuple[Mapping[str, Any], ...] = ()

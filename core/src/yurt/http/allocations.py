@@ -1,0 +1,135 @@
+"""Allocations: lists, one, stopping it, and the routes that its client node answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from yurt.api.stubs import alloc_stub, alloc_wire
+from yurt.http.call import Call, empty_answer, json_answer
+from yurt.http.errors import Refused
+from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
+from yurt.http.query import flag
+from yurt.http.routing import route
+from yurt.http.targets import node_of_alloc
+from yurt.sdk.value import Value
+from yurt.state.store import Snapshot
+from yurt.structs.alloc import Allocation
+
+
+class AllocRestartBody(Value):
+    """PUT /v1/client/allocation/:id/restart."""
+
+    task_name: str = ""
+    all_tasks: bool = False
+
+
+class AllocSignalBody(Value):
+    """PUT /v1/client/allocation/:id/signal."""
+
+    signal: str = ""
+    task: str = ""
+
+
+async def list_allocations(call: Call) -> web.Response:
+    """GET /v1/allocations."""
+    options = call.options
+    prefix = check_prefix(options.prefix, "alloc")
+    resources = flag(call.query, "resources")
+    task_states = flag(call.query, "task_states", default=True)
+
+    def rows(state: Snapshot) -> Iterable[Allocation]:
+        return (row for row in state.allocs.values() if options.sees(row.namespace) and row.id.startswith(prefix))
+
+    return await list_answer(
+        call, ("allocs",), rows,
+        render=lambda _: lambda alloc: alloc_stub(alloc, task_states=task_states, resources=resources),
+    )  # fmt: skip
+
+
+async def read(call: Call) -> web.Response:
+    """GET /v1/allocation/:id."""
+    alloc_id = check_uuid(call.part("id"), "alloc")
+    return await object_answer(call, "allocs", alloc_id, render=lambda row, _: alloc_wire(row), missing="alloc not found")
+
+
+async def stop(call: Call) -> web.Response:
+    """PUT /v1/allocation/:id/stop."""
+    alloc_id = _known(call, "allocation not found")
+    no_shutdown_delay = flag(call.query, "no_shutdown_delay")
+    reschedule = flag(call.query, "reschedule")
+    done = await call.server.allocs.stop(alloc_id, no_shutdown_delay=no_shutdown_delay, reschedule=reschedule)
+    return json_answer(call, {"EvalID": done.eval_id, "Index": done.index}, index=done.index)
+
+
+async def services(call: Call) -> web.Response:
+    """GET /v1/allocation/:id/services: Yurt registers no services yet, so the list is empty."""
+    alloc_id = check_uuid(call.part("id"), "alloc")
+    return await object_answer(call, "allocs", alloc_id, render=lambda row, _: [], missing="allocation not found")
+
+
+def _known(call: Call, missing: str) -> str:
+    alloc_id = check_uuid(call.part("id"), "alloc")
+    if alloc_id not in call.read_state().allocs:
+        raise Refused(404, missing)
+    return alloc_id
+
+
+async def stats(call: Call) -> web.Response:
+    """GET /v1/client/allocation/:id/stats."""
+    alloc_id, node = node_of_alloc(call, call.part("id"))
+    return json_answer(call, await node.alloc_stats(alloc_id, call.query.get("task", "")))
+
+
+async def restart(call: Call) -> web.Response:
+    """PUT /v1/client/allocation/:id/restart."""
+    body = await call.body(AllocRestartBody, optional=True)
+    alloc_id, node = node_of_alloc(call, call.part("id"))
+    if body.task_name and body.all_tasks:
+        raise Refused(400, "cannot set TaskName and AllTasks at the same time: leave one of them out")
+    _check_task(call, alloc_id, body.task_name)
+    await node.restart_alloc(alloc_id, task=body.task_name, all_tasks=body.all_tasks)
+    return json_answer(call, {})
+
+
+async def signal(call: Call) -> web.Response:
+    """PUT /v1/client/allocation/:id/signal."""
+    body = await call.body(AllocSignalBody)
+    alloc_id, node = node_of_alloc(call, call.part("id"))
+    _check_task(call, alloc_id, body.task)
+    await node.signal_alloc(alloc_id, task=body.task, signal=body.signal)
+    return json_answer(call, {})
+
+
+def _check_task(call: Call, alloc_id: str, task: str) -> None:
+    alloc = call.server.state.allocs.get(alloc_id) if call.context.server is not None else None
+    group = alloc.job.group(alloc.task_group) if alloc is not None and alloc.job is not None else None
+    if task and group is not None and group.task(task) is None:
+        raise Refused(500, f'Could not find task named "{task[:64]}" in allocation {alloc_id[:8]}')
+
+
+async def collect(call: Call) -> web.Response:
+    """GET /v1/client/allocation/:id/gc."""
+    alloc_id, node = node_of_alloc(call, call.part("id"))
+    await node.collect_garbage(alloc_id)
+    return empty_answer()
+
+
+async def checks(call: Call) -> web.Response:
+    """GET /v1/client/allocation/:id/checks: Yurt runs no service checks yet, so there are none."""
+    node_of_alloc(call, call.part("id"))
+    return json_answer(call, {})
+
+
+ROUTES = (
+    route("/v1/allocations", get=list_allocations),
+    route("/v1/allocation/{id}", get=read),
+    route("/v1/allocation/{id}/stop", write=stop),
+    route("/v1/allocation/{id}/services", get=services),
+    route("/v1/client/allocation/{id}/stats", get=stats),
+    route("/v1/client/allocation/{id}/restart", write=restart),
+    route("/v1/client/allocation/{id}/signal", write=signal),
+    route("/v1/client/allocation/{id}/gc", get=collect),
+    route("/v1/client/allocation/{id}/checks", get=checks),
+)

@@ -1,0 +1,82 @@
+"""The HTTP application of an agent: routes, and what surrounds every request.
+
+A request passes: bounds (body size; nesting is checked where JSON is read), the route, then here errors become Nomad's plain texts
+and answers are compressed when the client accepts it. Nothing that goes wrong shows a traceback to the client; it is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from aiohttp import hdrs, web
+
+from yurt.http.agent_info import AgentInfo
+from yurt.http.call import CONTEXT, Context
+from yurt.http.errors import status_of
+from yurt.http.routing import CORS_PREFIXES
+from yurt.http.table import add_all_routes
+from yurt.runtime.env import Env, RealEnv
+from yurt.sdk.errors import YurtError
+
+if TYPE_CHECKING:
+    from yurt.client.client import Client
+    from yurt.server.server import Server
+
+log = logging.getLogger(__name__)
+
+BODY_MAX = 8 * 1024 * 1024
+COMPRESS_MIN = 1024
+COMPRESS_IN_THREAD_MIN = 64 * 1024
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def make_app(server: Server | None, client: Client | None, agent: AgentInfo, *, env: Env | None = None) -> web.Application:
+    """The application; the server and client may still be starting."""
+    app = web.Application(client_max_size=BODY_MAX, middlewares=[_compression, _errors])
+    app[CONTEXT] = Context(server=server, client=client, agent=agent, env=env or RealEnv())
+    add_all_routes(app)
+    app.on_response_prepare.append(_add_headers)
+    return app
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except YurtError as error:
+        return web.Response(status=status_of(error), text=str(error))
+    except web.HTTPRequestEntityTooLarge:
+        return web.Response(status=413, text=f"Request body is too large: the limit is {BODY_MAX} bytes")
+    except web.HTTPNotFound:
+        return web.Response(status=404)
+    except web.HTTPRedirection:
+        raise
+    except web.HTTPException as error:
+        return web.Response(status=error.status, text=error.reason)
+    except ConnectionError:
+        raise
+    except Exception:
+        log.exception("%s %s failed", request.method, request.path)
+        return web.Response(status=500, text="Internal error: the agent's log says what went wrong")
+
+
+@web.middleware
+async def _compression(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    response = await handler(request)
+    if isinstance(response, web.Response) and not response.prepared:
+        response.headers[hdrs.VARY] = hdrs.ACCEPT_ENCODING
+        size = len(response.body) if isinstance(response.body, bytes) else 0
+        if size >= COMPRESS_MIN and "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower():
+            response.enable_compression(web.ContentCoding.gzip)
+    return response
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(request.app[CONTEXT].agent.response_headers)
+    if request.path.startswith(CORS_PREFIXES):
+        response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = "*"
+        response.headers[hdrs.ACCESS_CONTROL_ALLOW_METHODS] = "HEAD, GET"
+        response.headers[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = "*"

@@ -1,0 +1,146 @@
+"""One HTTP request on its way through a route: who serves it, what it asks, and how answers are written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from yurt.api.decode import decode_json, decode_value
+from yurt.api.encode import encode_json
+from yurt.http.agent_info import AgentInfo
+from yurt.http.errors import Refused
+from yurt.http.query import ReadOptions
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Unavailable
+
+if TYPE_CHECKING:
+    from yurt.client.client import Client
+    from yurt.server.server import Server
+    from yurt.state.store import Snapshot
+    from yurt.state.watch import WatchKey
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Context:
+    """What all routes share."""
+
+    server: Server | None
+    client: Client | None
+    agent: AgentInfo
+    env: Env
+
+
+CONTEXT: web.AppKey[Context] = web.AppKey("yurt_context", Context)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call:
+    """One request with its read options."""
+
+    request: web.Request
+    context: Context
+    options: ReadOptions
+
+    @property
+    def server(self) -> Server:
+        """The server in this agent; raises Unavailable on an agent without one."""
+        if self.context.server is None:
+            raise Unavailable("No known servers: this agent runs no server")
+        return self.context.server
+
+    @property
+    def client(self) -> Client | None:
+        """The client in this agent, or None."""
+        return self.context.client
+
+    @property
+    def agent(self) -> AgentInfo:
+        """Facts of this agent."""
+        return self.context.agent
+
+    @property
+    def query(self) -> Any:
+        """All query parameters."""
+        return self.request.query
+
+    def part(self, name: str) -> str:
+        """A part of the path."""
+        return self.request.match_info[name]
+
+    async def document(self, *, optional: bool = False) -> Any:
+        """The JSON body; None when it is empty and optional."""
+        raw = await self.request.read()
+        if not raw.strip():
+            if optional:
+                return None
+            raise Refused(400, "Request body is empty")
+        return decode_json(raw)
+
+    async def body(self, cls: type[T], *, optional: bool = False) -> T:
+        """The JSON body as a struct; the struct's defaults when it is empty and optional."""
+        data = await self.document(optional=optional)
+        return decode_value({} if data is None else data, cls, name=cls.__name__.removesuffix("Body"))[0]
+
+    def read_state(self) -> Snapshot:
+        """The state for a consistent read; raises Unavailable when nobody leads, unless stale reads were asked for."""
+        server = self.server
+        if not server.is_leader and not self.options.stale:
+            raise Unavailable("No cluster leader")
+        return server.state
+
+
+Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+
+
+def json_answer(call: Call, value: Any, *, index: int | None = None, status: int = 200) -> web.Response:
+    """A JSON answer; writes tell the index at which they were stored."""
+    headers = {} if index is None else {"X-Nomad-Index": str(index)}
+    body = encode_json(value, pretty=call.options.pretty)
+    return web.Response(body=body, status=status, content_type="application/json", headers=headers)
+
+
+def empty_answer(*, index: int | None = None) -> web.Response:
+    """Nothing but the status, as Nomad answers where there is nothing to say."""
+    return web.Response(headers={} if index is None else {"X-Nomad-Index": str(index)})
+
+
+def read_headers(call: Call, index: int) -> dict[str, str]:
+    """The headers of every read."""
+    server = call.context.server
+    return {
+        "X-Nomad-Index": str(max(index, 1)),
+        "X-Nomad-KnownLeader": "true" if server is not None and server.is_leader else "false",
+        "X-Nomad-LastContact": "0",
+    }
+
+
+def read_answer(call: Call, value: Any, index: int, *, next_token: str = "") -> web.Response:
+    """A JSON answer of a read."""
+    response = json_answer(call, value)
+    response.headers.update(read_headers(call, index))
+    if next_token:
+        response.headers["X-Nomad-NextToken"] = next_token
+    return response
+
+
+async def changed_state(
+    call: Call, keys: Iterable[WatchKey], index_of: Callable[[Snapshot], int]
+) -> tuple[Snapshot, int]:
+    """The state to answer from, and its index: at once, or for a blocking query when the index passed the asked one."""
+    state = call.read_state()
+    options = call.options
+    if options.index > 0:
+        timeout_s = options.wait_s * (1 + call.context.env.random() / 16)
+        state = await call.server.wait_past(keys, index_of, min_index=options.index, timeout_s=timeout_s)
+    return state, index_of(state)
+
+
+def object_missing(call: Call, text: str, index: int) -> web.Response:
+    """404 with the headers of a read, so that a blocking query can wait for the object."""
+    return web.Response(status=404, text=text, headers=read_headers(call, index))

@@ -1,0 +1,94 @@
+"""Evaluations: lists, counts, one of them and its allocations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from yurt.api.encode import to_wire
+from yurt.api.page import by_index, make_page
+from yurt.api.stubs import alloc_stub
+from yurt.http.call import Call, changed_state, read_answer
+from yurt.http.errors import Refused
+from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
+from yurt.http.query import flag
+from yurt.http.routing import route
+from yurt.sdk.value import replace
+from yurt.state.store import Snapshot
+from yurt.structs.evaluation import Evaluation, EvaluationStub
+
+_STUB_FIELDS = EvaluationStub.__struct_fields__
+RELATED_MAX = 100
+
+
+def _rows(call: Call, state: Snapshot) -> Iterable[Evaluation]:
+    options, status, job_id = call.options, call.query.get("status", ""), call.query.get("job", "")
+    prefix = check_prefix(options.prefix, "eval")
+    return (
+        row
+        for row in state.evals.values()
+        if options.sees(row.namespace)
+        and row.id.startswith(prefix)
+        and (not status or row.status == status)
+        and (not job_id or row.job_id == job_id)
+    )
+
+
+async def list_evaluations(call: Call) -> web.Response:
+    """GET /v1/evaluations."""
+    if call.options.filter and (call.query.get("status") or call.query.get("job")):
+        raise Refused(400, "Filter expression cannot be used with other filter parameters")
+    return await list_answer(call, ("evals",), lambda state: _rows(call, state), render=lambda _: to_wire)
+
+
+async def count(call: Call) -> web.Response:
+    """GET /v1/evaluations/count."""
+    state, index = await changed_state(call, [("evals",)], lambda s: s.evals.index)
+    options = replace(call.options, per_page=0, next_token="")
+    page = make_page(_rows(call, state), to_wire, key=by_index, options=options)
+    return read_answer(call, {"Count": len(page.rows)}, index)
+
+
+async def read(call: Call) -> web.Response:
+    """GET /v1/evaluation/:id."""
+    eval_id, related = check_uuid(call.part("id"), "eval"), flag(call.query, "related")
+
+    def render(row: Evaluation, state: Snapshot) -> Evaluation:
+        return replace(row, related_evals=related_evals(state, row)) if related else row
+
+    return await object_answer(call, "evals", eval_id, render=render, missing="eval not found")
+
+
+def related_evals(state: Snapshot, evaluation: Evaluation) -> tuple[EvaluationStub, ...]:
+    """Every evaluation that this one leads to or comes from, by id."""
+    seen: dict[str, Evaluation] = {evaluation.id: evaluation}
+    queue = [evaluation]
+    while queue and len(seen) < RELATED_MAX:
+        current = queue.pop()
+        linked = (current.previous_eval, current.next_eval, current.blocked_eval)
+        for eval_id in linked:
+            row = state.evals.get(eval_id) if eval_id and eval_id not in seen else None
+            if row is not None:
+                seen[eval_id] = row
+                queue.append(row)
+    del seen[evaluation.id]
+    return tuple(
+        EvaluationStub(**{name: getattr(row, name) for name in _STUB_FIELDS}) for _, row in sorted(seen.items())
+    )
+
+
+async def allocations(call: Call) -> web.Response:
+    """GET /v1/evaluation/:id/allocations."""
+    eval_id = check_uuid(call.part("id"), "eval")
+    return await list_answer(
+        call, ("allocs",), lambda state: state.allocs.where("eval", eval_id), render=lambda _: alloc_stub
+    )
+
+
+ROUTES = (
+    route("/v1/evaluations", get=list_evaluations),
+    route("/v1/evaluations/count", get=count),
+    route("/v1/evaluation/{id}", get=read),
+    route("/v1/evaluation/{id}/allocations", get=allocations),
+)

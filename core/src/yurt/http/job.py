@@ -1,0 +1,237 @@
+"""One job: `/v1/job/:id` and what hangs below it. The id may hold slashes, so routes go by the end of the path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from yurt.api.diff import job_diff
+from yurt.api.encode import to_wire
+from yurt.api.page import by_index, make_page
+from yurt.api.stubs import alloc_stub
+from yurt.http import job_actions
+from yurt.http.call import Call, Handler, changed_state, object_missing, read_answer
+from yurt.http.errors import Refused
+from yurt.http.jobs import register_job
+from yurt.http.lists import object_answer
+from yurt.http.query import flag, number
+from yurt.http.routing import handler_of, make_call
+from yurt.state.store import Snapshot
+from yurt.structs import status
+from yurt.structs.job import Job
+from yurt.structs.questions import is_terminal
+
+
+def job_key(call: Call) -> tuple[str, str]:
+    """(namespace, id) of the job in the path."""
+    return (call.options.namespace, call.part("job_id"))
+
+
+async def read(call: Call) -> web.Response:
+    """GET /v1/job/:id."""
+    return await object_answer(call, "jobs", job_key(call), render=lambda job, _: job, missing="job not found")
+
+
+async def update(call: Call) -> web.Response:
+    """PUT /v1/job/:id."""
+    return await register_job(call, job_id=call.part("job_id"))
+
+
+async def summary(call: Call) -> web.Response:
+    """GET /v1/job/:id/summary."""
+    return await object_answer(call, "job_summaries", job_key(call), render=lambda row, _: row, missing="job not found")
+
+
+async def versions(call: Call) -> web.Response:
+    """GET /v1/job/:id/versions: newest first, with the difference of each to the one before it when asked."""
+    key, wants_diffs = job_key(call), flag(call.query, "diffs")
+    base_version = number(call.query, "diff_version")
+    state, index = await changed_state(call, [("job_versions", "job", key)], lambda s: _versions_index(s, key))
+    found = sorted(state.job_versions.where("job", key), key=lambda job: job.version, reverse=True)
+    if not found:
+        return object_missing(call, "job versions not found", index)
+    diffs = _version_diffs(found, base_version) if wants_diffs else None
+    return read_answer(call, {"Diffs": diffs, "Versions": found}, index)
+
+
+def _versions_index(state: Snapshot, key: tuple[str, str]) -> int:
+    found = state.job_versions.where("job", key)
+    return max((job.modify_index for job in found), default=state.job_versions.index)
+
+
+def _version_diffs(found: list[Job], base_version: int | None) -> list[Any]:
+    if base_version is not None:
+        base = next((job for job in found if job.version == base_version), None)
+        if base is None:
+            raise Refused(404, f"job version {base_version} not found")
+        return [job_diff(base, job) for job in found if job.version != base_version]
+    return [job_diff(old, new) for new, old in zip(found, found[1:], strict=False)]
+
+
+async def allocations(call: Call) -> web.Response:
+    """GET /v1/job/:id/allocations; `all` includes those of earlier jobs with the same id."""
+    key, wants_all = job_key(call), flag(call.query, "all")
+    job = call.read_state().jobs.get(key)
+
+    def rows(state: Snapshot) -> Iterable[Any]:
+        for alloc in state.allocs.where("job", key):
+            if wants_all or job is None or alloc.job is None or alloc.job.create_index == job.create_index:
+                yield alloc
+
+    return await _list_below(call, "allocs", rows, alloc_stub)
+
+
+async def evaluations(call: Call) -> web.Response:
+    """GET /v1/job/:id/evaluations."""
+    key = job_key(call)
+    return await _list_below(call, "evals", lambda state: state.evals.where("job", key), to_wire)
+
+
+async def deployments(call: Call) -> web.Response:
+    """GET /v1/job/:id/deployments."""
+    key, wants_all = job_key(call), flag(call.query, "all")
+    job = call.read_state().jobs.get(key)
+
+    def rows(state: Snapshot) -> Iterable[Any]:
+        for deployment in state.deployments.where("job", key):
+            if wants_all or job is None or deployment.job_create_index == job.create_index:
+                yield deployment
+
+    return await _list_below(call, "deployments", rows, to_wire)
+
+
+async def _list_below(call: Call, table: str, rows: Any, render: Any) -> web.Response:
+    key = job_key(call)
+    state, index = await changed_state(
+        call, [(table, "job", key)], lambda s: max((row.modify_index for row in s.table(table).where("job", key)), default=0)
+    )
+    page = make_page(rows(state), render, key=by_index, options=call.options, is_reversed=not call.options.reverse)
+    return read_answer(call, page.rows, index or state.table(table).index, next_token=page.next_token)
+
+
+async def deployment(call: Call) -> web.Response:
+    """GET /v1/job/:id/deployment: the newest one, or null."""
+    key = job_key(call)
+
+    def index_of(state: Snapshot) -> int:
+        latest = state.latest_deployment(*key)
+        return state.deployments.index if latest is None else latest.modify_index
+
+    state, index = await changed_state(call, [("deployments", "job", key)], index_of)
+    return read_answer(call, state.latest_deployment(*key), index)
+
+
+async def submission(call: Call) -> web.Response:
+    """GET /v1/job/:id/submission: the text that a version was submitted as."""
+    text = call.query.get("version", "")
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise Refused(400, "Unable to parse job submission version parameter")
+    key = (*job_key(call), int(text))
+    state, index = await changed_state(call, [("job_submissions", key)], lambda s: s.job_submissions.index)
+    row = state.job_submissions.get(key)
+    if row is None:
+        return object_missing(call, "job source not found", index)
+    return read_answer(call, row, index)
+
+
+async def scale_status(call: Call) -> web.Response:
+    """GET /v1/job/:id/scale."""
+    key = job_key(call)
+
+    def index_of(state: Snapshot) -> int:
+        allocs = (alloc.modify_index for alloc in state.allocs.where("job", key))
+        job = state.jobs.get(key)
+        return max((job.modify_index if job is not None else state.jobs.index), max(allocs, default=0))
+
+    state, index = await changed_state(call, [("jobs", key), ("allocs", "job", key)], index_of)
+    job = state.jobs.get(key)
+    if job is None:
+        return object_missing(call, "job not found", index)
+    return read_answer(call, _scale_wire(state, job), index)
+
+
+def _scale_wire(state: Snapshot, job: Job) -> dict[str, Any]:
+    groups: dict[str, dict[str, Any]] = {
+        group.name: {"Desired": group.count, "Events": None, "Healthy": 0, "Placed": 0, "Running": 0, "Unhealthy": 0}
+        for group in job.task_groups
+    }
+    for alloc in state.allocs.where("job", job.key):
+        counts = groups.get(alloc.task_group)
+        if counts is None or is_terminal(alloc):
+            continue
+        counts["Placed"] += 1
+        counts["Running"] += alloc.client_status == status.CLIENT_RUNNING
+        healthy = alloc.deployment_status.healthy if alloc.deployment_status is not None else None
+        counts["Healthy"] += healthy is True
+        counts["Unhealthy"] += healthy is False
+    return {
+        "JobCreateIndex": job.create_index,
+        "JobID": job.id,
+        "JobModifyIndex": job.job_modify_index,
+        "JobStopped": job.stop,
+        "Namespace": job.namespace,
+        "TaskGroups": groups,
+    }
+
+
+async def services(call: Call) -> web.Response:
+    """GET /v1/job/:id/services: Yurt registers no services yet, so the list is empty."""
+    return await object_answer(call, "jobs", job_key(call), render=lambda job, _: [], missing="job not found")
+
+
+async def actions(call: Call) -> web.Response:
+    """GET /v1/job/:id/actions."""
+
+    def render(job: Job, _: Snapshot) -> list[dict[str, str]]:
+        return [
+            {"Name": action.name, "TaskGroupName": group.name, "TaskName": task.name}
+            for group in job.task_groups
+            for task in group.tasks
+            for action in task.actions
+        ]
+
+    return await object_answer(call, "jobs", job_key(call), render=render, missing="job not found")
+
+
+def _methods(get: Handler | None = None, write: Handler | None = None) -> Mapping[str, Handler]:
+    pairs = (("GET", get), ("PUT", write), ("POST", write))
+    return {method: handler for method, handler in pairs if handler is not None}
+
+
+SUFFIXES: Mapping[str, Mapping[str, Handler]] = {
+    "/dispatch/payload": _methods(write=job_actions.dispatch_payload),
+    "/periodic/force": _methods(write=job_actions.force_periodic),
+    "/actions": _methods(actions),
+    "/allocations": _methods(allocations),
+    "/deployment": _methods(deployment),
+    "/deployments": _methods(deployments),
+    "/dispatch": _methods(write=job_actions.dispatch),
+    "/evaluate": _methods(write=job_actions.evaluate),
+    "/evaluations": _methods(evaluations),
+    "/plan": _methods(write=job_actions.plan),
+    "/revert": _methods(write=job_actions.revert),
+    "/scale": _methods(scale_status, job_actions.scale),
+    "/services": _methods(services),
+    "/stable": _methods(write=job_actions.set_stability),
+    "/submission": _methods(submission),
+    "/summary": _methods(summary),
+    "/versions": _methods(versions),
+}
+_JOB: Mapping[str, Handler] = {**_methods(read, update), "DELETE": job_actions.deregister}
+
+
+async def _dispatch(request: web.Request) -> web.StreamResponse:
+    """Find the handler by the end of the path; the rest is the job's id."""
+    path = request.match_info["path"]
+    suffix = next((suffix for suffix in SUFFIXES if path.endswith(suffix) and len(path) > len(suffix)), "")
+    if not path:
+        raise Refused(400, "Missing job ID")
+    request.match_info["job_id"] = path.removesuffix(suffix)
+    return await handler_of(SUFFIXES.get(suffix, _JOB), request)(make_call(request))
+
+
+def add_job_routes(app: web.Application) -> None:
+    """Serve everything below /v1/job/."""
+    app.router.add_route("*", "/v1/job/{path:.*}", _dispatch)

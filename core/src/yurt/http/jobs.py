@@ -1,0 +1,294 @@
+"""Jobs as a list: listing, registering, parsing, checking, and the overview with statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from yurt.api.decode import decode_job
+from yurt.api.encode import encode_builtins
+from yurt.api.page import by_modify_index, by_name, make_page
+from yurt.api.stubs import job_stub
+from yurt.http.call import Call, changed_state, json_answer, read_answer
+from yurt.http.errors import Refused, failed_call
+from yurt.http.lists import list_answer, tables_index
+from yurt.http.parsing import parse_text
+from yurt.http.query import flag
+from yurt.http.routing import route
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import Value
+from yurt.state.store import Snapshot
+from yurt.structs import status
+from yurt.structs.deployment import Deployment
+from yurt.structs.job import Job, JobSubmission
+from yurt.structs.questions import is_deployment_active
+
+PRIORITY_MAX = 100
+
+
+class JobRegisterBody(Value):
+    """PUT /v1/jobs."""
+
+    job: Any = None
+    enforce_index: bool = False
+    job_modify_index: int = 0
+    preserve_counts: bool = False
+    policy_override: bool = False
+    eval_priority: int = 0
+    submission: JobSubmission | None = None
+
+
+class JobsParseBody(Value):
+    """PUT /v1/jobs/parse."""
+
+    job_hcl: Any = None
+    variables: str = ""
+    canonicalize: bool = False
+    hclv1: bool = False
+
+
+class JobPlace(Value):
+    """A job by namespace and id."""
+
+    namespace: str = "default"
+    id: str = ""
+
+
+class JobStatusesBody(Value):
+    """POST /v1/jobs/statuses."""
+
+    jobs: tuple[JobPlace, ...] | None = None
+
+
+class JobValidateBody(Value):
+    """PUT /v1/validate/job."""
+
+    job: Any = None
+
+
+def check_job_document(document: Any) -> Mapping[str, Any]:
+    """The job inside a body, before it is decoded; 400 when there is none or it has no id."""
+    if document is None:
+        raise Refused(400, "Job must be specified")
+    if not isinstance(document, Mapping):
+        raise Refused(400, "Failed to decode body: Job: expected object")
+    folded = {key.lower(): value for key, value in document.items()}
+    if not folded.get("id"):
+        raise Refused(400, "Job ID hasn't been provided")
+    return document
+
+
+def read_job(call: Call, document: Any) -> tuple[Job, tuple[str, ...]]:
+    """The job of a body with the namespace and region of the request where it names none, and warnings."""
+    fields = dict(check_job_document(document))
+    folded = {key.lower(): value for key, value in fields.items()}
+    if not folded.get("namespace") and call.query.get("namespace"):
+        _set(fields, "Namespace", call.options.namespace)
+    if folded.get("region") in (None, "", "global"):
+        _set(fields, "Region", call.agent.region)
+    try:
+        job, warnings = decode_job(fields)
+    except Invalid as error:
+        raise Refused(400, f"Failed to decode body: {error}") from None
+    if job.region != call.agent.region:
+        raise Refused(500, "No path to region")
+    if job.namespace == "*":
+        raise Refused(400, 'Job namespace must not be "*"')
+    if job.type == status.JOB_SYSTEM and any(group.scaling is not None for group in job.task_groups):
+        raise Refused(400, "Task groups with job type system do not support scaling blocks")
+    return job, warnings
+
+
+def _set(fields: dict[str, Any], name: str, value: str) -> None:
+    for key in [key for key in fields if key.lower() == name.lower()]:
+        del fields[key]
+    fields[name] = value
+
+
+def warnings_text(warnings: Iterable[str]) -> str:
+    """Warnings as Nomad words them; "" for none."""
+    lines = list(dict.fromkeys(warnings))
+    if not lines:
+        return ""
+    return f"{len(lines)} warning{'s' if len(lines) > 1 else ''}:\n\n" + "\n".join(f"* {line}" for line in lines)
+
+
+def registered_wire(call: Call, done: Any, warnings: Iterable[str] = ()) -> dict[str, Any]:
+    """What a registration answers."""
+    return {
+        "EvalCreateIndex": done.eval_create_index,
+        "EvalID": done.eval_id,
+        "Index": done.index,
+        "JobModifyIndex": done.job_modify_index,
+        "KnownLeader": True,
+        "LastContact": 0,
+        "NextToken": "",
+        "Warnings": warnings_text((*warnings, *done.warnings)),
+    }
+
+
+async def register(call: Call) -> web.Response:
+    """PUT /v1/jobs."""
+    return await register_job(call, job_id=None)
+
+
+async def register_job(call: Call, *, job_id: str | None) -> web.Response:
+    """Register the job of the body, whose id must be the one of the path if there is one."""
+    body = await call.body(JobRegisterBody)
+    job, warnings = read_job(call, body.job)
+    if job_id is not None and job.id != job_id:
+        raise Refused(400, "Job ID does not match name")
+    if body.eval_priority and not 1 <= body.eval_priority <= PRIORITY_MAX:
+        raise Refused(400, f"Eval priority {body.eval_priority} is out of range: it must be between 1 and {PRIORITY_MAX}")
+    done = await failed_call(
+        call.server.jobs.register(
+            job,
+            submission=body.submission,
+            enforce_index=body.job_modify_index if body.enforce_index else None,
+            eval_priority=body.eval_priority,
+            preserve_counts=body.preserve_counts,
+            warnings=warnings,
+        )
+    )
+    return json_answer(call, registered_wire(call, done, warnings), index=done.index)
+
+
+async def list_jobs(call: Call) -> web.Response:
+    """GET /v1/jobs."""
+    options, meta = call.options, flag(call.query, "meta")
+
+    def rows(state: Snapshot) -> Iterable[Job]:
+        return (job for job in state.jobs.values() if options.sees(job.namespace) and job.id.startswith(options.prefix))
+
+    return await list_answer(
+        call, ("jobs", "job_summaries"), rows, key=by_name,
+        render=lambda state: lambda job: job_stub(job, state.job_summaries.get(job.key), meta=meta),
+    )  # fmt: skip
+
+
+async def parse(call: Call) -> web.Response:
+    """PUT /v1/jobs/parse."""
+    body = await call.body(JobsParseBody)
+    if not isinstance(body.job_hcl, str) or not body.job_hcl.strip():
+        raise Refused(400, "Job spec is empty")
+    parsed = await parse_text(body.job_hcl, body.variables, canonicalize=body.canonicalize)
+    return web.Response(body=encode_builtins(parsed, pretty=call.options.pretty), content_type="application/json")
+
+
+async def validate(call: Call) -> web.Response:
+    """PUT /v1/validate/job."""
+    body = await call.body(JobValidateBody)
+    if body.job is None:
+        raise Refused(400, "Job must be specified")
+    job, decoded = read_job(call, body.job)
+    errors, warnings = call.server.jobs.validate(job)
+    answer = {
+        "DriverConfigValidated": True,
+        "Error": errors_text(errors),
+        "ValidationErrors": list(errors) or None,
+        "Warnings": warnings_text((*decoded, *warnings)),
+    }
+    return json_answer(call, answer)
+
+
+def errors_text(errors: Iterable[str]) -> str:
+    """Errors as Nomad words them; "" for none."""
+    lines = list(errors)
+    if not lines:
+        return ""
+    return f"{len(lines)} error{'s' if len(lines) > 1 else ''} occurred:\n" + "".join(f"\t* {line}\n" for line in lines) + "\n"
+
+
+async def statuses(call: Call) -> web.Response:
+    """GET and POST /v1/jobs/statuses: jobs with their allocations and latest deployment, newest change first."""
+    wanted = await _wanted_jobs(call)
+    options, children = call.options, flag(call.query, "include_children")
+    tables = ("jobs", "allocs", "deployments")
+
+    def rows(state: Snapshot) -> Iterable[Job]:
+        if wanted is not None:
+            return [job for key in wanted if (job := state.jobs.get(key)) is not None]
+        return [
+            job for job in state.jobs.values()
+            if options.sees(job.namespace) and job.id.startswith(options.prefix) and (children or not job.parent_id)
+        ]  # fmt: skip
+
+    state, index = await changed_state(call, [(t,) for t in tables], lambda s: tables_index(s, tables))
+    page = make_page(
+        rows(state), lambda job: _status_row(state, job), key=by_modify_index, options=options,
+        is_reversed=not options.reverse,
+    )  # fmt: skip
+    return read_answer(call, page.rows, index, next_token=page.next_token)
+
+
+async def _wanted_jobs(call: Call) -> tuple[tuple[str, str], ...] | None:
+    if call.request.method == "GET":
+        return None
+    body = await call.body(JobStatusesBody)
+    if not body.jobs:
+        raise Refused(400, "no jobs in request")
+    return tuple(dict.fromkeys((place.namespace, place.id) for place in body.jobs))
+
+
+def _status_row(state: Snapshot, job: Job) -> dict[str, Any]:
+    deployment = state.latest_deployment(*job.key)
+    children = state.jobs.where("parent", job.key)
+    return {
+        "Allocs": [
+            {
+                "ClientStatus": alloc.client_status,
+                "DeploymentStatus": {
+                    "Canary": alloc.deployment_status is not None and alloc.deployment_status.canary,
+                    "Healthy": None if alloc.deployment_status is None else alloc.deployment_status.healthy,
+                },
+                "FollowupEvalID": alloc.followup_eval_id,
+                "Group": alloc.task_group,
+                "HasPausedTask": False,
+                "ID": alloc.id,
+                "JobVersion": alloc.job.version if alloc.job is not None else 0,
+                "NodeID": alloc.node_id,
+            }
+            for alloc in state.allocs.where("job", job.key)
+        ],
+        "ChildStatuses": [child.status for child in children] if job.is_template else None,
+        "CreateIndex": job.create_index,
+        "Datacenters": list(job.datacenters),
+        "GroupCountSum": sum(group.count for group in job.task_groups),
+        "ID": job.id,
+        "IsPack": job.meta.get("pack.name", "") != "",
+        "LatestDeployment": None if deployment is None else _deployment_row(deployment),
+        "ModifyIndex": job.modify_index,
+        "Name": job.name,
+        "Namespace": job.namespace,
+        "NodePool": job.node_pool,
+        "ParentID": job.parent_id,
+        "Priority": job.priority,
+        "Status": job.status,
+        "Stop": job.stop,
+        "SubmitTime": job.submit_time,
+        "Type": job.type,
+        "Version": job.version,
+    }
+
+
+def _deployment_row(deployment: Deployment) -> dict[str, Any]:
+    canaries = [group for group in deployment.task_groups.values() if group.desired_canaries > 0]
+    return {
+        "AllAutoPromote": False,
+        "ID": deployment.id,
+        "IsActive": is_deployment_active(deployment),
+        "JobVersion": deployment.job_version,
+        "RequiresPromotion": any(not group.promoted for group in canaries),
+        "Status": deployment.status,
+        "StatusDescription": deployment.status_description,
+    }
+
+
+ROUTES = (
+    route("/v1/jobs", get=list_jobs, write=register),
+    route("/v1/jobs/parse", write=parse),
+    route("/v1/jobs/statuses", get=statuses, write=statuses),
+    route("/v1/validate/job", write=validate),
+)

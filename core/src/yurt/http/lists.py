@@ -1,0 +1,81 @@
+"""What list routes and lookups share: blocking on a table, paging, and ids that are UUIDs or prefixes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from aiohttp import web
+
+from yurt.api.page import Key, by_index, make_page
+from yurt.http.call import Call, changed_state, object_missing, read_answer
+from yurt.http.errors import Refused
+from yurt.state.store import Snapshot
+
+UUID_LENGTH = 36
+_HEX = frozenset("0123456789abcdefABCDEF")
+
+
+async def list_answer(
+    call: Call,
+    tables: tuple[str, ...],
+    rows: Callable[[Snapshot], Iterable[Any]],
+    *,
+    render: Callable[[Snapshot], Callable[[Any], dict[str, Any]]],
+    key: Callable[[Any], Key] = by_index,
+) -> web.Response:
+    """A page of a list; blocks on the tables."""
+    state, index = await changed_state(call, [(table,) for table in tables], lambda s: tables_index(s, tables))
+    page = make_page(rows(state), render(state), key=key, options=call.options)
+    return read_answer(call, page.rows, index, next_token=page.next_token)
+
+
+async def object_answer(
+    call: Call, table: str, key: Any, *, render: Callable[[Any, Snapshot], Any], missing: str
+) -> web.Response:
+    """One row; 404 with `missing` when it is not there. Blocks on the row."""
+
+    def index_of(state: Snapshot) -> int:
+        row = state.table(table).get(key)
+        return state.table(table).index if row is None else int(row.modify_index)
+
+    state, index = await changed_state(call, [(table, key)], index_of)
+    row = state.table(table).get(key)
+    if row is None:
+        return object_missing(call, missing, index)
+    return read_answer(call, render(row, state), index)
+
+
+def tables_index(state: Snapshot, tables: Iterable[str]) -> int:
+    """The newest write among some tables."""
+    return max(state.table(table).index for table in tables)
+
+
+def check_uuid(text: str, kind: str) -> str:
+    """The id, when it has the form of one; 500 with Nomad's text otherwise."""
+    if len(text) != UUID_LENGTH:
+        raise Refused(500, f"{kind} lookup failed: index error: UUID must be {UUID_LENGTH} characters")
+    digits = text.replace("-", "")
+    _check_digits(digits, kind)
+    if len(digits) != 32:
+        raise Refused(500, f"{kind} lookup failed: index error: Input should be 32 hex characters and 4 hyphens")
+    return text.lower()
+
+
+def check_prefix(text: str, kind: str) -> str:
+    """The prefix of an id, when it is an even number of hex digits; 500 with Nomad's text otherwise."""
+    digits = text.replace("-", "")
+    if len(text) > UUID_LENGTH:
+        raise Refused(500, f"{kind} lookup failed: index error: Invalid UUID length. UUID have {UUID_LENGTH} characters; got {len(text)}")
+    if len(text) - len(digits) > 4:
+        raise Refused(500, f"{kind} lookup failed: index error: Input has more than 4 hyphens")
+    if len(digits) % 2:
+        raise Refused(500, f"{kind} lookup failed: index error: Input (without hyphens) must be even length")
+    _check_digits(digits, kind)
+    return text.lower()
+
+
+def _check_digits(digits: str, kind: str) -> None:
+    bad = next((character for character in digits if character not in _HEX), None)
+    if bad is not None:
+        raise Refused(500, f"{kind} lookup failed: index error: encoding/hex: invalid byte: U+{ord(bad):04X} '{bad}'")

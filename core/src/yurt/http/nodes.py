@@ -1,0 +1,138 @@
+"""Nodes: lists, one of them, and what operators do to it: evaluate, drain, mark, purge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from aiohttp import web
+
+from yurt.api.page import by_index
+from yurt.api.stubs import alloc_wire, node_stub, node_wire
+from yurt.http.call import Call, json_answer
+from yurt.http.errors import Refused, failed_call
+from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
+from yurt.http.query import flag
+from yurt.http.routing import route
+from yurt.sdk.value import Value, seconds
+from yurt.server.results import NodeUpdated
+from yurt.state.store import Snapshot
+from yurt.structs.node import DrainSpec, Node
+
+
+class NodeDrainBody(Value):
+    """PUT /v1/node/:id/drain."""
+
+    node_id: str = ""
+    drain_spec: DrainSpec | None = None
+    mark_eligible: bool = False
+    meta: dict[str, str] | None = None
+
+
+class NodeEligibilityBody(Value):
+    """PUT /v1/node/:id/eligibility."""
+
+    node_id: str = ""
+    eligibility: str = ""
+
+
+async def list_nodes(call: Call) -> web.Response:
+    """GET /v1/nodes."""
+    prefix = check_prefix(call.options.prefix, "node")
+    return await list_some(call, lambda row: row.id.startswith(prefix))
+
+
+async def list_some(call: Call, wanted: Any) -> web.Response:
+    """The nodes that `wanted` says yes to."""
+    resources, os = flag(call.query, "resources"), flag(call.query, "os")
+
+    def rows(state: Snapshot) -> Iterable[Node]:
+        return (row for row in state.nodes.values() if wanted(row))
+
+    return await list_answer(
+        call, ("nodes",), rows, key=by_index, render=lambda _: lambda node: node_stub(node, resources=resources, os=os)
+    )
+
+
+async def read(call: Call) -> web.Response:
+    """GET /v1/node/:id."""
+    node_id = check_uuid(call.part("id"), "node")
+    return await object_answer(call, "nodes", node_id, render=lambda row, _: node_wire(row), missing="node not found")
+
+
+async def allocations(call: Call) -> web.Response:
+    """GET /v1/node/:id/allocations: whole allocations."""
+    node_id, options = check_uuid(call.part("id"), "node"), call.options
+    is_narrowed = "namespace" in call.query
+
+    def rows(state: Snapshot) -> Iterable[Any]:
+        return (row for row in state.allocs_of_node(node_id) if not is_narrowed or options.sees(row.namespace))
+
+    return await list_answer(call, ("allocs",), rows, render=lambda _: alloc_wire)
+
+
+async def evaluate(call: Call) -> web.Response:
+    """PUT /v1/node/:id/evaluate."""
+    return _updated(call, await failed_call(call.server.nodes.evaluate(_known(call))))
+
+
+async def purge(call: Call) -> web.Response:
+    """PUT /v1/node/:id/purge."""
+    return _updated(call, await failed_call(call.server.nodes.purge(_known(call))))
+
+
+async def set_eligibility(call: Call) -> web.Response:
+    """PUT /v1/node/:id/eligibility."""
+    body = await call.body(NodeEligibilityBody)
+    node_id = _known(call)
+    _check_node_id(call, body.node_id)
+    if body.eligibility not in ("eligible", "ineligible"):
+        raise Refused(500, f'invalid scheduling eligibility "{body.eligibility[:64]}"')
+    return _updated(call, await failed_call(call.server.nodes.set_eligibility(node_id, body.eligibility)))
+
+
+async def drain(call: Call) -> web.Response:
+    """PUT /v1/node/:id/drain; the `enable` parameter is the oldest form of the request."""
+    node_id = _known(call)
+    if "enable" in call.query and not (await call.request.read()).strip():
+        spec = DrainSpec() if flag(call.query, "enable") else None
+        return _updated(call, await failed_call(call.server.nodes.drain(node_id, spec, mark_eligible=False)))
+    body = await call.body(NodeDrainBody)
+    _check_node_id(call, body.node_id)
+    done = await failed_call(call.server.nodes.drain(node_id, body.drain_spec, mark_eligible=body.mark_eligible))
+    return _updated(call, done)
+
+
+def _known(call: Call) -> str:
+    node_id = check_uuid(call.part("id"), "node")
+    if node_id not in call.read_state().nodes:
+        raise Refused(500, "node not found")
+    return node_id
+
+
+def _check_node_id(call: Call, node_id: str) -> None:
+    if node_id and node_id != call.part("id"):
+        raise Refused(400, "Node ID does not match")
+
+
+def _updated(call: Call, done: NodeUpdated) -> web.Response:
+    """What the servers say of a change to a node."""
+    answer = {
+        "EvalCreateIndex": done.eval_create_index,
+        "EvalIDs": list(done.eval_ids) or None,
+        "HeartbeatTTL": seconds(done.heartbeat_ttl_s),
+        "Index": done.index,
+        "NodeModifyIndex": done.node_modify_index or done.index,
+    }
+    return json_answer(call, answer, index=done.index)
+
+
+ROUTES = (
+    route("/v1/nodes", get=list_nodes),
+    route("/v1/node/{id}", get=read),
+    route("/v1/node/{id}/allocations", get=allocations),
+    route("/v1/node/{id}/evaluate", write=evaluate),
+    route("/v1/node/{id}/eligibility", write=set_eligibility),
+    route("/v1/node/{id}/drain", write=drain),
+    route("/v1/node/{id}/purge", write=purge),
+)

@@ -1,0 +1,66 @@
+"""Routes: a path, and a handler for each method that it takes. PUT and POST are equal unless a route says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from aiohttp import web
+
+from yurt.http.call import CONTEXT, Call, Handler
+from yurt.http.errors import Refused
+from yurt.http.query import read_options
+
+CORS_PREFIXES = ("/v1/client/fs/", "/v1/client/stats", "/v1/client/allocation/", "/v1/client/metadata")
+"""Where a browser on any origin may read."""
+
+
+class Route(NamedTuple):
+    """A path in aiohttp's pattern language and its handlers by method."""
+
+    path: str
+    methods: Mapping[str, Handler]
+
+
+def route(
+    path: str, *, get: Handler | None = None, write: Handler | None = None, put: Handler | None = None,
+    delete: Handler | None = None,
+) -> Route:  # fmt: skip
+    """A route; `write` takes PUT and POST, `put` takes PUT alone."""
+    methods = {"GET": get, "PUT": write or put, "POST": write, "DELETE": delete}
+    return Route(path, {method: handler for method, handler in methods.items() if handler is not None})
+
+
+def add_routes(app: web.Application, routes: Iterable[Route]) -> None:
+    """Serve the routes."""
+    for entry in routes:
+        app.router.add_route("*", entry.path, _adapter(entry.methods))
+
+
+def make_call(request: web.Request) -> Call:
+    """The request with its options checked; another region than ours cannot be reached."""
+    context = request.app[CONTEXT]
+    options = read_options(request.query)
+    if options.region and options.region != context.agent.region:
+        raise Refused(500, "No path to region")
+    return Call(request, context, options)
+
+
+def handler_of(methods: Mapping[str, Handler], request: web.Request) -> Handler:
+    """The handler of the request's method; 405 for any other."""
+    handler = methods.get(request.method)
+    if handler is None and request.method == "HEAD" and request.path.startswith(CORS_PREFIXES):
+        handler = methods.get("GET")
+    if handler is None:
+        raise Refused(405, "Invalid method")
+    return handler
+
+
+def _adapter(methods: Mapping[str, Handler]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if request.method == "OPTIONS" and request.path.startswith(CORS_PREFIXES):
+            return web.Response(status=204)
+        handler = handler_of(methods, request)
+        return await handler(make_call(request))
+
+    return handle

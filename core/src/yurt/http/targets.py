@@ -1,0 +1,51 @@
+"""Which client node answers a request: the one of an allocation, the one named by `node_id`, or the agent's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from yurt.http.call import Call
+from yurt.http.errors import Refused
+from yurt.http.lists import check_uuid
+from yurt.sdk.errors import NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from yurt.server.ports import NodePort
+
+
+def node_of_alloc(call: Call, alloc_id: str) -> tuple[str, NodePort]:
+    """The allocation's id and the node that runs it; 404 when it is unknown or its node is not connected."""
+    alloc_id = check_uuid(alloc_id, "alloc")
+    if call.context.server is None:
+        return alloc_id, _own_client(call)
+    alloc = call.server.state.allocs.get(alloc_id)
+    if alloc is None:
+        raise Refused(404, f'Unknown allocation "{alloc_id}"')
+    return alloc_id, _connected(call, alloc.node_id)
+
+
+def node_of_query(call: Call) -> NodePort:
+    """The node named by `node_id`, or the agent's own client."""
+    node_id = call.query.get("node_id", "")
+    if not node_id or (call.client is not None and node_id == call.client.node_id):
+        return _own_client(call)
+    if call.context.server is None:
+        raise Refused(404, f'Unknown node "{node_id[:64]}"')
+    if call.server.state.nodes.get(node_id) is None:
+        raise Refused(404, f'Unknown node "{node_id[:64]}"')
+    return _connected(call, node_id)
+
+
+def _own_client(call: Call) -> NodePort:
+    if call.client is None:
+        raise Refused(400, "No local Node and node_id not provided")
+    return call.client
+
+
+def _connected(call: Call, node_id: str) -> NodePort:
+    if call.client is not None and call.client.node_id == node_id:
+        return call.client
+    try:
+        return call.server.node_port(node_id)
+    except (NotFound, Unavailable):
+        raise Refused(404, "No path to node") from None
