@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from yurt.agent.config import AgentConfig
 from yurt.sdk.value import Value
@@ -18,7 +17,6 @@ class DriverLine(Value):
     name: str
     is_healthy: bool
     reason: str = ""
-    fix: str = ""
 
 
 def loaded_line(files: Sequence[str]) -> str:
@@ -28,9 +26,10 @@ def loaded_line(files: Sequence[str]) -> str:
 
 def configuration_lines(config: AgentConfig, *, version: str, data_dir: str, node_id: str) -> list[str]:
     """Nomad's block of right-aligned facts, sorted."""
+    http = ", ".join(f"{address}:{config.http_port}" for address in config.http_addresses)
     facts = {
         "Advertise Addrs": f"HTTP: {config.advertise_http}; RPC: {config.advertise_rpc}",
-        "Bind Addrs": f"HTTP: {[f'{address}:{config.http_port}' for address in config.http_addresses]}; RPC: {config.rpc_address}:{config.rpc_port}",
+        "Bind Addrs": f"HTTP: {http}",
         "Client": str(config.is_client).lower(),
         "Data Dir": f"{data_dir} (removed when the agent stops)" if config.is_dev and not config.data_dir else data_dir,
         "Log Level": config.log_level,
@@ -39,11 +38,16 @@ def configuration_lines(config: AgentConfig, *, version: str, data_dir: str, nod
         "Server": str(config.is_server).lower(),
         "Version": version,
     }
-    return ["==> Yurt agent configuration:", "", *(f"{name.rjust(_WIDTH)}: {facts[name]}" for name in sorted(facts)), ""]
+    return [
+        "==> Yurt agent configuration:",
+        "",
+        *(f"{name.rjust(_WIDTH)}: {facts[name]}" for name in sorted(facts)),
+        "",
+    ]
 
 
 def driver_lines(drivers: Iterable[DriverLine]) -> list[str]:
-    """One line a driver; below an unhealthy one why, and how to mend it."""
+    """One line a driver; of one that does not work, why and how to mend it."""
     found = sorted(drivers, key=lambda driver: (not driver.is_healthy, driver.name))
     if not found:
         return ["==> No task drivers are installed; add one with: pip install 'yurt[raw-exec]'"]
@@ -52,8 +56,6 @@ def driver_lines(drivers: Iterable[DriverLine]) -> list[str]:
     for driver in found:
         state = "healthy" if driver.is_healthy else f"not usable: {driver.reason or 'no reason given'}"
         lines.append(f"      {driver.name.ljust(width)}  {state}")
-        if not driver.is_healthy and driver.fix:
-            lines.append(f"      {' ' * width}  fix: {driver.fix}")
     return lines
 
 
@@ -75,8 +77,3 @@ def command_name(cwd: Path, environ: Mapping[str, str]) -> str:
     is_checkout = (cwd / "pyproject.toml").is_file() and (cwd / "core" / "src" / "yurt").is_dir()
     is_active = bool(environ.get("VIRTUAL_ENV")) and not environ.get("UV_RUN_RECURSION_DEPTH")
     return "uv run yurt" if is_checkout and not is_active else "yurt"
-
-
-def driver_line(name: str, info: Any, fix: str) -> DriverLine:
-    """From what the node registers about a driver."""
-    return DriverLine(name=name, is_healthy=info.healthy, reason=info.health_description, fix=fix)

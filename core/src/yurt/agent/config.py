@@ -1,4 +1,5 @@
-"""What one agent is told to be, from files, flags and the rules of dev mode; later files win over earlier ones, flags over files.
+"""What one agent is told to be, from files, flags and the rules of dev mode; later files win over earlier ones, flags
+over files.
 
 `-dev` lies under everything: a file's ports and name win over it.
 """
@@ -38,7 +39,7 @@ DEV: Mapping[str, Any] = {
 
 
 class AgentConfig(Value):
-    """A checked configuration. `raw` is all of it in the shape of the files; `client` and `server` are its two blocks."""
+    """A checked configuration. `raw` is all of it in the shape of the files, `client` and `server` are in it."""
 
     name: str
     region: str = "global"
@@ -49,6 +50,7 @@ class AgentConfig(Value):
     is_client: bool = False
     log_level: str = "INFO"
     log_json: bool = False
+    has_own_log_level: bool = False
     http_addresses: tuple[str, ...] = ("0.0.0.0",)
     rpc_address: str = "0.0.0.0"
     http_port: int = HTTP_PORT
@@ -99,6 +101,7 @@ def make_config(
         is_client=bool(client.get("enabled")),
         log_level=str(raw.get("log_level", "INFO")).upper(),
         log_json=bool(raw.get("log_json")),
+        has_own_log_level="log_level" in from_files or "log_level" in from_flags,
         http_addresses=http,
         rpc_address=addresses.get("rpc") or bind,
         http_port=ports.get("http", HTTP_PORT),
@@ -126,7 +129,9 @@ def _problems(config: AgentConfig) -> list[str]:
     if not config.is_server and not config.is_client:
         found.append("Must specify either server, client or dev mode for the agent.")
     elif not config.is_server:
-        found.append(f"A client without a server in the same agent is {NOT_AVAILABLE}; set server {{ enabled = true }} as well.")
+        found.append(
+            f"A client without a server in the same agent is {NOT_AVAILABLE}; set server {{ enabled = true }} as well."
+        )
     if config.is_server and not config.is_dev and config.server.get("bootstrap_expect", 1) < 1:
         found.append("server.bootstrap_expect must be 1 or more.")
     if config.server.get("bootstrap_expect", 1) > 1:
@@ -157,7 +162,7 @@ def _plugin_config(body: Mapping[str, Any]) -> Mapping[str, Any]:
 def _advertised(raw: Mapping[str, Any], kind: str, bound: str, port: int) -> str:
     given = str(raw.get("advertise", {}).get(kind, ""))
     if given:
-        has_port = given.startswith("[") and "]:" in given or given.count(":") == 1
+        has_port = (given.startswith("[") and "]:" in given) or given.count(":") == 1
         return given if has_port else f"{_bracketed(given)}:{port}"
     host = _outward_address() if bound in ("0.0.0.0", "::", "") else bound
     return f"{_bracketed(host)}:{port}"

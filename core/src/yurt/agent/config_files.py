@@ -1,4 +1,6 @@
-"""Reads configuration files: HCL or JSON, JSON also without an extension; a directory gives its .hcl and .json files by name."""
+"""Reads configuration files: HCL or JSON, JSON also without an extension; a directory gives its .hcl and .json files
+by name.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Every key of the agent's configuration: its type, and what Yurt does with it.
 
-A key is written `type`, `type -` or `type !`: used; known and harmless, so accepted without effect; not built yet, so that setting it
-stops the start. What follows `!` are the values that may be given all the same, because they ask for what happens anyway (an empty
-text, false, 0 and an empty list always may). Nothing that protects a cluster is ever ignored in silence.
+A key is written `type`, `type -` or `type !`: used; known and harmless, so accepted without effect; not built yet, so
+that setting it stops the start. What follows `!` are the values that may be given all the same, because they ask for
+what happens anyway (an empty text, false, 0 and an empty list always may). Nothing that protects a cluster is ever
+ignored in silence.
 """
 
 from __future__ import annotations
@@ -59,16 +60,22 @@ SERVER_JOIN = block(start_join="list !", retry_join="list !", retry_max="int -",
 
 CLIENT = block(
     enabled="bool", state_dir="string", alloc_dir="string",
-    alloc_mounts_dir="string -", host_volumes_dir="string -", host_volume_plugin_dir="string -", common_plugin_dir="string -",
+    alloc_mounts_dir="string -", host_volumes_dir="string -", host_volume_plugin_dir="string -",
+    common_plugin_dir="string -",
     servers="list !", node_class="string", node_pool="string", options="map", meta="map", chroot_env="map -",
-    network_interface="string", preferred_address_family="string !", network_speed="int -", cpu_disable_dmidecode="bool -",
-    cpu_total_compute="int", memory_total_mb="int", disk_total_mb="int !", disk_free_mb="int !", reservable_cores="string !",
-    max_kill_timeout="duration", client_max_port="int -", client_min_port="int -", max_dynamic_port="int", min_dynamic_port="int",
+    network_interface="string", preferred_address_family="string !", network_speed="int",
+    cpu_disable_dmidecode="bool -",
+    cpu_total_compute="int", memory_total_mb="int", disk_total_mb="int", disk_free_mb="int !",
+    reservable_cores="string !",
+    max_kill_timeout="duration", client_max_port="int -", client_min_port="int -", max_dynamic_port="int",
+    min_dynamic_port="int",
     reserved=block(cpu="int", memory="int", disk="int", reserved_ports="string", cores="string !"),
-    gc_interval="duration", gc_parallel_destroys="int -", gc_disk_usage_threshold="float", gc_inode_usage_threshold="float -",
+    gc_interval="duration", gc_parallel_destroys="int", gc_disk_usage_threshold="float",
+    gc_inode_usage_threshold="float",
     gc_max_allocs="int", gc_volumes_on_node_gc="bool !", no_host_uuid="bool -", disable_remote_exec="bool !true",
     template=block(**accepted(
-        "function_denylist", "function_blacklist", "disable_file_sandbox", "max_stale", "block_query_wait", "wait", "wait_bounds",
+        "function_denylist", "function_blacklist", "disable_file_sandbox", "max_stale", "block_query_wait", "wait",
+        "wait_bounds",
         "consul_retry", "vault_retry", "nomad_retry", "vault_default_lease_duration", "use_client_consul_token",
     )),
     server_join=SERVER_JOIN,
@@ -84,7 +91,7 @@ CLIENT = block(
     )),
     drain_on_shutdown=block(deadline="duration !", ignore_system_jobs="bool !", force="bool !"),
     users=block(dynamic_user_min="int -", dynamic_user_max="int -"),
-    node_max_allocs="int !", log_file="string !", default_ineligible="bool !",
+    node_max_allocs="int", log_file="string !", default_ineligible="bool",
     fingerprint=block(True, retry_interval="duration -", retry_attempts="int -", exit_on_failure="bool -"),
 )  # fmt: skip
 
@@ -93,13 +100,16 @@ SERVER = block(
     client_introduction=block(
         enforcement="string !none,warn", default_identity_ttl="duration -", max_identity_ttl="duration -"
     ),
-    protocol_version="int -", raft_protocol="int -", raft_multiplier="int -", num_schedulers="int", enabled_schedulers="list -",
+    protocol_version="int -", raft_protocol="int -", raft_multiplier="int -", num_schedulers="int",
+    enabled_schedulers="list -",
     node_gc_threshold="duration", job_gc_interval="duration", job_gc_threshold="duration", eval_gc_threshold="duration",
     batch_eval_gc_threshold="duration", deployment_gc_threshold="duration", csi_volume_claim_gc_interval="duration -",
-    csi_volume_claim_gc_threshold="duration -", csi_plugin_gc_threshold="duration -", acl_token_gc_threshold="duration -",
+    csi_volume_claim_gc_threshold="duration -", csi_plugin_gc_threshold="duration -",
+    acl_token_gc_threshold="duration -",
     root_key_gc_interval="duration -", root_key_gc_threshold="duration -", root_key_rotation_threshold="duration -",
     heartbeat_grace="duration", min_heartbeat_ttl="duration", max_heartbeats_per_second="float",
-    failover_heartbeat_ttl="duration", start_join="list !", retry_join="list !", retry_max="int -", retry_interval="duration -",
+    failover_heartbeat_ttl="duration", start_join="list !", retry_join="list !", retry_max="int -",
+    retry_interval="duration -",
     rejoin_after_leave="bool -", non_voting_server="bool !", redundancy_zone="string !", upgrade_version="string !",
     encrypt="string !", server_join=SERVER_JOIN,
     default_scheduler_config=block(
@@ -111,15 +121,15 @@ SERVER = block(
         ),
     ),
     plan_rejection_tracker=block(enabled="bool !", node_threshold="int -", node_window="duration -"),
-    plan_apply_pipeline="int -", enable_event_broker="bool !true", event_buffer_size="int -", license_path="string !",
+    plan_apply_pipeline="int -", enable_event_broker="bool !true", event_buffer_size="int", license_path="string !",
     license_env="string !", deploy_query_rate_limit="float -",
     search=block(fuzzy_enabled="bool -", limit_query="int -", limit_results="int -", min_term_length="int -"),
     raft_logstore=block(
         backend="string -", boltdb=block(no_freelist_sync="bool -"), wal=block(segment_size_mb="int -"),
         disable_log_cache="bool -", verification=block(enabled="bool -", interval="duration -"),
     ),
-    raft_boltdb=block(no_freelist_sync="bool -"), raft_snapshot_threshold="int -", raft_snapshot_interval="duration -",
-    raft_trailing_logs="int -", job_default_priority="int !50", job_max_priority="int", job_max_count="int",
+    raft_boltdb=block(no_freelist_sync="bool -"), raft_snapshot_threshold="int", raft_snapshot_interval="duration",
+    raft_trailing_logs="int", job_default_priority="int", job_max_priority="int", job_max_count="int",
     job_max_source_size="string -", job_tracked_versions="int", oidc_issuer="string !", start_timeout="duration -",
     log_file="string !", non_production="bool -",
 )  # fmt: skip
@@ -127,13 +137,16 @@ SERVER = block(
 TELEMETRY = block(
     **accepted("in_memory_collection_interval", "in_memory_retention_period", "collection_interval", type="duration"),
     **accepted(
-        "prometheus_metrics", "disable_hostname", "use_node_name", "publish_allocation_metrics", "publish_node_metrics",
+        "disable_hostname", "use_node_name", "publish_allocation_metrics", "publish_node_metrics",
         "include_alloc_metadata_in_metrics", "filter_default", "disable_dispatched_job_summary_metrics",
-        "disable_quota_utilization_metrics", "disable_rpc_rate_metrics_labels", "disable_allocation_hook_metrics", type="bool",
+        "disable_quota_utilization_metrics", "disable_rpc_rate_metrics_labels", "disable_allocation_hook_metrics",
+        type="bool",
     ),
+    prometheus_metrics="bool",
     **accepted("allowed_metadata_keys_in_metrics", "prefix_filter", "datadog_tags", type="list"),
     **absent(
-        "statsite_address", "statsd_address", "datadog_address", "circonus_api_token", "circonus_submission_url", type="string"
+        "statsite_address", "statsd_address", "datadog_address", "circonus_api_token", "circonus_submission_url",
+        type="string"
     ),
     **accepted(
         "circonus_api_app", "circonus_api_url", "circonus_submission_interval", "circonus_check_id",
@@ -144,13 +157,17 @@ TELEMETRY = block(
 
 CONSUL = block(
     **absent(
-        "address", "grpc_address", "token", "auth", "ssl", "share_ssl", "ca_file", "grpc_ca_file", "cert_file", "key_file",
-        "auto_advertise", "checks_use_advertise", "server_auto_join", "client_auto_join", "namespace", "service_auth_method",
+        "address", "grpc_address", "token", "auth", "ssl", "share_ssl", "ca_file", "grpc_ca_file", "cert_file",
+        "key_file",
+        "auto_advertise", "checks_use_advertise", "server_auto_join", "client_auto_join", "namespace",
+        "service_auth_method",
         "task_auth_method",
     ),
     **accepted(
-        "name", "verify_ssl", "timeout", "tags", "server_service_name", "server_http_check_name", "server_serf_check_name",
-        "server_rpc_check_name", "server_failures_before_critical", "server_failures_before_warning", "client_service_name",
+        "name", "verify_ssl", "timeout", "tags", "server_service_name", "server_http_check_name",
+        "server_serf_check_name",
+        "server_rpc_check_name", "server_failures_before_critical", "server_failures_before_warning",
+        "client_service_name",
         "client_http_check_name", "client_failures_before_critical", "client_failures_before_warning",
     ),
     service_identity=IDENTITY, task_identity=IDENTITY,
@@ -165,7 +182,8 @@ VAULT = block(
 )  # fmt: skip
 
 TLS = block(
-    http="bool !", rpc="bool !", verify_server_hostname="bool !", rpc_upgrade_mode="bool !", verify_https_client="bool !",
+    http="bool !", rpc="bool !", verify_server_hostname="bool !", rpc_upgrade_mode="bool !",
+    verify_https_client="bool !",
     **accepted("ca_file", "cert_file", "key_file", "tls_cipher_suites", "tls_min_version", type="string"),
     tls_prefer_server_cipher_suites="bool -",
 )  # fmt: skip
@@ -180,18 +198,21 @@ AUDIT = block(
 
 ROOT = block(
     region="string", datacenter="string", name="string", data_dir="string", plugin_dir="string -", log_level="string",
-    log_json="bool", log_file="string !", log_include_location="bool -", log_rotate_duration="duration -", log_rotate_bytes="int -",
+    log_json="bool", log_file="string !", log_include_location="bool -", log_rotate_duration="duration -",
+    log_rotate_bytes="int -",
     log_rotate_max_files="int -", bind_addr="string", enable_debug="bool -",
     ports=block(http="int", rpc="int", serf="int", etcd="int !"),
     addresses=block(http="string", rpc="string", serf="string"),
     advertise=block(http="string", rpc="string", serf="string"),
     client=CLIENT, server=SERVER, telemetry=TELEMETRY, consul=CONSUL, vault=VAULT, tls=TLS, audit=AUDIT,
     rpc=block(**accepted(
-        "accept_backlog", "keep_alive_interval", "connection_write_timeout", "stream_open_timeout", "stream_close_timeout",
+        "accept_backlog", "keep_alive_interval", "connection_write_timeout", "stream_open_timeout",
+        "stream_close_timeout",
         "dial_timeout",
     )),
     acl=block(
-        enabled="bool !", token_ttl="duration -", policy_ttl="duration -", role_ttl="duration -", replication_token="string !",
+        enabled="bool !", token_ttl="duration -", policy_ttl="duration -", role_ttl="duration -",
+        replication_token="string !",
         token_min_expiration_ttl="duration -", token_max_expiration_ttl="duration -",
     ),
     leave_on_interrupt="bool", leave_on_terminate="bool", enable_syslog="bool !", syslog_facility="string -",
@@ -199,7 +220,8 @@ ROOT = block(
     ui=block(
         enabled="bool -", show_cli_hints="bool -",
         content_security_policy=block(**accepted(
-            "connect_src", "default_src", "form_action", "frame_ancestors", "img_src", "script_src", "style_src", type="list"
+            "connect_src", "default_src", "form_action", "frame_ancestors", "img_src", "script_src", "style_src",
+            type="list"
         )),
         consul=block(ui_url="string -"), vault=block(ui_url="string -"),
         label=block(**accepted("text", "background_color", "text_color", type="string")),
@@ -208,7 +230,8 @@ ROOT = block(
     sentinel=block(additional_enabled_modules="list !", **{"import": block(True, path="string !", args="list !")}),
     autopilot=block(
         cleanup_dead_servers="bool -", server_stabilization_time="duration -", last_contact_threshold="duration -",
-        max_trailing_logs="int -", min_quorum="int -", enable_redundancy_zones="bool !", disable_upgrade_migration="bool -",
+        max_trailing_logs="int -", min_quorum="int -", enable_redundancy_zones="bool !",
+        disable_upgrade_migration="bool -",
         enable_custom_upgrades="bool !",
     ),
     plugin=block(True, args="list -", config="any"),
@@ -217,7 +240,8 @@ ROOT = block(
         rpc_max_conns_per_client="int -",
     ),
     reporting=block(
-        license=block(enabled="bool -"), address="string -", export_interval="duration -", snapshot_retention_time="duration -",
+        license=block(enabled="bool -"), address="string -", export_interval="duration -",
+        snapshot_retention_time="duration -",
         disable_product_usage_reporting="bool -",
     ),
     keyring=block(True, name="string -", active="bool -"),

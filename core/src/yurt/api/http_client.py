@@ -1,7 +1,7 @@
 """The HTTP client of the command line: the standard library's http.client, so that a command starts in milliseconds.
 
-One connection is kept open and used again. A reader asks and gets decoded JSON; whatever goes wrong becomes one exception with one
-sentence: `Unreachable` when no agent answered, `ApiError` when the agent refused.
+One connection is kept open and used again. A reader asks and gets decoded JSON; whatever goes wrong becomes one
+exception with one sentence: `Unreachable` when no agent answered, `ApiError` when the agent refused.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class ApiClient:
 
     def _target(self, path: str, query: Query, *, extra: str = "") -> str:
         asked: dict[str, Any] = {}
-        given = set(part.split("=")[0] for part in extra.split("&")) if extra else set()
+        given = {part.split("=")[0] for part in extra.split("&")} if extra else set()
         for name, value in (("region", self.connection.region), ("namespace", self.connection.namespace)):
             if value and name not in given:
                 asked[name] = value
@@ -218,7 +218,9 @@ class ApiClient:
         if isinstance(error, socket.gaierror):
             return Unreachable(f"The host name in {address} cannot be resolved; {hint}.")
         if isinstance(error, ssl.SSLError):
-            return Unreachable(f"No TLS with {address}: {error}; see -ca-cert, -client-cert, or use http:// in the address.")
+            return Unreachable(
+                f"No TLS with {address}: {error}; see -ca-cert, -client-cert, or use http:// in the address."
+            )
         if isinstance(error, http.client.RemoteDisconnected | ConnectionResetError | BrokenPipeError):
             return Unreachable(f"The agent at {address} closed the connection; is it stopping, or does it speak https?")
         if isinstance(error, PermissionError):

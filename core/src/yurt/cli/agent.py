@@ -69,25 +69,30 @@ FLAGS: tuple[Flag, ...] = (
 def run(call: Invocation) -> int:
     """Read the configuration and run until a signal."""
     if not __debug__:
-        raise CliError("The agent does not run under `python -O`: its own checks would be off. Start python without -O.")
+        raise CliError(
+            "The agent does not run under `python -O`: its own checks would be off. Start python without -O."
+        )
     flags = call.flags
     for name in _DEV_VARIANTS:
         if flags.is_on(name):
             raise CliError(f"-{name} is not available in this version; use -dev.")
-    from yurt.agent.config import make_config
+    from yurt.agent.config import AgentConfig, make_config
     from yurt.agent.config_check import check
     from yurt.agent.config_files import read_files
     from yurt.agent.config_keys import ROOT
     from yurt.agent.run import run_agent
     from yurt.sdk.errors import YurtError
 
-    try:
+    from_flags, problems = check(flag_data(call), ROOT)
+    if problems:
+        raise CliError("\n".join(f"command line: {problem}" for problem in problems))
+
+    def read() -> AgentConfig:
         from_files, files = read_files(flags.texts("config"))
-        from_flags, problems = check(flag_data(call), ROOT)
-        if problems:
-            raise CliError("\n".join(f"command line: {problem}" for problem in problems))
-        config = make_config(from_files, from_flags, is_dev=flags.is_on("dev"), files=files)
-        return run_agent(config)
+        return make_config(from_files, from_flags, is_dev=flags.is_on("dev"), files=files)
+
+    try:
+        return run_agent(read(), reload=read)
     except YurtError as error:
         print(f"==> {error}".replace("\n", "\n==> "), file=sys.stderr)
         return 1
@@ -137,8 +142,8 @@ COMMAND = Command(
     FLAGS,
     is_client=False,
     details="""
-`yurt agent -dev` is all that is needed to try Yurt on one machine: state is kept in memory, and Ctrl-C stops every task and
-leaves nothing behind.
+`yurt agent -dev` is all that is needed to try Yurt on one machine: state is kept in memory, and Ctrl-C stops
+every task and leaves nothing behind.
 
 `yurt agent -config FILE` runs with a data directory: tasks outlive the agent, and the next start finds them again.
 """,

@@ -1,7 +1,9 @@
-"""Flags as Go's flag package reads them: one or two dashes, `-x=v`, `-x v`, and switches that take a value only after `=`.
+"""Flags as Go's flag package reads them: one or two dashes, `-x=v`, `-x v`, and switches that take a value only after
+`=`.
 
-Two things are kinder than Go: flags are also taken after positional arguments, and an unknown flag gets a near miss. `--` ends the
-flags. A command that passes its tail on (`alloc exec`) asks for Go's stop at the first positional argument.
+Two things are kinder than Go: flags are also taken after positional arguments, and an unknown flag gets a near miss.
+`--` ends the flags. A command that passes its tail on (`alloc exec`) asks for Go's stop at the first positional
+argument.
 """
 
 from __future__ import annotations
@@ -152,7 +154,9 @@ def _boolean(name: str, value: str) -> bool:
         return True
     if value in _FALSE:
         return False
-    raise UsageError(f'invalid boolean value "{value}" for -{name}: parse error (use -{name}, -{name}=true or -{name}=false)')
+    raise UsageError(
+        f'invalid boolean value "{value}" for -{name}: parse error (use -{name}, -{name}=true or -{name}=false)'
+    )
 
 
 def _whole(name: str, value: str) -> int:

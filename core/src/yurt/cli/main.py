@@ -1,6 +1,7 @@
 """The entry point: find the command, read its flags, run it, turn failures into a sentence and an exit code.
 
-Nothing but the standard library is imported before the command is known; each command is one module, imported when it is called.
+Nothing but the standard library is imported before the command is known; each command is one module, imported when it
+is called.
 """
 
 from __future__ import annotations
@@ -114,7 +115,9 @@ def _is_value_of_flag(command: Command, words: list[str]) -> bool:
     if at == 0:
         return False
     before = words[at - 1].lstrip("-")
-    return words[at - 1].startswith("-") and any(flag.name == before and flag.kind in ("text", "int", "list") for flag in command.all_flags)
+    return words[at - 1].startswith("-") and any(
+        flag.name == before and flag.kind in ("text", "int", "list") for flag in command.all_flags
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Standard output: colours when a terminal wants them, tables and key-value blocks in Nomad's layout.
 
-Piped output is plain text with two spaces between columns, the same on every machine. On a terminal tables are drawn by rich, which is
-imported only then.
+Piped output is plain text with two spaces between columns, the same on every machine. On a terminal tables are drawn
+by rich, which is imported only then.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import Any, TextIO
 
 _CODES = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36", "dim": "2"}
 _STATUS_STYLES = {
-    "running": "green", "complete": "green", "ready": "green", "successful": "green", "alive": "green", "eligible": "green",
+    "running": "green", "complete": "green", "ready": "green", "successful": "green", "alive": "green",
+    "eligible": "green",
     "pending": "yellow", "blocked": "yellow", "initializing": "yellow", "paused": "yellow", "unknown": "yellow",
-    "failed": "red", "lost": "red", "down": "red", "dead": "dim", "cancelled": "dim", "canceled": "dim", "ineligible": "yellow",
+    "failed": "red", "lost": "red", "down": "red", "dead": "dim", "cancelled": "dim", "canceled": "dim",
+    "ineligible": "yellow",
 }  # fmt: skip
 
 
@@ -102,7 +104,9 @@ def cell(value: Any) -> str:
 def columns(rows: Sequence[Sequence[str]]) -> str:
     """Rows of equal length as aligned columns with two spaces between them."""
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def key_values(rows: Iterable[Sequence[Any]]) -> str:

@@ -1,6 +1,7 @@
 """Log lines in Nomad's form, and the last of them kept in memory for `/v1/agent/monitor`.
 
-A line is `<RFC 3339 with milliseconds> [LEVEL]  component: message: key=value`. Levels are Nomad's five; TRACE is below Python's DEBUG.
+A line is `<RFC 3339 with milliseconds> [LEVEL] component: message: key=value`. Levels are Nomad's five; TRACE is
+below Python's DEBUG.
 """
 
 from __future__ import annotations

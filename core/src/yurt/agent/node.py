@@ -1,0 +1,156 @@
+"""The parts of one agent joined: server, client, plugins and HTTP, and what starts and stops them.
+
+Server and client are joined by direct calls: the client gets the server as its `ServerPort`, the server the client as
+its `NodePort`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from yurt.agent.banner import DriverLine
+from yurt.agent.config import AgentConfig
+from yurt.agent.data_dir import DataDir
+from yurt.agent.parts import agent_info, client_config, server_config
+from yurt.client.client import Client
+from yurt.client.store import ClientStore, NodeIdentity
+from yurt.http.app import make_app
+from yurt.plugins.manager import LoadedPlugins, PluginManager
+from yurt.runtime.env import Env
+from yurt.sdk.driver import AgentPaths, PluginContext
+from yurt.server.server import Server
+from yurt.storage.client_db import ClientDatabase
+from yurt.storage.log import CommandLog
+
+log = logging.getLogger(__name__)
+
+HTTP_CLOSE_LIMIT_S = 0.5
+
+
+class Parts:
+    """What runs inside one agent."""
+
+    def __init__(self, *, server: Server, client: Client | None, plugins: PluginManager, runner: web.AppRunner) -> None:
+        self.server = server
+        self.client = client
+        self.plugins = plugins
+        self.runner = runner
+        self._server_ready = asyncio.Event()
+        self._client_ready = asyncio.Event()
+        self._client_task: asyncio.Task[None] | None = None
+        self._server_task: asyncio.Task[None] | None = None
+
+    @property
+    def node_id(self) -> str:
+        """The client's node, or ""."""
+        return self.client.node_id if self.client else ""
+
+    async def start(self, group: asyncio.TaskGroup, sockets: Sequence[socket.socket]) -> None:
+        """Begin to serve; HTTP answers at once, server and client follow."""
+        await self.runner.setup()
+        for listener in sockets:
+            await web.SockSite(self.runner, listener).start()
+        self._server_task = group.create_task(self.server.run(ready=self._server_ready), name="server")
+        if self.client is not None:
+            self._client_task = group.create_task(self._run_client(self.client), name="client")
+
+    async def _run_client(self, client: Client) -> None:
+        await self._server_ready.wait()
+        await client.run(ready=self._client_ready)
+
+    async def wait_ready(self) -> None:
+        """A leader is there and the node is ready."""
+        await self._server_ready.wait()
+        if self.client is not None:
+            await self._client_ready.wait()
+
+    async def stop_tasks(self) -> None:
+        """Stop every task of this node."""
+        if self.client is not None:
+            await self.client.stop_all()
+
+    async def stop(self) -> None:
+        """Take everything down; tasks that still run go on."""
+        if self._client_task is not None:
+            self._client_task.cancel()
+            await asyncio.wait({self._client_task})
+        await self.runner.cleanup()
+        await self.server.stop()
+        if self._server_task is not None:
+            self._server_task.cancel()
+        await self.plugins.close()
+
+    def driver_lines(self) -> list[DriverLine]:
+        """How the drivers of the node fare."""
+        assert self.client is not None
+        return [
+            DriverLine(name=name, is_healthy=info.healthy, reason=info.health_description)
+            for name, info in self.client.node.drivers.items()
+        ]
+
+
+async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
+    """Make every part; nothing runs yet."""
+    server = Server(server_config(config, data), env=env, log=_command_log(config, data))
+    plugins, loaded = PluginManager(), LoadedPlugins()
+    client = None
+    if config.is_client:
+        loaded = plugins.load(lambda name: plugin_context(config, data, name))
+        database = ClientDatabase(None if config.is_dev else data.client / "client.db")
+        client = Client(
+            client_config(config, data),
+            env=env,
+            server=server,
+            drivers=loaded.drivers,
+            plugin_attributes=loaded.attributes(),
+            database=database,
+        )
+        server.attach_node(await node_identity(database, env), client)
+    info = agent_info(config, tuple(plugin_facts(status) for status in loaded.statuses))
+    app = make_app(server, client, info, env=env)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=HTTP_CLOSE_LIMIT_S)
+    return Parts(server=server, client=client, plugins=plugins, runner=runner)
+
+
+async def node_identity(database: ClientStore, env: Env) -> str:
+    """The id of this node, made at its first start; known early, so that the server can reach the node at once."""
+    identity = await database.identity()
+    if identity is None:
+        identity = NodeIdentity(node_id=env.uuid(), secret_id=env.uuid())
+        await database.put_identity(identity)
+    return identity.node_id
+
+
+def _command_log(config: AgentConfig, data: DataDir) -> CommandLog:
+    if config.is_dev:
+        from yurt.storage.memory import MemoryLog
+
+        return MemoryLog()
+    from yurt.storage.sqlite import SqliteLog
+
+    return SqliteLog(data.server / "log.db")
+
+
+def plugin_context(config: AgentConfig, data: DataDir, name: str) -> PluginContext:
+    """What core tells the plugin of that name."""
+    folder = data.client / "plugins" / name
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return PluginContext(
+        dev=config.is_dev,
+        config=config.plugins.get(name, {}),
+        options=config.client.get("options", {}),
+        paths=AgentPaths(state_dir=str(folder), run_dir=str(data.run)),
+    )
+
+
+def plugin_facts(status: msgspec.Struct) -> Mapping[str, Any]:
+    """The status of a plugin as the API shows it: every field."""
+    facts = {field.encode_name: getattr(status, field.name) for field in msgspec.structs.fields(status)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in facts.items()}

@@ -1,0 +1,165 @@
+"""The configurations of the parts, from the agent's one: pure translations, unset keys keep the part's own default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from yurt import __version__
+from yurt.agent.config import AgentConfig, seconds_of
+from yurt.agent.data_dir import DataDir
+from yurt.client.config import ClientConfig, Reserved
+from yurt.http.agent_info import AgentInfo
+from yurt.server.config import GcThresholds, ServerConfig
+from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
+from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
+
+SECRETS = frozenset({"token", "encrypt", "replication_token", "auth", "license_path"})
+
+
+def server_config(config: AgentConfig, data: DataDir) -> ServerConfig:
+    """The server's settings."""
+    given = config.server
+    numbers = ("num_schedulers", "job_max_count", "job_max_priority", "job_default_priority", "job_tracked_versions",
+               "event_buffer_size", "max_heartbeats_per_second")  # fmt: skip
+    durations = {
+        "heartbeat_grace": "heartbeat_grace_s", "min_heartbeat_ttl": "min_heartbeat_ttl_s",
+        "failover_heartbeat_ttl": "failover_heartbeat_ttl_s", "raft_snapshot_interval": "snapshot_interval_s",
+    }  # fmt: skip
+    gc = {
+        "job_gc_interval": "interval_s", "eval_gc_threshold": "eval_s", "batch_eval_gc_threshold": "batch_eval_s",
+        "job_gc_threshold": "job_s", "node_gc_threshold": "node_s", "deployment_gc_threshold": "deployment_s",
+    }  # fmt: skip
+    settings: dict[str, Any] = {name: given[name] for name in numbers if given.get(name)}
+    settings |= {ours: seconds_of(given[theirs], 0) for theirs, ours in durations.items() if theirs in given}
+    settings |= _renamed(
+        given, {"raft_snapshot_threshold": "snapshot_threshold", "raft_trailing_logs": "trailing_entries"}
+    )
+    return ServerConfig(
+        name=f"{config.name}.{config.region}",
+        region=config.region,
+        datacenter=config.datacenter,
+        dev=config.is_dev,
+        rpc_addr=config.advertise_rpc,
+        data_dir="" if config.is_dev else str(data.server),
+        gc=GcThresholds(**{ours: seconds_of(given[theirs], 0) for theirs, ours in gc.items() if theirs in given}),
+        scheduler_config=scheduler_config(given.get("default_scheduler_config", {})),
+        **settings,
+    )
+
+
+def scheduler_config(given: Mapping[str, Any]) -> SchedulerConfiguration:
+    """The scheduler's settings at the cluster's first start."""
+    preemption = _renamed(
+        given.get("preemption_config", {}),
+        {
+            "system_scheduler_enabled": "system_scheduler_enabled",
+            "sysbatch_scheduler_enabled": "sys_batch_scheduler_enabled",
+            "batch_scheduler_enabled": "batch_scheduler_enabled",
+            "service_scheduler_enabled": "service_scheduler_enabled",
+        },
+    )
+    plain = {name: value for name, value in given.items() if name != "preemption_config"}
+    return SchedulerConfiguration(preemption_config=PreemptionConfig(**preemption), **plain)
+
+
+def client_config(config: AgentConfig, data: DataDir) -> ClientConfig:
+    """The client's settings."""
+    given = config.client
+    same = (
+        "node_class", "node_pool", "meta", "options", "gc_max_allocs", "gc_disk_usage_threshold",
+        "gc_inode_usage_threshold",
+        "gc_parallel_destroys", "min_dynamic_port", "max_dynamic_port", "cpu_total_compute", "memory_total_mb",
+        "disk_total_mb",
+        "network_interface", "network_speed", "default_ineligible", "node_max_allocs",
+    )  # fmt: skip
+    durations = {"max_kill_timeout": "max_kill_timeout_s", "gc_interval": "gc_interval_s"}
+    settings: dict[str, Any] = {name: given[name] for name in same if name in given}
+    settings |= {ours: seconds_of(given[theirs], 0) for theirs, ours in durations.items() if theirs in given}
+    reserved = _renamed(
+        given.get("reserved", {}), {"cpu": "cpu", "memory": "memory_mb", "disk": "disk_mb", "reserved_ports": "ports"}
+    )
+    return ClientConfig(
+        state_dir=given.get("state_dir") or str(data.client),
+        alloc_dir=given.get("alloc_dir") or str(data.alloc),
+        name=config.name,
+        datacenter=config.datacenter,
+        region=config.region,
+        dev=config.is_dev,
+        http_addr=config.advertise_http,
+        version=__version__,
+        reserved=Reserved(**reserved),
+        host_networks={
+            name: HostNetworkInfo(name=name, **body) for name, body in given.get("host_network", {}).items()
+        },
+        host_volumes={name: HostVolumeInfo(**body) for name, body in given.get("host_volume", {}).items()},
+        **settings,
+    )
+
+
+def agent_info(config: AgentConfig, plugins: tuple[Mapping[str, Any], ...]) -> AgentInfo:
+    """What the HTTP layer shows of the agent."""
+    host = config.advertise_rpc.rsplit(":", 1)[0]
+    return AgentInfo(
+        version=__version__,
+        name=config.name,
+        region=config.region,
+        datacenter=config.datacenter,
+        http_addr=config.advertise_http,
+        rpc_addr=config.advertise_rpc,
+        serf_addr=f"{host}:{config.serf_port}",
+        dev=config.is_dev,
+        config=shown_config(config),
+        prometheus_metrics=bool(config.raw.get("telemetry", {}).get("prometheus_metrics")),
+        response_headers=config.response_headers,
+        plugins=plugins,
+    )
+
+
+def shown_config(config: AgentConfig) -> dict[str, Any]:
+    """The configuration as `/v1/agent/self` shows it: Go's names, secrets blanked."""
+    shown = _shown(config.raw)
+    shown |= {
+        "Region": config.region, "Datacenter": config.datacenter, "NodeName": config.name, "DataDir": config.data_dir,
+        "LogLevel": config.log_level, "BindAddr": config.raw.get("bind_addr", "0.0.0.0"), "DevMode": config.is_dev,
+        "Ports": {"HTTP": config.http_port, "RPC": config.rpc_port, "Serf": config.serf_port},
+        "AdvertiseAddrs": {"HTTP": config.advertise_http, "RPC": config.advertise_rpc},
+        "Version": {"Version": __version__, "VersionPrerelease": "", "VersionMetadata": "", "Revision": ""},
+        "Files": list(config.files),
+    }  # fmt: skip
+    shown["Client"] = {**shown.get("Client", {}), "Enabled": config.is_client}
+    shown["Server"] = {**shown.get("Server", {}), "Enabled": config.is_server}
+    return shown
+
+
+def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys in Go's spelling."""
+    shown: dict[str, Any] = {}
+    for name, given in data.items():
+        value = "<redacted>" if name in SECRETS and given else given
+        is_free = name in (
+            "meta",
+            "options",
+            "http_api_response_headers",
+            "config",
+            "plugin",
+            "host_volume",
+            "host_network",
+        )
+        shown[_go_name(name)] = _shown(value) if isinstance(value, Mapping) and not is_free else value
+    return shown
+
+
+def _go_name(name: str) -> str:
+    special = {
+        "acl": "ACL",
+        "ui": "UI",
+        "tls": "TLSConfig",
+        "rpc": "RPC",
+        "http_api_response_headers": "HTTPAPIResponseHeaders",
+    }
+    return special.get(name) or "".join(word.capitalize() for word in name.split("_"))
+
+
+def _renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {ours: given[theirs] for theirs, ours in names.items() if theirs in given}

@@ -1,0 +1,254 @@
+"""The composition root: makes every part, joins them, runs them until a signal, and takes them down in order.
+
+Order up: data directory, listening sockets (so that a port in use is told before anything else happens), plugins,
+server and client, HTTP, then the first screen. Order down: tasks (dev mode, or where a leave setting says so),
+client, HTTP, server, plugins, files. Log lines are held back until the first screen stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from yurt import __version__
+from yurt.agent import banner
+from yurt.agent.config import AgentConfig
+from yurt.agent.data_dir import DataDir, open_data_dir
+from yurt.runtime.env import RealEnv
+from yurt.runtime.logs import LEVELS, set_up_logging
+from yurt.sdk.errors import Invalid, YurtError
+from yurt.sdk.value import replace
+
+if TYPE_CHECKING:
+    from yurt.agent.node import Parts
+
+log = logging.getLogger(__name__)
+
+STOP_TASKS_LIMIT_S = 60.0
+READY_LIMIT_S = 30.0
+
+Reload = Callable[[], AgentConfig]
+
+
+def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
+    """Run until a signal; the exit code. Raises YurtError when it cannot start."""
+    say(banner.loaded_line(config.files))
+    say("==> Starting Yurt agent...")
+    data = open_data_dir(config.data_dir)
+    agent = None
+    try:
+        sockets, config = bind_http(config)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            agent = _Agent(config, data, sockets=sockets, reload=reload)
+            return runner.run(agent.main())
+    except BaseExceptionGroup as group:
+        raise _cause(group) from None
+    except asyncio.CancelledError:
+        return 1
+    finally:
+        if agent is not None:
+            agent.held.release()
+        data.close()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first failure inside a group."""
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+def bind_http(config: AgentConfig) -> tuple[list[socket.socket], AgentConfig]:
+    """Listening sockets for the HTTP addresses; port 0 becomes the port that the system gave."""
+    sockets: list[socket.socket] = []
+    try:
+        for address in config.http_addresses:
+            sockets.append(_listen(address, config.http_port))
+    except OSError as error:
+        for opened in sockets:
+            opened.close()
+        raise Invalid(_bind_problem(address, config.http_port, error)) from None
+    port = int(sockets[0].getsockname()[1])
+    if port == config.http_port:
+        return sockets, config
+    advertised = config.advertise_http.rsplit(":", 1)[0] + f":{port}"
+    return sockets, replace(config, http_port=port, advertise_http=advertised)
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen(1024)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _bind_problem(address: str, port: int, error: OSError) -> str:
+    import errno
+
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"Port {port} on {address} is in use by another process, perhaps another agent. "
+            f"Stop it, or choose another port: a file with `ports {{ http = {port + 1000} }}` given by -config."
+        )
+    if error.errno == errno.EACCES:
+        return f"Port {port} may only be opened by root; choose one above 1023 with `ports {{ http = ... }}`."
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return f'This machine has no address "{address}"; choose one that it has with bind_addr or -bind.'
+    return f"Cannot listen on {address}:{port}: {error.strerror or error}."
+
+
+class _Agent:
+    """One run of an agent."""
+
+    def __init__(
+        self, config: AgentConfig, data: DataDir, *, sockets: list[socket.socket], reload: Reload | None
+    ) -> None:
+        self.config = config
+        self.data = data
+        self.sockets = sockets
+        self.reload = reload
+        self.env = RealEnv()
+        self.held = HeldLines()
+        self.handler = set_up_logging(config.log_level, as_json=config.log_json, stream=self.held)
+        if config.is_dev and not config.has_own_log_level:
+            self.handler.setLevel(logging.INFO)
+        self.stop_asked = asyncio.Event()
+        self.stop_signal = 0
+        self.task: asyncio.Task[Any] | None = None
+
+    async def main(self) -> int:
+        """Start, wait for a signal, stop."""
+        from yurt.agent.node import make_parts
+
+        self.task = asyncio.current_task()
+        self._handle_signals()
+        parts = await make_parts(self.config, self.data, env=self.env)
+        async with asyncio.TaskGroup() as group:
+            await parts.start(group, self.sockets)
+            await self._until_ready(parts, group)
+            if not self.stop_asked.is_set():
+                self._print_first_screen(parts)
+            self.held.release()
+            await self.stop_asked.wait()
+            say(f"==> Caught signal: {_signal_word(self.stop_signal)}")
+            await self._stop(parts)
+        return 0
+
+    async def _until_ready(self, parts: Parts, group: asyncio.TaskGroup) -> None:
+        """Wait for leader and node, or for a signal, whichever comes first; late parts do not keep the screen away."""
+        ready = group.create_task(parts.wait_ready(), name="ready")
+        stopped = group.create_task(_wait(self.stop_asked), name="stopped")
+        await asyncio.wait({ready, stopped}, timeout=READY_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.done() and not stopped.done():
+            log.warning("not ready after %d s; going on", READY_LIMIT_S)
+        ready.cancel()
+        stopped.cancel()
+
+    def _print_first_screen(self, parts: Parts) -> None:
+        config = self.config
+        lines = banner.configuration_lines(
+            config, version=__version__, data_dir=str(self.data.root), node_id=parts.node_id
+        )
+        if config.is_client:
+            lines += banner.driver_lines(parts.driver_lines())
+        command = banner.command_name(Path.cwd(), os.environ)
+        lines += banner.next_lines(f"http://{config.advertise_http}", command)
+        say("\n".join(lines))
+
+    async def _stop(self, parts: Parts) -> None:
+        config = self.config
+        leaves = config.leave_on_interrupt if self.stop_signal == signal.SIGINT else config.leave_on_terminate
+        if config.is_dev or leaves:
+            try:
+                await asyncio.wait_for(parts.stop_tasks(), STOP_TASKS_LIMIT_S)
+            except TimeoutError:
+                log.error("tasks did not stop within %d s", STOP_TASKS_LIMIT_S)
+        await parts.stop()
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_stop, int(number))
+        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+
+    def _on_stop(self, number: int) -> None:
+        """The first signal asks for an orderly stop, the second ends the agent at once."""
+        if self.stop_asked.is_set() and self.task is not None:
+            say("==> Caught another signal: leaving without waiting for what is still stopping")
+            self.task.cancel()
+        self.stop_signal = self.stop_signal or number
+        self.stop_asked.set()
+
+    def _on_reload(self) -> None:
+        if self.reload is None:
+            return
+        try:
+            config = self.reload()
+        except YurtError as error:
+            log.error("reload: %s", error)
+            return
+        self.handler.setLevel(LEVELS[config.log_level])
+        log.info("configuration reloaded: log_level=%s", config.log_level)
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+def _signal_word(number: int) -> str:
+    return signal.Signals(number).name.removeprefix("SIG").lower()
+
+
+class HeldLines:
+    """A stream that keeps what is written until it is released."""
+
+    def __init__(self) -> None:
+        self._held: list[str] | None = []
+
+    def write(self, text: str) -> int:
+        """Keep or print."""
+        if self._held is None:
+            return sys.stdout.write(text)
+        self._held.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Print what stands in the buffer of standard output."""
+        if self._held is None:
+            sys.stdout.flush()
+
+    def release(self) -> None:
+        """Print what was kept, and from now on everything at once."""
+        held, self._held = self._held or [], None
+        if held:
+            sys.stdout.write("".join(held))
+            sys.stdout.flush()
+
+
+def say(line: str) -> None:
+    """A line for the operator, outside the log."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,152 @@
+"""Objects by a unique prefix of their id, or a sentence about why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from yurt.api.http_client import ApiError
+from yurt.cli.command import Invocation
+from yurt.cli.errors import CliError
+from yurt.cli.screen import columns
+
+if TYPE_CHECKING:
+    from yurt.api.http_client import ApiClient
+
+Json = dict[str, Any]
+ID_LENGTH = 36
+
+
+def api_path(*parts: str) -> str:
+    """`/v1/job/web` from its parts; a slash inside an id stays part of it."""
+    return "/v1/" + "/".join(quote(part, safe="") if at else part for at, part in enumerate(parts))
+
+
+def check_prefix(prefix: str) -> None:
+    """Refuse a prefix that says next to nothing."""
+    if len(prefix) < 2:
+        raise CliError("Identifier must contain at least two characters.")
+
+
+def asked_prefix(prefix: str) -> str:
+    """The prefix as servers take it: of a UUID an even number of hexadecimal digits."""
+    digits = len(prefix) - prefix.count("-")
+    return prefix[:-1] if digits % 2 else prefix
+
+
+def find_job(call: Invocation, prefix: str) -> Json:
+    """The stub of the job with that id, else of the only one whose id begins so."""
+    found = list_jobs(call.api, prefix)
+    exact = [job for job in found if job["ID"] == prefix]
+    if len(exact) == 1:
+        return exact[0]
+    return _only(
+        exact or found,
+        f'No job(s) with prefix or id "{prefix}" found',
+        lambda jobs: ("jobs", "ID|Namespace|Type|Priority|Status", [_job_row(job) for job in jobs]),
+    )
+
+
+def list_jobs(api: ApiClient, prefix: str = "") -> list[Json]:
+    """Stubs of jobs whose ids begin so."""
+    found: list[Json] = api.get("/v1/jobs", {"prefix": prefix}) or []
+    return found
+
+
+def _job_row(job: Json) -> list[str]:
+    return [job["ID"], job.get("Namespace") or "default", job["Type"], str(job["Priority"]), job["Status"]]
+
+
+def get_job(call: Invocation, prefix: str) -> Json:
+    """The whole job."""
+    stub = find_job(call, prefix)
+    job: Json = call.api.get(api_path("job", stub["ID"]), {"namespace": stub.get("Namespace")})
+    return job
+
+
+def find_alloc(call: Invocation, prefix: str) -> Json:
+    """The whole allocation."""
+    found = _by_prefix(call, prefix, "/v1/allocations")
+    stub = _only(
+        found,
+        f'No allocation(s) with prefix or id "{prefix}" found',
+        lambda allocs: ("allocations", "ID|Job ID|Task Group|Desired|Status", [_alloc_row(call, a) for a in allocs]),
+    )
+    alloc: Json = call.api.get(api_path("allocation", stub["ID"]))
+    return alloc
+
+
+def _alloc_row(call: Invocation, alloc: Json) -> list[str]:
+    return [
+        call.short(alloc["ID"]) if "verbose" in {flag.name for flag in call.command.flags} else alloc["ID"][:8],
+        alloc["JobID"], alloc["TaskGroup"], alloc["DesiredStatus"], alloc["ClientStatus"],
+    ]  # fmt: skip
+
+
+def find_node(call: Invocation, prefix: str) -> Json:
+    """The whole node."""
+    found = _by_prefix(call, prefix, "/v1/nodes")
+    stub = _only(
+        found,
+        f'No node(s) with prefix or id "{prefix}" found',
+        lambda nodes: (
+            "nodes",
+            "ID|DC|Name|Status",
+            [[n["ID"], n["Datacenter"], n["Name"], n["Status"]] for n in nodes],
+        ),
+    )
+    node: Json = call.api.get(api_path("node", stub["ID"]))
+    return node
+
+
+def find_eval(call: Invocation, prefix: str) -> Json:
+    """The whole evaluation."""
+    found = _by_prefix(call, prefix, "/v1/evaluations")
+    stub = _only(
+        found,
+        f'No evaluation(s) with prefix or id "{prefix}" found',
+        lambda evals: (
+            "evaluations",
+            "ID|Triggered By|Status",
+            [[e["ID"], e["TriggeredBy"], e["Status"]] for e in evals],
+        ),
+    )
+    evaluation: Json = call.api.get(api_path("evaluation", stub["ID"]))
+    return evaluation
+
+
+def find_deployment(call: Invocation, prefix: str) -> Json:
+    """The whole deployment."""
+    found = _by_prefix(call, prefix, "/v1/deployments")
+    stub = _only(
+        found,
+        f'No deployment(s) with prefix or id "{prefix}" found',
+        lambda each: ("deployments", "ID|Job ID|Status", [[d["ID"], d["JobID"], d["Status"]] for d in each]),
+    )
+    deployment: Json = call.api.get(api_path("deployment", stub["ID"]))
+    return deployment
+
+
+def _by_prefix(call: Invocation, prefix: str, path: str) -> list[Json]:
+    check_prefix(prefix)
+    try:
+        found: list[Json] = call.api.get(path, {"prefix": asked_prefix(prefix)}) or []
+    except ApiError as error:
+        if error.status == 404:
+            return []
+        raise
+    return [each for each in found if each["ID"].startswith(prefix)]
+
+
+Listing = Callable[[Iterable[Json]], tuple[str, str, list[list[str]]]]
+
+
+def _only(found: list[Json], missing: str, listing: Listing) -> Json:
+    if not found:
+        raise CliError(missing)
+    if len(found) > 1:
+        things, header, rows = listing(found)
+        table = columns([header.split("|"), *rows])
+        raise CliError(f"Prefix matched multiple {things}\n\n{table}")
+    return found[0]
