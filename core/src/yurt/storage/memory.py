@@ -12,7 +12,7 @@ from yurt.structs.commands import AnyCommand
 
 
 class MemoryLog:
-    """Keeps all entries until they are trimmed; with `keep` only so many of the newest, where nothing reads them again."""
+    """Keeps all entries until they are trimmed; with `keep` only so many of the newest, for who never reads them."""
 
     def __init__(self, *, keep: int | None = None) -> None:
         self._entries: deque[Entry] = deque(maxlen=keep)
@@ -40,7 +40,10 @@ class MemoryLog:
             self._last_index += len(commands)
 
     async def entries(self, after: int) -> AsyncIterator[Entry]:
-        """The entries that hold a command above `after`."""
+        """The entries that hold a command above `after`; raises Conflict when they were forgotten."""
+        first = self._entries[0].first_index if self._entries else self._last_index + 1
+        if after + 1 < first:
+            raise Conflict(f"the command log begins at index {first}, what follows index {after} was forgotten")
         for entry in tuple(self._entries):
             if entry.last_index > after:
                 yield entry

@@ -1,0 +1,113 @@
+"""Snapshot files: `<index>.snapshot`, written under a temporary name and put in place when durable.
+
+A file is a magic line, chunks each after its length (4 bytes, little endian), a zero length, and the digest of all
+before it. A file whose digest does not fit is passed over: the one before it and the log still lead to the same
+state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from yurt.storage.data_dir import put_in_place, sync_folder
+
+MAGIC = b"yurt snapshot 1\n"
+SUFFIX = ".snapshot"
+KEPT_FILES = 2
+DIGEST_BYTES = 32
+READ_BYTES = 1 << 20
+
+_length = struct.Struct("<I")
+
+
+def save(folder: Path, index: int, chunks: Iterable[bytes]) -> None:
+    """Write the snapshot at `index` and forget all but the newest two; blocks."""
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        sync_folder(folder.parent)
+    path = folder / f"{index:020d}{SUFFIX}"
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        _write(temporary, chunks)
+        put_in_place(temporary, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+    for old in _files(folder)[KEPT_FILES:]:
+        old.unlink()
+
+
+def newest_index(folder: Path) -> int:
+    """The index of the newest whole snapshot; 0 when there is none."""
+    newest = newest_whole(folder)
+    return 0 if newest is None else _index(newest)
+
+
+def newest_whole(folder: Path) -> Path | None:
+    """The newest file whose digest fits; what interrupted writes left behind is removed."""
+    for stray in folder.glob("*.tmp"):
+        stray.unlink()
+    return next((path for path in _files(folder) if _is_whole(path)), None)
+
+
+def load(folder: Path) -> tuple[int, Iterator[bytes]] | None:
+    """The newest whole snapshot: its index, and its chunks read as they are asked for."""
+    newest = newest_whole(folder)
+    return None if newest is None else (_index(newest), _chunks(newest))
+
+
+def _files(folder: Path) -> list[Path]:
+    """Newest first."""
+    names = (path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
+    return sorted(names, key=_index, reverse=True)
+
+
+def _index(path: Path) -> int:
+    return int(path.stem)
+
+
+def _write(path: Path, chunks: Iterable[bytes]) -> None:
+    hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    with path.open("wb", buffering=READ_BYTES) as file:
+        for part in _parts(chunks):
+            hasher.update(part)
+            file.write(part)
+        file.write(hasher.digest())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    yield MAGIC
+    for chunk in chunks:
+        yield _length.pack(len(chunk))
+        yield chunk
+    yield _length.pack(0)
+
+
+def _is_whole(path: Path) -> bool:
+    hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    left = path.stat().st_size - DIGEST_BYTES
+    if left < len(MAGIC) + _length.size:
+        return False
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            return False
+        hasher.update(MAGIC)
+        left -= len(MAGIC)
+        while left > 0 and (part := file.read(min(READ_BYTES, left))):
+            hasher.update(part)
+            left -= len(part)
+        return left == 0 and file.read(DIGEST_BYTES) == hasher.digest()
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb", buffering=READ_BYTES) as file:
+        file.seek(len(MAGIC))
+        while size := _length.unpack(file.read(_length.size))[0]:
+            yield file.read(size)

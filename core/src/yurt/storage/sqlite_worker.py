@@ -1,0 +1,156 @@
+"""One thread that owns one SQLite database; callers hand it functions and wait for their answers.
+
+All that waits when the thread is free runs in one transaction (group commit): a disk flush serves as many callers
+as came while the one before was under way. A function that raises loses its own changes alone. When the commit
+itself fails, nobody's changes are acknowledged and the worker is broken for good: what a later flush says about the
+lost pages can not be believed (invariant A10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from yurt.sdk.errors import Conflict, Unavailable
+
+T = TypeVar("T")
+BATCH_MAX = 512
+"""Calls in one transaction."""
+BUSY_TIMEOUT_S = 5.0
+
+
+class _Call(NamedTuple):
+    run: Callable[[sqlite3.Connection], Any]
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Any]
+
+
+class SqliteWorker:
+    """A database in WAL mode with synchronous=FULL: what a call wrote is durable when the call returns."""
+
+    def __init__(self, path: Path | None, *, schema: str, name: str) -> None:
+        """Open or make the database; None keeps it in memory. Raises Conflict when the file can not be read as one."""
+        self._path = path
+        self._failure: str = ""
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._connection = self._connect(schema)
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def failure(self) -> str:
+        """Why the worker acknowledges nothing any more; empty while all is well."""
+        return self._failure
+
+    async def call(self, run: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a function in the next transaction; what it wrote is durable when this returns."""
+        if self._failure:
+            raise Unavailable(self._failure)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._calls.put(_Call(run, loop, answer))
+        return await answer
+
+    async def close(self) -> None:
+        """Finish what waits and close the file; calling it again does nothing."""
+        self._failure = self._failure or "the database is closed"
+        self._calls.put(None)
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+
+    def _connect(self, schema: str) -> sqlite3.Connection:
+        target = ":memory:" if self._path is None else str(self._path)
+        try:
+            connection = sqlite3.connect(target, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.executescript(schema)
+        except sqlite3.DatabaseError as error:
+            raise self._broken(error) from error
+        return connection
+
+    def _broken(self, error: Exception) -> Conflict:
+        return Conflict(
+            f"the database {self._path} can not be read: {error}; restore it from a copy, "
+            "or move it away to start empty"
+        )
+
+    def _work(self) -> None:
+        is_open = True
+        while is_open:
+            batch: list[_Call] = []
+            is_open = self._gather(batch)
+            if batch:
+                self._run(batch)
+        try:
+            self._connection.close()
+        except sqlite3.Error as error:
+            self._failure = f"the database {self._path} could not be closed: {error}"
+
+    def _gather(self, batch: list[_Call]) -> bool:
+        call = self._calls.get()
+        while call is not None:
+            batch.append(call)
+            if len(batch) == BATCH_MAX or self._calls.empty():
+                return True
+            call = self._calls.get()
+        return False
+
+    def _run(self, batch: list[_Call]) -> None:
+        if self._failure and self._failure != "the database is closed":
+            self._fail(batch, Unavailable(self._failure))
+            return
+        answers: list[tuple[Any, Exception | None]] = []
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for call in batch:
+                answers.append(self._run_one(call))
+            self._connection.execute("COMMIT")
+        except (sqlite3.Error, OSError) as error:
+            self._failure = f"the database {self._path} failed and takes no more changes: {error}"
+            self._fail(batch, Unavailable(self._failure))
+            return
+        for call, (result, error_found) in zip(batch, answers, strict=True):
+            _tell(call, result, error_found)
+
+    def _run_one(self, call: _Call) -> tuple[Any, Exception | None]:
+        self._connection.execute("SAVEPOINT one")
+        try:
+            result = call.run(self._connection)
+        except (sqlite3.OperationalError, OSError):
+            raise
+        except sqlite3.DatabaseError as error:
+            self._undo()
+            return None, self._broken(error)
+        except Exception as error:
+            self._undo()
+            return None, error
+        self._connection.execute("RELEASE one")
+        return result, None
+
+    def _undo(self) -> None:
+        self._connection.execute("ROLLBACK TO one")
+        self._connection.execute("RELEASE one")
+
+    def _fail(self, batch: list[_Call], error: Exception) -> None:
+        for call in batch:
+            _tell(call, None, error)
+
+
+def _tell(call: _Call, result: Any, error: Exception | None) -> None:
+    def answer() -> None:
+        if call.answer.done():
+            return
+        if error is None:
+            call.answer.set_result(result)
+        else:
+            call.answer.set_exception(error)
+
+    try:
+        call.loop.call_soon_threadsafe(answer)
+    except RuntimeError:
+        return  # the loop is gone, and with it whoever waited
