@@ -50,7 +50,8 @@ class CgroupUse(Value):
 
 def parse_mounts(text: str) -> Hierarchies:
     """The hierarchies that /proc/self/mountinfo lists."""
-    unified, v1 = "", {}
+    unified = ""
+    v1: dict[str, str] = {}
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         fields, rest = before.split(), after.split()
@@ -164,7 +165,9 @@ def override(found: Hierarchies, parent: str, asked: CgroupSpec) -> CgroupPlan:
         raise DriverError("cgroup_v2_override is set, but this host has no cgroup v2; use cgroup_v1_override")
     unknown = [name for name in asked.override_v1 if name not in found.v1 and not controller_mount(name)]
     if unknown:
-        raise DriverError(f"cgroup_v1_override names {', '.join(unknown)}, which this host does not have as a v1 controller")
+        raise DriverError(
+            f"cgroup_v1_override names {', '.join(unknown)}, which this host does not have as a v1 controller"
+        )
     must = [f"{found.unified}/{asked.override_v2.strip('/')}/cgroup.procs"] if asked.override_v2 else []
     for name, path in asked.override_v1.items():
         must.append(f"{found.v1.get(name) or controller_mount(name)}/{path.strip('/')}/cgroup.procs")

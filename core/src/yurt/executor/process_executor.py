@@ -17,19 +17,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from yurt.executor import cgroups, processes
-from yurt.executor.spec import ProcessHandle, ProcessSpec, encode_start, file_name, start_failure
+from yurt.executor.spec import ProcessHandle, ProcessSpec, UserIds, encode_start, file_name, start_failure
 from yurt.executor.surroundings import (
     check_spec,
     ids_of,
+    look_up_user,
     read_exit_file,
     run_beside,
     summed,
     surroundings_of,
-    user_ids,
+    user_to_become,
 )
 from yurt.executor.zygote_client import ZygoteClient
 from yurt.runtime.env import Env, RealEnv
-from yurt.sdk.driver import ExecResult, ExitResult, TaskStats
+from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats
 from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.value import NANOSECONDS, Duration
 
@@ -39,6 +40,8 @@ EXIT_FILE_LIMIT_S = 5.0
 KILL_LIMIT_S = 12.0
 KILL_ROUNDS = 50
 CGROUP_PARENT = "yurt.slice"
+
+SHARED: dict[tuple[str, bool], ProcessExecutor] = {}
 
 
 class Task:
@@ -64,6 +67,25 @@ class ProcessExecutor:
         self._boot_id = processes.boot_id()
         self._zygote = ZygoteClient(dev=dev, cgroup_parents=parents)
         self._tasks: dict[str, Task] = {}
+        self._users = 0
+        self._on_closed: Callable[[], object] = lambda: None
+        self._closed = asyncio.Event()
+
+    @classmethod
+    def shared(cls, context: PluginContext) -> ProcessExecutor:
+        """The one executor of all plugins of an agent: one zygote serves them; it ends when the last of them has closed it."""
+        key = (context.paths.state_dir, context.dev)
+        executor = SHARED.get(key)
+        if executor is None:
+            executor = SHARED[key] = cls(state_dir=context.paths.state_dir, dev=context.dev)
+            executor._on_closed = lambda: SHARED.pop(key, None)
+        executor._users += 1
+        return executor
+
+    @staticmethod
+    def ids_of_user(user: str) -> UserIds:
+        """The ids of a user by name or number, the agent's own for none; raises DriverError when there is no such user."""
+        return look_up_user(user)
 
     @property
     def zygote_pid(self) -> int:
@@ -85,7 +107,7 @@ class ProcessExecutor:
         if spec.task_id in self._tasks:
             raise DriverError(f"task {spec.task_id} runs already; destroy it first")
         check_spec(spec)
-        user = user_ids(spec.user)
+        user = user_to_become(spec.user)
         planned = cgroups.plan(self._hierarchies, self._parent, task_id=spec.task_id, asked=spec.cgroup)
         self._folder.mkdir(parents=True, exist_ok=True)
         exit_file = self._folder / f"{file_name(spec.task_id)}.exit"
@@ -173,17 +195,26 @@ class ProcessExecutor:
             raise DriverError(f"task {task_id} has ended; no command can be run in it")
         spec = task.spec
         env, cwd = (spec.env, spec.cwd) if spec else surroundings_of(task.handle.pid)
-        user = user_ids(spec.user) if spec else ids_of(task.handle.pid)
+        user = user_to_become(spec.user) if spec else ids_of(task.handle.pid)
         return await run_beside(command, env=env, cwd=cwd, user=user, enter=task.handle.cgroups, timeout=timeout)
 
     async def close(self) -> None:
-        """Stop watching and let the zygote end: tasks go on, in a dev run they are killed."""
+        """Stop watching and let the zygote end, when the last user closes: tasks go on, in a dev run they are killed."""
+        self._users -= 1
+        if self._users > 0 or self._closed.is_set():
+            return
+        self._on_closed()
+        self._closed.set()
         for task in self._tasks.values():
             self._unwatch(task)
         self._tasks.clear()
         await self._zygote.close()
         for parent in self._parents:
             cgroups.remove((parent, f"{parent}/{cgroups.SHIMS}"))
+
+    async def wait_closed(self) -> None:
+        """Wait until the executor is closed."""
+        await self._closed.wait()
 
     def _task(self, task_id: str) -> Task:
         try:

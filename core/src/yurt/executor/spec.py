@@ -39,7 +39,10 @@ class CgroupSpec(Value):
 
 
 class ProcessSpec(Value):
-    """A command to run as a task. `env` is the whole environment; a command without a slash is searched in its PATH."""
+    """A command to run as a task. `env` is the whole environment.
+
+    A relative command is looked for in the folders of `search`; then, without a slash, in PATH, else from `cwd`.
+    """
 
     task_id: str
     argv: tuple[str, ...]
@@ -47,6 +50,7 @@ class ProcessSpec(Value):
     cwd: str
     logs_dir: str
     log_name: str
+    search: tuple[str, ...] = ()
     logs: LogRotation = LogRotation()
     user: str = ""
     cgroup: CgroupSpec = CgroupSpec()
@@ -112,11 +116,17 @@ def file_name(task_id: str) -> str:
     return f"{name[: NAME_LENGTH_MAX - len(digest) - 1]}-{digest}"
 
 
-def candidates(command: str, path: str) -> tuple[str, ...]:
-    """The files that a command may mean: itself when it has a slash, otherwise one in each folder of PATH."""
-    if "/" in command:
+def candidates(command: str, path: str, search: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The files that a command may mean, in the order in which they are tried."""
+    if command.startswith("/"):
         return (command,)
-    return tuple(f"{folder or '.'}/{command}" for folder in (path or DEFAULT_PATH).split(":"))
+    last = (command,) if "/" in command else tuple(f"{folder or '.'}/{command}" for folder in path.split(":"))
+    return (*(f"{folder}/{command}" for folder in search), *last)
+
+
+def search_path(env: Mapping[str, str]) -> str:
+    """PATH of the task, or else the agent's."""
+    return env.get("PATH") or os.environ.get("PATH") or DEFAULT_PATH
 
 
 def encode_start(spec: ProcessSpec, *, exit_file: str, cgroup: CgroupPlan, user: UserIds | None) -> bytes:
@@ -126,7 +136,7 @@ def encode_start(spec: ProcessSpec, *, exit_file: str, cgroup: CgroupPlan, user:
         "kind": "start",
         "id": spec.task_id,
         "argv": [os.fsencode(word) for word in spec.argv],
-        "candidates": [os.fsencode(path) for path in candidates(spec.argv[0], spec.env.get("PATH", ""))],
+        "candidates": [os.fsencode(path) for path in candidates(spec.argv[0], search_path(spec.env), spec.search)],
         "env": {os.fsencode(key): os.fsencode(value) for key, value in spec.env.items()},
         "cwd": os.fsencode(spec.cwd),
         "stdout": b"" if spec.logs.disabled else base + b".stdout",
@@ -156,7 +166,7 @@ def encode_setup(cgroup_parents: tuple[str, ...]) -> bytes:
     return framed({"kind": "setup", "cgroup_parents": [os.fsencode(path) for path in cgroup_parents]})
 
 
-def framed(message: Mapping[str, Any]) -> bytes:
+def framed(message: dict[str, Any]) -> bytes:
     """Length (4 bytes, big endian) and content."""
     body = marshal.dumps(message)
     return len(body).to_bytes(4, "big") + body
@@ -199,8 +209,7 @@ def exec_reason(spec: ProcessSpec, *, code: int, reason: str) -> str:
     """Why an exec failed, and what to do about it."""
     command = spec.argv[0]
     if code == errno.ENOENT and "/" not in command:
-        path = spec.env.get("PATH") or DEFAULT_PATH
-        return f"{reason}; it is in none of the folders of PATH ({path}); install it or give its full path"
+        return f"{reason}; it is in none of the folders of PATH ({search_path(spec.env)}); install it or give its full path"
     if code == errno.ENOENT:
         return f"{reason}; check the path, and for a script the interpreter named in its first line"
     if code == errno.EACCES:

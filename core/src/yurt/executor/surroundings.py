@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import grp
 import os
 import pwd
 import signal
@@ -15,7 +14,7 @@ import msgspec
 import psutil
 
 from yurt.executor.cgroups import write_setting
-from yurt.executor.spec import ExitRecord, ProcessSpec, UserIds, candidates
+from yurt.executor.spec import ExitRecord, ProcessSpec, UserIds, candidates, search_path
 from yurt.sdk.driver import ExecResult, ExitResult, TaskStats
 from yurt.sdk.errors import DriverError
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
@@ -36,30 +35,31 @@ def check_spec(spec: ProcessSpec) -> None:
         raise DriverError(f'cannot start "{spec.argv[0]}": "{wrong[0]}" is not a name for an environment variable')
 
 
-def user_ids(user: str) -> UserIds | None:
-    """Look a user up by name or number; None when the task runs as the agent does."""
+def look_up_user(user: str) -> UserIds:
+    """A user's ids by name or number; the agent's own for none."""
     if not user:
-        return None
+        return UserIds(uid=os.geteuid(), gid=os.getegid(), groups=tuple(os.getgroups()))
     try:
         entry = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
     except KeyError:
-        raise DriverError(f'user "{user}" does not exist on this machine; create it or change the task\'s `user`') from None
-    if entry.pw_uid == os.geteuid():
+        raise DriverError(
+            f'user "{user}" does not exist on this machine; create it or change the task\'s `user`'
+        ) from None
+    groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
+    return UserIds(uid=entry.pw_uid, gid=entry.pw_gid, groups=tuple(groups))
+
+
+def user_to_become(user: str) -> UserIds | None:
+    """The ids that a task changes to; None when it runs as the agent does."""
+    ids = look_up_user(user)
+    if ids.uid == os.geteuid():
         return None
     if os.geteuid() != 0:
-        mine = pwd.getpwuid(os.geteuid()).pw_name
-        raise DriverError(f'cannot start a task as user "{user}": the agent runs as {mine}; run it as root or drop `user`')
-    return UserIds(
-        uid=entry.pw_uid, gid=entry.pw_gid, groups=tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
-    )
-
-
-def group_name(gid: int) -> str:
-    """The name of a group, or its number."""
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
+        mine = f"uid {os.geteuid()}"
+        raise DriverError(
+            f'cannot start a task as user "{user}": the agent runs as {mine}; run it as root or drop `user`'
+        )
+    return ids
 
 
 def ids_of(pid: int) -> UserIds | None:
@@ -92,7 +92,7 @@ async def run_beside(
     """Run a command to its end in a session of its own; killed and raised as DriverError after `timeout`."""
     if not command:
         raise DriverError("no command was given to run in the task")
-    program = next((path for path in candidates(command[0], env.get("PATH", "")) if os.access(path, os.X_OK)), command[0])
+    program = next((path for path in candidates(command[0], search_path(env)) if os.access(path, os.X_OK)), command[0])
     as_user = {"user": user.uid, "group": user.gid, "extra_groups": list(user.groups)} if user else {}
     try:
         process = await asyncio.create_subprocess_exec(

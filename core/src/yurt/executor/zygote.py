@@ -26,11 +26,21 @@ import gc
 import marshal
 import os
 import select
-import signal
 import sys
 import time
 
+# The plain module: `signal` wraps every call in enums, whose pages each shim would copy.
+import _signal as signal  # type: ignore[import-not-found]  # isort: skip
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ctypes
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any, NoReturn
+
 READ_SIZE = 65536
+SMALL_FILE_BYTES = 16384
 DRAIN_LIMIT_BYTES = 4 * 1024 * 1024
 KILL_LIMIT_S = 10.0
 KILL_POLL_MS = 20
@@ -41,17 +51,19 @@ CLONE_NEWNET = 0x40000000
 SIGNALS_OF_THE_TASK = range(1, 32)
 
 
-def load_libc():
+def load_libc() -> ctypes.CDLL | None:
     """The C library, for prctl and setns; None where it cannot be had."""
     try:
         import ctypes
 
-        return ctypes.CDLL(None, use_errno=True)
-    except (ImportError, OSError):
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl.restype = libc.setns.restype = ctypes.c_int
+    except (ImportError, OSError, AttributeError):
         return None
+    return libc
 
 
-def become_subreaper(libc) -> None:
+def become_subreaper(libc: ctypes.CDLL | None) -> None:
     """Adopt the orphans of the task; only Linux can, elsewhere they go to init."""
     if libc is not None and sys.platform == "linux":
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -60,12 +72,20 @@ def become_subreaper(libc) -> None:
 
 def start_ticks(pid: int) -> int:
     """When a process started, in clock ticks since boot (proc(5), field 22); 0 where there is no /proc."""
+    text = read_small(b"/proc/%d/stat" % pid)
+    return int(text.rpartition(b")")[2].split()[19]) if text else 0
+
+
+def read_small(path: bytes) -> bytes | None:
+    """The start of a kernel file; None when it is not there."""
     try:
-        fd = os.open(b"/proc/%d/stat" % pid, os.O_RDONLY)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return 0
+        return None
     try:
-        return int(os.read(fd, 4096).rpartition(b")")[2].split()[19])
+        return os.read(fd, SMALL_FILE_BYTES)
+    except OSError:
+        return None
     finally:
         os.close(fd)
 
@@ -173,7 +193,7 @@ def cut(data: bytes, room: int, *, fresh: bool) -> int:
 class Shim:
     """The parent of one task, from its start to the end of its last process."""
 
-    def __init__(self, request, libc, life_fd: int) -> None:
+    def __init__(self, request: dict[str, Any], libc: ctypes.CDLL | None, life_fd: int) -> None:
         self.request = request
         self.libc = libc
         self.life_fd = life_fd
@@ -352,11 +372,11 @@ class Shim:
             remove_folder(folder)
 
 
-def ignore_signal(_number, _frame) -> None:
+def ignore_signal(_number: int, _frame: FrameType | None) -> None:
     """A handler that does nothing: the signal arrives through the wake-up pipe."""
 
 
-def try_kill(kill, pid: int) -> None:
+def try_kill(kill: Callable[[int, int], None], pid: int) -> None:
     """SIGKILL, if it is still there."""
     try:
         kill(pid, signal.SIGKILL)
@@ -374,11 +394,9 @@ def remove_folder(folder: bytes) -> None:
 
 def children_of(parent: int) -> list[int]:
     """The direct children of a process, zombies included; empty where there is no /proc."""
-    try:
-        with open("/proc/%d/task/%d/children" % (parent, parent), "rb", buffering=0) as file:
-            return [int(pid) for pid in file.readall().split()]
-    except OSError:
-        pass
+    listed = read_small(b"/proc/%d/task/%d/children" % (parent, parent))
+    if listed is not None:
+        return [int(pid) for pid in listed.split()]
     try:
         entries = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
     except OSError:
@@ -388,26 +406,21 @@ def children_of(parent: int) -> list[int]:
 
 def parent_of(pid: int) -> int:
     """The parent of a process, or 0."""
-    try:
-        with open("/proc/%d/stat" % pid, "rb", buffering=0) as file:
-            return int(file.read(4096).rpartition(b")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
+    text = read_small(b"/proc/%d/stat" % pid)
+    return int(text.rpartition(b")")[2].split()[1]) if text else 0
 
 
 def out_of_memory(path: bytes) -> bool:
     """Whether the kernel killed for lack of memory in the cgroup of this file (memory.events, or v1 memory.oom_control)."""
     if not path:
         return False
-    try:
-        with open(path, "rb", buffering=0) as file:
-            rows = file.read(4096).split(b"\n")
-    except OSError:
-        return False
+    rows = (read_small(path) or b"").split(b"\n")
     return any(row.startswith(b"oom_kill ") and row != b"oom_kill 0" for row in rows)
 
 
-def become_task(request, libc, *, outputs: tuple[int, int], status_fd: int) -> None:
+def become_task(
+    request: dict[str, Any], libc: ctypes.CDLL | None, *, outputs: tuple[int, int], status_fd: int
+) -> NoReturn:
     """In the forked child: put everything in place and become the command, or say at which stage that failed. Never returns."""
     stage = "setup"
     try:
@@ -448,7 +461,7 @@ def restore_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def enter_cgroups(request) -> None:
+def enter_cgroups(request: dict[str, Any]) -> None:
     """Move this process into its cgroups: those asked for by name must work, our own are entered when possible."""
     for path in request["join"]:
         try_write_file(path, b"0")
@@ -456,7 +469,7 @@ def enter_cgroups(request) -> None:
         write_file(path, b"0")
 
 
-def enter_network(libc, path: bytes) -> None:
+def enter_network(libc: ctypes.CDLL | None, path: bytes) -> None:
     """Enter a network namespace."""
     if libc is None:
         raise OSError(errno.ENOSYS, "no C library")
@@ -468,7 +481,7 @@ def enter_network(libc, path: bytes) -> None:
     os.close(fd)
 
 
-def change_user(request) -> None:
+def change_user(request: dict[str, Any]) -> None:
     """Become the task's user; the ids were looked up by the agent."""
     if request["uid"] is None:
         return
@@ -477,7 +490,7 @@ def change_user(request) -> None:
     os.setuid(request["uid"])
 
 
-def execute(request) -> None:
+def execute(request: dict[str, Any]) -> None:
     """Become the first candidate that can be executed; a refusal outlasts a mere absence, as in execvp(3)."""
     refused = None
     for path in request["candidates"]:
@@ -490,7 +503,7 @@ def execute(request) -> None:
     raise refused or OSError(errno.ENOENT, "no such command")
 
 
-def shim_main(request, libc, *, reply_fd: int, life_fd: int) -> None:
+def shim_main(request: dict[str, Any], libc: ctypes.CDLL | None, *, reply_fd: int, life_fd: int) -> NoReturn:
     """The whole life of a shim. Never returns."""
     try:
         os.setsid()
@@ -544,7 +557,7 @@ class Zygote:
             else:
                 self.cgroup_parents = request["cgroup_parents"]
 
-    def fork_shim(self, request) -> None:
+    def fork_shim(self, request: dict[str, Any]) -> None:
         """Start a shim; its pid stays ours until we reap it."""
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         try:
@@ -561,7 +574,7 @@ class Zygote:
             self.shims.add(pid)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
 
-    def on_child(self, _number, _frame) -> None:
+    def on_child(self, _number: int, _frame: FrameType | None) -> None:
         """Reap ended shims."""
         while self.shims:
             try:

@@ -52,7 +52,9 @@ class ZygoteClient:
         try:
             return await asyncio.wait_for(answer, START_LIMIT_S)
         except TimeoutError:
-            raise RecoverableError(f"the task's process was not started within {START_LIMIT_S:.0f} s; is the machine overloaded?") from None
+            raise RecoverableError(
+                f"the task's process was not started within {START_LIMIT_S:.0f} s; is the machine overloaded?"
+            ) from None
         finally:
             self._waiting.pop(task_id, None)
 
@@ -66,7 +68,9 @@ class ZygoteClient:
         try:
             await asyncio.wait_for(asyncio.shield(self._ready), READY_LIMIT_S)
         except TimeoutError:
-            raise RecoverableError(f"the process that starts tasks was not ready within {READY_LIMIT_S:.0f} s") from None
+            raise RecoverableError(
+                f"the process that starts tasks was not ready within {READY_LIMIT_S:.0f} s"
+            ) from None
 
     async def _spawn(self) -> None:
         """Start the program with its three pipes, in a session of its own so that Ctrl-C does not reach it."""
@@ -90,7 +94,9 @@ class ZygoteClient:
         os.set_blocking(self._reply_fd, False)
         self._buffer.clear()
         loop.add_reader(self._reply_fd, self._on_replies)
-        self._requests, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(request_write, "wb", buffering=0))
+        self._requests, _ = await loop.connect_write_pipe(
+            asyncio.BaseProtocol, os.fdopen(request_write, "wb", buffering=0)
+        )
         self._requests.write(encode_setup(self._cgroup_parents))
 
     def _on_replies(self) -> None:
@@ -121,7 +127,9 @@ class ZygoteClient:
         if self._process is not None:
             self._process.wait()
         ready, self._ready, self._requests, self._process = self._ready, None, None, None
-        error = RecoverableError(f"the process that starts tasks ended ({sys.executable} {PROGRAM}); it is started again for the next task")
+        error = RecoverableError(
+            f"the process that starts tasks ended ({sys.executable} {PROGRAM}); it is started again for the next task"
+        )
         for waiting in (ready, *self._waiting.values()):
             if waiting is not None and not waiting.done():
                 waiting.set_exception(error)

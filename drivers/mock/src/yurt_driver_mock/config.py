@@ -1,0 +1,139 @@
+"""The options of mock_driver, and the pure step from them to the course of a task."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from yurt.sdk.driver import ExitResult, TaskRequest
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import NANOSECONDS, UnixNano, Value
+
+UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
+ENCODED_OUTPUT_BYTES_MAX = 1024 * 1024
+
+
+class CommandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a command goes: for how long it runs, what it writes, how it ends."""
+
+    run_for: str = ""
+    exit_code: int = 0
+    exit_signal: int = 0
+    exit_err_msg: str = ""
+    signal_error: str = ""
+    stdout_string: str = ""
+    stdout_repeat: int = 0
+    stdout_repeat_duration: str = ""
+    stderr_string: str = ""
+    stderr_repeat: int = 0
+    stderr_repeat_duration: str = ""
+
+
+class TaskConfig(CommandConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `config` block of a task: the command, how its start goes, and what `exec` in it does."""
+
+    start_error: str = ""
+    start_error_recoverable: bool = False
+    start_block_for: str = ""
+    kill_after: str = ""
+    plugin_exit_after: str = ""
+    driver_ip: str = ""
+    driver_advertise: bool = False
+    driver_port_map: str = ""
+    exec_command: CommandConfig | None = None
+
+
+class PluginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `config` block of `plugin "mock_driver"` in the agent's configuration."""
+
+    fs_isolation: str = "none"
+    shutdown_periodic_after: bool = False
+    shutdown_periodic_duration: int = 0
+
+
+class Output(Value, rename=None):
+    """A text written to an output at once and then `repeat` times, `every_s` apart."""
+
+    text: str = ""
+    repeat: int = 0
+    every_s: float = 0.0
+
+
+class Course(Value, rename=None):
+    """What a mock task will do, decided before it starts."""
+
+    run_for_s: float = 0.0
+    kill_after_s: float = 0.0
+    end: ExitResult = ExitResult()
+    signal_error: str = ""
+    stdout: Output = Output()
+    stderr: Output = Output()
+    exec: Course | None = None
+
+
+def parse_duration(text: str, *, option: str) -> float:
+    """A Go duration ("1m30s", "250ms") or plain seconds, in seconds; empty is 0."""
+    if not text:
+        return 0.0
+    if text.replace(".", "", 1).isdigit():
+        return float(text)
+    parts = DURATION.findall(text)
+    if "".join(number + unit for number, unit in parts) != text:
+        raise Invalid(f'{option} = "{text}" is no duration; write it as 250ms, 10s or 1m30s')
+    return sum(float(number) * UNITS_S[unit] for number, unit in parts)
+
+
+def course_of(config: CommandConfig) -> Course:
+    """The course of a command; raises Invalid for a duration that is none."""
+    task = config if isinstance(config, TaskConfig) else None
+    return Course(
+        run_for_s=parse_duration(config.run_for, option="run_for"),
+        kill_after_s=parse_duration(task.kill_after if task else "", option="kill_after"),
+        exec=course_of(task.exec_command) if task and task.exec_command else None,
+        end=ExitResult(exit_code=config.exit_code, signal=config.exit_signal, error=config.exit_err_msg),
+        signal_error=config.signal_error,
+        stdout=Output(
+            text=config.stdout_string,
+            repeat=config.stdout_repeat,
+            every_s=parse_duration(config.stdout_repeat_duration, option="stdout_repeat_duration"),
+        ),
+        stderr=Output(
+            text=config.stderr_string,
+            repeat=config.stderr_repeat,
+            every_s=parse_duration(config.stderr_repeat_duration, option="stderr_repeat_duration"),
+        ),
+    )
+
+
+def command_line(request: TaskRequest) -> tuple[str, ...]:
+    """A mock task runs no command; this is how one would look in a list of processes."""
+    config: TaskConfig = request.config
+    return ("mock_driver", config.run_for or "0s")
+
+
+def whole_output(output: Output) -> bytes:
+    """Everything that a command writes to one output, up to a limit."""
+    text = output.text.encode()
+    if not text:
+        return b""
+    return text * min(1 + output.repeat, max(1, ENCODED_OUTPUT_BYTES_MAX // len(text)))
+
+
+def remaining_s(course: Course, *, started_at: UnixNano, now: UnixNano) -> float:
+    """How long the task still runs, when it is taken up again."""
+    return max(0.0, course.run_for_s - (now - started_at) / NANOSECONDS)
+
+
+def encode_course(course: Course) -> Mapping[str, Any]:
+    """The course as the state of a handle."""
+    encoded: Mapping[str, Any] = msgspec.to_builtins(course)
+    return encoded
+
+
+def decode_course(state: Mapping[str, Any]) -> Course:
+    """The course in the state of a handle."""
+    return msgspec.convert(state, Course)

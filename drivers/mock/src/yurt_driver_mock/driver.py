@@ -1,0 +1,248 @@
+"""The mock driver (`mock_driver`): tasks that only pretend, for tests of everything around them.
+
+A task is a course of timed events on the event loop and no process: it writes what it was told to write, and ends when its time
+is over, when it is stopped or killed. It does not outlive the agent; `recover_task` starts it again for the time that its
+handle says is left, so that a restarted agent sees a task that went on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+from yurt_driver_mock.config import (
+    Course,
+    Output,
+    PluginOptions,
+    TaskConfig,
+    course_of,
+    decode_course,
+    encode_course,
+    parse_duration,
+    remaining_s,
+    whole_output,
+)
+
+from yurt.sdk.driver import (
+    HEALTHY,
+    UNHEALTHY,
+    Capabilities,
+    ExecResult,
+    ExitResult,
+    Fingerprint,
+    LogRotation,
+    TaskHandle,
+    TaskRequest,
+    TaskStats,
+)
+from yurt.sdk.errors import DriverError, NotFound, RecoverableError
+from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
+
+NAME = "mock_driver"
+SIGNALS = {"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGKILL": 9, "SIGUSR1": 10, "SIGUSR2": 12, "SIGTERM": 15}
+SIGKILL = SIGNALS["SIGKILL"]
+
+
+def wall_clock() -> UnixNano:
+    """The system's clock, where the agent gives none."""
+    return UnixNano(time.time_ns())  # noqa: TID251 - a driver that is used without an agent
+
+
+class MockTask:
+    """A task that pretends to run."""
+
+    def __init__(self, course: Course, *, logs: RotatedFiles) -> None:
+        loop = asyncio.get_running_loop()
+        self.course = course
+        self.logs = logs
+        self.ended: asyncio.Future[ExitResult] = loop.create_future()
+        self.timers: set[asyncio.TimerHandle] = set()
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Do something later, unless the task has ended by then."""
+        self.timers = {timer for timer in self.timers if timer.when() > asyncio.get_running_loop().time()}
+        self.timers.add(asyncio.get_running_loop().call_later(delay_s, call))
+
+    def write(self, name: str, output: Output, *, left: int) -> None:
+        """Write an output's text, and plan the next time."""
+        if self.ended.done() or not output.text:
+            return
+        self.logs.write(name, output.text.encode())
+        if left > 0:
+            self.later(output.every_s, lambda: self.write(name, output, left=left - 1))
+
+    def end(self, result: ExitResult) -> None:
+        """The task has ended; what was planned is dropped."""
+        for timer in self.timers:
+            timer.cancel()
+        self.timers.clear()
+        if not self.ended.done():
+            self.ended.set_result(result)
+
+
+class RotatedFiles:
+    """The log files of a task, `<base>.<output>.N`."""
+
+    def __init__(self, base: str, rotation: LogRotation) -> None:
+        self.base = base
+        self.rotation = rotation
+        self.index: dict[str, int] = {}
+
+    def write(self, name: str, data: bytes) -> None:
+        """Append; go on with the next file when this one is full, and remove the oldest."""
+        if self.rotation.disabled or not self.base:
+            return
+        index = self.index.get(name, 0)
+        path = Path(f"{self.base}.{name}.{index}")
+        if path.exists() and path.stat().st_size + len(data) > self.rotation.max_bytes:
+            index += 1
+            Path(f"{self.base}.{name}.{index - self.rotation.max_files}").unlink(missing_ok=True)
+        self.index[name] = index
+        with Path(f"{self.base}.{name}.{index}").open("ab") as file:
+            file.write(data)
+
+
+class MockDriver:
+    """Pretends to run tasks."""
+
+    name = NAME
+    task_config = TaskConfig
+
+    def __init__(self, options: PluginOptions, *, clock: Callable[[], UnixNano] | None = None) -> None:
+        self.capabilities = Capabilities(
+            send_signals=True, exec=True, fs_isolation=options.fs_isolation or "none", network_modes=("host", "group")
+        )
+        self._options = options
+        self._clock = clock or wall_clock
+        self._tasks: dict[str, MockTask] = {}
+        self._closed = asyncio.Event()
+
+    async def fingerprint(self) -> AsyncIterator[Fingerprint]:
+        """Healthy; by turns unhealthy when the agent's configuration asks for that."""
+        healthy = Fingerprint(health=HEALTHY, description="Healthy", attributes={"driver.mock": "1"})
+        sick = Fingerprint(health=UNHEALTHY, description="shut down on purpose", fix="unset shutdown_periodic_after")
+        yield healthy
+        period_s = float(self._options.shutdown_periodic_duration)
+        is_healthy = True
+        while not await self._is_closed_within(
+            period_s if self._options.shutdown_periodic_after and period_s else None
+        ):
+            is_healthy = not is_healthy
+            yield healthy if is_healthy else sick
+
+    async def _is_closed_within(self, period_s: float | None) -> bool:
+        """Wait for the end of the driver, for a time."""
+        try:
+            await asyncio.wait_for(self._closed.wait(), period_s)
+        except TimeoutError:
+            return False
+        return True
+
+    async def start_task(self, request: TaskRequest) -> TaskHandle:
+        """Start to pretend, after `start_block_for`, or fail as told."""
+        config: TaskConfig = request.config
+        if request.task_id in self._tasks:
+            raise DriverError(f"task {request.task_id} runs already; destroy it first")
+        course = course_of(config)
+        await asyncio.sleep(parse_duration(config.start_block_for, option="start_block_for"))
+        if config.start_error:
+            raise (RecoverableError if config.start_error_recoverable else DriverError)(config.start_error)
+        logs_base = f"{request.dirs.logs_dir}/{request.task_name}" if request.dirs.logs_dir else ""
+        task = self._run(request.task_id, course, RotatedFiles(logs_base, request.logs), run_for_s=course.run_for_s)
+        for name, output in (("stdout", course.stdout), ("stderr", course.stderr)):
+            task.write(name, output, left=output.repeat)
+        state = {
+            "course": encode_course(course),
+            "logs_base": logs_base,
+            "logs": msgspec.to_builtins(request.logs),
+        }
+        return TaskHandle(driver=NAME, task_id=request.task_id, started_at=self._clock(), state=state)
+
+    def _run(self, task_id: str, course: Course, logs: RotatedFiles, *, run_for_s: float) -> MockTask:
+        """Let a task run for a time."""
+        task = MockTask(course, logs=logs)
+        self._tasks[task_id] = task
+        task.later(run_for_s, lambda: self._end(task, course.end))
+        return task
+
+    def _end(self, task: MockTask, result: ExitResult) -> None:
+        """A task has ended now."""
+        task.end(msgspec.structs.replace(result, finished_at=self._clock()))
+
+    async def recover_task(self, handle: TaskHandle) -> None:
+        """Go on for the time that is left; a task without a course in its handle is gone."""
+        if "course" not in handle.state:
+            raise NotFound(f"task {handle.task_id} cannot be found again: its handle says nothing of what it does")
+        if handle.task_id in self._tasks:
+            return
+        course = decode_course(handle.state["course"])
+        logs = RotatedFiles(handle.state.get("logs_base", ""), msgspec.convert(handle.state["logs"], LogRotation))
+        left_s = remaining_s(course, started_at=handle.started_at, now=self._clock())
+        self._run(handle.task_id, course, logs, run_for_s=left_s)
+
+    def _task(self, task_id: str) -> MockTask:
+        try:
+            return self._tasks[task_id]
+        except KeyError:
+            raise NotFound(f"no task {task_id} here") from None
+
+    async def wait_task(self, task_id: str) -> ExitResult:
+        """Wait for the end."""
+        return await asyncio.shield(self._task(task_id).ended)
+
+    async def signal_task(self, task_id: str, signal: str) -> None:
+        """Take a signal: SIGKILL ends the task, others it survives, or refuses when told."""
+        task = self._task(task_id)
+        if task.course.signal_error:
+            raise DriverError(task.course.signal_error)
+        if signal not in SIGNALS:
+            raise DriverError(f'"{signal}" is not a signal of this system; use a name such as SIGHUP')
+        if task.ended.done():
+            raise DriverError(f"task {task_id} has ended; it cannot be sent {signal}")
+        if SIGNALS[signal] == SIGKILL:
+            self._end(task, ExitResult(signal=SIGKILL))
+
+    async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
+        """End the task after its `kill_after`, or by force when that is longer than `timeout`."""
+        task = self._task(task_id)
+        if task.ended.done():
+            return
+        task.later(task.course.kill_after_s, lambda: self._end(task, ExitResult(signal=SIGNALS.get(signal, SIGKILL))))
+        await asyncio.wait([task.ended], timeout=timeout / NANOSECONDS)
+        self._end(task, ExitResult(signal=SIGKILL))
+
+    async def destroy_task(self, task_id: str) -> None:
+        """Forget a task."""
+        task = self._task(task_id)
+        self._end(task, ExitResult(signal=SIGKILL))
+        del self._tasks[task_id]
+
+    async def task_stats(self, task_id: str) -> TaskStats:
+        """Nothing is used."""
+        self._task(task_id)
+        return TaskStats(at=self._clock())
+
+    async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+        """Go the course of the task's `exec_command`."""
+        course = self._task(task_id).course.exec
+        if course is None:
+            raise DriverError(f"task {task_id} has no `exec_command` block, which says what a command run in it does")
+        limit_s = timeout / NANOSECONDS
+        await asyncio.sleep(min(course.run_for_s, limit_s))
+        if course.run_for_s > limit_s:
+            raise DriverError(f'"{" ".join(command)}" did not end within {limit_s:g} s and was killed')
+        if course.end.error:
+            raise DriverError(course.end.error)
+        code = 128 + course.end.signal if course.end.signal else course.end.exit_code
+        return ExecResult(exit_code=code, stdout=whole_output(course.stdout), stderr=whole_output(course.stderr))
+
+    async def close(self) -> None:
+        """Stop pretending."""
+        self._closed.set()
+        for task in self._tasks.values():
+            for timer in task.timers:
+                timer.cancel()
+        self._tasks.clear()

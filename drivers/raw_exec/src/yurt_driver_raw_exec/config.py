@@ -1,0 +1,145 @@
+"""The options of raw_exec, and the pure step from a task to the process that it becomes."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+
+import msgspec
+
+from yurt.sdk.driver import PluginContext, TaskRequest, TaskResources
+from yurt.sdk.errors import DriverError, Invalid
+from yurt.sdk.executor import CgroupSpec, ProcessSpec
+from yurt.sdk.schema import decode_config
+
+ENABLE_OPTION = "driver.raw_exec.enable"
+TRUE_WORDS = ("1", "t", "true", "yes")
+MIB = 1024 * 1024
+UNLIMITED = -1
+
+
+class TaskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `config` block of a task."""
+
+    command: str
+    args: list[str] = []
+    work_dir: str = ""
+    cgroup_v1_override: list[dict[str, str]] = []
+    cgroup_v2_override: str = ""
+    oom_score_adj: int = 0
+    denied_envvars: list[str] = []
+
+
+class PluginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `config` block of `plugin "raw_exec"` in the agent's configuration."""
+
+    enabled: bool = False
+    denied_host_uids: str = ""
+    denied_host_gids: str = ""
+    denied_envvars: list[str] = []
+
+
+class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent decided: whether the driver may run tasks, and as whom they never run."""
+
+    enabled: bool
+    denied_uids: tuple[range, ...] = ()
+    denied_gids: tuple[range, ...] = ()
+    denied_envvars: tuple[str, ...] = ()
+
+
+def plugin_config(context: PluginContext) -> PluginConfig:
+    """Read the agent's configuration; a dev agent enables the driver."""
+    options = decode_config(PluginOptions, context.config)
+    by_client_option = context.options.get(ENABLE_OPTION, "").lower() in TRUE_WORDS
+    return PluginConfig(
+        enabled=options.enabled or by_client_option or context.dev,
+        denied_uids=parse_ranges(options.denied_host_uids, option="denied_host_uids"),
+        denied_gids=parse_ranges(options.denied_host_gids, option="denied_host_gids"),
+        denied_envvars=tuple(options.denied_envvars),
+    )
+
+
+def parse_ranges(text: str, *, option: str) -> tuple[range, ...]:
+    """`"0,10-20"` as ranges of ids, ends included."""
+    ranges = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        first, _, last = part.partition("-")
+        last = last or first
+        if not first.isdigit() or not last.isdigit() or int(first) > int(last):
+            raise Invalid(f'{option}: "{part}" is no id and no range of ids; write it as "0,10-20"')
+        ranges.append(range(int(first), int(last) + 1))
+    return tuple(ranges)
+
+
+def denied(ids: Iterable[int], ranges: tuple[range, ...]) -> int | None:
+    """The first id that is denied."""
+    return next((each for each in ids if any(each in span for span in ranges)), None)
+
+
+def command_line(request: TaskRequest) -> tuple[str, ...]:
+    """The command and its arguments, as the kernel gets them: no shell comes between."""
+    config: TaskConfig = request.config
+    return (config.command, *config.args)
+
+
+def working_folder(request: TaskRequest) -> str:
+    """The task's own folder, or `work_dir`, which must be absolute."""
+    config: TaskConfig = request.config
+    if config.work_dir and not config.work_dir.startswith("/"):
+        raise DriverError(f'work_dir "{config.work_dir}" must be an absolute path, for example ${{NOMAD_TASK_DIR}}/x')
+    return config.work_dir or request.dirs.task_dir
+
+
+def environment(request: TaskRequest, denied_patterns: tuple[str, ...]) -> dict[str, str]:
+    """The task's variables without those that the agent or the task denies by name or pattern (`AWS_*`)."""
+    config: TaskConfig = request.config
+    patterns = (*denied_patterns, *config.denied_envvars)
+    return {
+        name: value
+        for name, value in request.env.items()
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    }
+
+
+def cgroup_spec(request: TaskRequest) -> CgroupSpec:
+    """Limits of the task: memory_max when it is given (-1: none), otherwise memory; or the operator's own cgroups."""
+    config: TaskConfig = request.config
+    resources = request.resources
+    if config.cgroup_v2_override or config.cgroup_v1_override:
+        if config.cgroup_v2_override and config.cgroup_v1_override:
+            raise DriverError("cgroup_v1_override and cgroup_v2_override exclude each other; keep the one of this host")
+        merged = {name: path for each in config.cgroup_v1_override for name, path in each.items()}
+        return CgroupSpec(override_v2=config.cgroup_v2_override, override_v1=merged)
+    return CgroupSpec(
+        memory_bytes=memory_limit_mb(resources) * MIB,
+        memory_reserved_bytes=resources.memory_mb * MIB if resources.memory_max_mb else 0,
+        cpu_shares=resources.cpu_shares,
+        cores=resources.reserved_cores,
+    )
+
+
+def memory_limit_mb(resources: TaskResources) -> int:
+    """The hard limit in MiB; 0 is none."""
+    if resources.memory_max_mb == UNLIMITED:
+        return 0
+    return resources.memory_max_mb or resources.memory_mb
+
+
+def process_spec(request: TaskRequest, denied_patterns: tuple[str, ...] = ()) -> ProcessSpec:
+    """The whole step from a task to its process."""
+    config: TaskConfig = request.config
+    return ProcessSpec(
+        task_id=request.task_id,
+        argv=command_line(request),
+        env=environment(request, denied_patterns),
+        cwd=working_folder(request),
+        search=(request.dirs.local_dir, request.dirs.task_dir),
+        logs_dir=request.dirs.logs_dir,
+        log_name=request.task_name,
+        logs=request.logs,
+        user=request.user,
+        cgroup=cgroup_spec(request),
+        oom_score_adj=config.oom_score_adj or None,
+        network_namespace=request.network_namespace,
+    )
