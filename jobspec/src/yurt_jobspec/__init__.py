@@ -1,1 +1,60 @@
-"""HCL2 job files to API-shaped jobs."""
+"""HCL2 job files to API-shaped jobs, with diagnostics that point at the file.
+
+Names are loaded when they are first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .diagnostics import Diagnostic, JobspecError, SourceRange
+    from .format import format_source
+    from .generic import parse_body, parse_body_with_positions
+    from .job import Positions, parse_job, parse_job_with_positions
+    from .report import render, to_json, to_sarif
+
+__all__ = [
+    "Diagnostic",
+    "JobspecError",
+    "Positions",
+    "SourceRange",
+    "format_source",
+    "parse_body",
+    "parse_body_with_positions",
+    "parse_job",
+    "parse_job_with_positions",
+    "render",
+    "to_json",
+    "to_sarif",
+]
+
+_HOMES = {
+    "Diagnostic": "diagnostics",
+    "JobspecError": "diagnostics",
+    "Positions": "job",
+    "SourceRange": "diagnostics",
+    "format_source": "format",
+    "parse_body": "generic",
+    "parse_body_with_positions": "generic",
+    "parse_job": "job",
+    "parse_job_with_positions": "job",
+    "render": "report",
+    "to_json": "report",
+    "to_sarif": "report",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,362 @@
+"""Bodies to API objects, led by the tables of `schema`.
+
+One method decodes any block: it starts from the zero values, converts each argument to its kind, decodes nested blocks into lists, single
+objects or maps, and lets `finish` apply the rules that a table cannot say. Findings are collected, so one bad argument does not hide the
+next; an argument that has no value is left at its zero.
+
+A JSON file has no blocks of its own, only objects; `jsonsyntax` gives them a body's shape with the help of the same tables, so nothing here
+knows which syntax a file was written in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from . import finish
+from .diagnostics import Diagnostic, EvaluationError, Problem, Source, fail
+from .durations import parse_duration
+from .evaluator import BudgetExhausted, Evaluator, Scope
+from .nodes import Attribute, Block, Body, Expr, Label, Literal, place
+from .plain import to_driver_config
+from .schema import BlockSchema, Child, Field, schema_of
+from .values import ConversionError, Value, convert, entries_of, is_null, pairs_of, type_name, type_of
+
+_BITS = {"int": (-(2**63), 2**63 - 1), "uint": (0, 2**64 - 1), "int8": (-128, 127), "uint8": (0, 255), "uint16": (0, 65535), "uint32": (0, 2**32 - 1)}
+_MAPS = ("map", "multimap", "free")
+
+
+class Placed(NamedTuple):
+    """A block to decode, with the scope that its expressions see."""
+
+    block: Block
+    scope: Scope
+
+
+class Decoder:
+    """Decodes the bodies of one file. `marks` remembers where each object and field came from when `with_marks` is set."""
+
+    def __init__(self, source: Source, evaluator: Evaluator, *, with_marks: bool = False) -> None:
+        self.source = source
+        self.evaluator = evaluator
+        self.diagnostics: list[Diagnostic] = []
+        self.marks: dict[int, dict[str | None, tuple[int, int]]] | None = {} if with_marks else None
+
+    # Findings and marks.
+
+    def report(self, summary: str, detail: str, start: int, end: int, *, hint: str | None = None) -> None:
+        self.diagnostics.append(self.source.diagnostic(Problem(summary, detail, start, end, hint)))
+
+    def record(self, error: EvaluationError) -> None:
+        """Keep the problems of a failed evaluation; running out of budget ends everything."""
+        self.diagnostics.extend(self.source.diagnostic(problem) for problem in error.problems)
+        if isinstance(error, BudgetExhausted):
+            raise error
+
+    def mark(self, owner: dict[str, Any], key: str | None, start: int, end: int) -> None:
+        if self.marks is not None:
+            self.marks.setdefault(id(owner), {})[key] = (start, end)
+
+    def charge(self, elements: int) -> None:
+        self.evaluator.budget.charge(elements, _NOWHERE)
+
+    # Blocks.
+
+    def decode(self, placed: Placed, schema: BlockSchema) -> dict[str, Any]:
+        """A block as the object that the API knows."""
+        block = placed.block
+        result: dict[str, Any] = dict(schema.zeros)
+        self.mark(result, None, block.start, block.labels[-1].end if block.labels else block.name_end)
+        for field, label in zip(schema.labels, block.labels, strict=False):
+            result[field] = label.text
+            self.mark(result, field, label.start, label.end)
+        self.body(block.body, schema, placed.scope, result)
+        finish.apply(self, schema.name, result, block)
+        return result
+
+    def body(self, body: Body, schema: BlockSchema, scope: Scope, result: dict[str, Any]) -> None:
+        seen: dict[str, Block] = {}
+        for attribute in body.attributes:
+            field = schema.attributes.get(attribute.name)
+            if field is not None:
+                self.argument(attribute, field, scope, result)
+            else:
+                self.other_argument(attribute, schema, scope, result)
+        for name in schema.required:
+            if not any(attribute.name == name for attribute in body.attributes):
+                detail = f'The argument "{name}" is required, but no definition was found.'
+                self.report("Missing required argument", detail, body.missing, body.missing)
+        for placed in self.expanded(body.blocks, scope):
+            child = schema.blocks.get(placed.block.type)
+            if child is None:
+                self.unknown_block(placed.block, schema)
+            else:
+                self.nested(placed, child, seen, result)
+
+    def nested(self, placed: Placed, child: Child, seen: dict[str, Block], result: dict[str, Any]) -> None:
+        block = placed.block
+        if child.kind in ("block", *_MAPS):
+            if block.type in seen:
+                line = self.source.position(seen[block.type].start)[0]
+                detail = f"Only one {block.type} block is allowed. Another was defined on line {line}."
+                self.report(f"Duplicate {block.type} block", detail, block.start, block.name_end)
+                return
+            seen[block.type] = block
+        if child.kind in _MAPS:
+            if self.labels_fit(block, ()):
+                self.mark(result, child.field, block.start, block.name_end)
+                result[child.field] = self.map_block(placed, child.kind)
+            return
+        schema = schema_of(child.block)
+        if not self.labels_fit(block, schema.labels):
+            return
+        value = self.decode(placed, schema)
+        if child.kind == "block":
+            result[child.field] = value
+        elif child.kind == "blocks":
+            result.setdefault(child.field, []).append(value)
+        else:
+            result.setdefault(child.field, {})[block.labels[0].text] = value
+
+    def labels_fit(self, block: Block, wanted: tuple[str, ...]) -> bool:
+        names = ", ".join(field.strip("-").lower() for field in wanted) or "none"
+        if len(block.labels) > len(wanted):
+            extra = block.labels[len(wanted)]
+            detail = f"Only {len(wanted)} labels ({names}) are expected for {block.type} blocks."
+            if not wanted:
+                detail = f"No labels are expected for {block.type} blocks."
+            self.report(f"Extraneous label for {block.type}", detail, extra.start, extra.end)
+            return False
+        if len(block.labels) < len(wanted):
+            detail = f"All {block.type} blocks must have {len(wanted)} labels ({names})."
+            self.report(f"Missing name for {block.type}", detail, block.open, block.open + 1, hint=f'Write {block.type} "name" {{ ... }}.')
+            return False
+        return True
+
+    def unknown_block(self, block: Block, schema: BlockSchema) -> None:
+        if block.type in schema.attributes:
+            hint = f'Did you mean to define argument "{block.type}"? If so, use the equals sign to assign it a value.'
+        else:
+            hint = suggest(block.type, (*schema.blocks, *schema.attributes))
+        detail = f'Blocks of type "{block.type}" are not expected here.'
+        self.report("Unsupported block type", detail, block.start, block.name_end, hint=hint)
+
+    # Dynamic blocks.
+
+    def expanded(self, blocks: tuple[Block, ...], scope: Scope) -> Iterator[Placed]:
+        """The blocks of a body with each dynamic block replaced by what it generates."""
+        for block in blocks:
+            if block.type != "dynamic":
+                yield Placed(block, scope)
+                continue
+            try:
+                yield from self.dynamic(block, scope)
+            except EvaluationError as error:
+                self.record(error)
+
+    def dynamic(self, block: Block, scope: Scope) -> Iterator[Placed]:
+        if not self.labels_fit(block, ("type",)):
+            return
+        arguments = {attribute.name: attribute for attribute in block.body.attributes}
+        for name in arguments.keys() - {"for_each", "iterator", "labels"}:
+            attribute = arguments[name]
+            detail = f'An argument named "{name}" is not expected here; a dynamic block has for_each, iterator, labels and content.'
+            self.report("Unsupported argument", detail, attribute.start, attribute.name_end)
+        if "for_each" not in arguments:
+            missing = block.body.missing
+            detail = 'The argument "for_each" is required, but no definition was found.'
+            raise fail("Missing required argument", detail, missing, missing)
+        content = self.dynamic_content(block)
+        iterator = self.dynamic_iterator(block, arguments)
+        each = arguments["for_each"].value
+        for key, value in self.dynamic_items(each, scope):
+            self.evaluator.budget.charge(1, each)
+            inner = Scope({iterator: {"key": key, "value": value}}, scope)
+            labels = self.dynamic_labels(arguments.get("labels"), inner)
+            yield Placed(content._replace(type=block.labels[0].text, labels=labels, start=block.start, open=content.open), inner)
+
+    def dynamic_content(self, block: Block) -> Block:
+        contents = [item for item in block.body.blocks if item.type == "content"]
+        if len(contents) != 1 or len(block.body.blocks) != 1:
+            wrong = next((item for item in block.body.blocks if item.type != "content"), None) or (contents[1] if contents else block)
+            detail = 'A dynamic block needs exactly one nested block, "content", which describes each generated block.'
+            raise fail("Invalid dynamic block", detail, wrong.start, wrong.name_end)
+        return contents[0]
+
+    def dynamic_iterator(self, block: Block, arguments: dict[str, Attribute]) -> str:
+        attribute = arguments.get("iterator")
+        if attribute is None:
+            return block.labels[0].text
+        name = getattr(attribute.value, "name", None) or getattr(attribute.value, "value", None)
+        if not isinstance(name, str):
+            detail = "The iterator of a dynamic block is a bare name."
+            raise fail("Invalid dynamic block", detail, attribute.value.start, attribute.value.end)
+        return name
+
+    def dynamic_items(self, each: Expr, scope: Scope) -> Iterator[tuple[Value, Value]]:
+        value = self.evaluator.evaluate(each, scope)
+        pairs = pairs_of(value)
+        if pairs is None:
+            what = "a null value" if is_null(value) else f"a value of type {type_name(type_of(value))}"
+            detail = f"Cannot use {what} in for_each. An iterable collection is required."
+            raise fail("Invalid dynamic for_each value", detail, *place(each))
+        return pairs
+
+    def dynamic_labels(self, attribute: Attribute | None, scope: Scope) -> tuple[Label, ...]:
+        if attribute is None:
+            return ()
+        node = attribute.value
+        try:
+            labels = convert(self.evaluator.evaluate(node, scope), ("list", "string"))
+        except ConversionError as error:
+            raise fail("Invalid dynamic block", f"The labels must be a list of strings: {error}.", node.start, node.end) from None
+        return tuple(Label(str(text), node.start, node.end) for text in (() if is_null(labels) else labels.items))
+
+    # Arguments.
+
+    def argument(self, attribute: Attribute, field: Field, scope: Scope, result: dict[str, Any]) -> None:
+        node = attribute.value
+        try:
+            value = self.evaluator.evaluate(node, scope)
+        except EvaluationError as error:
+            self.record(error)
+            return
+        if is_null(value):
+            return
+        try:
+            result[field.field] = _KINDS[field.kind](value)
+        except ConversionError as error:
+            self.report("Unsuitable value type", f"Unsuitable value: {error}", *place(node))
+        self.mark(result, field.field, attribute.start, attribute.end)
+
+    def other_argument(self, attribute: Attribute, schema: BlockSchema, scope: Scope, result: dict[str, Any]) -> None:
+        child = schema.blocks.get(attribute.name)
+        if child is not None and child.kind in _MAPS:
+            self.map_argument(attribute, child, scope, result)
+            return
+        if child is not None:
+            hint = f'Did you mean to define a block of type "{attribute.name}"? Write it without the equals sign.'
+        else:
+            hint = suggest(attribute.name, (*schema.attributes, *schema.blocks)) or ""
+        detail = f'An argument named "{attribute.name}" is not expected here.'
+        self.report("Unsupported argument", detail, attribute.start, attribute.name_end, hint=hint or None)
+
+    # Maps.
+
+    def map_argument(self, attribute: Attribute, child: Child, scope: Scope, result: dict[str, Any]) -> None:
+        """`meta = { ... }`, which means the same as the block."""
+        try:
+            value = self.evaluator.evaluate(attribute.value, scope)
+        except EvaluationError as error:
+            self.record(error)
+            return
+        if is_null(value):
+            return
+        entries = entries_of(value)
+        self.mark(result, child.field, attribute.start, attribute.end)
+        if entries is None:
+            detail = f"Unsuitable value: a map is required, but have {type_name(type_of(value))}"
+            self.report("Unsuitable value type", detail, *place(attribute.value))
+            return
+        target: dict[str, Any] = {}
+        for key, item in entries.items():
+            self.entry(target, key, item, child.kind, attribute)
+        result[child.field] = target
+
+    def map_block(self, placed: Placed, kind: str) -> dict[str, Any]:
+        target: dict[str, Any] = {}
+        self.mark(target, None, placed.block.start, placed.block.name_end)
+        for attribute in placed.block.body.attributes:
+            try:
+                value = self.evaluator.evaluate(attribute.value, placed.scope)
+            except EvaluationError as error:
+                self.record(error)
+                continue
+            self.entry(target, attribute.name, value, kind, attribute)
+        for inner in self.expanded(placed.block.body.blocks, placed.scope):
+            if kind == "free":
+                self.free_block(target, inner)
+            else:
+                detail = f'Blocks of type "{inner.block.type}" are not expected here.'
+                self.report("Unsupported block type", detail, inner.block.start, inner.block.name_end)
+        return target
+
+    def free_block(self, target: dict[str, Any], placed: Placed) -> None:
+        """A block of a free-form block; labels become keys around its content."""
+        block = placed.block
+        content: dict[str, Any] = self.map_block(placed, "free")
+        for label in reversed(block.labels):
+            content = {label.text: [content]}
+            self.mark(content, None, label.start, label.end)
+        known = target.setdefault(block.type, [])
+        if not isinstance(known, list):
+            detail = f'"{block.type}" is set both as an argument and as a block.'
+            self.report("Duplicate name", detail, block.start, block.name_end)
+            return
+        known.append(content)
+
+    def entry(self, target: dict[str, Any], key: str, value: Value, kind: str, attribute: Attribute) -> None:
+        """One entry of a map, in the map's kind; nulls are left out."""
+        if is_null(value):
+            return
+        self.mark(target, key, attribute.start, attribute.end)
+        try:
+            if kind == "free":
+                target[key] = to_driver_config(value, self.charge)
+            elif kind == "multimap":
+                target[key] = list(convert(value, ("list", "string")).items)
+            else:
+                target[key] = convert(value, "string")
+        except ConversionError as error:
+            self.report("Unsuitable value type", f"Unsuitable value: {error}", *place(attribute.value))
+
+
+def suggest(name: str, known: tuple[str, ...]) -> str | None:
+    """A hint when a name looks like one of those that are known."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, 1, 0.7)
+    return f'Did you mean "{close[0]}"?' if close else None
+
+
+def _whole(kind: str) -> Any:
+    low, high = _BITS[kind]
+
+    def read(value: Value) -> int:
+        number = convert(value, "number")
+        if number == 0:
+            return 0
+        if not isinstance(number, int) or not low <= number <= high:
+            raise ConversionError(f"value must be a whole number, between {low} and {high}")
+        return number
+
+    return read
+
+
+def _duration(value: Value) -> int:
+    if type(value) is not str:
+        return int(_whole("int")(value))
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise ConversionError(str(error)) from None
+
+
+def _strings(value: Value) -> list[str | None]:
+    return [None if is_null(item) else item for item in convert(value, ("list", "string")).items]
+
+
+def _integers(value: Value) -> list[int]:
+    read = _whole("uint16")
+    return [read(item) for item in convert(value, ("list", "number")).items]
+
+
+_KINDS: dict[str, Any] = {
+    "string": lambda value: convert(value, "string"),
+    "bool": lambda value: convert(value, "bool"),
+    "duration": _duration,
+    "strings": _strings,
+    "ints": _integers,
+    **{kind: _whole(kind) for kind in _BITS},
+}
+_NOWHERE = Literal(None, 0, 0)

@@ -1,0 +1,611 @@
+"""Expressions to values.
+
+The evaluator is pure: an expression, a scope and nothing else decide the result. It has two peculiarities that come from job files.
+
+A root name that nobody defines is not an error. `${attr.kernel.name}` means something to the client that runs the task, so a reference
+to an unknown root evaluates to its own text, `${attr.kernel.name}`, with all the attributes and constant indexes written behind it.
+
+Work is bounded. Each element that a loop, a function or a template produces is charged to a budget, and so is text, so that a file of a
+few lines cannot ask for gigabytes ("billion laughs"). Real files use less than a hundredth of the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from . import numbers
+from .diagnostics import EvaluationError, Problem, fail
+from .functions.registry import Function, FunctionError, lookup, suggestion
+from .nodes import (
+    Access,
+    Attr,
+    Binary,
+    Call,
+    Conditional,
+    Expr,
+    For,
+    Index,
+    Literal,
+    ObjectOf,
+    Parentheses,
+    Splat,
+    Step,
+    Template,
+    TemplateFor,
+    TemplateIf,
+    TemplatePart,
+    TupleOf,
+    Unary,
+    Variable,
+    Wrap,
+    place,
+)
+from .values import (
+    ConversionError,
+    ListValue,
+    SetValue,
+    TooLarge,
+    Value,
+    convert,
+    entries_of,
+    equal,
+    is_null,
+    items_of,
+    pairs_of,
+    type_name,
+    type_of,
+    unify,
+)
+
+MAX_ELEMENTS = 100_000
+"""Elements that the expressions of one job may produce altogether."""
+MAX_CHARACTERS = 32 * 1024 * 1024
+"""Characters of text that the expressions of one job may produce altogether."""
+
+_ARITHMETIC = {
+    "+": numbers.add,
+    "-": numbers.subtract,
+    "*": numbers.multiply,
+    "/": numbers.divide,
+    "%": numbers.remainder,
+}
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": lambda left, right: bool(left < right),
+    ">": lambda left, right: bool(left > right),
+    "<=": lambda left, right: bool(left <= right),
+    ">=": lambda left, right: bool(left >= right),
+}
+
+
+class Budget:
+    """What the evaluation of one job may still produce."""
+
+    __slots__ = ("characters", "elements")
+
+    def __init__(self) -> None:
+        self.elements = MAX_ELEMENTS
+        self.characters = MAX_CHARACTERS
+
+    def charge(self, elements: int, node: Expr | TemplateFor) -> None:
+        self.elements -= elements
+        if self.elements < 0:
+            self._exhausted(node, f"The job's expressions may produce {MAX_ELEMENTS} elements altogether.")
+
+    def charge_text(self, length: int, node: Expr | TemplateFor) -> None:
+        self.characters -= length
+        if self.characters < 0:
+            self._exhausted(node, f"The job's expressions may produce {MAX_CHARACTERS} characters of text altogether.")
+
+    def _exhausted(self, node: Expr | TemplateFor, detail: str) -> NoReturn:
+        raise BudgetExhausted((Problem("Expression result too large", detail, node.start, node.end),))
+
+
+class BudgetExhausted(EvaluationError):
+    """No `try` may catch this one."""
+
+
+class Namespace:
+    """A root whose attributes are worked out when asked for, such as `local`."""
+
+    def __init__(self, get: Callable[[str], Value], names: Callable[[], tuple[str, ...]]) -> None:
+        self.get = get
+        self.names = names
+
+    def everything(self) -> dict[str, Value]:
+        return {name: self.get(name) for name in self.names()}
+
+
+class Scope:
+    """Names and their values, looked up from the inside out."""
+
+    __slots__ = ("names", "parent")
+
+    def __init__(self, names: Mapping[str, Any], parent: Scope | None = None) -> None:
+        self.names = names
+        self.parent = parent
+
+    def find(self, name: str) -> tuple[bool, Any]:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return True, scope.names[name]
+            scope = scope.parent
+        return False, None
+
+
+class Evaluator:
+    """Evaluates the expressions of one file; `text` is that file's text, `functions` may add to the language's own."""
+
+    def __init__(self, text: str, *, budget: Budget | None = None, files: Any = None, functions: Mapping[str, Function] | None = None) -> None:
+        self.text = text
+        self.budget = budget or Budget()
+        self.files = files
+        self.functions = functions or {}
+
+    def evaluate(self, node: Expr, scope: Scope) -> Value:
+        """The value of an expression. Raises EvaluationError."""
+        if type(node) is Literal:
+            return node.value
+        try:
+            return _HANDLERS[type(node)](self, node, scope)
+        except TooLarge:
+            raise BudgetExhausted((Problem("Expression result too large", "The value's type is too large.", *place(node)),)) from None
+
+    def as_type(self, node: Expr, scope: Scope, wanted: str, summary: str, detail: str) -> Any:
+        """The expression's value, converted to a primitive type; null is refused."""
+        value = self.evaluate(node, scope)
+        if is_null(value):
+            raise fail(summary, f"{detail} The value is null.", node.start, node.end)
+        try:
+            return convert(value, wanted)
+        except ConversionError as error:
+            raise fail(summary, f"{detail} Unsuitable value: {error}.", node.start, node.end) from None
+
+    # Structure.
+
+    def wrap(self, node: Wrap | Parentheses, scope: Scope) -> Value:
+        return self.evaluate(node.inner, scope)
+
+    def make_tuple(self, node: TupleOf, scope: Scope) -> Value:
+        self.budget.charge(len(node.items), node)
+        return tuple(self.every(node.items, scope))
+
+    def every(self, nodes: tuple[Expr, ...], scope: Scope) -> list[Value]:
+        """All values, or the problems of all expressions that have none."""
+        values: list[Value] = []
+        problems: list[Problem] = []
+        for node in nodes:
+            try:
+                values.append(self.evaluate(node, scope))
+            except BudgetExhausted:
+                raise
+            except EvaluationError as error:
+                problems.extend(error.problems)
+        if problems:
+            raise EvaluationError(problems)
+        return values
+
+    def make_object(self, node: ObjectOf, scope: Scope) -> Value:
+        self.budget.charge(len(node.items), node)
+        values = self.every(tuple(value for _, value in node.items), scope)
+        return {self.object_key(key, scope): value for (key, _), value in zip(node.items, values, strict=True)}
+
+    def object_key(self, node: Expr, scope: Scope) -> str:
+        if isinstance(node, Access) and isinstance(node.source, Variable):
+            detail = "A key must be a name or a string; to use the value of a reference as the key, put it in parentheses."
+            raise fail("Ambiguous attribute key", detail, node.start, node.end)
+        return self.key(self.evaluate(node, scope), node)
+
+    def key(self, value: Value, node: Expr) -> str:
+        if is_null(value):
+            raise fail("Null value as key", "Can't use a null value as a key.", *place(node))
+        try:
+            key: str = convert(value, "string")
+        except ConversionError as error:
+            raise fail("Incorrect key type", f"Can't use this value as a key: {error}.", *place(node)) from None
+        return key
+
+    # References.
+
+    def variable(self, node: Variable, scope: Scope) -> Value:
+        found, value = scope.find(node.name)
+        if not found:
+            return "${" + node.name + "}"
+        return value.everything() if isinstance(value, Namespace) else value
+
+    def access(self, node: Access, scope: Scope) -> Value:
+        source, steps = node.source, node.steps
+        if type(source) is not Variable:
+            return self.walk(self.evaluate(source, scope), steps, scope)
+        found, value = scope.find(source.name)
+        if not found:
+            count = _constant_steps(steps)
+            text = "${" + self.text[source.start : steps[count - 1].end if count else source.end] + "}"
+            return self.walk(text, steps[count:], scope)
+        if isinstance(value, Namespace):
+            first = steps[0]
+            if type(first) is not Attr:
+                return self.walk(value.everything(), steps, scope)
+            if first.name not in value.names():
+                raise _missing_attribute(first, value.names())
+            value, steps = value.get(first.name), steps[1:]
+        return self.walk(value, steps, scope)
+
+    def walk(self, value: Value, steps: tuple[Step, ...], scope: Scope) -> Value:
+        for step in steps:
+            if type(step) is Attr:
+                value = self.attribute(value, step)
+            elif type(step) is Index:
+                value = self.index(value, self.evaluate(step.key, scope), step)
+            else:
+                assert type(step) is Splat
+                value = self.splat(value, step, scope)
+        return value
+
+    def attribute(self, value: Value, step: Attr) -> Value:
+        entries = entries_of(value)
+        if entries is not None:
+            if step.name in entries:
+                return entries[step.name]
+            raise _missing_attribute(step, tuple(entries))
+        if is_null(value):
+            raise fail("Attempt to get attribute from null value", "This value is null, so it does not have any attributes.", step.start, step.end)
+        detail = f"Can't access attributes on a value of type {type_name(type_of(value))}."
+        hint = "Use [*] to get the attribute of each element." if items_of(value) is not None else None
+        raise fail("Unsupported attribute", detail, step.start, step.end, hint=hint)
+
+    def index(self, value: Value, key: Value, step: Index) -> Value:
+        if is_null(value) or is_null(key):
+            what = "value" if is_null(value) else "index"
+            raise fail("Invalid index", f"The {what} is null.", step.start, step.end)
+        items = items_of(value)
+        if items is not None and type(value) is not SetValue:
+            return self.element(items, key, step)
+        entries = entries_of(value)
+        if entries is None:
+            detail = f"A value of type {type_name(type_of(value))} does not have any indices."
+            raise fail("Invalid index", detail, step.start, step.end)
+        try:
+            name = convert(key, "string")
+        except ConversionError as error:
+            raise fail("Invalid index", f"The given key does not identify an element: {error}.", step.start, step.end) from None
+        if name not in entries:
+            raise fail("Invalid index", "The given key does not identify an element in this collection value.", step.start, step.end)
+        return entries[name]
+
+    def element(self, items: tuple[Value, ...], key: Value, step: Index) -> Value:
+        try:
+            position = convert(key, "number")
+        except ConversionError as error:
+            raise fail("Invalid index", f"The given key does not identify an element: {error}.", step.start, step.end) from None
+        if not isinstance(position, int) or not 0 <= position < len(items):
+            detail = f"The given index does not identify an element: the collection has {len(items)}."
+            raise fail("Invalid index", detail, step.start, step.end)
+        return items[position]
+
+    def splat(self, value: Value, step: Splat, scope: Scope) -> Value:
+        if is_null(value):
+            if value is not None and not isinstance(value.type, str):
+                raise fail("Splat of null value", "Splat expressions cannot be applied to null sequences.", step.start, step.end)
+            return ()
+        items = items_of(value)
+        self.budget.charge(1 if items is None else len(items), _SPLAT_NODE._replace(start=step.start, end=step.end))
+        if items is None:
+            return (self.walk(value, step.steps, scope),)
+        results = tuple(self.walk(item, step.steps, scope) for item in items)
+        if type(value) is tuple:
+            return results
+        element = unify([type_of(item) for item in results])
+        return results if element is None else ListValue(element, results)
+
+    # Operators.
+
+    def unary(self, node: Unary, scope: Scope) -> Value:
+        if node.operator == "!":
+            return not self.as_type(node.operand, scope, "bool", "Invalid operand", "The operand must be a bool.")
+        return numbers.negate(self.as_type(node.operand, scope, "number", "Invalid operand", "The operand must be a number."))
+
+    def binary(self, node: Binary, scope: Scope) -> Value:
+        """A chain of operators is a tree that leans left; it is walked down without recursion."""
+        chain = [node]
+        while type(chain[-1].left) is Binary:
+            chain.append(chain[-1].left)
+        result: Value = self.evaluate(chain[-1].left, scope) if chain[-1].operator in ("==", "!=") else _UNSET
+        for current in reversed(chain):
+            result = self.operate(current, result, scope)
+        return result
+
+    def operate(self, node: Binary, left: Value, scope: Scope) -> Value:
+        operator = node.operator
+        if operator in ("==", "!="):
+            if left is _UNSET:
+                left = self.evaluate(node.left, scope)
+            return equal(left, self.evaluate(node.right, scope)) == (operator == "==")
+        wanted = "bool" if operator in ("&&", "||") else "number"
+        first, second = self.operands(node, left, wanted, scope)
+        if operator == "&&":
+            return first and second
+        if operator == "||":
+            return first or second
+        if operator in _COMPARISONS:
+            return _COMPARISONS[operator](first, second)
+        try:
+            return _ARITHMETIC[operator](first, second)
+        except ZeroDivisionError:
+            raise fail("Division by zero", "Cannot divide by zero.", node.start, node.end) from None
+        except ValueError as error:
+            raise fail("Operation failed", str(error), node.start, node.end) from None
+
+    def operands(self, node: Binary, left: Value, wanted: str, scope: Scope) -> tuple[Any, Any]:
+        results: list[Any] = []
+        problems: list[Problem] = []
+        for side, operand in (("left", node.left), ("right", node.right)):
+            known = Literal(left, operand.start, operand.end) if side == "left" and left is not _UNSET else operand
+            try:
+                results.append(self.as_type(known, scope, wanted, "Invalid operand", f"The {side} operand must be a {wanted}."))
+            except BudgetExhausted:
+                raise
+            except EvaluationError as error:
+                problems.extend(error.problems)
+        if problems:
+            raise EvaluationError(problems)
+        return results[0], results[1]
+
+    def conditional(self, node: Conditional, scope: Scope) -> Value:
+        yes, no = self.evaluate(node.yes, scope), self.evaluate(node.no, scope)
+        common = unify([type_of(yes), type_of(no)])
+        if common is None:
+            detail = (
+                "The true and false result expressions must have consistent types; "
+                f"the first is {type_name(type_of(yes))}, the second {type_name(type_of(no))}."
+            )
+            raise fail("Inconsistent conditional result types", detail, node.yes.start, node.no.end)
+        chosen = self.as_type(node.condition, scope, "bool", "Incorrect condition type", "The condition expression must be of type bool.")
+        try:
+            return convert(yes if chosen else no, common)
+        except ConversionError as error:
+            raise fail("Inconsistent conditional result types", f"The result is unsuitable: {error}.", node.yes.start, node.no.end) from None
+
+    # Loops.
+
+    def for_expression(self, node: For, scope: Scope) -> Value:
+        results: list[Value] = []
+        entries: dict[str, Value] = {}
+        groups: dict[str, list[Value]] = {}
+        problems: list[Problem] = []
+        for names in self.loop(node, node.collection, scope):
+            inner = Scope(names, scope)
+            if node.condition is not None and not self.for_condition(node.condition, inner):
+                continue
+            if node.key is None:
+                results.append(self.evaluate(node.value, inner))
+                continue
+            key = self.key(self.evaluate(node.key, inner), node.key)
+            value = self.evaluate(node.value, inner)
+            if node.group:
+                groups.setdefault(key, []).append(value)
+            elif key in entries:
+                detail = f'Two different items produced the key "{key}" in this \'for\' expression.'
+                hint = "Write an ellipsis (...) after the value expression to group the values by key."
+                problems.append(Problem("Duplicate object key", detail, *place(node.key), hint))
+                raise EvaluationError(problems)
+            else:
+                entries[key] = value
+        if node.key is None:
+            return tuple(results)
+        return {key: tuple(values) for key, values in groups.items()} if node.group else entries
+
+    def for_condition(self, node: Expr, scope: Scope) -> bool:
+        result: bool = self.as_type(node, scope, "bool", "Invalid 'for' condition", "The 'if' clause must be a bool.")
+        return result
+
+    def loop(self, node: For | TemplateFor, collection: Expr, scope: Scope) -> Any:
+        """The names that each round of a loop defines."""
+        value = self.evaluate(collection, scope)
+        pairs = pairs_of(value)
+        if pairs is None:
+            what = "a null value" if is_null(value) else f"a value of type {type_name(type_of(value))}"
+            detail = f"A 'for' expression needs a list, set, tuple, map or object; this is {what}."
+            raise fail("Iteration over non-iterable value", detail, collection.start, collection.end)
+        for key, item in pairs:
+            self.budget.charge(1, node)
+            names = {node.value_name: item}
+            if node.key_name is not None:
+                names[node.key_name] = key
+            yield names
+
+    # Templates.
+
+    def template(self, node: Template, scope: Scope) -> str:
+        text = "".join(self.pieces(node.parts, scope))
+        self.budget.charge_text(len(text), node)
+        return text
+
+    def pieces(self, parts: tuple[TemplatePart, ...], scope: Scope) -> list[str]:
+        texts: list[str] = []
+        problems: list[Problem] = []
+        for part in parts:
+            try:
+                texts.append(part if isinstance(part, str) else self.piece(part, scope))
+            except BudgetExhausted:
+                raise
+            except EvaluationError as error:
+                problems.extend(error.problems)
+        if problems:
+            raise EvaluationError(problems)
+        return texts
+
+    def piece(self, part: Expr | TemplateIf | TemplateFor, scope: Scope) -> str:
+        if isinstance(part, TemplateIf):
+            chosen = self.as_type(part.condition, scope, "bool", "Incorrect condition type", "The condition must be of type bool.")
+            return "".join(self.pieces(part.yes if chosen else part.no, scope))
+        if isinstance(part, TemplateFor):
+            texts: list[str] = []
+            for names in self.loop(part, part.collection, scope):
+                text = "".join(self.pieces(part.body, Scope(names, scope)))
+                self.budget.charge_text(len(text), part)
+                texts.append(text)
+            return "".join(texts)
+        value = self.evaluate(part, scope)
+        if is_null(value):
+            detail = "The expression result is null. Cannot include a null value in a string template."
+            raise fail("Invalid template interpolation value", detail, part.start, part.end)
+        try:
+            text = convert(value, "string")
+        except ConversionError as error:
+            detail = f"Cannot include the given value in a string template: {error}."
+            raise fail("Invalid template interpolation value", detail, part.start, part.end) from None
+        self.budget.charge_text(len(text), part)
+        return str(text)
+
+    # Functions.
+
+    def call(self, node: Call, scope: Scope) -> Value:
+        if node.name in _SPECIAL and node.name not in self.functions:
+            return _SPECIAL[node.name](self, node, scope)
+        function = self.functions.get(node.name) or lookup(node.name)
+        if function is None:
+            hint = suggestion(node.name)
+            detail = f'There is no function named "{node.name}".'
+            raise fail("Call to unknown function", detail, node.start, node.name_end, hint=hint)
+        arguments, nodes = self.arguments(node, scope)
+        self.check_count(node, function, arguments, nodes)
+        converted = [self.argument(function, index, value, nodes[index]) for index, value in enumerate(arguments)]
+        try:
+            result = function.run(converted, self.files) if function.reads_files else function.run(converted)
+        except FunctionError as error:
+            self.function_failed(node, function, error, nodes)
+        self.charge_result(result, node)
+        return result
+
+    def arguments(self, node: Call, scope: Scope) -> tuple[list[Value], list[Expr]]:
+        """The values and the expression that each came from; a last argument with `...` is spread out."""
+        values = self.every(node.arguments, scope)
+        nodes = list(node.arguments)
+        if not node.spread:
+            return values, nodes
+        last = items_of(values[-1])
+        if last is None:
+            detail = "The expanded argument (indicated by ...) must be of a tuple, list, or set type."
+            raise fail("Invalid expanding argument value", detail, nodes[-1].start, nodes[-1].end)
+        self.budget.charge(len(last), node)
+        return [*values[:-1], *last], [*nodes[:-1], *(Parentheses(nodes[-1], nodes[-1].start, nodes[-1].end),) * len(last)]
+
+    def check_count(self, node: Call, function: Function, arguments: list[Value], nodes: list[Expr]) -> None:
+        required = function.required
+        if len(arguments) < required:
+            missing = function.parameters[len(arguments)].name
+            detail = f'Function "{node.name}" expects {function.count_text} argument(s). Missing value for "{missing}".'
+            raise fail("Not enough function arguments", detail, node.close, node.close + 1)
+        if function.variadic is None and len(arguments) > len(function.parameters):
+            detail = f'Function "{node.name}" expects only {function.count_text} argument(s).'
+            raise fail("Too many function arguments", detail, *place(nodes[len(function.parameters)]))
+
+    def argument(self, function: Function, index: int, value: Value, node: Expr) -> Value:
+        parameter = function.parameters[index] if index < len(function.parameters) else function.variadic
+        assert parameter is not None
+        if is_null(value) and not parameter.nullable:
+            detail = f'Invalid value for "{parameter.name}" parameter: argument must not be null.'
+            raise fail("Invalid function argument", detail, *place(node))
+        try:
+            return convert(value, parameter.type)
+        except ConversionError as error:
+            detail = f'Invalid value for "{parameter.name}" parameter: {error}.'
+            raise fail("Invalid function argument", detail, *place(node)) from None
+
+    def function_failed(self, node: Call, function: Function, error: FunctionError, nodes: list[Expr]) -> NoReturn:
+        if error.argument is not None and error.argument < len(nodes):
+            parameter = function.parameters[error.argument] if error.argument < len(function.parameters) else function.variadic
+            assert parameter is not None
+            detail = f'Invalid value for "{parameter.name}" parameter: {error.detail}.'
+            raise fail("Invalid function argument", detail, *place(nodes[error.argument])) from None
+        raise fail("Error in function call", f'Call to function "{node.name}" failed: {error.detail}.', node.start, node.name_end) from None
+
+    def charge_result(self, result: Value, node: Call) -> None:
+        if isinstance(result, str):
+            self.budget.charge_text(len(result), node)
+            return
+        members = items_of(result) or entries_of(result)
+        if members:
+            self.budget.charge(len(members), node)
+
+    def try_all(self, node: Call, scope: Scope) -> Value:
+        """`try`: the first argument that has a value."""
+        if not node.arguments:
+            raise fail("Not enough function arguments", "try needs at least one argument.", node.close, node.close + 1)
+        reasons: list[str] = []
+        for argument in node.arguments:
+            try:
+                return self.evaluate(argument, scope)
+            except BudgetExhausted:
+                raise
+            except EvaluationError as error:
+                reasons.append(str(error))
+        detail = "No expression succeeded: " + "; ".join(reasons)
+        raise fail("Error in function call", f'Call to function "try" failed: {detail}', node.start, node.name_end)
+
+    def can(self, node: Call, scope: Scope) -> bool:
+        """`can`: does the argument have a value?"""
+        if len(node.arguments) != 1:
+            raise fail("Not enough function arguments", "can needs exactly one argument.", node.close, node.close + 1)
+        try:
+            self.evaluate(node.arguments[0], scope)
+        except BudgetExhausted:
+            raise
+        except EvaluationError:
+            return False
+        return True
+
+    def convert_call(self, node: Call, scope: Scope) -> Value:
+        """`convert(value, type)`; the second argument is a type, not a value."""
+        from .types import read_type
+
+        if len(node.arguments) != 2:
+            raise fail("Not enough function arguments", "convert needs a value and a type.", node.close, node.close + 1)
+        value, wanted = self.evaluate(node.arguments[0], scope), read_type(node.arguments[1])
+        try:
+            return convert(value, wanted)
+        except ConversionError as error:
+            detail = f'Call to function "convert" failed: {error}.'
+            raise fail("Error in function call", detail, node.start, node.name_end) from None
+
+
+_UNSET = object()
+_SPLAT_NODE = Variable("", 0, 0)
+_SPECIAL: dict[str, Callable[[Evaluator, Call, Scope], Value]] = {
+    "try": Evaluator.try_all,
+    "can": Evaluator.can,
+    "convert": Evaluator.convert_call,
+}
+_HANDLERS: dict[type, Callable[..., Value]] = {
+    Variable: Evaluator.variable,
+    Access: Evaluator.access,
+    Call: Evaluator.call,
+    Unary: Evaluator.unary,
+    Binary: Evaluator.binary,
+    Conditional: Evaluator.conditional,
+    Parentheses: Evaluator.wrap,
+    Wrap: Evaluator.wrap,
+    TupleOf: Evaluator.make_tuple,
+    ObjectOf: Evaluator.make_object,
+    For: Evaluator.for_expression,
+    Template: Evaluator.template,
+}
+
+
+def _constant_steps(steps: tuple[Step, ...]) -> int:
+    """How many leading steps need no evaluation."""
+    for count, step in enumerate(steps):
+        if type(step) is Splat or (type(step) is Index and type(step.key) is not Literal):
+            return count
+    return len(steps)
+
+
+def _missing_attribute(step: Attr, names: tuple[str, ...]) -> EvaluationError:
+    from difflib import get_close_matches
+
+    close = get_close_matches(step.name, names, 1)
+    hint = f'Did you mean "{close[0]}"?' if close else None
+    detail = f'This object does not have an attribute named "{step.name}".'
+    return fail("Unsupported attribute", detail, step.start, step.end, hint=hint)

@@ -1,0 +1,132 @@
+"""The rules of single blocks that a table of fields cannot say.
+
+Each rule gets the decoded block and may change it before anybody else sees it; what it finds wrong goes to the decoder. Short forms of
+constraints turn into operators here, ports are sorted into reserved and dynamic ones, and the few defaults that belong to the file format
+rather than to the API are filled in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .nodes import Block
+
+if TYPE_CHECKING:
+    from .decode import Decoder
+
+_OPERATORS = ("regexp", "version", "semver", "set_contains", "set_contains_any", "set_contains_all")
+_TEMPLATE_DEFAULTS = {"ChangeMode": "restart", "Splay": 5 * 10**9, "Perms": "0644", "ErrMissingKey": False}
+_VAULT_DEFAULTS = {"Env": True, "DisableFile": False, "ChangeMode": "restart"}
+_SCALING_TYPES = {"cpu": "vertical_cpu", "mem": "vertical_mem"}
+
+
+def apply(decoder: Decoder, name: str, result: dict[str, Any], block: Block) -> None:
+    """Apply the rule of the block's table, if it has one."""
+    rule = _RULES.get(name)
+    if rule is not None:
+        rule(decoder, result, block)
+
+
+def _constraint(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+    _short_operators(result)
+    distinct_hosts = result.pop("-distinct_hosts", None)
+    distinct_property = result.pop("-distinct_property", None)
+    result.pop("-is_set", None)
+    result.pop("-is_not_set", None)
+    if distinct_property is not None:
+        result.update(Operand="distinct_property", LTarget=distinct_property)
+    if distinct_hosts is not None:
+        result.update(Operand="distinct_hosts", RTarget="true" if distinct_hosts else "false")
+    result["Operand"] = result["Operand"] or "="
+
+
+def _short_operators(result: dict[str, Any]) -> None:
+    for operator in _OPERATORS:
+        value = result.pop(f"-{operator}", None)
+        if value is not None:
+            result.update(Operand=operator, RTarget=value)
+
+
+def _affinity(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+    _short_operators(result)
+    result["Operand"] = result["Operand"] or "="
+
+
+def _network(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+    reserved: list[Any] = result.pop("ReservedPorts", [])
+    dynamic: list[Any] = []
+    for port in result.pop("DynamicPorts", []):
+        (reserved if port["Value"] else dynamic).append(port)
+    if reserved:
+        result["ReservedPorts"] = reserved
+    if dynamic:
+        result["DynamicPorts"] = dynamic
+
+
+def _defaults(defaults: dict[str, Any]) -> Any:
+    def fill(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+        for field, value in defaults.items():
+            result.setdefault(field, value)
+
+    return fill
+
+
+def _periodic(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+    result["SpecType"] = "cron"
+
+
+def _group(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+    scaling = result.get("Scaling")
+    if scaling is None:
+        return
+    if scaling["Type"] not in ("", "horizontal"):
+        node = next(item for inner in block.body.blocks if inner.type == "scaling" for item in inner.body.attributes if item.name == "type").value
+        detail = f'task group scaling policy had invalid type: "{scaling["Type"]}"'
+        decoder.report("Invalid group scaling type", detail, node.start, node.end, hint='Only "horizontal" scaling is known for groups.')
+    scaling["Type"] = scaling["Type"] or "horizontal"
+
+
+def _task(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+    identities: list[Any] = result.pop("Identities", [])
+    named: list[Any] = []
+    for identity in identities:
+        if identity["Name"] in ("", "default"):
+            result["Identity"] = identity
+        else:
+            named.append(identity)
+    if named:
+        result["Identities"] = named
+    policies = result.get("ScalingPolicies")
+    if policies:
+        _task_scaling(decoder, policies, [inner for inner in block.body.blocks if inner.type == "scaling" and inner.labels])
+
+
+def _task_scaling(decoder: Decoder, policies: list[dict[str, Any]], blocks: list[Block]) -> None:
+    seen: set[str] = set()
+    for policy, block in zip(policies, blocks, strict=False):
+        label = block.labels[0]
+        wanted = _SCALING_TYPES.get(label.text)
+        policy.pop("-name", None)
+        if wanted is None:
+            detail = 'scaling policy name must be "cpu" or "mem"'
+            decoder.report("Invalid scaling policy name", detail, label.start, label.end)
+        elif label.text in seen:
+            detail = f"Only one scaling {label.text} block is allowed."
+            decoder.report(f'Duplicate scaling "{label.text}" block', detail, block.start, label.end)
+        elif policy["Type"] not in ("", wanted):
+            detail = f'Invalid policy type, expected "{wanted}" but found "{policy["Type"]}"'
+            decoder.report("Invalid scaling policy type", detail, block.start, label.end)
+        seen.add(label.text)
+        policy["Type"] = policy["Type"] or wanted
+
+
+_RULES = {
+    "Constraint": _constraint,
+    "Affinity": _affinity,
+    "NetworkResource": _network,
+    "Template": _defaults(_TEMPLATE_DEFAULTS),
+    "Vault": _defaults(_VAULT_DEFAULTS),
+    "PeriodicConfig": _periodic,
+    "TaskGroup": _group,
+    "Task": _task,
+}

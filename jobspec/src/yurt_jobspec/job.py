@@ -1,0 +1,199 @@
+"""A job file to a job: the public entry.
+
+The steps: read the text into a body, give the variables their values, work out the locals, decode the job block by its table, then apply
+the three conveniences that a job file has and a job has not: `vault` and `secret` at the job's level are handed to its tasks, and a task at
+the job's level becomes a group of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from .decode import Decoder, Placed, suggest
+from .diagnostics import Diagnostic, EvaluationError, JobspecError, Problem, Source, SourceRange
+from .evaluator import Evaluator, Scope
+from .files import Files
+from .nodes import Block, Body
+from .parser import parse_file, too_deep
+from .schema import schema_of
+from .variables import Inputs, Locals, VariableReader
+
+_TOP_LEVEL = ("job", "variable", "variables", "locals")
+Path_ = tuple[str | int, ...]
+
+
+class Positions(Mapping[Path_, SourceRange]):
+    """Where each part of a job came from: paths such as ("TaskGroups", 0, "Name") to stretches of the file.
+
+    `nearest` also answers for paths that the file does not mention, with the innermost block around them.
+    """
+
+    def __init__(self, source: Source, places: Mapping[Path_, tuple[int, int]]) -> None:
+        self._source = source
+        self._places = places
+
+    def __getitem__(self, path: Path_) -> SourceRange:
+        return self._source.range(*self._places[path])
+
+    def __iter__(self) -> Iterator[Path_]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def nearest(self, path: Path_) -> SourceRange | None:
+        """The place of the path, or of the closest thing that contains it."""
+        for length in range(len(path), -1, -1):
+            if path[:length] in self._places:
+                return self[path[:length]]
+        return None
+
+
+def parse_job(
+    source: str,
+    *,
+    filename: str,
+    variables: Sequence[str] = (),
+    var_files: Sequence[Path] = (),
+    environ: Mapping[str, str] | None = None,
+    strict: bool = True,
+    base_dir: Path | None = None,
+) -> dict[str, Any]:
+    """The job of a job file as plain JSON data in the API's spelling, before defaults. Raises JobspecError.
+
+    `variables` are "name=value" settings, `environ` holds the NOMAD_VAR_ ones, `base_dir` is the only folder that file functions may read.
+    """
+    file = Source(filename, source)
+    return _guarded(file, Inputs(variables, var_files, environ, strict), base_dir, with_marks=False)[0]
+
+
+def parse_job_with_positions(
+    source: str,
+    *,
+    filename: str,
+    variables: Sequence[str] = (),
+    var_files: Sequence[Path] = (),
+    environ: Mapping[str, str] | None = None,
+    strict: bool = True,
+    base_dir: Path | None = None,
+) -> tuple[dict[str, Any], Positions]:
+    """Like parse_job, and with the places in the file that the job's parts came from."""
+    file = Source(filename, source)
+    job, marks = _guarded(file, Inputs(variables, var_files, environ, strict), base_dir, with_marks=True)
+    places: dict[Path_, tuple[int, int]] = {}
+    _collect(job, (), marks or {}, places)
+    return job, Positions(file, places)
+
+
+_Marks = dict[int, dict[str | None, tuple[int, int]]]
+
+
+def _collect(value: Any, path: Path_, marks: _Marks, places: dict[Path_, tuple[int, int]]) -> None:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            _collect(item, (*path, index), marks, places)
+        return
+    if not isinstance(value, dict):
+        return
+    for key, place in marks.get(id(value), {}).items():
+        places.setdefault(path if key is None else (*path, key), place)
+    for key, item in value.items():
+        _collect(item, (*path, key), marks, places)
+
+
+def _guarded(source: Source, inputs: Inputs, base_dir: Path | None, *, with_marks: bool) -> tuple[dict[str, Any], _Marks | None]:
+    try:
+        return _parse(source, inputs, base_dir, with_marks)
+    except RecursionError:
+        raise too_deep(source) from None
+
+
+def _parse(source: Source, inputs: Inputs, base_dir: Path | None, with_marks: bool) -> tuple[dict[str, Any], _Marks | None]:
+    body = _read(source)
+    evaluator = Evaluator(source.text, files=Files(base_dir))
+    reader = VariableReader(source, evaluator)
+    reader.declare_all(body)
+    values = reader.values(inputs)
+    found = [*_top_level(source, body), *reader.diagnostics]
+    block = _job_block(source, body, found)
+    _raise_errors(found)
+    assert block is not None
+    decoder = Decoder(source, evaluator, with_marks=with_marks)
+    try:
+        job = _decode(decoder, source, body, block, values)
+    except EvaluationError as error:
+        raise JobspecError([source.diagnostic(problem) for problem in error.problems]) from None
+    _raise_errors(decoder.diagnostics)
+    return job, decoder.marks
+
+
+def _decode(decoder: Decoder, source: Source, body: Body, block: Block, values: dict[str, Any]) -> dict[str, Any]:
+    scope = Scope({"var": values})
+    named = Locals(source, decoder.evaluator, body, scope)
+    scope.names = {"var": values, "local": named.namespace()}
+    decoder.diagnostics.extend(named.check_all())
+    if not decoder.labels_fit(block, ("name",)):
+        return {}
+    job = decoder.decode(Placed(block, scope), schema_of("Job"))
+    _spread_job_level(job)
+    if "Name" not in job:
+        job["Name"] = job["ID"]
+    return job
+
+
+def _read(source: Source) -> Body:
+    if source.text.lstrip("\ufeff \t\r\n").startswith("{"):
+        from .jsonsyntax import parse_json_job
+
+        return parse_json_job(source)
+    return parse_file(source)
+
+
+def _top_level(source: Source, body: Body) -> list[Diagnostic]:
+    """Findings about what may not stand at the top of a job file."""
+    found: list[Diagnostic] = []
+    for attribute in body.attributes:
+        detail = f'An argument named "{attribute.name}" is not expected here.'
+        hint = suggest(attribute.name, _TOP_LEVEL)
+        found.append(source.diagnostic(Problem("Unsupported argument", detail, attribute.start, attribute.name_end, hint)))
+    for block in body.blocks:
+        if block.type not in _TOP_LEVEL:
+            detail = f'Blocks of type "{block.type}" are not expected here.'
+            hint = suggest(block.type, _TOP_LEVEL) or "A job file holds one job block, variable blocks and locals."
+            found.append(source.diagnostic(Problem("Unsupported block type", detail, block.start, block.name_end, hint)))
+    return found
+
+
+def _job_block(source: Source, body: Body, found: list[Diagnostic]) -> Block | None:
+    jobs = [block for block in body.blocks if block.type == "job"]
+    if not jobs:
+        found.append(source.diagnostic(Problem("Missing job block", "A job file needs a job block.", 0, 0, 'Write job "name" { ... }.')))
+        return None
+    for extra in jobs[1:]:
+        line = source.position(jobs[0].start)[0]
+        detail = f"Only one job block is allowed. Another was defined on line {line}."
+        found.append(source.diagnostic(Problem("Duplicate job block", detail, extra.start, extra.name_end)))
+    return jobs[0]
+
+
+def _raise_errors(found: list[Diagnostic]) -> None:
+    if any(item.severity == "error" for item in found):
+        raise JobspecError(sorted(found, key=lambda item: item.severity != "error"))
+
+
+def _spread_job_level(job: dict[str, Any]) -> None:
+    """Hand what the file puts at the job's level to the tasks."""
+    alone = [{"Name": task["Name"], "Tasks": [task]} for task in job.pop("-tasks", [])]
+    if alone:
+        job["TaskGroups"] = [*alone, *job.get("TaskGroups", [])]
+    vault = job.pop("-vault", None)
+    secrets = job.pop("-secrets", [])
+    for group in job.get("TaskGroups", ()):
+        for task in group.get("Tasks", ()):
+            if vault is not None and "Vault" not in task:
+                task["Vault"] = deepcopy(vault)
+            if secrets:
+                task["Secrets"] = [*task.get("Secrets", []), *deepcopy(secrets)]

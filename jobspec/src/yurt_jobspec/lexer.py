@@ -1,0 +1,310 @@
+"""Text to tokens.
+
+The lexer is a machine with a stack of modes. The bottom mode reads ordinary code. A quote pushes the quoted-template mode, `<<MARK` the
+heredoc mode, and `${` or `%{` inside either pushes code mode again until the matching `}`. Line ends are tokens only where they mean
+something: directly in a file or between braces, not inside parentheses, brackets, template sequences or `for` expressions.
+
+A string that holds no escape and no sequence is one token (STRING); that is nearly every string of a real job file, and it is why the
+lexer is fast. The lexer never raises: what it cannot read becomes a Problem, and the tokens before it stand. What must never happen is an
+endless loop, so every step consumes at least one character.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from .diagnostics import Problem
+
+MAX_NESTING = 100
+"""Brackets, strings and sequences inside one another; far above any real file, far below Python's own limit."""
+
+IDENT, NUMBER, STRING, NEWLINE, END = "identifier", "number", "string", "newline", "end of file"
+OPEN_QUOTE, CLOSE_QUOTE, TEXT = "open quote", "close quote", "text"
+OPEN_HEREDOC, CLOSE_HEREDOC, LINE = "open heredoc", "close heredoc", "heredoc text"
+INTERPOLATION, DIRECTIVE, SEQUENCE_END = "${", "%{", "end of sequence"
+
+_CODE = re.compile(
+    r"""[ \t]*(?:
+    ([^\W\d][\w\u0300-\u036f-]*)                          # 1 identifier
+  | (\r?\n)                                               # 2 line end
+  | ("[^"\\$%\n]*(?:[$%](?!\{)[^"\\$%\n]*)*")            # 3 plain string
+  | (&&|\|\||==|!=|<=|>=|=>|\.\.\.|::|~\}|[{}()\[\]=,.:?!>+*%]|/(?![/*])|<(?!<)|-)   # 4 operator
+  | (\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)                      # 5 number
+  | ((?:\#|//)[^\n]*(?:\n|\Z))                            # 6 comment to the end of the line
+  | (/\*(?s:.*?)\*/)                                      # 7 comment within a line
+  | (<<-?([^\W\d][\w-]*)[ \t]*\r?\n)                      # 8 heredoc introduction, 9 its mark
+  | (")                                                   # 10 template
+  | (\Z)                                                  # 11 end
+    )""",
+    re.VERBOSE,
+)
+_QUOTED = re.compile(r"(?:[^\"\\$%\n]+|\\.|\$\$\{|%%\{|[$%](?!\{))+")
+_SEQUENCE = re.compile(r"[$%]\{~?")
+_HEREDOC_LINE = re.compile(r"(?:[^$%\n]+|\$\$\{|%%\{|[$%](?!\{))*\n?")
+_FOR = re.compile(r"[ \t\r\n]+[^\W\d]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_CLOSER = {"(": ")", "[": "]", "{": "}", INTERPOLATION: "}", DIRECTIVE: "}"}
+
+
+class Comment(NamedTuple):
+    """A comment and the index of the token that follows it."""
+
+    before: int
+    start: int
+    end: int
+
+
+class Tokens(NamedTuple):
+    """The tokens of a text as parallel tuples of kind, start and end offset."""
+
+    kinds: list[str]
+    starts: list[int]
+    ends: list[int]
+    comments: list[Comment]
+    problems: list[Problem]
+
+
+class _Mode(NamedTuple):
+    kind: str
+    start: int
+    newlines: bool
+    mark: str = ""
+
+
+@lru_cache(maxsize=64)
+def _closing(mark: str) -> re.Pattern[str]:
+    return re.compile(r"[ \t]*" + re.escape(mark) + r"(?=[ \t]*\r?(?:\n|\Z))")
+
+
+class _Lexer:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 1 if text.startswith("\ufeff") else 0
+        self.kinds: list[str] = []
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        self.comments: list[Comment] = []
+        self.problems: list[Problem] = []
+        self.modes: list[_Mode] = [_Mode("file", 0, True)]
+        self.done = False
+
+    def run(self) -> Tokens:
+        if not self.text.isascii():
+            self._check_encoding()
+        while not self.done:
+            mode = self.modes[-1].kind
+            if mode == OPEN_QUOTE:
+                self._quoted()
+            elif mode == OPEN_HEREDOC:
+                self._heredoc()
+            else:
+                self._code()
+        return Tokens(self.kinds, self.starts, self.ends, self.comments, self.problems)
+
+    def _check_encoding(self) -> None:
+        """Bytes that are not UTF-8 arrive as lone surrogates; the first one is enough to name."""
+        bad = _SURROGATE.search(self.text)
+        if bad:
+            self.problems.append(Problem("Invalid character encoding", "The file must be UTF-8 throughout.", *bad.span()))
+
+    def _emit(self, kind: str, start: int, end: int) -> None:
+        self.kinds.append(kind)
+        self.starts.append(start)
+        self.ends.append(end)
+
+    def _push(self, kind: str, start: int, *, newlines: bool = False, mark: str = "") -> None:
+        self.modes.append(_Mode(kind, start, newlines, mark))
+        if len(self.modes) > MAX_NESTING:
+            detail = f"Brackets and strings may be nested {MAX_NESTING} deep at most."
+            self.problems.append(Problem("Nested too deeply", detail, start, start + 1))
+            self._stop()
+
+    def _stop(self) -> None:
+        end = len(self.text)
+        self._emit(END, end, end)
+        self.done = True
+
+    def _code(self) -> None:
+        """Read tokens until the mode changes; the hot loop of the lexer."""
+        text, match = self.text, _CODE.match
+        kinds, starts, ends = self.kinds, self.starts, self.ends
+        newlines = self.modes[-1].newlines
+        depth = len(self.modes)
+        while len(self.modes) == depth and not self.done:
+            found = match(text, self.at)
+            if found is None:
+                self._invalid()
+                continue
+            group = found.lastindex
+            assert group is not None
+            start, end = found.span(group if group != 9 else 8)
+            self.at = end
+            if group == 1:
+                kinds.append(IDENT)
+                if text[start:end] == "for":
+                    newlines = self._maybe_for(end, newlines)
+            elif group == 3:
+                kinds.append(STRING)
+            elif group == 5:
+                kinds.append(NUMBER)
+            elif group == 2:
+                if not newlines:
+                    continue
+                kinds.append(NEWLINE)
+            else:
+                self._other(group, start, end, newlines)
+                continue
+            starts.append(start)
+            ends.append(end)
+
+    def _other(self, group: int, start: int, end: int, newlines: bool) -> None:
+        if group == 4:
+            self._operator(self.text[start:end], start, end)
+        elif group == 6:
+            self.comments.append(Comment(len(self.kinds), start, end))
+            if newlines and self.text[end - 1] == "\n":
+                self._emit(NEWLINE, end - 1, end)
+        elif group == 7:
+            self.comments.append(Comment(len(self.kinds), start, end))
+        elif group in (8, 9):
+            mark = self.text[start:end].strip("<- \t\r\n")
+            self._emit(OPEN_HEREDOC, start, end)
+            self._push(OPEN_HEREDOC, start, mark=mark)
+        elif group == 10:
+            self._emit(OPEN_QUOTE, start, end)
+            self._push(OPEN_QUOTE, start)
+        else:
+            self._stop()
+
+    def _maybe_for(self, end: int, newlines: bool) -> bool:
+        """A `for` right after a brace opens a for expression, in which line ends mean nothing."""
+        mode = self.modes[-1]
+        if mode.kind != "{" or not newlines or not _FOR.match(self.text, end):
+            return newlines
+        index = len(self.kinds) - 2
+        while index >= 0 and self.kinds[index] == NEWLINE:
+            index -= 1
+        if index < 0 or self.starts[index] != mode.start:
+            return newlines
+        del self.kinds[index + 1 : -1], self.starts[index + 1 :], self.ends[index + 1 :]
+        self.modes[-1] = mode._replace(newlines=False)
+        return False
+
+    def _operator(self, operator: str, start: int, end: int) -> None:
+        mode = self.modes[-1].kind
+        if operator in ("{", "(", "["):
+            self._emit(operator, start, end)
+            self._push(operator, start, newlines=operator == "{")
+        elif operator in ("}", "~}") and mode in (INTERPOLATION, DIRECTIVE):
+            self._emit(SEQUENCE_END, start, end)
+            self.modes.pop()
+        elif operator == "~}":
+            self.problems.append(Problem("Invalid character", "A '~' may only stand at the edge of a template sequence.", start, start + 1))
+            self.at = start + 1
+        elif operator in ("}", ")", "]"):
+            self._emit(operator, start, end)
+            if _CLOSER.get(mode) == operator:
+                self.modes.pop()
+        else:
+            self._emit(operator, start, end)
+
+    def _invalid(self) -> None:
+        text = self.text
+        while self.at < len(text) and text[self.at] in " \t":
+            self.at += 1
+        start, char = self.at, text[self.at]
+        self.at += 1
+        if text.startswith("/*", start):
+            self.problems.append(Problem("Unterminated comment", "This comment is never closed with '*/'.", start, start + 2))
+            self._stop()
+        elif text.startswith("<<", start):
+            self.at += 1
+            detail = "A heredoc starts with '<<' or '<<-', a word, and a line end right after the word."
+            self.problems.append(Problem("Invalid heredoc", detail, start, start + 2))
+        elif _SURROGATE.match(char):
+            return
+        elif char == "'":
+            detail = "Strings stand between double quotes."
+            self.problems.append(Problem("Invalid character", detail, start, start + 1, 'Write "text" instead of \'text\'.'))
+        else:
+            self._invalid_operator(char, start)
+
+    def _invalid_operator(self, char: str, start: int) -> None:
+        hints = {"&": "Write '&&' for a logical and.", "|": "Write '||' for a logical or.", "`": "Strings stand between double quotes.",
+                 ";": "Write each argument on a line of its own.", "^": "Write pow(a, b) to raise to a power."}  # fmt: skip
+        detail = "This character is not used within the language."
+        self.problems.append(Problem("Invalid character", detail, start, start + 1, hints.get(char)))
+
+    def _quoted(self) -> None:
+        found = _QUOTED.match(self.text, self.at)
+        if found:
+            self._emit(TEXT, self.at, found.end())
+            self.at = found.end()
+        at, text = self.at, self.text
+        if at >= len(text) or text[at] in "\n\\":
+            self._unclosed_quote()
+        elif text[at] == '"':
+            self._emit(CLOSE_QUOTE, at, at + 1)
+            self.at = at + 1
+            self.modes.pop()
+        else:
+            self._sequence()
+
+    def _unclosed_quote(self) -> None:
+        at = self.at
+        if at < len(self.text):
+            detail = "A quoted string ends on the line it began on. Write \\n for a line end, or use a heredoc for text of several lines."
+            self.problems.append(Problem("Invalid multi-line string", detail, at, at + 1))
+            self.at = at + (1 if self.text[at] == "\\" else 0)
+        else:
+            start = self.modes[-1].start
+            self.problems.append(Problem("Unterminated string", "The closing quote of this string is missing.", start, start + 1))
+        self._emit(CLOSE_QUOTE, self.at, self.at)
+        self.modes.pop()
+
+    def _sequence(self) -> None:
+        found = _SEQUENCE.match(self.text, self.at)
+        assert found is not None
+        kind = INTERPOLATION if self.text[self.at] == "$" else DIRECTIVE
+        self._emit(kind, self.at, found.end())
+        self.at = found.end()
+        self._push(kind, found.start())
+
+    def _heredoc(self) -> None:
+        text, mode = self.text, self.modes[-1]
+        closing = _closing(mode.mark)
+        at_line_start = text[self.at - 1] == "\n"
+        while True:
+            closed = closing.match(text, self.at) if at_line_start else None
+            if closed:
+                self._emit(CLOSE_HEREDOC, self.at, closed.end())
+                self.at = closed.end()
+                self.modes.pop()
+                return
+            if self.at >= len(text):
+                self._unclosed_heredoc(mode)
+                return
+            found = _HEREDOC_LINE.match(text, self.at)
+            assert found is not None
+            end = found.end()
+            if end > self.at:
+                self._emit(LINE, self.at, end)
+            self.at = end
+            at_line_start = text[end - 1] == "\n"
+            if not at_line_start and end < len(text):
+                self._sequence()
+                return
+
+    def _unclosed_heredoc(self, mode: _Mode) -> None:
+        end = len(self.text)
+        hint = f"The line with {mode.mark} must hold nothing else."
+        self.problems.append(Problem("Unterminated template string", "No closing marker was found for the string.", end, end, hint))
+        self._emit(CLOSE_HEREDOC, end, end)
+        self.modes.pop()
+
+
+def tokenize(text: str) -> Tokens:
+    """The tokens of a text; the last one is always END."""
+    return _Lexer(text).run()

@@ -1,0 +1,243 @@
+"""The syntax tree: plain immutable tuples with the offsets they span.
+
+An expression node is data without behaviour; the evaluator decides by its type. `start` and `end` are character offsets. `place` of a
+node (see `place`) is where type errors point: inside the quotes for a template, at the opening bracket for a collection.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import NamedTuple, Union
+
+
+class Literal(NamedTuple):
+    """A number, bool, null or plain string."""
+
+    value: str | bool | int | Decimal | None
+    start: int
+    end: int
+    quoted: bool = False
+
+
+class Variable(NamedTuple):
+    """A root name, the start of every reference."""
+
+    name: str
+    start: int
+    end: int
+
+
+class Attr(NamedTuple):
+    """`.name`"""
+
+    name: str
+    start: int
+    end: int
+
+
+class Index(NamedTuple):
+    """`[key]`; `.0` is an index too."""
+
+    key: Expr
+    start: int
+    end: int
+
+
+class Splat(NamedTuple):
+    """`[*]` or `.*` with the steps that it applies to each element."""
+
+    steps: tuple[Attr | Index | Splat, ...]
+    start: int
+    end: int
+
+
+class Access(NamedTuple):
+    """A value followed by attributes, indexes and splats."""
+
+    source: Expr
+    steps: tuple[Attr | Index | Splat, ...]
+    start: int
+    end: int
+
+
+class Call(NamedTuple):
+    """A function call; `spread` says that the last argument is followed by `...`."""
+
+    name: str
+    arguments: tuple[Expr, ...]
+    spread: bool
+    name_end: int
+    close: int
+    start: int
+    end: int
+
+
+class Unary(NamedTuple):
+    """`-x` or `!x`"""
+
+    operator: str
+    operand: Expr
+    start: int
+    end: int
+
+
+class Binary(NamedTuple):
+    """Two operands and an operator."""
+
+    operator: str
+    left: Expr
+    right: Expr
+    start: int
+    end: int
+
+
+class Conditional(NamedTuple):
+    """`condition ? yes : no`"""
+
+    condition: Expr
+    yes: Expr
+    no: Expr
+    start: int
+    end: int
+
+
+class Parentheses(NamedTuple):
+    """`(inner)`, kept because a key in parentheses is an expression while a bare key is a name."""
+
+    inner: Expr
+    start: int
+    end: int
+
+
+class TupleOf(NamedTuple):
+    """`[a, b]`"""
+
+    items: tuple[Expr, ...]
+    start: int
+    end: int
+
+
+class ObjectOf(NamedTuple):
+    """`{ key = value }`"""
+
+    items: tuple[tuple[Expr, Expr], ...]
+    start: int
+    end: int
+
+
+class For(NamedTuple):
+    """A for expression; `key` is None for the tuple form, `group` says that the value is followed by `...`."""
+
+    key_name: str | None
+    value_name: str
+    collection: Expr
+    key: Expr | None
+    value: Expr
+    condition: Expr | None
+    group: bool
+    start: int
+    end: int
+
+
+class Template(NamedTuple):
+    """Text with sequences in it; `inner` is the offset behind the opening quote or marker."""
+
+    parts: tuple[TemplatePart, ...]
+    inner: int
+    start: int
+    end: int
+
+
+class Wrap(NamedTuple):
+    """A template that is one interpolation only, `"${x}"`: it has the value of x, whatever its type."""
+
+    inner: Expr
+    start: int
+    end: int
+
+
+class TemplateIf(NamedTuple):
+    """`%{ if c }yes%{ else }no%{ endif }`"""
+
+    condition: Expr
+    yes: tuple[TemplatePart, ...]
+    no: tuple[TemplatePart, ...]
+    start: int
+    end: int
+
+
+class TemplateFor(NamedTuple):
+    """`%{ for k, v in c }body%{ endfor }`"""
+
+    key_name: str | None
+    value_name: str
+    collection: Expr
+    body: tuple[TemplatePart, ...]
+    start: int
+    end: int
+
+
+Expr = Union[
+    Literal, Variable, Access, Call, Unary, Binary, Conditional, Parentheses, TupleOf, ObjectOf, For, Template, Wrap
+]
+Step = Attr | Index | Splat
+TemplatePart = Union[str, Expr, TemplateIf, TemplateFor]
+
+
+class Attribute(NamedTuple):
+    """`name = value` in a body."""
+
+    name: str
+    value: Expr
+    start: int
+    name_end: int
+    end: int
+
+
+class Label(NamedTuple):
+    """A label of a block."""
+
+    text: str
+    start: int
+    end: int
+
+
+class Block(NamedTuple):
+    """`type "label" { body }`; `open` is the offset of the brace."""
+
+    type: str
+    labels: tuple[Label, ...]
+    body: Body
+    open: int
+    start: int
+    end: int
+
+    @property
+    def name_end(self) -> int:
+        """Where the block's type ends."""
+        return self.start + len(self.type)
+
+
+class Body(NamedTuple):
+    """Attributes and blocks, each in the order of the file; `missing` is the place to report what is not there."""
+
+    attributes: tuple[Attribute, ...]
+    blocks: tuple[Block, ...]
+    missing: int
+    end: int
+
+
+def place(node: Expr) -> tuple[int, int]:
+    """Where an error about the value of the node points."""
+    if isinstance(node, Literal) and node.quoted:
+        return (node.start + 1, node.end - 1) if node.end - node.start > 2 else (node.start, node.end)
+    if isinstance(node, Template):
+        first = node.parts[0] if node.parts else None
+        return (node.inner, node.end) if first is None or isinstance(first, str) else (first.start, first.end)
+    if isinstance(node, Call):
+        return node.start, node.name_end + 1
+    if isinstance(node, (TupleOf, ObjectOf, For)):
+        return node.start, node.start + 1
+    if isinstance(node, Binary):
+        return place(node.left)
+    return node.start, node.end

@@ -1,0 +1,258 @@
+"""Tokens to bodies: arguments and blocks.
+
+A file is a body, and so is what stands between the braces of a block. A line that cannot be read becomes a problem and the parser goes on
+with the next line of the same body, so that a file's mistakes are found together.
+"""
+
+from __future__ import annotations
+
+from .diagnostics import JobspecError, Problem, Source
+from .expressions import ExpressionParser, SyntaxProblem, normalize
+from .lexer import CLOSE_QUOTE, DIRECTIVE, END, IDENT, INTERPOLATION, NEWLINE, OPEN_QUOTE, SEQUENCE_END, STRING, TEXT, Tokens, tokenize
+from .nodes import Attribute, Block, Body, Expr, Label
+
+MAX_SOURCE_CHARACTERS = 4 * 1024 * 1024
+"""A job file longer than this is refused before it is read."""
+
+_OPENERS = ("{", "(", "[", INTERPOLATION, DIRECTIVE, OPEN_QUOTE)
+_CLOSERS = ("}", ")", "]", SEQUENCE_END, CLOSE_QUOTE)
+
+
+class _BodyParser(ExpressionParser):
+    def body(self, opening: int | None) -> Body:
+        """The body up to its closing brace, or up to the end of the file when `opening` is None."""
+        attributes: dict[str, Attribute] = {}
+        blocks: list[Block] = []
+        while True:
+            self.skip_newlines()
+            kind = self.kinds[self.at]
+            if kind == END or (kind == "}" and opening is not None):
+                break
+            try:
+                self.item(attributes, blocks)
+            except SyntaxProblem as error:
+                self.problems.append(error.problem)
+                self.depth = 0
+                self.recover()
+        if self.kinds[self.at] == END and opening is not None:
+            detail = (
+                "There is no closing brace for this block before the end of the file. "
+                "This may be caused by incorrect brace nesting elsewhere in this file."
+            )
+            self.problems.append(Problem("Unclosed configuration block", detail, self.starts[opening], self.ends[opening]))
+        missing = self.starts[opening] if opening is not None else 0
+        return Body(tuple(attributes.values()), tuple(blocks), missing, self.ends[self.at])
+
+    def item(self, attributes: dict[str, Attribute], blocks: list[Block]) -> None:
+        kind = self.kinds[self.at]
+        if kind != IDENT:
+            self.not_an_item(kind)
+        following = self.kinds[self.at + 1]
+        if following == "=":
+            self.add_attribute(attributes, self.attribute())
+            self.end_of_argument()
+        elif following in ("{", STRING, OPEN_QUOTE, IDENT):
+            blocks.append(self.block())
+            if self.kinds[self.at] not in (NEWLINE, END):
+                self.reject("Missing newline after block definition", "A block definition must end with a newline.")
+        else:
+            self.at += 1
+            hint = "Write '=' instead of ':'." if following == ":" else None
+            detail = "An argument or block definition is required here. To set an argument, use the equals sign '='."
+            self.reject("Invalid argument or block", detail, hint=hint)
+
+    def not_an_item(self, kind: str) -> None:
+        if kind in (STRING, OPEN_QUOTE):
+            start = self.starts[self.at]
+            hint = "A map with such keys is written as an argument: name = { \"key\" = value }."
+            raise SyntaxProblem(Problem("Invalid argument name", "Argument names must not be quoted.", start, start + 1, hint))
+        self.reject("Argument or block definition required", "An argument or block definition is required here.")
+
+    def add_attribute(self, attributes: dict[str, Attribute], attribute: Attribute) -> None:
+        if attribute.name in attributes:
+            detail = f'The argument "{attribute.name}" was already set. Each argument may be set only once.'
+            self.problems.append(Problem("Attribute redefined", detail, attribute.start, attribute.name_end))
+            return
+        attributes[attribute.name] = attribute
+
+    def attribute(self) -> Attribute:
+        name, start, name_end = self.word(), self.starts[self.at], self.ends[self.at]
+        self.at += 2
+        value: Expr = self.expression()
+        return Attribute(name, value, start, name_end, value.end)
+
+    def end_of_argument(self) -> None:
+        kind = self.kinds[self.at]
+        if kind in (NEWLINE, END):
+            return
+        if kind == ",":
+            detail = "Argument definitions must be separated by newlines, not commas. An argument definition must end with a newline."
+            self.reject("Unexpected comma after argument", detail)
+        self.reject("Missing newline after argument", "An argument definition must end with a newline.")
+
+    # Blocks.
+
+    def block(self) -> Block:
+        start, type_name = self.starts[self.at], self.word()
+        self.at += 1
+        labels = self.labels()
+        opening = self.at
+        self.at += 1
+        body = self.single_line_body(opening) if self.kinds[self.at] != NEWLINE else self.body(opening)
+        end = self.ends[self.at]
+        if self.kinds[self.at] == "}":
+            self.at += 1
+        return Block(type_name, labels, body, self.starts[opening], start, end)
+
+    def labels(self) -> tuple[Label, ...]:
+        labels: list[Label] = []
+        while True:
+            kind, start, end = self.kinds[self.at], self.starts[self.at], self.ends[self.at]
+            if kind == "{":
+                return tuple(labels)
+            if kind == IDENT:
+                labels.append(Label(self.word(), start, end))
+                self.at += 1
+            elif kind == STRING:
+                labels.append(Label(normalize(self.text[start + 1 : end - 1]), start, end))
+                self.at += 1
+            elif kind == OPEN_QUOTE:
+                labels.append(self.quoted_label(start))
+            elif kind == "=":
+                detail = 'The equals sign "=" indicates an argument definition, and must not be used when defining a block.'
+                self.reject("Invalid block definition", detail)
+            else:
+                detail = 'A block definition must have block content delimited by "{" and "}", starting on the same line as the block header.'
+                self.reject("Invalid block definition", detail)
+
+    def quoted_label(self, start: int) -> Label:
+        from .templates import parse_quoted
+
+        index = self.at + 1
+        while self.kinds[index] == TEXT:
+            index += 1
+        if self.kinds[index] in (INTERPOLATION, DIRECTIVE):
+            sign = self.word(index)[0]
+            detail = (
+                f'Template sequences are not allowed in this string. To include a literal "{sign}", double it (as "{sign}{sign}") to escape it.'
+            )
+            place = Problem("Invalid string literal", detail, self.starts[index], self.starts[index] + 2)
+            self.problems.append(place)
+            while self.kinds[index] not in (CLOSE_QUOTE, END):
+                index += 1
+            self.at = index + 1
+            return Label("", start, self.ends[index])
+        value = parse_quoted(self)
+        text = getattr(value, "value", "")
+        return Label(str(text), start, value.end)
+
+    def single_line_body(self, opening: int) -> Body:
+        """`type { name = value }`, or no content at all."""
+        missing = self.starts[opening]
+        if self.kinds[self.at] == "}":
+            return Body((), (), missing, self.ends[self.at])
+        if self.kinds[self.at] != IDENT or self.kinds[self.at + 1] != "=":
+            return self.not_single_line(opening)
+        attribute = self.attribute()
+        if self.kinds[self.at] == "}":
+            return Body((attribute,), (), missing, self.ends[self.at])
+        summary = "Invalid single-argument block definition"
+        if self.kinds[self.at] == NEWLINE:
+            detail = (
+                "An argument definition on the same line as its containing block creates a single-line block definition, which must also "
+                "be closed on the same line. Place the block's closing brace immediately after the argument definition."
+            )
+        else:
+            detail = (
+                "Single-line block syntax can include only one argument definition. To define multiple arguments, use the multi-line "
+                "block syntax with one argument definition per line."
+            )
+        self.reject(summary, detail)
+
+    def not_single_line(self, opening: int) -> Body:
+        if self.kinds[self.at] == END:
+            return self.body(opening)
+        if self.kinds[self.at] in (STRING, OPEN_QUOTE):
+            self.not_an_item(STRING)
+        detail = "A single-line block can contain only a single argument. Begin a new line after the opening brace."
+        self.reject("Invalid single-argument block definition", detail)
+
+    def recover(self) -> None:
+        """Skip to the end of the line, and over whatever was opened on the way."""
+        depth = 0
+        while self.kinds[self.at] != END:
+            kind = self.kinds[self.at]
+            if depth == 0 and kind in (NEWLINE, "}"):
+                return
+            if kind in _OPENERS:
+                depth += 1
+            elif kind in _CLOSERS and depth:
+                depth -= 1
+            self.at += 1
+
+
+def parse_file(source: Source) -> Body:
+    """The body of a file in native syntax. Raises JobspecError with all syntax errors."""
+    check_size(source)
+    tokens = tokenize(source.text)
+    parser = _BodyParser(source.text, tokens)
+    try:
+        body = parser.body(None)
+    except RecursionError:
+        raise too_deep(source) from None
+    raise_problems(source, tokens, parser.problems)
+    return body
+
+
+def parse_expression(source: Source) -> Expr:
+    """The text as a single expression, the way variables from a command line are read."""
+    check_size(source)
+    tokens = tokenize(f"({source.text}\n)")
+    shifted = Source(source.filename, source.text)
+    tokens = _unwrap(tokens)
+    parser = ExpressionParser(source.text, tokens)
+    try:
+        expr = parser.expression()
+        parser.finish()
+    except SyntaxProblem as error:
+        parser.problems.append(error.problem)
+        raise_problems(shifted, tokens, parser.problems)
+        raise AssertionError("a syntax problem was lost") from error
+    raise_problems(shifted, tokens, parser.problems)
+    return expr
+
+
+def _unwrap(tokens: Tokens) -> Tokens:
+    """Take off the parentheses that made line ends insignificant."""
+    end = tokens.ends[-1] - 3
+    closed = tokens.kinds[-2] == ")" and len(tokens.kinds) > 2
+    last = -2 if closed else -1
+    return Tokens(
+        [*tokens.kinds[1:last], END],
+        [*(start - 1 for start in tokens.starts[1:last]), end],
+        [*(stop - 1 for stop in tokens.ends[1:last]), end],
+        tokens.comments,
+        [problem._replace(start=min(problem.start - 1, end), end=min(problem.end - 1, end)) for problem in tokens.problems],
+    )
+
+
+def check_size(source: Source) -> None:
+    """Refuse a text that is longer than any job."""
+    if len(source.text) > MAX_SOURCE_CHARACTERS:
+        detail = f"A file may hold {MAX_SOURCE_CHARACTERS} characters at most; this one holds {len(source.text)}."
+        raise JobspecError([source.diagnostic(Problem("File too large", detail, 0, 0))])
+
+
+def too_deep(source: Source) -> JobspecError:
+    """The error for what slipped past the nesting bounds."""
+    return JobspecError([source.diagnostic(Problem("Nested too deeply", "The file's constructs are nested too deeply.", 0, 0))])
+
+
+def raise_problems(source: Source, tokens: Tokens, problems: list[Problem]) -> None:
+    """Raise what the lexer and the parser found. Behind a character that cannot be read the parser's findings mean little."""
+    if tokens.problems:
+        first = min(problem.start for problem in tokens.problems)
+        problems = [problem for problem in problems if problem.start < first and problem.summary != "Unclosed configuration block"]
+    found = sorted([*tokens.problems, *problems], key=lambda problem: problem.start)
+    if found:
+        raise JobspecError([source.diagnostic(problem) for problem in found])

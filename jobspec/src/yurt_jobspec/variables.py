@@ -1,0 +1,359 @@
+"""Input variables and locals.
+
+A variable gets its value from its default, the environment (NOMAD_VAR_name), variable files in the order given, and `-var` settings in the
+order given; a later source wins. A text from the environment or from `-var` is taken as it is when the variable is a string, a number or has
+no type, and read as an expression otherwise. Locals are worked out when something asks for them, which puts them in order by itself; one
+that asks for itself is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from .diagnostics import Diagnostic, EvaluationError, JobspecError, Problem, Source, fail
+from .evaluator import BudgetExhausted, Evaluator, Namespace, Scope
+from .nodes import Attribute, Block, Body, Expr, place
+from .parser import MAX_SOURCE_CHARACTERS, parse_expression, parse_file
+from .types import read_type
+from .values import ConversionError, Type, Value, convert, is_null, type_of
+
+ENVIRONMENT_PREFIX = "NOMAD_VAR_"
+_UNSET_DETAIL = "A used variable must be set or have a default value."
+_TEXT_TYPES = ("string", "number", None)
+
+
+class Validation(NamedTuple):
+    """A condition that the variable's value must meet."""
+
+    condition: Expr
+    message: str
+
+
+class Declaration(NamedTuple):
+    """A variable as the job file declares it."""
+
+    name: str
+    type: Type | None
+    default: Expr | None
+    validations: tuple[Validation, ...]
+    start: int
+    end: int
+
+
+class Inputs(NamedTuple):
+    """Where values come from, besides defaults."""
+
+    variables: Sequence[str] = ()
+    var_files: Sequence[Path] = ()
+    environ: Mapping[str, str] | None = None
+    strict: bool = True
+
+
+class VariableReader:
+    """Reads the declarations of one file and gives each variable its value; findings go to `diagnostics`."""
+
+    def __init__(self, source: Source, evaluator: Evaluator) -> None:
+        self.source = source
+        self.evaluator = evaluator
+        self.diagnostics: list[Diagnostic] = []
+        self.declarations: dict[str, Declaration] = {}
+        self.broken: set[str] = set()
+
+    def report(self, problem: Problem, source: Source | None = None) -> None:
+        self.diagnostics.append((source or self.source).diagnostic(problem))
+
+    def general(self, summary: str, detail: str, *, severity: str = "error", hint: str | None = None) -> None:
+        """A finding without a place."""
+        self.diagnostics.append(Diagnostic("warning" if severity == "warning" else "error", summary, detail, hint=hint))
+
+    # Declarations.
+
+    def declare_all(self, body: Body) -> None:
+        for block in body.blocks:
+            if block.type == "variable":
+                self.declare(block)
+            elif block.type == "variables":
+                for attribute in block.body.attributes:
+                    self.add(Declaration(attribute.name, None, attribute.value, (), attribute.start, attribute.name_end))
+
+    def add(self, declaration: Declaration) -> None:
+        if declaration.name in self.declarations:
+            detail = f'A variable named "{declaration.name}" is declared twice.'
+            self.report(Problem("Duplicate variable", detail, declaration.start, declaration.end))
+            return
+        self.declarations[declaration.name] = declaration
+
+    def declare(self, block: Block) -> None:
+        if len(block.labels) != 1:
+            detail = "A variable block has exactly one label, the variable's name."
+            self.report(Problem("Invalid variable block", detail, block.start, block.name_end))
+            return
+        name = block.labels[0].text
+        known = {attribute.name: attribute for attribute in block.body.attributes}
+        for attribute in block.body.attributes:
+            if attribute.name not in ("type", "default", "description", "sensitive", "nullable"):
+                detail = f'An argument named "{attribute.name}" is not expected here.'
+                self.report(Problem("Unsupported argument", detail, attribute.start, attribute.name_end))
+        wanted = None
+        if "type" in known:
+            try:
+                wanted = read_type(known["type"].value, exact=True)
+            except EvaluationError as error:
+                self.broken.add(name)
+                self.diagnostics.extend(self.source.diagnostic(problem) for problem in error.problems)
+                return
+        default = known["default"].value if "default" in known else None
+        validations = self.validations(block)
+        self.add(Declaration(name, wanted, default, validations, block.start, block.labels[0].end))
+
+    def validations(self, block: Block) -> tuple[Validation, ...]:
+        found: list[Validation] = []
+        for inner in block.body.blocks:
+            if inner.type != "validation":
+                detail = f'Blocks of type "{inner.type}" are not expected here.'
+                self.report(Problem("Unsupported block type", detail, inner.start, inner.name_end))
+                continue
+            arguments = {attribute.name: attribute for attribute in inner.body.attributes}
+            missing = [name for name in ("condition", "error_message") if name not in arguments]
+            if missing:
+                place_ = inner.body.missing
+                detail = f'The argument "{missing[0]}" is required, but no definition was found.'
+                self.report(Problem("Missing required argument", detail, place_, place_))
+                continue
+            message = self.message(arguments["error_message"])
+            if message is not None:
+                found.append(Validation(arguments["condition"].value, message))
+        return tuple(found)
+
+    def message(self, attribute: Attribute) -> str | None:
+        node = attribute.value
+        try:
+            value = self.evaluator.evaluate(node, Scope({}))
+            text = "" if is_null(value) else convert(value, "string")
+        except (EvaluationError, ConversionError):
+            self.report(Problem("Invalid validation error message", "The error message must be a string.", node.start, node.end))
+            return None
+        if not text.strip():
+            detail = "An empty or blank string is not a valid nor useful error message."
+            self.report(Problem("Invalid validation error message", detail, node.start, node.end))
+            return None
+        return str(text)
+
+    # Values.
+
+    def values(self, inputs: Inputs) -> dict[str, Value]:
+        """The value of each declared variable."""
+        values = self.defaults()
+        self.from_environment(values, inputs.environ or {})
+        for path in inputs.var_files:
+            self.from_file(values, path, inputs.strict)
+        self.from_settings(values, inputs.variables, inputs.strict)
+        for name, declaration in self.declarations.items():
+            if name not in values and name not in self.broken:
+                self.general(f'Unset variable "{name}"', _UNSET_DETAIL, hint=f"Pass -var {name}=... or add a default.")
+            elif name in values:
+                self.validate(declaration, values[name])
+        return values
+
+    def defaults(self) -> dict[str, Value]:
+        values: dict[str, Value] = {}
+        for name, declaration in list(self.declarations.items()):
+            if declaration.default is None:
+                continue
+            try:
+                value = self.evaluator.evaluate(declaration.default, Scope({}))
+                if declaration.type is None:
+                    if not is_null(value):
+                        self.declarations[name] = declaration._replace(type=type_of(value))
+                    values[name] = value
+                else:
+                    values[name] = convert(value, declaration.type)
+            except EvaluationError as error:
+                self.failed(name, error)
+            except ConversionError as error:
+                detail = f"This default value is not compatible with the variable's type constraint: {error}."
+                self.report(Problem("Invalid default value for variable", detail, *place(declaration.default)))
+                self.broken.add(name)
+        return values
+
+    def failed(self, name: str, error: EvaluationError) -> None:
+        self.broken.add(name)
+        self.diagnostics.extend(self.source.diagnostic(problem) for problem in error.problems)
+        if isinstance(error, BudgetExhausted):
+            raise JobspecError(self.diagnostics)
+
+    def from_environment(self, values: dict[str, Value], environ: Mapping[str, str]) -> None:
+        for key in sorted(environ):
+            name = key.removeprefix(ENVIRONMENT_PREFIX)
+            if key.startswith(ENVIRONMENT_PREFIX) and name in self.declarations:
+                self.set_text(values, name, environ[key], f"environment variable {key}")
+
+    def from_settings(self, values: dict[str, Value], settings: Sequence[str], strict: bool) -> None:
+        for setting in settings:
+            name, equals, text = setting.partition("=")
+            if not equals:
+                self.general("Invalid -var option", f'The setting "{setting}" has no equals sign; it is written name=value.')
+            elif name in self.declarations:
+                self.set_text(values, name, text, f"-var {name}")
+            elif name not in self.broken:
+                self.undeclared(name, "Undefined -var variable", strict)
+
+    def undeclared(self, name: str, summary: str, strict: bool) -> None:
+        detail = f'A "{name}" variable was set but is not among the variables that the job file declares.'
+        hint = f'Add to the job file: variable "{name}" {{}}'
+        self.general(summary, detail, severity="error" if strict else "warning", hint=hint)
+
+    def set_text(self, values: dict[str, Value], name: str, text: str, origin: str) -> None:
+        declaration = self.declarations[name]
+        value: Value = text
+        if declaration.type not in _TEXT_TYPES:
+            source = Source(f"<value for {origin}>", text)
+            try:
+                value = self.in_source(source).evaluate(parse_expression(source), Scope({}))
+            except JobspecError as error:
+                self.diagnostics.extend(error.diagnostics)
+                self.broken.add(name)
+                return
+            except EvaluationError as error:
+                self.diagnostics.extend(source.diagnostic(problem) for problem in error.problems)
+                self.broken.add(name)
+                return
+        self.set_value(values, declaration, value, origin)
+
+    def set_value(self, values: dict[str, Value], declaration: Declaration, value: Value, origin: str) -> None:
+        try:
+            values[declaration.name] = value if declaration.type is None else convert(value, declaration.type)
+        except ConversionError as error:
+            detail = f"The value of {origin} is not compatible with the variable's type constraint: {error}."
+            self.general(f"Invalid value for variable {declaration.name}", detail)
+            self.broken.add(declaration.name)
+
+    def in_source(self, source: Source) -> Evaluator:
+        """An evaluator for the text of another file, on the same budget."""
+        return Evaluator(source.text, budget=self.evaluator.budget)
+
+    # Variable files.
+
+    def from_file(self, values: dict[str, Value], path: Path, strict: bool) -> None:
+        source = read_source(path)
+        evaluator = self.in_source(source)
+        body = _parse_var_file(source)
+        for block in body.blocks:
+            detail = "A variable file holds only lines of the form name = value."
+            self.report(Problem("Unexpected block", detail, block.start, block.name_end), source)
+        for attribute in body.attributes:
+            declaration = self.declarations.get(attribute.name)
+            if declaration is None:
+                if attribute.name not in self.broken:
+                    self.undeclared(attribute.name, "Undefined variable", strict)
+                continue
+            try:
+                value = evaluator.evaluate(attribute.value, Scope({}))
+                values[attribute.name] = value if declaration.type is None else convert(value, declaration.type)
+            except EvaluationError as error:
+                for problem in error.problems:
+                    self.report(problem, source)
+                self.broken.add(attribute.name)
+            except ConversionError as error:
+                detail = f"This value is not compatible with the variable's type constraint: {error}."
+                self.report(Problem("Invalid value for variable", detail, *place(attribute.value)), source)
+                self.broken.add(attribute.name)
+
+    # Validation.
+
+    def validate(self, declaration: Declaration, value: Value) -> None:
+        scope = Scope({"var": {declaration.name: value}})
+        for rule in declaration.validations:
+            node = rule.condition
+            try:
+                result = self.evaluator.evaluate(node, scope)
+                if is_null(result):
+                    raise ConversionError("the result is null")
+                if not convert(result, "bool"):
+                    self.report(Problem("Invalid value for variable", rule.message, node.start, node.end))
+            except EvaluationError as error:
+                self.failed(declaration.name, error)
+            except ConversionError as error:
+                detail = f"Invalid validation condition result value: {error}."
+                self.report(Problem("Invalid variable validation result", detail, node.start, node.end))
+
+
+def read_source(path: Path) -> Source:
+    """A file's text. Raises JobspecError when it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            text = file.read(MAX_SOURCE_CHARACTERS + 1)
+    except OSError as error:
+        raise JobspecError([Diagnostic("error", "Cannot read variable file", f"{path}: {error.strerror}.")]) from None
+    return Source(path.name, text)
+
+
+def _parse_var_file(source: Source) -> Body:
+    if source.text.lstrip().startswith("{"):
+        from .jsonsyntax import parse_json_body
+
+        return parse_json_body(source)
+    return parse_file(source)
+
+
+class Locals:
+    """The `local` namespace: values are worked out when asked for and kept."""
+
+    def __init__(self, source: Source, evaluator: Evaluator, body: Body, scope: Scope) -> None:
+        self.source = source
+        self.evaluator = evaluator
+        self.scope = scope
+        self.diagnostics: list[Diagnostic] = []
+        self.expressions: dict[str, Attribute] = {}
+        self.known: dict[str, Value] = {}
+        self.failures: dict[str, EvaluationError] = {}
+        self.working: list[str] = []
+        for block in body.blocks:
+            if block.type == "locals":
+                self._declare(block)
+
+    def _declare(self, block: Block) -> None:
+        for attribute in block.body.attributes:
+            if attribute.name in self.expressions:
+                detail = f'A local named "{attribute.name}" is defined twice.'
+                problem = Problem("Duplicate local definition", detail, attribute.start, attribute.name_end)
+                self.diagnostics.append(self.source.diagnostic(problem))
+            self.expressions.setdefault(attribute.name, attribute)
+        for inner in block.body.blocks:
+            problem = Problem("Unsupported block type", "A locals block holds only arguments.", inner.start, inner.name_end)
+            self.diagnostics.append(self.source.diagnostic(problem))
+
+    def namespace(self) -> Namespace:
+        return Namespace(self.get, lambda: tuple(self.expressions))
+
+    def get(self, name: str) -> Value:
+        if name in self.known:
+            return self.known[name]
+        if name in self.failures:
+            raise self.failures[name]
+        attribute = self.expressions[name]
+        if name in self.working:
+            circle = " -> ".join([*self.working[self.working.index(name) :], name])
+            raise fail("Circular local definition", f"These locals refer to one another: {circle}.", attribute.start, attribute.name_end)
+        self.working.append(name)
+        try:
+            self.known[name] = self.evaluator.evaluate(attribute.value, self.scope)
+        except EvaluationError as error:
+            self.failures[name] = error
+            raise
+        finally:
+            self.working.pop()
+        return self.known[name]
+
+    def check_all(self) -> list[Diagnostic]:
+        """Work out every local and report those that fail, each once."""
+        for name in self.expressions:
+            try:
+                self.get(name)
+            except BudgetExhausted:
+                raise
+            except EvaluationError as error:
+                self.diagnostics.extend(self.source.diagnostic(problem) for problem in error.problems)
+        return list(dict.fromkeys(self.diagnostics))
