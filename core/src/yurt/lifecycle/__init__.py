@@ -1,1 +1,1 @@
-"""The client's machines: allocation, task and health, restart."""
+"""The client's machines: restarts, tasks, allocations, health and heartbeats; no clock and no IO."""

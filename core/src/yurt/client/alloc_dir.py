@@ -1,0 +1,113 @@
+"""The directory tree of an allocation on the host.
+
+    <alloc_dir>/<alloc id>/alloc/{data,logs,tmp}     shared by its tasks
+    <alloc_dir>/<alloc id>/<task>/{local,secrets,private,tmp}
+
+Names come from jobs: every one is checked to be a single path component before it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+from pathlib import Path
+
+from yurt.sdk.driver import TaskDirs
+from yurt.sdk.errors import Invalid
+
+SHARED = "alloc"
+SHARED_PARTS = ("data", "logs", "tmp")
+OPEN_MODE = 0o777
+PRIVATE_MODE = 0o700
+
+
+def component(name: str) -> str:
+    """`name` when it is one harmless path component."""
+    if not name or name in (".", "..") or "/" in name or "\0" in name:
+        raise Invalid(f"{name!r} cannot be the name of a directory; use a name without slashes")
+    return name
+
+
+def alloc_path(root: str, alloc_id: str) -> Path:
+    """The directory of an allocation."""
+    return Path(root) / component(alloc_id)
+
+
+def task_dirs(root: str, alloc_id: str, task: str) -> TaskDirs:
+    """Where a task lives on the host."""
+    base = alloc_path(root, alloc_id)
+    own = base / component(task)
+    return TaskDirs(
+        alloc_dir=str(base),
+        shared_dir=str(base / SHARED),
+        task_dir=str(own),
+        local_dir=str(own / "local"),
+        secrets_dir=str(own / "secrets"),
+        logs_dir=str(base / SHARED / "logs"),
+    )
+
+
+def _make(path: Path, mode: int) -> None:
+    with contextlib.suppress(FileExistsError):
+        path.mkdir()
+    path.chmod(mode)
+
+
+def build_alloc_dir(root: str, alloc_id: str) -> None:
+    """Make the shared part of an allocation's tree; blocking."""
+    base = alloc_path(root, alloc_id)
+    base.parent.mkdir(parents=True, exist_ok=True)
+    _make(base, 0o755)
+    _make(base / SHARED, OPEN_MODE)
+    for part in SHARED_PARTS:
+        _make(base / SHARED / part, OPEN_MODE)
+
+
+def build_task_dir(root: str, alloc_id: str, task: str, *, user: str = "") -> TaskDirs:
+    """Make a task's own tree; secrets and private are readable by the task's user alone. Blocking."""
+    dirs = task_dirs(root, alloc_id, task)
+    own = Path(dirs.task_dir)
+    _make(own, OPEN_MODE)
+    _make(own / "local", OPEN_MODE)
+    _make(own / "tmp", OPEN_MODE)
+    for part in ("secrets", "private"):
+        _make(own / part, PRIVATE_MODE)
+        _give_to(own / part, user)
+    return dirs
+
+
+def _give_to(path: Path, user: str) -> None:
+    if not user or os.geteuid() != 0:
+        return
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        raise Invalid(f"the task's user {user!r} does not exist on this node; create it or choose another") from None
+    os.chown(path, entry.pw_uid, entry.pw_gid)
+
+
+def write_dispatch_payload(dirs: TaskDirs, name: str, payload: bytes) -> None:
+    """Write a dispatched job's payload to `local/<name>`, never outside of it. Blocking."""
+    parts = [part for part in name.split("/") if part]
+    if not parts:
+        raise Invalid("dispatch_payload needs a file name")
+    parent = Path(dirs.local_dir)
+    for part in parts[:-1]:
+        parent = parent / component(part)
+        with contextlib.suppress(FileExistsError):
+            parent.mkdir()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(parent / component(parts[-1]), flags, 0o644), "wb") as file:
+        file.write(payload)
+
+
+def remove_alloc_dir(root: str, alloc_id: str) -> None:
+    """Remove an allocation's tree; what is gone already is no error. Blocking."""
+    shutil.rmtree(alloc_path(root, alloc_id), onerror=_pass_missing)
+
+
+def _pass_missing(_function: object, _path: object, info: tuple[type[BaseException], BaseException, object]) -> None:
+    if not isinstance(info[1], FileNotFoundError):
+        raise info[1]

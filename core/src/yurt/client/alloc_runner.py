@@ -1,0 +1,332 @@
+"""The shell around one allocation: it keeps its task runners in order, remembers them on disk and reports them.
+
+A single loop looks at the present task states after each change (`yurt.lifecycle.allocation`): what may begin begins,
+what must end is told to, then the states are written to the client's database, and only then are they reported. An
+agent that dies anywhere in between therefore never told the servers something that it does not know any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from yurt.client import alloc_dir
+from yurt.client.context import ClientContext
+from yurt.client.task_runner import TaskRunner
+from yurt.client.waiting import wait_or_sleep
+from yurt.lifecycle import allocation, events, health
+from yurt.lifecycle import task as machine
+from yurt.runtime.supervise import supervised
+from yurt.sdk.errors import Conflict, Invalid, NotFound
+from yurt.sdk.value import NANOSECONDS, UnixNano, replace
+from yurt.storage.client_db import AllocRecord, TaskRecord
+from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskEvent, TaskState
+from yurt.structs.commands import AllocUpdate
+from yurt.structs.job import TaskGroup
+from yurt.structs.questions import is_server_terminal
+from yurt.structs.status import CLIENT_TERMINAL, CLIENT_UNKNOWN, JOB_BATCH, JOB_SYSBATCH, TASK_DEAD
+
+log = logging.getLogger(__name__)
+
+
+class AllocRunner:
+    """One allocation on this node, from its arrival until its directory is removed."""
+
+    def __init__(
+        self,
+        alloc: Allocation,
+        context: ClientContext,
+        *,
+        group: asyncio.TaskGroup,
+        report: Callable[[AllocUpdate], None],
+    ) -> None:
+        assert alloc.job is not None, alloc.id
+        self.alloc = alloc
+        self.context = context
+        self.is_over = False
+        self.finished_at = UnixNano(0)
+        self._group = group
+        self._report = report
+        self._changed = asyncio.Event()
+        self._is_alloc_dirty = False
+        self._over = asyncio.Event()
+        self._saved_version = 0
+        self._version = 1
+        self._saved = asyncio.Condition()
+        self._stop: allocation.Stop | None = None
+        self._delay_over = asyncio.Event()
+        self._roles = allocation.roles(self.task_group)
+        self._health: health.HealthMachine | None = None
+        self._health_status = alloc.deployment_status
+        self._final: AllocUpdate | None = None
+        self.tasks = {task.name: self._new_runner(task.name) for task in self.task_group.tasks}
+        self._watch_health()
+
+    def _new_runner(self, name: str) -> TaskRunner:
+        return TaskRunner(
+            self.alloc,
+            name,
+            self.context,
+            group=self._group,
+            on_change=self._on_change,
+            saved=self.wait_saved,
+        )
+
+    @property
+    def task_group(self) -> TaskGroup:
+        """The allocation's group at the version that it runs."""
+        assert self.alloc.job is not None, self.alloc.id
+        group = self.alloc.job.group(self.alloc.task_group)
+        assert group is not None, self.alloc.task_group
+        return group
+
+    @property
+    def states(self) -> Mapping[str, TaskState]:
+        """The present state of every task."""
+        return {name: runner.machine.state for name, runner in self.tasks.items()}
+
+    def _on_change(self) -> None:
+        self._version += 1
+        self._changed.set()
+
+    async def wait_saved(self) -> None:
+        """Wait until everything that has happened so far is on disk."""
+        wanted = self._version
+        async with self._saved:
+            await self._saved.wait_for(lambda: self._saved_version >= wanted)
+
+    async def run(self, record: AllocRecord | None = None) -> None:
+        """Run the allocation to its end; a record continues one of an earlier agent."""
+        await self._prepare(record)
+        while True:
+            self._changed.clear()
+            self._obey()
+            wake_at = self._advance_health()
+            await self._save()
+            update = self._keep_final(self.update())
+            self._report(update)
+            if allocation.is_over(self.states) and self._saved_version == self._version:
+                break
+            await self._wait_change(wake_at)
+        self.end()
+
+    def end(self) -> None:
+        """Nothing of the allocation runs any more."""
+        self.is_over = True
+        self.finished_at = self.context.env.now()
+        self._over.set()
+
+    async def wait_over(self) -> None:
+        """Wait until nothing of the allocation runs any more."""
+        await self._over.wait()
+
+    async def _prepare(self, record: AllocRecord | None) -> None:
+        if record is None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.context.store.put_alloc(self.alloc))
+                group.create_task(
+                    asyncio.to_thread(alloc_dir.build_alloc_dir, self.context.config.alloc_dir, self.alloc.id)
+                )
+        else:
+            self._health_status = record.deployment_status or self._health_status
+            async with asyncio.TaskGroup() as group:
+                for name, runner in self.tasks.items():
+                    group.create_task(runner.restore(record.tasks.get(name, TaskRecord())))
+        if is_server_terminal(self.alloc):
+            self.stop()
+        self._schedule_expiry()
+
+    async def _wait_change(self, wake_at: UnixNano) -> None:
+        if wake_at:
+            left_s = (wake_at - self.context.env.now()) / NANOSECONDS
+            await wait_or_sleep(self.context.env, self._changed, max(left_s, 0.001))
+        else:
+            await self._changed.wait()
+
+    def _obey(self) -> None:
+        """Begin and end tasks until the present states ask for nothing more."""
+        for _ in range(len(self.tasks) * 2 + 2):
+            before = self._version
+            orders = allocation.decide(self._roles, self.states, stop=self._stop)
+            for name in orders.begin:
+                self.tasks[name].post(machine.Begin())
+            if self._stop is None or self._delay_over.is_set():
+                is_failure = self._stop is not None and self._stop.is_failure
+                for name, reason in orders.kill:
+                    self.tasks[name].post(machine.Kill(reason=reason, is_failure=is_failure))
+            if self._version == before:
+                return
+
+    async def _save(self) -> None:
+        version = self._version
+        if self._is_alloc_dirty:
+            self._is_alloc_dirty = False
+            await self.context.store.put_alloc(self.alloc)
+        records = {name: runner.record for name, runner in self.tasks.items()}
+        await self.context.store.put_tasks(self.alloc.id, records, self._health_status)
+        async with self._saved:
+            self._saved_version = version
+            self._saved.notify_all()
+
+    def update(self) -> AllocUpdate:
+        """What the servers are told at present."""
+        states = self.states
+        status, description = allocation.client_status(self._roles, states)
+        return AllocUpdate(
+            id=self.alloc.id,
+            node_id=self.alloc.node_id,
+            client_status=status,
+            client_description=description,
+            task_states=states,
+            deployment_status=self._health_status,
+            network_status=self.alloc.network_status,
+        )
+
+    def _keep_final(self, update: AllocUpdate) -> AllocUpdate:
+        """A terminal status never changes again (invariant E7); the task states behind it still may."""
+        if self._final is not None:
+            update = replace(
+                update,
+                client_status=self._final.client_status,
+                client_description=self._final.client_description,
+            )
+        elif update.client_status in CLIENT_TERMINAL:
+            self._final = update
+        return update
+
+    # What the servers want.
+
+    def take_over(self, alloc: Allocation) -> None:
+        """Take over the allocation as the servers changed it."""
+        old, self.alloc = self.alloc, alloc
+        if alloc.job is None or alloc.job.group(alloc.task_group) is None:
+            self.alloc = replace(alloc, job=old.job)
+        known = self.alloc
+        if {task.name for task in self.task_group.tasks} != set(self.tasks):
+            self.alloc = replace(known, job=old.job)
+        for runner in self.tasks.values():
+            runner.update(self.alloc)
+        if self.alloc.deployment_id != old.deployment_id:
+            self._health_status = alloc.deployment_status
+            self._watch_health()
+        if old.client_status != CLIENT_UNKNOWN and alloc.client_status == CLIENT_UNKNOWN:
+            self._note(events.reconnected())
+        if is_server_terminal(alloc):
+            self.stop()
+        self._is_alloc_dirty = True
+        self._changed.set()
+
+    def _note(self, event: TaskEvent) -> None:
+        for runner in self.tasks.values():
+            if runner.machine.phase != machine.DEAD:
+                runner.post(machine.Note(event=event))
+
+    def stop(self, stop: allocation.Stop | None = None) -> None:
+        """End the allocation, by the order of its tasks; the group's shutdown delay comes first."""
+        if self._stop is None:
+            self._stop = stop or allocation.Stop()
+            self._begin_stop()
+            self._changed.set()
+
+    def _begin_stop(self) -> None:
+        delay_s = self.task_group.shutdown_delay / NANOSECONDS
+        is_hurried = self.alloc.desired_transition.no_shutdown_delay or self.is_over
+        if delay_s <= 0 or is_hurried or all(state.state == TASK_DEAD for state in self.states.values()):
+            self._delay_over.set()
+        else:
+            supervised(self._group, f"shutdown delay of {self.alloc.id[:8]}", self._after_shutdown_delay(delay_s))
+
+    async def _after_shutdown_delay(self, delay_s: float) -> None:
+        await self.context.env.sleep(delay_s)
+        self._delay_over.set()
+        self._changed.set()
+
+    def _schedule_expiry(self) -> None:
+        limit = self.task_group.max_run_duration
+        job = self.alloc.job
+        if limit > 0 and job is not None and job.type in (JOB_BATCH, JOB_SYSBATCH):
+            supervised(self._group, f"max_run_duration of {self.alloc.id[:8]}", self._expire())
+
+    async def _expire(self) -> None:
+        """End the allocation when it has run as long as its group allows."""
+        limit = self.task_group.max_run_duration
+        while not self.is_over:
+            starts = [state.started_at for state in self.states.values() if state.started_at]
+            left = (min(starts) + limit - self.context.env.now()) if starts else limit
+            if starts and left <= 0:
+                reason = events.max_run_duration_exceeded(limit)
+                self.stop(allocation.Stop(reason=reason, is_expired=True, is_failure=True))
+                return
+            await self.context.env.sleep(max(left / NANOSECONDS, 0.01))
+
+    # Health.
+
+    def _watch_health(self) -> None:
+        """Watch for the deployment's policy, or for the migration's when the allocation belongs to none."""
+        group = self.task_group
+        policy = group.update if self.alloc.deployment_id else group.migrate
+        decided = self._health_status is not None and self._health_status.healthy is not None
+        if policy is None or decided:
+            self._health = None
+            return
+        self._health = health.watch(
+            policy.health_check,
+            min_healthy_time=policy.min_healthy_time,
+            healthy_deadline=policy.healthy_deadline,
+            started=self.context.env.now(),
+        )
+
+    def _advance_health(self) -> UnixNano:
+        """Ask the health machine; when to ask again."""
+        if self._health is None or self._stop is not None:
+            return UnixNano(0)
+        now = self.context.env.now()
+        step = health.advance(self._health, self._roles, self.states, checks_pass=True, now=now)
+        self._health = step.machine
+        if step.machine.is_healthy is not None:
+            self._decide_health(step.machine, now)
+        return step.wake_at
+
+    def _decide_health(self, decided: health.HealthMachine, now: UnixNano) -> None:
+        old = self._health_status or AllocDeploymentStatus()
+        self._health_status = replace(old, healthy=decided.is_healthy, timestamp=now)
+        self._health = None
+        self._version += 1
+        for name, reason in decided.reasons.items():
+            if self.tasks[name].machine.phase != machine.DEAD:
+                self.tasks[name].post(machine.Note(event=events.alloc_unhealthy(reason)))
+
+    # What users want.
+
+    def restart(self, task: str, *, all_tasks: bool) -> None:
+        """Restart one task, or the running ones, or all of them."""
+        if self.is_over or self._stop is not None:
+            raise Conflict(f"allocation {self.alloc.id} is stopping or has ended; it cannot be restarted")
+        if task:
+            runner = self._task(task)
+            if runner.machine.phase not in (machine.RUNNING, machine.BACKOFF):
+                raise Invalid(f"Task not running: {task!r} is {runner.machine.state.state}")
+            runner.post(machine.AskRestart(reason="User requested task to restart"))
+            return
+        which = "all" if all_tasks else "running"
+        for runner in self.tasks.values():
+            runner.post(machine.AskRestart(reason=f"User requested {which} tasks to restart", revive=all_tasks))
+
+    async def signal(self, task: str, signal: str) -> None:
+        """Send a signal to one task, or to all that run."""
+        if task:
+            await self._task(task).signal(signal)
+            return
+        running = [runner for runner in self.tasks.values() if runner.machine.phase == machine.RUNNING]
+        if not running:
+            raise Invalid(f"no task of allocation {self.alloc.id} is running")
+        for runner in running:
+            await runner.signal(signal)
+
+    def _task(self, name: str) -> TaskRunner:
+        if name not in self.tasks:
+            raise NotFound(
+                f"Could not find task {name!r} in allocation {self.alloc.id}; it has {', '.join(self.tasks)}"
+            )
+        return self.tasks[name]

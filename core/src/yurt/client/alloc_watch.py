@@ -1,0 +1,90 @@
+"""Which allocations this node should run, as the servers see it.
+
+The list is pulled (a blocking query) and the allocations whose index moved are fetched. A list older than one that
+was taken over already is ignored: a server that restores an old state, or a follower that lags, must never make this
+client stop a task (invariant E2). The newest index is kept on disk, so the rule holds over a restart too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from yurt.client.ports import ServerPort
+from yurt.runtime.env import Env
+from yurt.sdk.errors import YurtError
+from yurt.sdk.value import Value
+from yurt.storage.client_db import ClientDatabase
+from yurt.structs.alloc import Allocation
+from yurt.structs.rpc import AllocPull
+
+PULL_TIMEOUT_S = 60.0
+PULL_RETRY_S = 30.0
+NO_SERVER_RETRY_S = 1.0
+STALE_RETRY_S = 1.0
+FETCH_MAX = 200
+
+log = logging.getLogger(__name__)
+
+
+class Changes(Value):
+    """What a list means for this client: allocations to take over, and ids that are no longer listed."""
+
+    fetched: tuple[Allocation, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+class AllocWatch:
+    """Follows the servers' list of this node's allocations."""
+
+    def __init__(self, server: ServerPort, env: Env, store: ClientDatabase, *, node_id: str, is_dev: bool) -> None:
+        self._server = server
+        self._env = env
+        self._store = store
+        self._node_id = node_id
+        self._retry_s = NO_SERVER_RETRY_S if is_dev else PULL_RETRY_S
+        self._known: dict[str, int] = {}
+        self._seen_index = 0
+
+    def know(self, alloc_ids: Mapping[str, int]) -> None:
+        """Allocations that are here from an earlier run, with the index they were stored at."""
+        self._known.update(alloc_ids)
+
+    async def run(self, *, least_index: Callable[[], int], apply: Callable[[Changes], Awaitable[None]]) -> None:
+        """Follow the list for ever; nothing older than `least_index` (the registration) is believed."""
+        self._seen_index = await self._store.seen_index()
+        min_index = 0
+        while True:
+            try:
+                pull = await self._server.pull_allocs(self._node_id, min_index=min_index, timeout_s=PULL_TIMEOUT_S)
+                if pull.index < max(self._seen_index, least_index()):
+                    log.warning("ignoring a list of allocations at index %d: %d was seen", pull.index, self._seen_index)
+                    min_index = 0
+                    await self._env.sleep(STALE_RETRY_S)
+                    continue
+                changes = await self._changes(pull)
+            except YurtError as error:
+                log.warning("fetching allocations failed: %s; trying again in %gs", error, self._retry_s)
+                await self._env.sleep(self._retry_s)
+                continue
+            await apply(changes)
+            self._take_over(pull, changes)
+            if pull.index != self._seen_index:
+                await self._store.put_seen_index(pull.index)
+                self._seen_index = pull.index
+            min_index = pull.index
+
+    async def _changes(self, pull: AllocPull) -> Changes:
+        moved = [alloc_id for alloc_id, index in pull.allocs.items() if self._known.get(alloc_id, -1) < index]
+        fetched: list[Allocation] = []
+        for start in range(0, len(moved), FETCH_MAX):
+            batch = await self._server.get_allocs(self._node_id, tuple(moved[start : start + FETCH_MAX]))
+            fetched += batch.allocs
+        gone = tuple(alloc_id for alloc_id in self._known if alloc_id not in pull.allocs)
+        return Changes(fetched=tuple(fetched), gone=gone)
+
+    def _take_over(self, pull: AllocPull, changes: Changes) -> None:
+        for alloc in changes.fetched:
+            self._known[alloc.id] = pull.allocs[alloc.id]
+        for alloc_id in changes.gone:
+            del self._known[alloc_id]

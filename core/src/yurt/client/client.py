@@ -1,0 +1,249 @@
+"""A client: the part of an agent that runs allocations on its machine.
+
+Order at start: who am I; what do I have (drivers, host); which tasks of an earlier agent still run (re-attached
+before anything is said to a server); then registration, the list of allocations, the reports, and only then `ready`.
+Cancelling `run` ends the watching and nothing else: tasks go on, and the next start finds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+
+from yurt.client.alloc_dir import remove_alloc_dir
+from yurt.client.alloc_runner import AllocRunner
+from yurt.client.alloc_watch import AllocWatch, Changes
+from yurt.client.config import ClientConfig
+from yurt.client.connection import Connection
+from yurt.client.context import ClientContext
+from yurt.client.fingerprint.node import build_node, driver_schemas, with_driver
+from yurt.client.ports import ServerPort
+from yurt.client.reports import DEV_RETRY_S, RETRY_S, Reporter
+from yurt.client.waiting import wait_or_sleep
+from yurt.lifecycle import heartbeats
+from yurt.runtime.env import Env
+from yurt.runtime.supervise import supervised
+from yurt.sdk.driver import Driver, Fingerprint
+from yurt.storage.client_db import AllocRecord, ClientDatabase, NodeIdentity
+from yurt.structs.alloc import Allocation, TaskState
+from yurt.structs.commands import AllocUpdate
+from yurt.structs.node import Node
+from yurt.structs.questions import is_client_terminal, is_server_terminal
+from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED
+
+FIRST_FINGERPRINT_S = 2.0
+NODE_CHANGE_GATHER_S = 0.2
+CUT_OFF_CHECK_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Client:
+    """Runs the allocations of one node."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        env: Env,
+        server: ServerPort,
+        drivers: Mapping[str, Driver],
+        plugin_attributes: Mapping[str, str],
+        database: ClientDatabase,
+    ) -> None:
+        self.config = config
+        self._env = env
+        self._server = server
+        self._drivers = drivers
+        self._plugin_attributes = plugin_attributes
+        self._store = database
+        self._node = Node()
+        denied = set(config.env_denylist)
+        host_env = {name: value for name, value in os.environ.items() if name not in denied}
+        self._context = ClientContext(
+            config=config, env=env, store=database, drivers=drivers, host_env=host_env, node=lambda: self.node
+        )
+        self._found = {name: asyncio.Event() for name in drivers}
+        self._connection = Connection(
+            server, env, node=lambda: self.node, schemas=driver_schemas(drivers), is_dev=config.dev
+        )
+        self._has_pulled = asyncio.Event()
+        self._broken: dict[str, str] = {}
+        self.runners: dict[str, AllocRunner] = {}
+
+    @property
+    def node(self) -> Node:
+        """The node as it is now."""
+        return self._node
+
+    @property
+    def node_id(self) -> str:
+        """The node's id; empty before `run` has read or made it."""
+        return self._node.id
+
+    async def run(self, *, ready: asyncio.Event) -> None:
+        """Run until cancelled; `ready` is set once the servers have accepted the node as ready. Tasks survive."""
+        identity = await self._identify()
+        self._node = await asyncio.to_thread(build_node, self.config, identity, self._plugin_attributes)
+        records = await self._store.allocs()
+        reporter = Reporter(
+            self._server,
+            self._env,
+            node_id=identity.node_id,
+            retry_s=DEV_RETRY_S if self.config.dev else RETRY_S,
+        )
+        self._connection.on_reconnect = reporter.resend
+        watch = AllocWatch(self._server, self._env, self._store, node_id=identity.node_id, is_dev=self.config.dev)
+        async with asyncio.TaskGroup() as group:
+            self._group, self._reporter, self._watch = group, reporter, watch
+            for name, driver in self._drivers.items():
+                supervised(group, f"fingerprint of driver {name}", self._follow_driver(name, driver))
+            await self._wait_first_fingerprints()
+            self._restore(records)
+            group.create_task(self._connection.run(), name="heartbeats")
+            group.create_task(reporter.run(), name="allocation reports")
+            group.create_task(self._follow_allocs(), name="allocation list")
+            group.create_task(self._stop_cut_off(), name="stop_on_client_after")
+            await self._become_ready(ready)
+
+    async def _identify(self) -> NodeIdentity:
+        identity = await self._store.identity()
+        if identity is None:
+            identity = NodeIdentity(node_id=self._env.uuid(), secret_id=self._env.uuid())
+            await self._store.put_identity(identity)
+        return identity
+
+    async def _become_ready(self, ready: asyncio.Event) -> None:
+        """Invariant E1: fetched, taken up and reported, then ready."""
+        await self._has_pulled.wait()
+        await self._reporter.wait_idle()
+        self._connection.allow_ready()
+        await self._connection.ready.wait()
+        ready.set()
+
+    # Drivers.
+
+    async def _follow_driver(self, name: str, driver: Driver) -> None:
+        async for found in driver.fingerprint():
+            self._take_fingerprint(name, found)
+
+    def _take_fingerprint(self, name: str, found: Fingerprint) -> None:
+        old = self._node
+        self._node = with_driver(old, name, found, self._env.now())
+        self._found[name].set()
+        if old.drivers.get(name) is None or old.attributes != self._node.attributes or found.health:
+            self._connection.node_changed()
+
+    async def _wait_first_fingerprints(self) -> None:
+        """Give every driver a moment to say whether it works, so that the first registration is whole."""
+        limit = self._env.monotonic() + FIRST_FINGERPRINT_S
+        for name, found in self._found.items():
+            if not await wait_or_sleep(self._env, found, limit - self._env.monotonic()):
+                log.warning("driver %s has not said yet whether it works here", name)
+
+    # Allocations.
+
+    def _restore(self, records: tuple[AllocRecord, ...]) -> None:
+        """Take up what an earlier agent ran; a record that cannot be read fails its own allocation (invariant E6)."""
+        for record in records:
+            alloc = record.alloc
+            if alloc is None or alloc.job is None or alloc.job.group(alloc.task_group) is None:
+                text = f"the client's record of this allocation cannot be read: {record.error or 'it has no job'}"
+                self._broken[record.id] = text
+                log.error("allocation %s: %s", record.id, text)
+                self._report(self._ended_update(record.id, CLIENT_FAILED, text))
+                continue
+            self._watch.know({record.id: alloc.alloc_modify_index})
+            self._begin(alloc, record)
+
+    async def _follow_allocs(self) -> None:
+        await self._connection.registered.wait()
+        await self._watch.run(least_index=lambda: self._connection.registered_index, apply=self._apply)
+
+    async def _apply(self, changes: Changes) -> None:
+        for alloc in changes.fetched:
+            self._take_over(alloc)
+        for alloc_id in changes.gone:
+            supervised(self._group, f"removal of {alloc_id[:8]}", self.remove_alloc(alloc_id))
+        if not self._has_pulled.is_set():
+            self._reporter.open()
+            self._has_pulled.set()
+
+    def _take_over(self, alloc: Allocation) -> None:
+        runner = self.runners.get(alloc.id)
+        if runner is not None:
+            runner.take_over(alloc)
+        elif alloc.id in self._broken:
+            self._report(self._ended_update(alloc.id, CLIENT_FAILED, self._broken[alloc.id]))
+        elif is_client_terminal(alloc):
+            return
+        elif is_server_terminal(alloc):
+            self._report(self._ended_update(alloc.id, CLIENT_COMPLETE, "Stopped before it started on this client"))
+        elif alloc.job is None or alloc.job.group(alloc.task_group) is None:
+            text = f"the servers sent no group {alloc.task_group!r} with allocation {alloc.id}"
+            self._report(self._ended_update(alloc.id, CLIENT_FAILED, text))
+        else:
+            self._begin(alloc, None)
+
+    def _begin(self, alloc: Allocation, record: AllocRecord | None) -> None:
+        runner = AllocRunner(alloc, self._context, group=self._group, report=self._report)
+        self.runners[alloc.id] = runner
+        supervised(
+            self._group,
+            f"allocation {alloc.id[:8]}",
+            runner.run(record),
+            on_error=lambda error: self._runner_broke(runner, error),
+        )
+
+    def _runner_broke(self, runner: AllocRunner, error: Exception) -> None:
+        runner.end()
+        self._report(self._ended_update(runner.alloc.id, CLIENT_FAILED, f"running the allocation failed: {error}"))
+
+    def _ended_update(self, alloc_id: str, status: str, description: str) -> AllocUpdate:
+        states: Mapping[str, TaskState] = {}
+        runner = self.runners.get(alloc_id)
+        if runner is not None:
+            states = runner.states
+        return AllocUpdate(
+            id=alloc_id,
+            node_id=self.node_id,
+            client_status=status,
+            client_description=description,
+            task_states=states,
+        )
+
+    def _report(self, update: AllocUpdate) -> None:
+        self._reporter.offer(update)
+
+    async def _stop_cut_off(self) -> None:
+        """End the allocations of groups whose `stop_on_client_after` has passed without contact."""
+        while True:
+            await self._env.sleep(CUT_OFF_CHECK_S)
+            now_s, last_s = self._env.monotonic(), self._connection.contact.last_ok_s
+            for runner in self.runners.values():
+                job = runner.alloc.job
+                after_s = heartbeats.stop_on_client_after_s(runner.task_group, job.type if job else "")
+                if not runner.is_over and heartbeats.is_cut_off(after_s, last_contact_s=last_s, now_s=now_s):
+                    log.warning("ending allocation %s: no contact to the servers for %gs", runner.alloc.id, after_s)
+                    runner.stop()
+
+    async def remove_alloc(self, alloc_id: str) -> None:
+        """The servers have forgotten the allocation: end it, remove its directory and its record."""
+        runner = self.runners.get(alloc_id)
+        if runner is None:
+            return
+        runner.stop()
+        await runner.wait_over()
+        await asyncio.to_thread(remove_alloc_dir, self.config.alloc_dir, alloc_id)
+        await self._store.delete_alloc(alloc_id)
+        self.runners.pop(alloc_id, None)
+        self._reporter.forget(alloc_id)
+
+    async def stop_all(self) -> None:
+        """Kill every task and wait for the ends; `run` must still be running."""
+        for runner in self.runners.values():
+            runner.stop()
+        for runner in tuple(self.runners.values()):
+            await runner.wait_over()

@@ -1,0 +1,63 @@
+"""What an operator configures of a client, with Nomad's defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.sdk.value import Value, no_entries
+from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
+
+NOMAD_VERSION = "2.0.6"
+"""The version of Nomad whose behaviour this client offers; jobs constrain on `attr.nomad.version`."""
+
+DEFAULT_ENV_DENYLIST = (
+    "CONSUL_TOKEN", "CONSUL_HTTP_TOKEN", "CONSUL_HTTP_TOKEN_FILE", "NOMAD_TOKEN", "VAULT_TOKEN",
+    "ATLAS_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS",
+    "NOMAD_LICENSE", "VAULT_WRAPPED_TOKEN", "AWS_METADATA_URL",
+)  # fmt: skip
+"""Variables of the agent that no task sees unless `env.denylist` says otherwise."""
+
+
+class Reserved(Value):
+    """What the node keeps for itself: MHz, MiB and ports ("22,8500-8600")."""
+
+    cpu: int = 0
+    memory_mb: int = 0
+    disk_mb: int = 0
+    ports: str = ""
+
+
+class ClientConfig(Value):
+    """The client block of an agent's configuration; times in seconds."""
+
+    state_dir: str
+    alloc_dir: str
+    name: str = ""
+    node_class: str = ""
+    node_pool: str = "default"
+    datacenter: str = "dc1"
+    region: str = "global"
+    meta: Mapping[str, str] = no_entries()
+    options: Mapping[str, str] = no_entries()
+    reserved: Reserved = Reserved()
+    dev: bool = False
+    http_addr: str = "127.0.0.1:4646"
+    version: str = ""
+    max_kill_timeout_s: float = 30.0
+    gc_max_allocs: int = 50
+    gc_interval_s: float = 60.0
+    gc_disk_usage_threshold: float = 80.0
+    gc_inode_usage_threshold: float = 70.0
+    gc_parallel_destroys: int = 2
+    min_dynamic_port: int = 20000
+    max_dynamic_port: int = 32000
+    cpu_total_compute: int = 0
+    memory_total_mb: int = 0
+    disk_total_mb: int = 0
+    network_interface: str = ""
+    network_speed: int = 0
+    host_networks: Mapping[str, HostNetworkInfo] = no_entries()
+    host_volumes: Mapping[str, HostVolumeInfo] = no_entries()
+    env_denylist: tuple[str, ...] = DEFAULT_ENV_DENYLIST
+    default_ineligible: bool = False
+    node_max_allocs: int = 0

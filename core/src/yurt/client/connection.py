@@ -1,0 +1,134 @@
+"""Registration and heartbeats: how a client stays known to its servers.
+
+The client registers as initializing and beats as such until its allocations have been fetched, re-attached and
+reported (invariant E1); then it beats as ready. Whatever goes wrong with the servers only changes when they are asked
+again: it never touches a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from yurt.client.ports import ServerPort
+from yurt.client.waiting import wait_or_sleep
+from yurt.lifecycle import heartbeats
+from yurt.lifecycle.heartbeats import Contact
+from yurt.runtime.env import Env
+from yurt.sdk.errors import NotFound, Unavailable, YurtError
+from yurt.sdk.value import replace
+from yurt.structs.node import Node
+from yurt.structs.rpc import NodeReply, RegisterNodeRequest
+from yurt.structs.status import NODE_INIT, NODE_READY
+
+log = logging.getLogger(__name__)
+
+
+class Connection:
+    """The client's standing with its servers."""
+
+    def __init__(
+        self,
+        server: ServerPort,
+        env: Env,
+        *,
+        node: Callable[[], Node],
+        schemas: Mapping[str, Mapping[str, Any]],
+        is_dev: bool,
+    ) -> None:
+        self.contact = Contact(is_dev=is_dev, last_ok_s=env.monotonic())
+        self.registered_index = 0
+        self.status = NODE_INIT
+        self.servers: tuple[str, ...] = ()
+        self.registered = asyncio.Event()
+        self.ready = asyncio.Event()
+        self.on_reconnect: Callable[[], None] = lambda: None
+        self._server = server
+        self._env = env
+        self._node = node
+        self._schemas = schemas
+        self._allowed = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._wake = asyncio.Event()
+
+    def allow_ready(self) -> None:
+        """All allocations have been fetched, taken up and reported."""
+        self._allowed.set()
+        self._wake.set()
+
+    def node_changed(self) -> None:
+        """The node differs from what was registered."""
+        self._changed.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Register, then beat, for ever."""
+        while True:
+            await self._register()
+            await self._beat()
+
+    async def _register(self) -> None:
+        while True:
+            self._changed.clear()
+            node = replace(self._node(), status=self.status)
+            try:
+                reply = await self._server.register_node(RegisterNodeRequest(node=node, schemas=self._schemas))
+            except YurtError as error:
+                retry_s = heartbeats.register_retry(self.contact, self._env.random())
+                log.warning("registering the node failed: %s; trying again in %.0fs", error, retry_s)
+                await self._env.sleep(retry_s)
+                continue
+            self._take(reply)
+            self.registered_index = reply.index
+            self.registered.set()
+            return
+
+    def _take(self, reply: NodeReply) -> None:
+        now_s = self._env.monotonic()
+        self.contact = heartbeats.answered(self.contact, ttl_s=reply.heartbeat_ttl_s, now_s=now_s)
+        self.servers = reply.servers or self.servers
+
+    async def _beat(self) -> None:
+        """Beat until the node has to be registered again: it is unknown, or it changed."""
+        due_s = self.contact.ttl_s
+        if self._allowed.is_set() and self.status == NODE_INIT:
+            self._wake.set()
+        while True:
+            await wait_or_sleep(self._env, self._wake, due_s)
+            self._wake.clear()
+            if self._changed.is_set():
+                return
+            wanted = NODE_READY if self._allowed.is_set() else NODE_INIT
+            try:
+                reply = await self._server.heartbeat(self._node().id, wanted)
+            except NotFound:
+                log.warning("the servers do not know this node; registering it again")
+                self.status = NODE_INIT
+                self.on_reconnect()
+                return
+            except YurtError as error:
+                due_s = self._retry_s(error)
+                log.warning("heartbeat failed: %s; trying again in %.1fs", error, due_s)
+                continue
+            self._take(reply)
+            due_s = self.contact.ttl_s
+            self._settle(wanted, reply.node_status)
+
+    def _settle(self, wanted: str, answered: str) -> None:
+        """What the servers made of a beat; an initializing node that said ready has to report its allocations again."""
+        status = answered or wanted
+        if wanted == NODE_READY and status != NODE_READY:
+            self.on_reconnect()
+        self.status = NODE_READY if status == NODE_READY else NODE_INIT
+        if self.status == NODE_READY:
+            self.ready.set()
+
+    def _retry_s(self, error: YurtError) -> float:
+        return heartbeats.heartbeat_retry(
+            self.contact,
+            has_leader=not isinstance(error, Unavailable),
+            now_s=self._env.monotonic(),
+            chance=self._env.random(),
+        )

@@ -1,0 +1,24 @@
+"""What every runner of this client shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from yurt.client.config import ClientConfig
+from yurt.runtime.env import Env
+from yurt.sdk.driver import Driver
+from yurt.storage.client_db import ClientDatabase
+from yurt.structs.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class ClientContext:
+    """The client's parts that runners use; `node` answers with the node as it is now."""
+
+    config: ClientConfig
+    env: Env
+    store: ClientDatabase
+    drivers: Mapping[str, Driver]
+    host_env: Mapping[str, str]
+    node: Callable[[], Node]

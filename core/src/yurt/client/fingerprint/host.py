@@ -1,0 +1,117 @@
+"""Facts about the host: processor, memory, system, signals. Blocking; call in a thread."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from yurt import __version__
+from yurt.client.config import NOMAD_VERSION
+
+DEFAULT_MHZ = 1000
+OS_RELEASE = Path("/etc/os-release")
+CPUINFO = Path("/proc/cpuinfo")
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386", "armv7l": "arm"}
+
+
+class CpuFacts(NamedTuple):
+    """Cores that this agent may use, MHz of one core, and both together."""
+
+    cores: tuple[int, ...]
+    mhz: int
+    total_mhz: int
+    model: str
+
+
+def cpu_facts(total_override: int) -> CpuFacts:
+    """The processor; `total_override` (MHz) wins over what is found."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = tuple(sorted(affinity(0))) if affinity else tuple(range(os.cpu_count() or 1))
+    mhz = _core_mhz()
+    return CpuFacts(cores, mhz, total_override or mhz * len(cores), _cpu_model())
+
+
+def _core_mhz() -> int:
+    try:
+        frequency = psutil.cpu_freq()
+    except (OSError, RuntimeError, NotImplementedError):
+        return DEFAULT_MHZ
+    return round(frequency.max or frequency.current or DEFAULT_MHZ) if frequency else DEFAULT_MHZ
+
+
+def _cpu_model() -> str:
+    try:
+        for line in CPUINFO.read_text(errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor()
+
+
+def memory_bytes() -> int:
+    """Memory of the host."""
+    return int(psutil.virtual_memory().total)
+
+
+def host_name() -> str:
+    """The host's name."""
+    return socket.gethostname()
+
+
+def _os_release() -> dict[str, str]:
+    try:
+        text = OS_RELEASE.read_text(errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name.strip(): value.strip().strip("\"'") for name, _, value in pairs}
+
+
+def signal_names() -> tuple[str, ...]:
+    """The signals that tasks can be sent here."""
+    return tuple(sorted(each.name for each in signal.Signals if not each.name.startswith("SIGRT")))
+
+
+def cgroup_version() -> str:
+    """ "v2", "v1", or nothing where there are no control groups."""
+    if (CGROUP_ROOT / "cgroup.controllers").exists():
+        return "v2"
+    return "v1" if CGROUP_ROOT.is_dir() and any(CGROUP_ROOT.iterdir()) else ""
+
+
+def host_attributes(cpu: CpuFacts) -> dict[str, str]:
+    """Attributes of processor, memory and system, by Nomad's names."""
+    release = _os_release()
+    machine = platform.machine()
+    attributes = {
+        "cpu.arch": ARCHITECTURES.get(machine, machine),
+        "cpu.modelname": cpu.model,
+        "cpu.numcores": str(len(cpu.cores)),
+        "cpu.reservablecores": str(len(cpu.cores)),
+        "cpu.frequency": str(cpu.mhz),
+        "cpu.totalcompute": str(cpu.total_mhz),
+        "memory.totalbytes": str(memory_bytes()),
+        "os.name": release.get("ID", platform.system().lower()),
+        "os.version": release.get("VERSION_ID", platform.release()),
+        "os.signals": ",".join(signal_names()),
+        "kernel.name": platform.system().lower(),
+        "kernel.version": platform.release(),
+        "kernel.arch": machine,
+        "unique.hostname": host_name(),
+        "nomad.version": NOMAD_VERSION,
+        "yurt.version": __version__,
+    }
+    version = cgroup_version()
+    if version:
+        attributes["unique.cgroup.version"] = version
+        attributes["unique.cgroup.mountpoint"] = str(CGROUP_ROOT)
+    return {name: value for name, value in attributes.items() if value}

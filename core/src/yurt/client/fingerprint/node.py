@@ -1,0 +1,145 @@
+"""The node as it is registered.
+
+Host facts, the operator's configuration, and what the drivers said. Blocking parts are named.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from yurt.client.config import ClientConfig
+from yurt.client.fingerprint.host import CpuFacts, cpu_facts, host_attributes, host_name, memory_bytes
+from yurt.client.fingerprint.network import network_facts
+from yurt.sdk.driver import HEALTHY, UNDETECTED, Driver, Fingerprint
+from yurt.sdk.schema import schema_of
+from yurt.sdk.value import UnixNano, replace
+from yurt.storage.client_db import NodeIdentity
+from yurt.structs.network import NetworkResource
+from yurt.structs.node import (
+    DriverInfo,
+    Node,
+    NodeCpuResources,
+    NodeDiskResources,
+    NodeMemoryResources,
+    NodeReservedCpuResources,
+    NodeReservedDiskResources,
+    NodeReservedMemoryResources,
+    NodeReservedNetworkResources,
+    NodeReservedResources,
+    NodeResources,
+)
+from yurt.structs.status import ELIGIBLE, INELIGIBLE
+
+MIB = 1024 * 1024
+
+
+def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: Mapping[str, str]) -> Node:
+    """The node without its drivers; blocking."""
+    Path(config.alloc_dir).mkdir(parents=True, exist_ok=True)
+    cpu = cpu_facts(config.cpu_total_compute)
+    disk = shutil.disk_usage(config.alloc_dir)
+    attributes = host_attributes(cpu) | dict(plugin_attributes)
+    attributes |= {
+        "unique.storage.volume": str(_mount_point(Path(config.alloc_dir))),
+        "unique.storage.bytestotal": str(disk.total),
+        "unique.storage.bytesfree": str(disk.free),
+    }
+    network = network_facts(config.network_interface, config.network_speed)
+    networks: tuple[NetworkResource, ...] = ()
+    if network is not None:
+        attributes["unique.network.ip-address"] = network.ip
+        prefix = 128 if ":" in network.ip else 32
+        networks = (
+            NetworkResource(
+                mode="host",
+                device=network.interface,
+                ip=network.ip,
+                cidr=f"{network.ip}/{prefix}",
+                mbits=network.speed_mbits,
+            ),
+        )
+    return Node(
+        id=identity.node_id,
+        secret_id=identity.secret_id,
+        name=config.name or host_name(),
+        datacenter=config.datacenter,
+        node_class=config.node_class,
+        node_pool=config.node_pool,
+        http_addr=config.http_addr,
+        meta=config.meta,
+        attributes=attributes,
+        node_resources=_resources(config, cpu, disk.free, networks),
+        reserved_resources=_reserved(config),
+        host_volumes=config.host_volumes,
+        host_networks=config.host_networks,
+        node_max_allocs=config.node_max_allocs,
+        scheduling_eligibility=INELIGIBLE if config.default_ineligible else ELIGIBLE,
+    )
+
+
+def _resources(
+    config: ClientConfig, cpu: CpuFacts, disk_free: int, networks: tuple[NetworkResource, ...]
+) -> NodeResources:
+    return NodeResources(
+        cpu=NodeCpuResources(cpu_shares=cpu.total_mhz, total_cpu_cores=len(cpu.cores), reservable_cpu_cores=cpu.cores),
+        memory=NodeMemoryResources(memory_mb=config.memory_total_mb or memory_bytes() // MIB),
+        disk=NodeDiskResources(disk_mb=config.disk_total_mb or disk_free // MIB),
+        networks=networks,
+        min_dynamic_port=config.min_dynamic_port,
+        max_dynamic_port=config.max_dynamic_port,
+    )
+
+
+def _reserved(config: ClientConfig) -> NodeReservedResources:
+    reserved = config.reserved
+    return NodeReservedResources(
+        cpu=NodeReservedCpuResources(cpu_shares=reserved.cpu),
+        memory=NodeReservedMemoryResources(memory_mb=reserved.memory_mb),
+        disk=NodeReservedDiskResources(disk_mb=reserved.disk_mb),
+        networks=NodeReservedNetworkResources(reserved_host_ports=reserved.ports),
+    )
+
+
+def _mount_point(path: Path) -> Path:
+    """The mount point that holds `path`."""
+    path = path.resolve()
+    while not os.path.ismount(path):
+        path = path.parent
+    return path
+
+
+def with_driver(node: Node, name: str, found: Fingerprint, now: UnixNano) -> Node:
+    """The node after a driver said how it is."""
+    prefix = f"driver.{name}"
+    is_detected = found.health != UNDETECTED
+    attributes = {
+        key: value for key, value in node.attributes.items() if key != prefix and not key.startswith(f"{prefix}.")
+    }
+    if is_detected:
+        attributes |= found.attributes
+    if found.health == HEALTHY:
+        attributes[prefix] = "1"
+    text = found.description or ("Healthy" if found.health == HEALTHY else "")
+    info = DriverInfo(
+        attributes=found.attributes,
+        detected=is_detected,
+        healthy=found.health == HEALTHY,
+        health_description=f"{text}; {found.fix}" if found.fix else text,
+        update_time=now,
+    )
+    return replace(node, attributes=attributes, drivers={**node.drivers, name: info})
+
+
+def driver_schemas(drivers: Mapping[str, Driver]) -> dict[str, Mapping[str, Any]]:
+    """The option schema of every driver, by digest."""
+    schemas: dict[str, Mapping[str, Any]] = {}
+    for name, driver in drivers.items():
+        schema = schema_of(driver.task_config)
+        schemas[schema.digest] = {"driver": name, "schema": msgspec.to_builtins(schema)}
+    return schemas

@@ -1,0 +1,108 @@
+"""Reports of allocations to the servers: the first change goes out at once, what follows gathers behind it.
+
+A report whose status differs from the last one that was acknowledged is urgent. Others wait up to 200 ms for company.
+Reports of one allocation replace each other, so the queue is never longer than the list of allocations. Nothing
+leaves before the first contact; a report that failed is tried again and is never dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from yurt.client.ports import ServerPort
+from yurt.client.waiting import wait_or_sleep
+from yurt.runtime.env import Env
+from yurt.sdk.errors import YurtError
+from yurt.structs.commands import AllocUpdate
+from yurt.structs.rpc import UpdateAllocsRequest
+
+GATHER_S = 0.2
+RETRY_S = 5.0
+DEV_RETRY_S = 1.0
+BATCH_MAX = 500
+
+log = logging.getLogger(__name__)
+
+
+class Reporter:
+    """Sends what the allocation runners say."""
+
+    def __init__(self, server: ServerPort, env: Env, *, node_id: str, retry_s: float = RETRY_S) -> None:
+        self._server = server
+        self._env = env
+        self._node_id = node_id
+        self._retry_s = retry_s
+        self._pending: dict[str, AllocUpdate] = {}
+        self._acked: dict[str, AllocUpdate] = {}
+        self._last: dict[str, AllocUpdate] = {}
+        self._open = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def offer(self, update: AllocUpdate) -> None:
+        """Report this, unless the servers know it."""
+        self._last[update.id] = update
+        if update == self._acked.get(update.id):
+            self._pending.pop(update.id, None)
+            return
+        self._pending[update.id] = update
+        self._idle.clear()
+        self._wake.set()
+        if self._is_urgent(update):
+            self._urgent.set()
+
+    def open(self) -> None:
+        """The servers have been reached: reports may leave."""
+        self._open.set()
+
+    def resend(self) -> None:
+        """Tell everything again: the servers may have given this node up meanwhile."""
+        self._acked.clear()
+        for update in self._last.values():
+            self.offer(update)
+
+    def forget(self, alloc_id: str) -> None:
+        """The allocation is gone on both sides."""
+        for known in (self._pending, self._acked, self._last):
+            known.pop(alloc_id, None)
+
+    async def wait_idle(self) -> None:
+        """Wait until everything offered so far is acknowledged."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Send for ever."""
+        await self._open.wait()
+        while True:
+            await self._wake.wait()
+            await wait_or_sleep(self._env, self._urgent, GATHER_S)
+            self._urgent.clear()
+            self._wake.clear()
+            batch = tuple(self._pending.values())[:BATCH_MAX]
+            if batch and not await self._send(batch):
+                await self._env.sleep(self._retry_s)
+                self._urgent.set()
+            if self._pending:
+                self._wake.set()
+            else:
+                self._idle.set()
+
+    def _is_urgent(self, update: AllocUpdate) -> bool:
+        acked = self._acked.get(update.id)
+        return acked is None or acked.client_status != update.client_status
+
+    async def _send(self, batch: tuple[AllocUpdate, ...]) -> bool:
+        try:
+            await self._server.update_allocs(UpdateAllocsRequest(node_id=self._node_id, updates=batch))
+        except YurtError as error:
+            log.warning("reporting %d allocations failed: %s; trying again in %gs", len(batch), error, self._retry_s)
+            return False
+        for update in batch:
+            if update.id in self._last:
+                self._acked[update.id] = update
+            if self._pending.get(update.id) is update:
+                del self._pending[update.id]
+        return True

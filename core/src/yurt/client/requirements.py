@@ -1,0 +1,40 @@
+"""What a task asks for that this version of the client cannot give: said before anything starts, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from yurt.structs.job import TaskGroup
+from yurt.structs.task import Task
+
+HOST_MODES = ("", "host", "none")
+
+
+def unavailable(group: TaskGroup, task: Task) -> str:
+    """Why the task cannot be prepared here, or nothing."""
+    asked = tuple(_asked(group, task))
+    if not asked:
+        return ""
+    verb = "is" if len(asked) == 1 else "are"
+    return f"{', '.join(asked)} {verb} not available in this version; remove it from task {task.name!r} to run it"
+
+
+def _asked(group: TaskGroup, task: Task) -> Iterator[str]:
+    blocks = (
+        ("artifact", task.artifacts),
+        ("template", task.templates),
+        ("volume_mount", task.volume_mounts),
+        ("vault", task.vault),
+        ("csi_plugin", task.csi_plugin_config),
+        ("secret", task.secrets),
+        ("schedule", task.schedule),
+        ("device", task.resources.devices),
+    )
+    yield from (name for name, value in blocks if value)
+    identities = (*task.identities, *((task.identity,) if task.identity else ()))
+    if any(identity.env or identity.file for identity in identities):
+        yield "identity with env or file"
+    if any(service.connect for service in (*group.services, *task.services)):
+        yield "connect"
+    modes = {network.mode for network in group.networks}
+    yield from (f"network mode {mode!r}" for mode in sorted(modes) if mode not in HOST_MODES)

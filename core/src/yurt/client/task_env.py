@@ -1,0 +1,230 @@
+"""The environment of a task and the interpolation of `${...}` in its configuration.
+
+Values of the same name override each other in this order: the agent's own environment (only for drivers that do not
+isolate the file system, without the denied names), Nomad's variables, the task's `env` block. A reference that nobody
+knows stays as written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from yurt.sdk.driver import PortGiven, TaskDirs
+from yurt.sdk.value import Value, no_entries
+from yurt.structs.alloc import AllocatedTaskResources, Allocation
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.node import Node
+from yurt.structs.questions import alloc_index
+from yurt.structs.task import Task
+
+_REFERENCE = re.compile(r"\$\{([^{}]+)\}")
+_ENV_CALL = re.compile(r'^env\["([^"]*)"\]$')
+_UNCLEAN = re.compile(r"[^A-Za-z0-9_]")
+_NAMESPACED_MODES = ("bridge",)
+
+
+class EnvInputs(Value):
+    """Everything that a task's environment is made from; directories are as the task sees them."""
+
+    node: Node
+    region: str
+    alloc: Allocation
+    job: Job
+    group: TaskGroup
+    task: Task
+    alloc_dir: str
+    task_dir: str
+    secrets_dir: str
+    host_env: Mapping[str, str] = no_entries()
+
+
+def clean_key(key: str) -> str:
+    """A name that every shell accepts."""
+    return _UNCLEAN.sub("_", key)
+
+
+def replace_references(text: str, lookup: Callable[[str], str | None]) -> str:
+    """`text` with every known `${...}` replaced."""
+    if "${" not in text:
+        return text
+
+    def substitute(match: re.Match[str]) -> str:
+        value = lookup(match.group(1).strip())
+        return match.group(0) if value is None else value
+
+    return _REFERENCE.sub(substitute, text)
+
+
+def replace_in(value: Any, lookup: Callable[[str], str | None]) -> Any:
+    """`value` with the references in all its strings replaced, map keys included."""
+    match value:
+        case str():
+            return replace_references(value, lookup)
+        case Mapping():
+            return {replace_references(str(key), lookup): replace_in(item, lookup) for key, item in value.items()}
+        case list() | tuple():
+            return [replace_in(item, lookup) for item in value]
+        case _:
+            return value
+
+
+def visible_dirs(dirs: TaskDirs, fs_isolation: str) -> tuple[str, str, str]:
+    """Allocation, task and secrets directory as the task sees them."""
+    if fs_isolation == "none":
+        return dirs.shared_dir, dirs.local_dir, dirs.secrets_dir
+    return "/alloc", "/local", "/secrets"
+
+
+def build_env(inputs: EnvInputs) -> dict[str, str]:
+    """The environment of the task."""
+    given = nomad_variables(inputs)
+    lookup = lookup_in(inputs.node, inputs.region, given)
+    for key, value in merged_meta(inputs).items():
+        shown = replace_references(value, lookup)
+        given[f"NOMAD_META_{clean_key(key)}"] = shown
+        given[f"NOMAD_META_{clean_key(key).upper()}"] = shown
+    env = {**inputs.host_env, **given}
+    lookup = lookup_in(inputs.node, inputs.region, env)
+    own = {clean_key(key): replace_references(value, lookup) for key, value in inputs.task.env.items()}
+    return {**env, **own}
+
+
+def merged_meta(inputs: EnvInputs) -> dict[str, str]:
+    """Metadata of job, group and task; the innermost wins."""
+    return {**inputs.job.meta, **inputs.group.meta, **inputs.task.meta}
+
+
+def lookup_in(node: Node, region: str, env: Mapping[str, str]) -> Callable[[str], str | None]:
+    """How `${name}` is found: node values, `env["X"]`, then variables of the environment."""
+    of_node = {
+        "node.unique.id": node.id,
+        "node.region": region,
+        "node.datacenter": node.datacenter,
+        "node.unique.name": node.name,
+        "node.class": node.node_class,
+        "node.pool": node.node_pool,
+    }
+
+    def lookup(name: str) -> str | None:
+        if name.startswith("attr."):
+            return node.attributes.get(name[5:])
+        if name.startswith("meta."):
+            return node.meta.get(name[5:])
+        call = _ENV_CALL.match(name)
+        if call is not None:
+            return env.get(call.group(1), "")
+        return of_node.get(name, env.get(name))
+
+    return lookup
+
+
+def nomad_variables(inputs: EnvInputs) -> dict[str, str]:
+    """Every `NOMAD_*` variable but the metadata."""
+    alloc, job = inputs.alloc, inputs.job
+    given = {
+        "NOMAD_ALLOC_DIR": inputs.alloc_dir,
+        "NOMAD_TASK_DIR": inputs.task_dir,
+        "NOMAD_SECRETS_DIR": inputs.secrets_dir,
+        "NOMAD_ALLOC_ID": alloc.id,
+        "NOMAD_SHORT_ALLOC_ID": alloc.id[:8],
+        "NOMAD_ALLOC_NAME": alloc.name,
+        "NOMAD_ALLOC_INDEX": str(max(alloc_index(alloc.name), 0)),
+        "NOMAD_TASK_NAME": inputs.task.name,
+        "NOMAD_GROUP_NAME": inputs.group.name,
+        "NOMAD_JOB_ID": job.id,
+        "NOMAD_JOB_NAME": job.name or job.id,
+        "NOMAD_DC": inputs.node.datacenter,
+        "NOMAD_REGION": inputs.region,
+        "NOMAD_NAMESPACE": alloc.namespace,
+    }
+    if job.parent_id:
+        given["NOMAD_JOB_PARENT_ID"] = job.parent_id
+    if inputs.node.cgroup_parent:
+        given["NOMAD_PARENT_CGROUP"] = inputs.node.cgroup_parent
+    return given | _limits(alloc, inputs.task.name) | _ports(inputs)
+
+
+def _limits(alloc: Allocation, task: str) -> dict[str, str]:
+    given = alloc.allocated_resources.tasks.get(task, AllocatedTaskResources())
+    limits = {}
+    if given.memory.memory_mb:
+        limits["NOMAD_MEMORY_LIMIT"] = str(given.memory.memory_mb)
+    if given.memory.memory_max_mb:
+        limits["NOMAD_MEMORY_MAX_LIMIT"] = str(given.memory.memory_max_mb)
+    if given.cpu.cpu_shares:
+        limits["NOMAD_CPU_LIMIT"] = str(given.cpu.cpu_shares)
+    if given.cpu.reserved_cores:
+        limits["NOMAD_CPU_CORES"] = core_ranges(given.cpu.reserved_cores)
+    return limits
+
+
+def core_ranges(cores: tuple[int, ...]) -> str:
+    """(0, 1, 2, 5) -> "0-2,5"."""
+    parts: list[tuple[int, int]] = []
+    for core in sorted(cores):
+        if parts and parts[-1][1] == core - 1:
+            parts[-1] = (parts[-1][0], core)
+        else:
+            parts.append((core, core))
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
+
+
+def ports_given(alloc: Allocation) -> tuple[PortGiven, ...]:
+    """The ports of the allocation's group."""
+    shared = alloc.allocated_resources.shared
+    if shared.ports:
+        return tuple(
+            PortGiven(label=port.label, host_ip=port.host_ip, host_port=port.value, to=port.to) for port in shared.ports
+        )
+    return tuple(
+        PortGiven(label=port.label, host_ip=network.ip, host_port=port.value, to=port.to)
+        for network in shared.networks
+        for port in (*network.reserved_ports, *network.dynamic_ports)
+    )
+
+
+def _ports(inputs: EnvInputs) -> dict[str, str]:
+    mode = inputs.group.networks[0].mode if inputs.group.networks else ""
+    is_namespaced = mode in _NAMESPACED_MODES or mode.startswith("cni/")
+    given: dict[str, str] = {}
+    for port in ports_given(inputs.alloc):
+        given |= _port_variables(clean_key(port.label), port, is_namespaced=is_namespaced)
+        if inputs.alloc.network_status is not None:
+            given |= _alloc_port_variables(clean_key(port.label), port, inputs.alloc)
+    for task, resources in inputs.alloc.allocated_resources.tasks.items():
+        for network in resources.networks:
+            for offered in (*network.reserved_ports, *network.dynamic_ports):
+                port = PortGiven(label=offered.label, host_ip=network.ip, host_port=offered.value, to=offered.to)
+                label = clean_key(offered.label)
+                name = label if task == inputs.task.name else f"{clean_key(task)}_{label}"
+                given |= _port_variables(name, port, is_namespaced=False)
+    return given
+
+
+def _port_variables(label: str, port: PortGiven, *, is_namespaced: bool) -> dict[str, str]:
+    inside = port.to if is_namespaced and port.to > 0 else port.host_port
+    host = f"[{port.host_ip}]" if ":" in port.host_ip else port.host_ip
+    address = f"{host}:{port.host_port}"
+    return {
+        f"NOMAD_IP_{label}": port.host_ip,
+        f"NOMAD_PORT_{label}": str(inside),
+        f"NOMAD_ADDR_{label}": address,
+        f"NOMAD_HOST_IP_{label}": port.host_ip,
+        f"NOMAD_HOST_PORT_{label}": str(port.host_port),
+        f"NOMAD_HOST_ADDR_{label}": address,
+    }
+
+
+def _alloc_port_variables(label: str, port: PortGiven, alloc: Allocation) -> dict[str, str]:
+    status = alloc.network_status
+    if status is None or not status.address:
+        return {}
+    inside = port.to if port.to > 0 else port.host_port
+    return {
+        f"NOMAD_ALLOC_IP_{label}": status.address,
+        f"NOMAD_ALLOC_PORT_{label}": str(inside),
+        f"NOMAD_ALLOC_ADDR_{label}": f"{status.address}:{inside}",
+        f"NOMAD_ALLOC_INTERFACE_{label}": status.interface_name,
+    }

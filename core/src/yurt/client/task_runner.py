@@ -1,0 +1,333 @@
+"""The shell around one task's machine: it carries out the machine's actions and feeds back what came of them.
+
+The machine decides (`yurt.lifecycle.task`); here are only the driver, the task's directory and its environment. Every
+action runs as supervised work of the client, so a driver that fails unexpectedly ends as an event of its own task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, assert_never
+
+from yurt.client import alloc_dir
+from yurt.client.context import ClientContext
+from yurt.client.requirements import unavailable
+from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, replace_in, visible_dirs
+from yurt.client.waiting import wait_or_sleep
+from yurt.lifecycle import events
+from yurt.lifecycle import task as machine
+from yurt.lifecycle.allocation import restarts_on_success
+from yurt.runtime.supervise import supervised
+from yurt.sdk.driver import Driver, ExitResult, LogRotation, TaskDirs, TaskHandle, TaskRequest, TaskResources
+from yurt.sdk.errors import Invalid, NotFound, RecoverableError, YurtError
+from yurt.sdk.schema import decode_config
+from yurt.sdk.value import NANOSECONDS, Duration, replace
+from yurt.storage.client_db import TaskRecord
+from yurt.structs.alloc import AllocatedTaskResources, Allocation
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.status import TASK_RUNNING
+from yurt.structs.task import Task
+
+KILL_RETRY_FIRST_S = 5.0
+KILL_RETRY_MAX_S = 120.0
+KILL_ATTEMPTS = 5
+MIB = 1024 * 1024
+
+
+class TaskRunner:
+    """One task of an allocation on this node."""
+
+    def __init__(
+        self,
+        alloc: Allocation,
+        task_name: str,
+        context: ClientContext,
+        *,
+        group: asyncio.TaskGroup,
+        on_change: Callable[[], None],
+        saved: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.name = task_name
+        self.alloc = alloc
+        self.handle: TaskHandle | None = None
+        self._context = context
+        self._group = group
+        self._on_change = on_change
+        self._saved = saved
+        self._request: TaskRequest | None = None
+        self._ended = asyncio.Event()
+        self._wake = asyncio.Event()
+        self.machine = machine.new_task(self._policy(), context.env.now())
+
+    @property
+    def job(self) -> Job:
+        """The job at the version that the allocation runs."""
+        assert self.alloc.job is not None, self.alloc.id
+        return self.alloc.job
+
+    @property
+    def task_group(self) -> TaskGroup:
+        """The task's group."""
+        group = self.job.group(self.alloc.task_group)
+        assert group is not None, self.alloc.task_group
+        return group
+
+    @property
+    def task(self) -> Task:
+        """The task as the job says."""
+        task = self.task_group.task(self.name)
+        assert task is not None, self.name
+        return task
+
+    @property
+    def driver(self) -> Driver | None:
+        """The driver of the task, when this node has it."""
+        return self._context.drivers.get(self.task.driver)
+
+    @property
+    def record(self) -> TaskRecord:
+        """What has to be remembered of the task."""
+        now = self.machine
+        return TaskRecord(state=now.state, run=now.run, window=now.window, handle=self.handle)
+
+    def task_id(self, run: int) -> str:
+        """The name of one run of the task for its driver."""
+        return f"{self.alloc.id}/{self.name}/{run}"
+
+    def update(self, alloc: Allocation) -> None:
+        """Take over an allocation that the servers changed in place."""
+        self.alloc = alloc
+        self.machine = replace(self.machine, policy=self._policy())
+
+    def _policy(self) -> machine.TaskPolicy:
+        task = self.task
+        return machine.TaskPolicy(
+            restart=task.restart_policy,
+            restart_on_success=restarts_on_success(task, self.job.type),
+            kill_timeout=self._kill_timeout(),
+        )
+
+    def _kill_timeout(self) -> Duration:
+        return Duration(min(self.task.kill_timeout, round(self._context.config.max_kill_timeout_s * NANOSECONDS)))
+
+    async def restore(self, record: TaskRecord) -> None:
+        """Continue a task that an earlier agent ran: find its run again, or learn that it is gone."""
+        self.machine = machine.restored_task(self._policy(), record.state, record.run, record.window)
+        self.handle = record.handle
+        driver = self.driver
+        if self.machine.phase == machine.DEAD or record.handle is None:
+            if self.machine.phase == machine.WAITING and record.state.state == TASK_RUNNING:
+                self.post(machine.Lost())
+            return
+        if driver is None:
+            reason = f"driver {self.task.driver!r}, which started the task, is not on this node any more"
+            self.post(machine.Note(event=events.driver_failure(reason)))
+            self.post(machine.Lost())
+            return
+        try:
+            await driver.recover_task(record.handle)
+        except YurtError as error:
+            self.post(machine.Note(event=events.driver_message(str(error))))
+            self.post(machine.Lost())
+        else:
+            self.post(machine.Recovered())
+
+    def post(self, event: machine.AnyTaskEvent) -> None:
+        """Tell the machine what happened and begin what it wants done."""
+        env = self._context.env
+        step = machine.advance(self.machine, event, now=env.now(), chance=env.random())
+        has_changed = step.machine is not self.machine
+        self.machine = step.machine
+        if self.machine.phase != machine.BACKOFF:
+            self._wake.set()
+        for action in step.actions:
+            self._perform(action)
+        if has_changed:
+            self._on_change()
+
+    def _perform(self, action: machine.AnyAction) -> None:
+        match action:
+            case machine.RunSetup():
+                self._spawn("setup", self._setup(), self._setup_broke)
+            case machine.StartTask(run=run):
+                self._spawn("start", self._start(run), self._start_broke)
+            case machine.WatchTask(run=run):
+                self._ended.clear()
+                self._spawn("watch", self._watch(run), lambda error: self._watch_broke(run, error))
+            case machine.StopTask(run=run):
+                self._spawn("stop", self._stop(run), lambda error: self._stop_broke(run, error))
+            case machine.DestroyTask(run=run):
+                self._spawn("destroy", self._destroy(run), None)
+            case machine.SetTimer(run=run, delay=delay):
+                self._wake.clear()
+                self._spawn("restart delay", self._backoff(run, delay / NANOSECONDS), None)
+            case _:
+                assert_never(action)
+
+    def _spawn(self, what: str, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None] | None) -> None:
+        supervised(self._group, f"{what} of task {self.name} of {self.alloc.id[:8]}", work, on_error=on_error)
+
+    def _setup_broke(self, error: Exception) -> None:
+        self.post(machine.SetupFailed(event=events.setup_failure(_unexpected("preparing the task", error))))
+
+    def _start_broke(self, error: Exception) -> None:
+        self.post(machine.StartFailed(reason=_unexpected(f"driver {self.task.driver!r} starting the task", error)))
+
+    def _watch_broke(self, run: int, error: Exception) -> None:
+        lost = _unexpected(f"driver {self.task.driver!r} watching the task", error)
+        self.post(machine.Exited(run=run, result=ExitResult(error=lost)))
+
+    def _stop_broke(self, run: int, error: Exception) -> None:
+        self.post(machine.Stopped(run=run, error=_unexpected("stopping the task", error)))
+
+    async def _setup(self) -> None:
+        """Directory, environment and configuration of the next run."""
+        reason = unavailable(self.task_group, self.task)
+        driver = self.driver
+        if not reason and driver is None:
+            reason = f"driver {self.task.driver!r} is not on this node; install its plugin or constrain the job"
+        if reason or driver is None:
+            self.post(machine.SetupFailed(event=events.setup_failure(reason)))
+            return
+        try:
+            dirs = await asyncio.to_thread(self._build_dir)
+        except (OSError, Invalid) as error:
+            is_recoverable = isinstance(error, OSError)
+            failure = events.setup_failure(f"cannot build the task's directory: {error}")
+            self.post(machine.SetupFailed(event=failure, is_recoverable=is_recoverable))
+            return
+        try:
+            self._request = self._build_request(driver, dirs)
+        except Invalid as error:
+            self.post(machine.SetupFailed(event=events.failed_validation(str(error))))
+            return
+        self.post(machine.SetupDone())
+
+    def _build_dir(self) -> TaskDirs:
+        """The task's tree and its dispatch payload; blocking."""
+        root = self._context.config.alloc_dir
+        dirs = alloc_dir.build_task_dir(root, self.alloc.id, self.name, user=self.task.user)
+        wanted = self.task.dispatch_payload
+        if wanted is not None and wanted.file and self.job.payload:
+            alloc_dir.write_dispatch_payload(dirs, wanted.file, self.job.payload)
+        return dirs
+
+    def _build_request(self, driver: Driver, dirs: TaskDirs) -> TaskRequest:
+        context, task, alloc = self._context, self.task, self.alloc
+        isolation = driver.capabilities.fs_isolation
+        shared, local, secrets = visible_dirs(dirs, isolation)
+        inputs = EnvInputs(
+            node=context.node(),
+            region=context.config.region,
+            alloc=alloc,
+            job=self.job,
+            group=self.task_group,
+            task=task,
+            alloc_dir=shared,
+            task_dir=local,
+            secrets_dir=secrets,
+            host_env=context.host_env if isolation == "none" else {},
+        )
+        env = build_env(inputs)
+        lookup = lookup_in(inputs.node, inputs.region, env)
+        given = alloc.allocated_resources.tasks.get(task.name, AllocatedTaskResources())
+        return TaskRequest(
+            task_id=self.task_id(self.machine.run),
+            alloc_id=alloc.id,
+            task_name=task.name,
+            job_id=alloc.job_id,
+            group_name=alloc.task_group,
+            namespace=alloc.namespace,
+            config=decode_config(driver.task_config, replace_in(task.config, lookup)),
+            env=env,
+            dirs=dirs,
+            resources=TaskResources(
+                cpu_shares=given.cpu.cpu_shares or task.resources.cpu,
+                reserved_cores=given.cpu.reserved_cores,
+                memory_mb=given.memory.memory_mb or task.resources.memory_mb,
+                memory_max_mb=given.memory.memory_max_mb,
+            ),
+            logs=LogRotation(
+                max_files=task.log_config.max_files,
+                max_bytes=task.log_config.max_file_size_mb * MIB,
+                disabled=task.log_config.disabled,
+            ),
+            user=task.user,
+            ports=ports_given(alloc),
+            hostname=next((network.hostname for network in self.task_group.networks), ""),
+        )
+
+    async def _start(self, run: int) -> None:
+        """Start by the driver; the handle is remembered with the state `running`, before anybody hears of it."""
+        driver = self.driver
+        assert driver is not None and self._request is not None, self.name
+        if run > 0:
+            await self._saved()
+        try:
+            self.handle = await driver.start_task(self._request)
+        except YurtError as error:
+            is_recoverable = isinstance(error, RecoverableError)
+            self.post(machine.StartFailed(reason=str(error), is_recoverable=is_recoverable))
+            return
+        self.post(machine.Started())
+
+    async def _watch(self, run: int) -> None:
+        driver = self.driver
+        assert driver is not None, self.name
+        try:
+            result = await driver.wait_task(self.task_id(run))
+        except YurtError as error:
+            result = ExitResult(error=str(error))
+        self._ended.set()
+        self.post(machine.Exited(run=run, result=result))
+
+    async def _stop(self, run: int) -> None:
+        """Wait the shutdown delay, unless the task ends by itself, then stop it, trying again when the driver fails."""
+        driver = self.driver
+        assert driver is not None, self.name
+        if not self.alloc.desired_transition.no_shutdown_delay and self.task.shutdown_delay > 0:
+            await wait_or_sleep(self._context.env, self._ended, self.task.shutdown_delay / NANOSECONDS)
+        signal = self.task.kill_signal or ("SIGTERM" if driver.capabilities.fs_isolation == "image" else "SIGINT")
+        retry_s, failure = KILL_RETRY_FIRST_S, ""
+        for _ in range(KILL_ATTEMPTS):
+            try:
+                await driver.stop_task(self.task_id(run), signal=signal, timeout=self._kill_timeout())
+            except NotFound:
+                failure = ""
+            except YurtError as error:
+                failure = str(error)
+                await wait_or_sleep(self._context.env, self._ended, retry_s)
+                retry_s = min(retry_s * 2, KILL_RETRY_MAX_S)
+                continue
+            else:
+                failure = ""
+            break
+        self.post(machine.Stopped(run=run, error=failure))
+
+    async def _destroy(self, run: int) -> None:
+        """Free the run once its end is remembered, so that a crash in between loses no exit code."""
+        driver = self.driver
+        assert driver is not None, self.name
+        await self._saved()
+        try:
+            await driver.destroy_task(self.task_id(run))
+        except NotFound:
+            return
+
+    async def _backoff(self, run: int, delay_s: float) -> None:
+        if not await wait_or_sleep(self._context.env, self._wake, delay_s):
+            self.post(machine.RestartDue(run=run))
+
+    async def signal(self, signal: str) -> None:
+        """Send a signal to the running task."""
+        driver = self.driver
+        if self.machine.phase != machine.RUNNING or driver is None:
+            raise Invalid(f"task {self.name!r} is not running; only a running task can be sent a signal")
+        self.post(machine.Note(event=events.signaling(signal)))
+        await driver.signal_task(self.task_id(self.machine.run), signal)
+
+
+def _unexpected(doing: str, error: Exception) -> str:
+    """A failure that the code did not foresee, as one line."""
+    return f"{doing} failed unexpectedly: {type(error).__name__}: {error}"

@@ -1,0 +1,202 @@
+"""Task events: Nomad's type names and the sentences that users know from it."""
+
+from __future__ import annotations
+
+from yurt.lifecycle.durations import duration_text
+from yurt.sdk.driver import ExitResult
+from yurt.sdk.value import Duration, UnixNano, replace
+from yurt.structs.alloc import TaskEvent
+
+EVENTS_MAX = 10
+
+REASON_WITHIN_POLICY = "Restart within policy"
+
+
+def at(event: TaskEvent, now: UnixNano) -> TaskEvent:
+    """The event with its time, and with the details that the older API readers look for."""
+    return replace(event, time=now)
+
+
+def with_event(events: tuple[TaskEvent, ...], event: TaskEvent) -> tuple[TaskEvent, ...]:
+    """The last ten events, the new one last."""
+    return (*events, event)[-EVENTS_MAX:]
+
+
+def received() -> TaskEvent:
+    """The client has learned of the task."""
+    return TaskEvent(type="Received", display_message="Task received by client")
+
+
+def building_task_directory() -> TaskEvent:
+    """The task's directory is being made."""
+    text = "Building Task Directory"
+    return TaskEvent(type="Task Setup", display_message=text, message=text, details={"message": text})
+
+
+def setup_failure(reason: str) -> TaskEvent:
+    """Something that the task needs could not be prepared."""
+    return TaskEvent(
+        type="Setup Failure",
+        display_message=reason or "Task setup failed",
+        setup_error=reason,
+        fails_task=True,
+        details={"setup_error": reason, "fails_task": "true"},
+    )
+
+
+def failed_validation(reason: str) -> TaskEvent:
+    """The task asks for something that cannot be."""
+    return TaskEvent(
+        type="Failed Validation",
+        display_message=reason or "Validation of task failed",
+        validation_error=reason,
+        fails_task=True,
+        details={"validation_error": reason, "fails_task": "true"},
+    )
+
+
+def driver_failure(reason: str) -> TaskEvent:
+    """The driver could not start the task."""
+    return TaskEvent(
+        type="Driver Failure",
+        display_message=reason or "Failed to start task",
+        driver_error=reason,
+        details={"driver_error": reason},
+    )
+
+
+def driver_message(text: str) -> TaskEvent:
+    """What the driver wants to tell about the task."""
+    return TaskEvent(type="Driver", display_message=text, driver_message=text, details={"driver_message": text})
+
+
+def started() -> TaskEvent:
+    """The driver has started the task."""
+    return TaskEvent(type="Started", display_message="Task started by client")
+
+
+def terminated(result: ExitResult) -> TaskEvent:
+    """The task has ended."""
+    message = "OOM Killed" if result.oom_killed else result.error
+    parts = [f"Exit Code: {result.exit_code}"]
+    details = {"exit_code": str(result.exit_code), "signal": str(result.signal)}
+    if result.signal:
+        parts.append(f"Signal: {result.signal}")
+    if message:
+        parts.append(f'Exit Message: "{message}"')
+        details["exit_message"] = message
+    if result.oom_killed:
+        details["oom_killed"] = "true"
+    return TaskEvent(
+        type="Terminated",
+        display_message=", ".join(parts),
+        message=message,
+        exit_code=result.exit_code,
+        signal=result.signal,
+        details=details,
+    )
+
+
+def restarting(reason: str, delay: Duration) -> TaskEvent:
+    """The task will start again after `delay`."""
+    text = f"Task restarting in {duration_text(delay)}"
+    if reason and reason != REASON_WITHIN_POLICY:
+        text = f"{reason} - {text}"
+    return TaskEvent(
+        type="Restarting",
+        display_message=text,
+        restart_reason=reason,
+        start_delay=delay,
+        details={"restart_reason": reason, "start_delay": str(delay)},
+    )
+
+
+def not_restarting(reason: str) -> TaskEvent:
+    """The task failed and will not start again."""
+    return TaskEvent(
+        type="Not Restarting",
+        display_message=reason or "Task exceeded restart policy",
+        restart_reason=reason,
+        fails_task=True,
+        details={"restart_reason": reason, "fails_task": "true"},
+    )
+
+
+def restart_signaled(reason: str) -> TaskEvent:
+    """Somebody wants the task to restart now."""
+    return TaskEvent(
+        type="Restart Signaled",
+        display_message=reason or "Task signaled to restart",
+        restart_reason=reason,
+        details={"restart_reason": reason},
+    )
+
+
+def killing(kill_timeout: Duration, reason: str = "") -> TaskEvent:
+    """The task has been asked to end."""
+    text = reason or f"Sent interrupt. Waiting {duration_text(kill_timeout)} before force killing"
+    return TaskEvent(
+        type="Killing",
+        display_message=text,
+        kill_reason=reason,
+        kill_timeout=kill_timeout,
+        details={"kill_timeout": duration_text(kill_timeout)} | ({"kill_reason": reason} if reason else {}),
+    )
+
+
+def killed(error: str = "") -> TaskEvent:
+    """The task has ended because it was asked to."""
+    return TaskEvent(
+        type="Killed",
+        display_message=error or "Task successfully killed",
+        kill_error=error,
+        details={"kill_error": error} if error else {},
+    )
+
+
+def signaling(signal: str, reason: str = "") -> TaskEvent:
+    """A signal is being sent to the task."""
+    text = f"Task being sent signal {signal}" + (f": {reason}" if reason else "")
+    return TaskEvent(
+        type="Signaling",
+        display_message=text,
+        task_signal=signal,
+        task_signal_reason=reason,
+        details={"task_signal": signal, "task_signal_reason": reason},
+    )
+
+
+def sibling_failed(sibling: str) -> TaskEvent:
+    """Another task of the group failed, which ends this one."""
+    return TaskEvent(
+        type="Sibling Task Failed",
+        display_message=f'Task\'s sibling "{sibling}" failed',
+        failed_sibling=sibling,
+        details={"failed_sibling": sibling},
+    )
+
+
+def leader_dead() -> TaskEvent:
+    """The group's leader ended, which ends this one."""
+    return TaskEvent(type="Leader Task Dead", display_message="Leader Task in Group dead")
+
+
+def main_tasks_dead() -> TaskEvent:
+    """All main tasks ended, which ends their sidecars."""
+    return TaskEvent(type="Main Tasks Dead", display_message="Main tasks in the group died")
+
+
+def max_run_duration_exceeded(limit: Duration) -> TaskEvent:
+    """The allocation ran longer than its group allows."""
+    text = f"Timeout: allocation exceeded max_run_duration of {duration_text(limit)}"
+    return TaskEvent(type="Timeout", display_message=text, message=text, details={"message": text})
+
+
+def alloc_unhealthy(reason: str) -> TaskEvent:
+    """The allocation will not count as healthy in its deployment."""
+    return TaskEvent(type="Alloc Unhealthy", display_message=reason, message=reason, details={"message": reason})
+
+
+def reconnected() -> TaskEvent:
+    """The client is back in contact with the servers."""
+    return TaskEvent(type="Reconnected", display_message="Client reconnected")

@@ -1,0 +1,86 @@
+"""The restart tracker: whether and when a task that ended starts again in place.
+
+A window opens at the first counted restart and lasts `policy.interval`; when a task ends after the window, the count
+starts anew. Within it at most `policy.attempts` restarts are counted. Beyond them, mode `fail` gives up and mode
+`delay` waits for the end of the window. A task that should not end at all (`on_success`) fails even when it ended
+well. Restarts that a user asks for are never counted. (Rules: Nomad's `restart` block.)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from yurt.lifecycle.durations import duration_text
+from yurt.lifecycle.events import REASON_WITHIN_POLICY
+from yurt.sdk.value import Duration, UnixNano, Value
+from yurt.structs.policies import RestartPolicy
+
+JITTER_SHARE = 0.25
+MODE_DELAY = "delay"
+MODE_FAIL = "fail"
+
+REASON_NO_RESTARTS = "Policy allows no restarts"
+REASON_UNRECOVERABLE = "Error was unrecoverable"
+REASON_DELAY = "Exceeded allowed attempts, applying a delay"
+
+
+class RestartWindow(Value):
+    """Restarts counted since `start`; a start of 0 means that no window is open."""
+
+    start: UnixNano = UnixNano(0)
+    count: int = 0
+
+
+class Outcome(Value):
+    """How an attempt to run a task ended: well, badly, or so badly that another attempt is useless."""
+
+    is_success: bool = False
+    is_recoverable: bool = True
+
+
+class Restart(NamedTuple):
+    """Start the task again after `delay`."""
+
+    window: RestartWindow
+    delay: Duration
+    reason: str
+
+
+class NoRestart(NamedTuple):
+    """The task stays ended; `is_failed` says whether that is a failure."""
+
+    window: RestartWindow
+    is_failed: bool
+    reason: str
+
+
+def decide(
+    window: RestartWindow,
+    policy: RestartPolicy,
+    *,
+    outcome: Outcome,
+    on_success: bool,
+    now: UnixNano,
+    chance: float,
+) -> Restart | NoRestart:
+    """What follows the end of a task; `chance` in [0, 1) spreads the delay by up to a quarter."""
+    assert 0.0 <= chance < 1.0, chance
+    if outcome.is_success and not on_success:
+        return NoRestart(window, False, "")
+    if not outcome.is_recoverable:
+        return NoRestart(window, True, REASON_UNRECOVERABLE)
+    if policy.attempts <= 0:
+        return NoRestart(window, True, REASON_NO_RESTARTS)
+    end = window.start + policy.interval
+    if window.start == 0 or now > end:
+        window, end = RestartWindow(start=now), now + policy.interval
+    window = RestartWindow(start=window.start, count=window.count + 1)
+    if window.count <= policy.attempts:
+        delay = policy.delay + int(policy.delay * JITTER_SHARE * chance)
+        return Restart(window, Duration(delay), REASON_WITHIN_POLICY)
+    if policy.mode == MODE_DELAY:
+        return Restart(window, Duration(max(0, end - now)), REASON_DELAY)
+    reason = (
+        f'Exceeded allowed attempts {policy.attempts} in interval {duration_text(policy.interval)} and mode is "fail"'
+    )
+    return NoRestart(window, True, reason)

@@ -1,0 +1,406 @@
+"""One task of an allocation: from being received to its last end.
+
+Phases, and what leads on:
+
+    waiting --Begin--> setup --SetupDone--> starting --Started--> running --Exited--> backoff --RestartDue--> setup ...
+    running --Kill or Restart--> stopping --Exited and Stopped--> dead, or setup again
+    setup, starting, running --failure without a restart--> dead;  waiting, backoff --Kill--> dead at once
+    waiting --Recovered--> running (the agent restarted);  dead --Restart(revive)--> setup
+
+The machine never does anything itself: it answers with actions, and the shell feeds back what came of them. A kill
+that arrives while a start is in flight is remembered and carried out when the start has answered, so that no started
+process is forgotten. What must never happen: a start after a kill; two starts in flight; `dead` left without a user's
+wish; `restarts` going down. `run` numbers the starts; results that carry an older run are ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, assert_never
+
+from yurt.lifecycle import events
+from yurt.lifecycle.restarts import NoRestart, Outcome, RestartWindow, decide
+from yurt.sdk.driver import ExitResult
+from yurt.sdk.value import Duration, UnixNano, Value, replace
+from yurt.structs.alloc import TaskEvent, TaskState
+from yurt.structs.policies import RestartPolicy
+from yurt.structs.status import TASK_DEAD, TASK_PENDING, TASK_RUNNING
+
+WAITING: Final = "waiting"
+SETUP: Final = "setup"
+STARTING: Final = "starting"
+RUNNING: Final = "running"
+BACKOFF: Final = "backoff"
+STOPPING: Final = "stopping"
+DEAD: Final = "dead"
+
+LOST_MESSAGE: Final = "the task was not found when the agent restarted"
+
+
+class TaskPolicy(Value):
+    """What the job says about a task's ends."""
+
+    restart: RestartPolicy = RestartPolicy()
+    restart_on_success: bool = False
+    kill_timeout: Duration = Duration(5_000_000_000)
+
+
+class TaskMachine(Value):
+    """A task's phase and what is remembered for it; `state` is what the servers see."""
+
+    policy: TaskPolicy
+    state: TaskState = TaskState()
+    phase: str = WAITING
+    run: int = 0
+    window: RestartWindow = RestartWindow()
+    is_killed: bool = False
+    is_restart_asked: bool = False
+    has_exited: bool = False
+    has_stopped: bool = False
+
+
+class Begin(Value):
+    """The order of the group's tasks allows this one to run."""
+
+
+class SetupDone(Value):
+    """Directory, environment and configuration are ready."""
+
+
+class SetupFailed(Value):
+    """The task cannot be prepared; `event` says why."""
+
+    event: TaskEvent
+    is_recoverable: bool = False
+
+
+class Started(Value):
+    """The driver started the task."""
+
+
+class StartFailed(Value):
+    """The driver could not start the task."""
+
+    reason: str
+    is_recoverable: bool = False
+
+
+class Exited(Value):
+    """Run `run` of the task has ended."""
+
+    run: int
+    result: ExitResult
+
+
+class Stopped(Value):
+    """The driver says that nothing of run `run` is left; `error` is set when it could not be stopped."""
+
+    run: int
+    error: str = ""
+
+
+class RestartDue(Value):
+    """The delay before run `run` is over."""
+
+    run: int
+
+
+class Kill(Value):
+    """End the task for good; `reason` tells why, when it was not the allocation's stop."""
+
+    reason: TaskEvent | None = None
+    is_failure: bool = False
+
+
+class AskRestart(Value):
+    """A user (or a changed template) wants the task to start again now; `revive` includes a dead one."""
+
+    reason: str
+    revive: bool = False
+
+
+class Recovered(Value):
+    """The driver found the task again after a restart of the agent."""
+
+
+class Lost(Value):
+    """The driver did not find the task again after a restart of the agent."""
+
+
+class Note(Value):
+    """Something to tell the user that changes nothing."""
+
+    event: TaskEvent
+
+
+AnyTaskEvent = (
+    Begin | SetupDone | SetupFailed | Started | StartFailed | Exited | Stopped | RestartDue | Kill | AskRestart
+    | Recovered | Lost | Note
+)  # fmt: skip
+
+
+class RunSetup(Value):
+    """Prepare run `run`."""
+
+    run: int
+
+
+class StartTask(Value):
+    """Start run `run` by the driver."""
+
+    run: int
+
+
+class WatchTask(Value):
+    """Wait for the end of run `run`."""
+
+    run: int
+
+
+class StopTask(Value):
+    """End run `run`, politely first."""
+
+    run: int
+
+
+class DestroyTask(Value):
+    """Free what the driver holds for run `run`."""
+
+    run: int
+
+
+class SetTimer(Value):
+    """Say RestartDue(run) after `delay`."""
+
+    run: int
+    delay: Duration
+
+
+AnyAction = RunSetup | StartTask | WatchTask | StopTask | DestroyTask | SetTimer
+
+
+class TaskStep(NamedTuple):
+    """The machine after an event and what the shell has to do, in this order."""
+
+    machine: TaskMachine
+    actions: tuple[AnyAction, ...] = ()
+
+
+def new_task(policy: TaskPolicy, now: UnixNano) -> TaskMachine:
+    """A task that the client has just received."""
+    return _noted(TaskMachine(policy=policy), events.received(), now)
+
+
+def restored_task(policy: TaskPolicy, state: TaskState, run: int, window: RestartWindow) -> TaskMachine:
+    """A task as an earlier agent left it; a live one waits for Recovered, Lost or Begin."""
+    phase = DEAD if state.state == TASK_DEAD else WAITING
+    return TaskMachine(policy=policy, state=state, phase=phase, run=run, window=window)
+
+
+def advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance: float) -> TaskStep:
+    """The machine after `event`.
+
+    `chance` in [0, 1) spreads restart delays. Events that do not fit the phase change nothing.
+    """
+    match event:
+        case Note(event=note):
+            return TaskStep(_noted(machine, note, now))
+        case Begin():
+            return _begin(machine, now) if machine.phase == WAITING else TaskStep(machine)
+        case SetupDone():
+            return _setup_done(machine, now)
+        case SetupFailed(event=failure, is_recoverable=is_recoverable):
+            return _attempt_failed(machine, SETUP, failure, is_recoverable=is_recoverable, clock=Clock(now, chance))
+        case Started():
+            return _started(machine, now)
+        case StartFailed(reason=reason, is_recoverable=is_recoverable):
+            failure = events.driver_failure(reason)
+            return _attempt_failed(machine, STARTING, failure, is_recoverable=is_recoverable, clock=Clock(now, chance))
+        case Exited(run=run, result=result):
+            return _exited(machine, result, Clock(now, chance)) if run == machine.run else TaskStep(machine)
+        case Stopped(run=run, error=error):
+            return _stopped(machine, error, now) if run == machine.run else TaskStep(machine)
+        case RestartDue(run=run):
+            is_due = machine.phase == BACKOFF and run == machine.run
+            return _setup(machine) if is_due else TaskStep(machine)
+        case Kill():
+            return _kill(machine, event, now)
+        case AskRestart():
+            return _ask_restart(machine, event, now)
+        case Recovered():
+            return _recovered(machine, now)
+        case Lost():
+            return _lost(machine, Clock(now, chance))
+        case _:
+            assert_never(event)
+
+
+class Clock(NamedTuple):
+    """What a decision about a restart needs from outside."""
+
+    now: UnixNano
+    chance: float
+
+
+def _noted(machine: TaskMachine, event: TaskEvent, now: UnixNano) -> TaskMachine:
+    """The machine with one more task event."""
+    kept = events.with_event(machine.state.events, events.at(event, now))
+    return replace(machine, state=replace(machine.state, events=kept))
+
+
+def _begin(machine: TaskMachine, now: UnixNano) -> TaskStep:
+    return _setup(_noted(machine, events.building_task_directory(), now))
+
+
+def _setup(machine: TaskMachine) -> TaskStep:
+    return TaskStep(replace(machine, phase=SETUP), (RunSetup(run=machine.run),))
+
+
+def _setup_done(machine: TaskMachine, now: UnixNano) -> TaskStep:
+    if machine.phase != SETUP:
+        return TaskStep(machine)
+    if machine.is_killed:
+        return _dead(_noted(machine, events.killed(), now), now, is_failed=False)
+    return TaskStep(replace(machine, phase=STARTING), (StartTask(run=machine.run),))
+
+
+def _attempt_failed(
+    machine: TaskMachine, phase: str, failure: TaskEvent, *, is_recoverable: bool, clock: Clock
+) -> TaskStep:
+    if machine.phase != phase:
+        return TaskStep(machine)
+    machine = _noted(machine, failure, clock.now)
+    if machine.is_killed:
+        return _dead(_noted(machine, events.killed(), clock.now), clock.now, is_failed=False)
+    return _ended(machine, Outcome(is_recoverable=is_recoverable), clock)
+
+
+def _started(machine: TaskMachine, now: UnixNano) -> TaskStep:
+    if machine.phase != STARTING:
+        return TaskStep(machine)
+    machine = _noted(machine, events.started(), now)
+    state = replace(machine.state, state=TASK_RUNNING, started_at=now)
+    machine = replace(machine, state=state, phase=RUNNING)
+    watch = (WatchTask(run=machine.run),)
+    if machine.is_killed:
+        step = _stop(_noted(machine, events.killing(machine.policy.kill_timeout), now))
+        return TaskStep(step.machine, watch + step.actions)
+    return TaskStep(machine, watch)
+
+
+def _exited(machine: TaskMachine, result: ExitResult, clock: Clock) -> TaskStep:
+    if machine.phase == RUNNING:
+        machine = _noted(machine, events.terminated(result), clock.now)
+        step = _ended(machine, Outcome(is_success=result.is_success), clock)
+        return TaskStep(step.machine, (DestroyTask(run=machine.run), *step.actions))
+    if machine.phase == STOPPING and not machine.has_exited:
+        machine = replace(_noted(machine, events.terminated(result), clock.now), has_exited=True)
+        return _after_stop(machine, clock.now) if machine.has_stopped else TaskStep(machine)
+    return TaskStep(machine)
+
+
+def _stopped(machine: TaskMachine, error: str, now: UnixNano) -> TaskStep:
+    if machine.phase != STOPPING or machine.has_stopped:
+        return TaskStep(machine)
+    if error:
+        machine = _noted(machine, events.killed(error), now)
+    machine = replace(machine, has_stopped=True, has_exited=machine.has_exited or bool(error))
+    return _after_stop(machine, now) if machine.has_exited else TaskStep(machine)
+
+
+def _after_stop(machine: TaskMachine, now: UnixNano) -> TaskStep:
+    destroy = DestroyTask(run=machine.run)
+    if machine.is_killed:
+        step = _dead(_noted(machine, events.killed(), now), now, is_failed=False)
+    else:
+        step = _again_now(machine, now)
+    return TaskStep(step.machine, (destroy, *step.actions))
+
+
+def _again_now(machine: TaskMachine, now: UnixNano) -> TaskStep:
+    """Start again at once because a user wants it; the restart window is not touched."""
+    machine = _noted(machine, events.restarting("", Duration(0)), now)
+    return _setup(_next_run(machine, now))
+
+
+def _next_run(machine: TaskMachine, now: UnixNano) -> TaskMachine:
+    old = machine.state
+    state = replace(old, state=TASK_PENDING, failed=False, finished_at=0, restarts=old.restarts + 1, last_restart=now)
+    return replace(
+        machine, state=state, run=machine.run + 1, is_restart_asked=False, has_exited=False, has_stopped=False
+    )
+
+
+def _ended(machine: TaskMachine, outcome: Outcome, clock: Clock) -> TaskStep:
+    """An attempt is over without anybody having asked for it."""
+    choice = decide(
+        machine.window,
+        machine.policy.restart,
+        outcome=outcome,
+        on_success=machine.policy.restart_on_success,
+        now=clock.now,
+        chance=clock.chance,
+    )
+    machine = replace(machine, window=choice.window)
+    if isinstance(choice, NoRestart):
+        if choice.is_failed:
+            machine = _noted(machine, events.not_restarting(choice.reason), clock.now)
+        return _dead(machine, clock.now, is_failed=choice.is_failed)
+    machine = _next_run(_noted(machine, events.restarting(choice.reason, choice.delay), clock.now), clock.now)
+    return TaskStep(replace(machine, phase=BACKOFF), (SetTimer(run=machine.run, delay=choice.delay),))
+
+
+def _dead(machine: TaskMachine, now: UnixNano, *, is_failed: bool) -> TaskStep:
+    state = replace(machine.state, state=TASK_DEAD, failed=machine.state.failed or is_failed, finished_at=now)
+    return TaskStep(replace(machine, state=state, phase=DEAD))
+
+
+def _kill(machine: TaskMachine, kill: Kill, now: UnixNano) -> TaskStep:
+    if machine.phase == DEAD or machine.is_killed:
+        return TaskStep(machine)
+    if kill.reason is not None:
+        machine = _noted(machine, kill.reason, now)
+    machine = replace(machine, is_killed=True, is_restart_asked=False)
+    if kill.is_failure:
+        machine = replace(machine, state=replace(machine.state, failed=True))
+    if machine.phase in (WAITING, BACKOFF):
+        return _dead(_noted(machine, events.killed(), now), now, is_failed=False)
+    if machine.phase == RUNNING:
+        return _stop(_noted(machine, events.killing(machine.policy.kill_timeout), now))
+    return TaskStep(machine)
+
+
+def _stop(machine: TaskMachine) -> TaskStep:
+    machine = replace(machine, phase=STOPPING, has_exited=False, has_stopped=False)
+    return TaskStep(machine, (StopTask(run=machine.run),))
+
+
+def _ask_restart(machine: TaskMachine, ask: AskRestart, now: UnixNano) -> TaskStep:
+    phase = machine.phase
+    if phase == DEAD and ask.revive:
+        noted = _noted(machine, events.restart_signaled(ask.reason), now)
+        return _again_now(replace(noted, is_killed=False), now)
+    if machine.is_killed:
+        return TaskStep(machine)
+    if phase == RUNNING:
+        noted = _noted(machine, events.restart_signaled(ask.reason), now)
+        return _stop(replace(noted, is_restart_asked=True))
+    if phase == BACKOFF:
+        return _setup(_noted(machine, events.restart_signaled(ask.reason), now))
+    return TaskStep(machine)
+
+
+def _recovered(machine: TaskMachine, now: UnixNano) -> TaskStep:
+    if machine.phase != WAITING:
+        return TaskStep(machine)
+    state = machine.state
+    if state.state != TASK_RUNNING:
+        machine = _noted(machine, events.started(), now)
+        state = replace(machine.state, state=TASK_RUNNING, started_at=now)
+    return TaskStep(replace(machine, state=state, phase=RUNNING), (WatchTask(run=machine.run),))
+
+
+def _lost(machine: TaskMachine, clock: Clock) -> TaskStep:
+    if machine.phase != WAITING:
+        return TaskStep(machine)
+    machine = _noted(machine, events.terminated(ExitResult(error=LOST_MESSAGE)), clock.now)
+    return _ended(machine, Outcome(), clock)

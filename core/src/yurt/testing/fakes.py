@@ -1,0 +1,326 @@
+"""Stand-ins for what a client talks to.
+
+A server, a driver and a clock, all in memory and under the test's control.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+
+from yurt.sdk.driver import (
+    HEALTHY,
+    Capabilities,
+    ExecResult,
+    ExitResult,
+    Fingerprint,
+    TaskHandle,
+    TaskRequest,
+    TaskStats,
+)
+from yurt.sdk.errors import NotFound, YurtError
+from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
+from yurt.structs.alloc import Allocation
+from yurt.structs.commands import AllocUpdate
+from yurt.structs.node import Node
+from yurt.structs.rpc import (
+    AllocBatch,
+    AllocPull,
+    NodeEventsRequest,
+    NodeReply,
+    RegisterNodeRequest,
+    UpdateAllocsRequest,
+)
+from yurt.structs.status import NODE_INIT, NODE_READY
+
+START_NS = 1_700_000_000 * NANOSECONDS
+SETTLE_ROUNDS = 200
+THREAD_LOOK_S = 0.001
+
+
+class FakeEnv:
+    """A clock that moves only when the test says so, and a seeded source of chance and ids."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self._now_s = 0.0
+        self._random = random.Random(seed)
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+
+    def now(self) -> UnixNano:
+        """Wall-clock nanoseconds since 1970."""
+        return UnixNano(START_NS + round(self._now_s * NANOSECONDS))
+
+    def monotonic(self) -> float:
+        """Seconds since the test began."""
+        return self._now_s
+
+    def random(self) -> float:
+        """Uniform in [0, 1), the same in every run."""
+        return self._random.random()
+
+    def uuid(self) -> str:
+        """An id, the same in every run."""
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the test has moved the clock this far."""
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._now_s + seconds, next(self._order), future))
+        await future
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock, waking sleepers in their order and letting everything that follows happen in between."""
+        end_s = self._now_s + seconds
+        await settle()
+        while self._sleepers and self._sleepers[0][0] <= end_s:
+            due_s, _, future = heapq.heappop(self._sleepers)
+            self._now_s = max(self._now_s, due_s)
+            if not future.done():
+                future.set_result(None)
+                await settle()
+        self._now_s = end_s
+        await settle()
+
+
+async def settle() -> None:
+    """Let the loop run until what was started has had its turns, work in threads included."""
+    for _ in range(SETTLE_ROUNDS):
+        await asyncio.sleep(0)
+    await asyncio.sleep(THREAD_LOOK_S)
+    for _ in range(SETTLE_ROUNDS):
+        await asyncio.sleep(0)
+
+
+async def eventually(condition: Callable[[], object], *, within_s: float = 5.0) -> None:
+    """Wait on the real clock until a condition holds; fails the test after `within_s`."""
+    async with asyncio.timeout(within_s):
+        while not condition():  # noqa: ASYNC110 - any condition, not an event
+            await asyncio.sleep(0.002)
+
+
+class FakeServerPort:
+    """A server with one table of allocations; every call may be told to fail with `failure`."""
+
+    def __init__(self, *, ttl_s: float = 20.0) -> None:
+        self.index = 1
+        self.ttl_s = ttl_s
+        self.nodes: dict[str, Node] = {}
+        self.statuses: list[str] = []
+        self.allocs: dict[str, Allocation] = {}
+        self.updates: list[AllocUpdate] = []
+        self.events: list[NodeEventsRequest] = []
+        self.registrations: list[RegisterNodeRequest] = []
+        self.failure: YurtError | None = None
+        self.keep_initializing = False
+        self.calls: list[str] = []
+        self._moved = asyncio.Event()
+
+    def _called(self, name: str) -> None:
+        self.calls.append(name)
+        if self.failure is not None:
+            raise self.failure
+
+    def _move(self) -> None:
+        self.index += 1
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+
+    def put_alloc(self, alloc: Allocation) -> None:
+        """Place or change an allocation, as a plan would."""
+        self.index += 1
+        self.allocs[alloc.id] = replace(alloc, modify_index=self.index, alloc_modify_index=self.index)
+        self._move()
+
+    def drop_alloc(self, alloc_id: str) -> None:
+        """Forget an allocation, as garbage collection would."""
+        del self.allocs[alloc_id]
+        self._move()
+
+    def status_of(self, alloc_id: str) -> str:
+        """The last status that the client reported."""
+        return next((update.client_status for update in reversed(self.updates) if update.id == alloc_id), "")
+
+    def last_update(self, alloc_id: str) -> AllocUpdate:
+        """The last report of an allocation."""
+        return next(update for update in reversed(self.updates) if update.id == alloc_id)
+
+    def _reply(self, status: str) -> NodeReply:
+        return NodeReply(heartbeat_ttl_s=self.ttl_s, index=self.index, node_status=status)
+
+    async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
+        """Register or re-register."""
+        self._called("register_node")
+        self.registrations.append(request)
+        self.nodes[request.node.id] = request.node
+        self.index += 1
+        return self._reply(request.node.status)
+
+    async def heartbeat(self, node_id: str, status: str) -> NodeReply:
+        """Note the beat."""
+        self._called("heartbeat")
+        if node_id not in self.nodes:
+            raise NotFound(f"node {node_id} not found")
+        given = NODE_INIT if self.keep_initializing else status
+        self.statuses.append(given)
+        self.nodes[node_id] = replace(self.nodes[node_id], status=given)
+        return self._reply(given)
+
+    async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
+        """Wait for a change beyond `min_index`."""
+        self._called("pull_allocs")
+        while self.index <= min_index:
+            await self._moved.wait()
+            self._called("pull_allocs")
+        listed = {alloc.id: alloc.alloc_modify_index for alloc in self.allocs.values() if alloc.node_id == node_id}
+        return AllocPull(index=self.index, allocs=listed)
+
+    async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
+        """The allocations that exist."""
+        self._called("get_allocs")
+        return AllocBatch(allocs=tuple(self.allocs[each] for each in alloc_ids if each in self.allocs))
+
+    async def update_allocs(self, request: UpdateAllocsRequest) -> int:
+        """Note the reports."""
+        self._called("update_allocs")
+        self.updates += request.updates
+        self.index += 1
+        return self.index
+
+    async def emit_events(self, request: NodeEventsRequest) -> None:
+        """Note the events."""
+        self._called("emit_events")
+        self.events.append(request)
+
+    def wake(self) -> None:
+        """Let waiting calls look again, as after a change of `failure`."""
+        self._move()
+
+    def is_ready(self) -> bool:
+        """A node said that it is ready."""
+        return NODE_READY in self.statuses
+
+
+class FakeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of a fake task."""
+
+    command: str = ""
+    args: list[str] = []
+
+
+class FakeTask:
+    """A task of the fake driver; it ends when the test says so or when it is stopped."""
+
+    def __init__(self, request: TaskRequest | None, handle: TaskHandle) -> None:
+        self.request = request
+        self.handle = handle
+        self.result: asyncio.Future[ExitResult] = asyncio.get_running_loop().create_future()
+        self.signals: list[str] = []
+
+
+class FakeHost:
+    """Where fake tasks live: share one between two drivers to act out a restart of the agent."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, FakeTask] = {}
+        self.starts: list[str] = []
+        self.stops: list[str] = []
+
+
+class FakeDriver:
+    """A driver whose tasks are entries of a `FakeHost`."""
+
+    task_config = FakeConfig
+
+    def __init__(self, host: FakeHost | None = None, *, name: str = "fake", ignores_signals: bool = False) -> None:
+        self.name = name
+        self.capabilities = Capabilities(exec=True)
+        self.host = host or FakeHost()
+        self.start_errors: list[YurtError] = []
+        self.ignores_signals = ignores_signals
+        self.known: set[str] = set()
+        self._fingerprints: asyncio.Queue[Fingerprint] = asyncio.Queue()
+        self.publish(Fingerprint(health=HEALTHY, attributes={f"driver.{name}.version": "1"}))
+
+    def publish(self, found: Fingerprint) -> None:
+        """Change what the driver says of itself."""
+        self._fingerprints.put_nowait(found)
+
+    async def fingerprint(self) -> AsyncIterator[Fingerprint]:
+        """What was published, as it comes."""
+        while True:
+            yield await self._fingerprints.get()
+
+    def _task(self, task_id: str) -> FakeTask:
+        if task_id not in self.known or task_id not in self.host.tasks:
+            raise NotFound(f"no task {task_id}")
+        return self.host.tasks[task_id]
+
+    async def start_task(self, request: TaskRequest) -> TaskHandle:
+        """Start it, or fail as told."""
+        await asyncio.sleep(0)
+        if self.start_errors:
+            raise self.start_errors.pop(0)
+        assert request.task_id not in self.host.tasks, request.task_id
+        handle = TaskHandle(driver=self.name, task_id=request.task_id, pid=1000 + len(self.host.starts))
+        self.host.tasks[request.task_id] = FakeTask(request, handle)
+        self.host.starts.append(request.task_id)
+        self.known.add(request.task_id)
+        return handle
+
+    async def recover_task(self, handle: TaskHandle) -> None:
+        """Find it on the host."""
+        if handle.task_id not in self.host.tasks:
+            raise NotFound(f"no task {handle.task_id}")
+        self.known.add(handle.task_id)
+
+    async def wait_task(self, task_id: str) -> ExitResult:
+        """Wait for its end."""
+        return await asyncio.shield(self._task(task_id).result)
+
+    def finish(self, task_id: str, result: ExitResult | None = None) -> None:
+        """Let a task end."""
+        future = self.host.tasks[task_id].result
+        if not future.done():
+            future.set_result(result or ExitResult())
+
+    async def signal_task(self, task_id: str, signal: str) -> None:
+        """Note the signal."""
+        self._task(task_id).signals.append(signal)
+
+    async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
+        """End it at once."""
+        task = self._task(task_id)
+        task.signals.append(signal)
+        self.host.stops.append(task_id)
+        self.finish(task_id, ExitResult(exit_code=137, signal=9) if self.ignores_signals else ExitResult(exit_code=130))
+
+    async def destroy_task(self, task_id: str) -> None:
+        """Forget it."""
+        task = self._task(task_id)
+        if not task.result.done():
+            self.finish(task_id, ExitResult(exit_code=137, signal=9))
+        del self.host.tasks[task_id]
+        self.known.discard(task_id)
+
+    async def task_stats(self, task_id: str) -> TaskStats:
+        """A fixed use."""
+        self._task(task_id)
+        return TaskStats(at=UnixNano(START_NS), rss_bytes=4096, pids=1)
+
+    async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+        """Echo the command."""
+        self._task(task_id)
+        return ExecResult(exit_code=0, stdout=" ".join(command).encode())
+
+    async def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,75 @@
+"""A client with a fake server and a fake driver, and the objects that its tests need."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+from yurt.client.client import Client
+from yurt.client.config import ClientConfig
+from yurt.runtime.env import Env, RealEnv
+from yurt.sdk.driver import Driver
+from yurt.storage.client_db import ClientDatabase
+from yurt.testing.fakes import FakeDriver, FakeServerPort
+
+MakeClient = Callable[..., AbstractAsyncContextManager[Client]]
+
+
+@pytest.fixture
+def server() -> FakeServerPort:
+    """A server with no allocations."""
+    return FakeServerPort()
+
+
+@pytest.fixture
+def driver() -> FakeDriver:
+    """A driver with no tasks."""
+    return FakeDriver()
+
+
+@pytest.fixture
+async def database() -> AsyncIterator[ClientDatabase]:
+    """What survives a restart of the client in a test."""
+    made = ClientDatabase(None)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, database: ClientDatabase) -> MakeClient:
+    """Run a client for the length of a block; leaving the block is the end of the agent, not of the tasks."""
+
+    @contextlib.asynccontextmanager
+    async def run(
+        *, env: Env | None = None, with_driver: Driver | None = None, wait_ready: bool = True, dev: bool = True
+    ) -> AsyncIterator[Client]:
+        chosen = with_driver or driver
+        client = Client(
+            ClientConfig(state_dir=str(tmp_path / "state"), alloc_dir=str(tmp_path / "alloc"), dev=dev),
+            env=env or RealEnv(),
+            server=server,
+            drivers={chosen.name: chosen},
+            plugin_attributes={},
+            database=database,
+        )
+        ready = asyncio.Event()
+        running = asyncio.ensure_future(client.run(ready=ready))
+        try:
+            if wait_ready:
+                waiting = asyncio.ensure_future(ready.wait())
+                done, _ = await asyncio.wait({waiting, running}, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+                if running in done:
+                    await running
+                assert ready.is_set(), "the client did not become ready"
+            yield client
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+    return run
