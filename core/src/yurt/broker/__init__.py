@@ -1,1 +1,18 @@
-"""The evaluation queue, blocked evaluations and their timers."""
+"""Queues of the leader as pure machines: ready evaluations, blocked evaluations, plans."""
+
+from yurt.broker.blocked import BlockedEvals, Superseded
+from yurt.broker.eval_broker import DELIVERY_LIMIT, FAILED_QUEUE, BrokerStats, Delivery, EvalBroker
+from yurt.broker.plan_queue import PlanQueue, cut_plan, size_of
+
+__all__ = [
+    "DELIVERY_LIMIT",
+    "FAILED_QUEUE",
+    "BlockedEvals",
+    "BrokerStats",
+    "Delivery",
+    "EvalBroker",
+    "PlanQueue",
+    "Superseded",
+    "cut_plan",
+    "size_of",
+]

@@ -1,0 +1,278 @@
+"""The queue of evaluations that wait for a scheduler.
+
+An evaluation is in exactly one place (invariant B2): *delayed* (its time has not come, or it was nacked a moment
+ago), *ready*, *pending* (another evaluation of its job is ahead), *outstanding* (one worker has it), *failed*
+(delivered too often), or *cancelable* (made superfluous by a newer one of its job). Per (namespace, job) at most one
+is ready, outstanding, failed or nacked: it holds the job's claim, so that two workers never look at one job at once
+(B3). The claim ends with the ack; then the best of the pending ones becomes ready and the others are cancelable.
+
+Time enters only as `now` (unix ns): the caller calls `advance` when `next_deadline` has come. The caller also brings
+the tokens.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from yurt.sdk.value import UnixNano, seconds
+from yurt.structs.evaluation import Evaluation
+
+FAILED_QUEUE: Final = "_failed"
+DELIVERY_LIMIT: Final = 3
+NACK_TIMEOUT: Final = seconds(60)
+FIRST_NACK_DELAY: Final = seconds(1)
+NEXT_NACK_DELAY: Final = seconds(20)
+
+JobKey = tuple[str, str]
+
+
+class Delivery(NamedTuple):
+    """An evaluation handed to a worker; `token` proves that the worker still has it."""
+
+    evaluation: Evaluation
+    token: str
+
+
+@dataclass(slots=True)
+class _Outstanding:
+    evaluation: Evaluation
+    token: str
+    queue: str
+    nack_at: int
+    is_paused: bool = False
+    requeued: Evaluation | None = None
+
+
+@dataclass(slots=True)
+class _Job:
+    claim: str = ""
+    pending: dict[str, Evaluation] = field(default_factory=dict)
+
+
+class BrokerStats(NamedTuple):
+    """How many evaluations are where."""
+
+    ready: int
+    delayed: int
+    pending: int
+    outstanding: int
+    failed: int
+    cancelable: int
+
+
+class EvalBroker:
+    """Evaluations by priority, one at a time per job."""
+
+    def __init__(self) -> None:
+        self._ready: dict[str, list[tuple[int, int, str]]] = {}
+        self._waiting: dict[str, tuple[str, Evaluation]] = {}
+        self._delayed: list[tuple[int, str]] = []
+        self._delayed_evals: dict[str, tuple[int, str, Evaluation]] = {}
+        self._outstanding: dict[str, _Outstanding] = {}
+        self._jobs: dict[JobKey, _Job] = {}
+        self._deliveries: dict[str, int] = {}
+        self._cancelable: dict[str, Evaluation] = {}
+        self._pending_ids: dict[str, JobKey] = {}
+
+    def enqueue(self, evaluation: Evaluation, *, now: UnixNano) -> None:
+        """Take in an evaluation; one that is already here is left where it is."""
+        if self.place(evaluation.id):
+            return
+        start = evaluation.wait_until
+        if evaluation.wait:
+            start = max(start, (evaluation.create_time or now) + evaluation.wait)
+        if start > now:
+            self._delay(evaluation, evaluation.type, start)
+        else:
+            self._admit(evaluation, evaluation.type)
+
+    def requeue(self, evaluation: Evaluation, *, now: UnixNano) -> None:
+        """As `enqueue`; while a worker still has the evaluation it waits for the ack and is processed again then."""
+        held = self._outstanding.get(evaluation.id)
+        if held is not None:
+            held.requeued = evaluation
+        else:
+            self.enqueue(evaluation, now=now)
+
+    def dequeue(self, queues: Iterable[str], *, now: UnixNano, token: str) -> Delivery | None:
+        """The most urgent ready evaluation of the queues, or None."""
+        best: tuple[tuple[int, int, str], str] | None = None
+        for name in queues:
+            head = self._head(name)
+            if head is not None and (best is None or head < best[0]):
+                best = (head, name)
+        if best is None:
+            return None
+        (_, _, eval_id), name = best
+        heapq.heappop(self._ready[name])
+        evaluation = self._waiting.pop(eval_id)[1]
+        self._deliveries[eval_id] = self._deliveries.get(eval_id, 0) + 1
+        self._outstanding[eval_id] = _Outstanding(evaluation, token, name, now + NACK_TIMEOUT)
+        return Delivery(evaluation, token)
+
+    def ack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
+        """The worker is done; False when the token is no longer good."""
+        held = self._held(eval_id, token)
+        if held is None:
+            return False
+        del self._outstanding[eval_id]
+        self._deliveries.pop(eval_id, None)
+        self._release(held.evaluation)
+        if held.requeued is not None:
+            self.enqueue(held.requeued, now=now)
+        return True
+
+    def nack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
+        """The worker failed: deliver again later, or give up after three deliveries. False when the token is no longer good."""
+        held = self._held(eval_id, token)
+        if held is None:
+            return False
+        self._put_back(held, now)
+        return True
+
+    def pause_nack(self, eval_id: str, token: str) -> bool:
+        """Stop the nack timer while the worker waits for somebody else; False when the token is no longer good."""
+        held = self._held(eval_id, token)
+        if held is not None:
+            held.is_paused = True
+        return held is not None
+
+    def resume_nack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
+        """Start the nack timer anew; False when the token is no longer good."""
+        held = self._held(eval_id, token)
+        if held is not None:
+            held.is_paused = False
+            held.nack_at = now + NACK_TIMEOUT
+        return held is not None
+
+    def forget(self, eval_id: str) -> None:
+        """The evaluation ended or was deleted elsewhere; one that a worker holds stays until its ack."""
+        self._cancelable.pop(eval_id, None)
+        key = self._pending_ids.pop(eval_id, None)
+        if key is not None:
+            del self._jobs[key].pending[eval_id]
+        delayed = self._delayed_evals.pop(eval_id, None)
+        waiting = self._waiting.pop(eval_id, None)
+        found = delayed[2] if delayed else waiting[1] if waiting else None
+        if found is not None:
+            self._deliveries.pop(eval_id, None)
+            self._release(found)
+
+    def advance(self, now: UnixNano) -> None:
+        """Let every timer that is due fire."""
+        while self._delayed and self._delayed[0][0] <= now:
+            due, eval_id = heapq.heappop(self._delayed)
+            entry = self._delayed_evals.get(eval_id)
+            if entry is not None and entry[0] == due:
+                del self._delayed_evals[eval_id]
+                self._admit(entry[2], entry[1])
+        for held in [o for o in self._outstanding.values() if not o.is_paused and o.nack_at <= now]:
+            self._put_back(held, now)
+
+    def next_deadline(self) -> UnixNano | None:
+        """When `advance` has something to do next."""
+        while self._delayed and self._delayed_evals.get(self._delayed[0][1], (0,))[0] != self._delayed[0][0]:
+            heapq.heappop(self._delayed)
+        times = [held.nack_at for held in self._outstanding.values() if not held.is_paused]
+        if self._delayed:
+            times.append(self._delayed[0][0])
+        return UnixNano(min(times)) if times else None
+
+    def take_cancelable(self, limit: int) -> tuple[Evaluation, ...]:
+        """Up to `limit` evaluations to cancel; they are no longer here."""
+        ids = list(self._cancelable)[:limit]
+        return tuple(self._cancelable.pop(eval_id) for eval_id in ids)
+
+    def token_of(self, eval_id: str) -> str:
+        """The token of the worker that has the evaluation, or ''."""
+        held = self._outstanding.get(eval_id)
+        return held.token if held is not None else ""
+
+    def has_ready(self, queues: Iterable[str]) -> bool:
+        """Some evaluation of the queues can be dequeued now."""
+        return any(self._head(name) is not None for name in queues)
+
+    def place(self, eval_id: str) -> str:
+        """Where an evaluation is: ready, failed, delayed, pending, outstanding, cancelable, or ''."""
+        if eval_id in self._waiting:
+            return "failed" if self._waiting[eval_id][0] == FAILED_QUEUE else "ready"
+        if eval_id in self._delayed_evals:
+            return "delayed"
+        if eval_id in self._outstanding:
+            return "outstanding"
+        if eval_id in self._cancelable:
+            return "cancelable"
+        return "pending" if eval_id in self._pending_ids else ""
+
+    def stats(self) -> BrokerStats:
+        """How many evaluations are where."""
+        failed = sum(1 for name, _ in self._waiting.values() if name == FAILED_QUEUE)
+        return BrokerStats(
+            ready=len(self._waiting) - failed,
+            delayed=len(self._delayed_evals),
+            pending=len(self._pending_ids),
+            outstanding=len(self._outstanding),
+            failed=failed,
+            cancelable=len(self._cancelable),
+        )
+
+    def _head(self, name: str) -> tuple[int, int, str] | None:
+        heap = self._ready.get(name)
+        while heap:
+            entry = self._waiting.get(heap[0][2])
+            if entry is not None and entry[0] == name:
+                return heap[0]
+            heapq.heappop(heap)
+        return None
+
+    def _held(self, eval_id: str, token: str) -> _Outstanding | None:
+        held = self._outstanding.get(eval_id)
+        return held if held is not None and held.token == token else None
+
+    def _delay(self, evaluation: Evaluation, queue: str, until: int) -> None:
+        self._delayed_evals[evaluation.id] = (until, queue, evaluation)
+        heapq.heappush(self._delayed, (until, evaluation.id))
+
+    def _admit(self, evaluation: Evaluation, queue: str) -> None:
+        """Make ready, or pending behind the job's claim."""
+        key = (evaluation.namespace, evaluation.job_id)
+        job = self._jobs.setdefault(key, _Job())
+        if job.claim and job.claim != evaluation.id:
+            job.pending[evaluation.id] = evaluation
+            self._pending_ids[evaluation.id] = key
+            return
+        job.claim = evaluation.id
+        self._waiting[evaluation.id] = (queue, evaluation)
+        entry = (-evaluation.priority, evaluation.create_index, evaluation.id)
+        heapq.heappush(self._ready.setdefault(queue, []), entry)
+
+    def _release(self, evaluation: Evaluation) -> None:
+        """End the job's claim, if this evaluation had it: the best pending one follows, the others are cancelable."""
+        key = (evaluation.namespace, evaluation.job_id)
+        job = self._jobs.get(key)
+        if job is None or job.claim != evaluation.id:
+            return
+        job.claim = ""
+        if not job.pending:
+            del self._jobs[key]
+            return
+        following = max(job.pending.values(), key=lambda e: (e.priority, e.modify_index, e.create_index, e.id))
+        for eval_id in job.pending:
+            del self._pending_ids[eval_id]
+        del job.pending[following.id]
+        self._cancelable.update(job.pending)
+        job.pending = {}
+        self._admit(following, following.type)
+
+    def _put_back(self, held: _Outstanding, now: UnixNano) -> None:
+        evaluation = held.evaluation
+        del self._outstanding[evaluation.id]
+        count = self._deliveries.get(evaluation.id, 0)
+        if count >= DELIVERY_LIMIT:
+            self._admit(evaluation, FAILED_QUEUE)
+        else:
+            delay = FIRST_NACK_DELAY if count <= 1 else (count - 1) * NEXT_NACK_DELAY
+            self._delay(evaluation, held.queue, now + delay)

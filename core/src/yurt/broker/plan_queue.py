@@ -1,0 +1,117 @@
+"""The order in which plans are checked, and how a big plan is cut into log commands.
+
+Higher priority first, then first come first served. A plan of more than `PART_LIMIT` allocations becomes consecutive
+commands so that the apply loop can yield between them; each is valid alone: stops and preemptions travel with the
+placements of the same node, the deployment travels in the first part, deployment updates in the last.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Final, Generic, TypeVar
+
+from yurt.sdk.value import replace
+from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
+
+PART_LIMIT: Final = 200
+
+T = TypeVar("T")
+
+
+class PlanQueue(Generic[T]):
+    """Plans with whatever the caller attaches, most urgent first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Plan, T]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def push(self, plan: Plan, attached: T) -> None:
+        """Add a plan behind those of its priority."""
+        self._count += 1
+        heapq.heappush(self._heap, (-plan.priority, self._count, plan, attached))
+
+    def pop(self) -> tuple[Plan, T]:
+        """The most urgent plan; the queue must not be empty."""
+        _, _, plan, attached = heapq.heappop(self._heap)
+        return plan, attached
+
+    def drain(self) -> list[T]:
+        """Empty the queue; what was attached to its plans."""
+        attached = [entry[3] for entry in self._heap]
+        self._heap.clear()
+        return attached
+
+
+def size_of(plan: Plan) -> int:
+    """How many allocations a plan touches."""
+    return len(plan.placements) + len(plan.in_place) + len(plan.attributes) + len(plan.stops) + len(plan.preemptions)
+
+
+def cut_plan(plan: Plan, limit: int = PART_LIMIT) -> tuple[Plan, ...]:
+    """The plan as consecutive parts of about `limit` allocations; a plan that fits, or that is all or nothing, stays whole."""
+    if plan.all_at_once or size_of(plan) <= limit:
+        return (plan,)
+    bare = replace(
+        plan,
+        placements=(),
+        in_place=(),
+        attributes=(),
+        stops=(),
+        preemptions=(),
+        deployment=None,
+        deployment_updates=(),
+    )
+    parts = [_part(bare, rows) for rows in _bundles(plan, limit)]
+    parts[0] = replace(parts[0], deployment=plan.deployment)
+    parts[-1] = replace(parts[-1], deployment_updates=plan.deployment_updates)
+    return tuple(parts)
+
+
+Row = Placement | InPlaceUpdate | AttributeUpdate | AllocStop
+Rows = list[tuple[str, Row]]
+
+
+def _bundles(plan: Plan, limit: int) -> Iterator[Rows]:
+    """Rows in groups of about `limit`, never splitting what belongs together."""
+    bundle: Rows = []
+    for family in _families(plan):
+        if bundle and len(bundle) + len(family) > limit:
+            yield bundle
+            bundle = []
+        bundle.extend(family)
+    if bundle:
+        yield bundle
+
+
+def _families(plan: Plan) -> Iterator[Rows]:
+    """What must change together: a placement, the allocation that it replaces, and those it evicts from its node."""
+    rest: dict[str, Rows] = {}
+    for kind in ("stops", "preemptions", "attributes"):
+        for row in getattr(plan, kind):
+            rest.setdefault(row.id, []).append((kind, row))
+    freed: dict[str, list[str]] = {}
+    for stop in (*plan.stops, *plan.preemptions):
+        freed.setdefault(stop.node_id, []).append(stop.id)
+    for placement in plan.placements:
+        family: Rows = [("placements", placement)]
+        for alloc_id in (
+            placement.previous_allocation,
+            *placement.preempted_allocations,
+            *freed.pop(placement.node_id, ()),
+        ):
+            family[:0] = rest.pop(alloc_id, [])
+        yield family
+    for update in plan.in_place:
+        yield [*rest.pop(update.id, []), ("in_place", update)]
+    yield from rest.values()
+
+
+def _part(bare: Plan, rows: Rows) -> Plan:
+    fields: dict[str, list[Row]] = {}
+    for kind, row in rows:
+        fields.setdefault(kind, []).append(row)
+    return replace(bare, **{kind: tuple(values) for kind, values in fields.items()})

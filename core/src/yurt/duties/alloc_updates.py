@@ -1,0 +1,59 @@
+"""What follows from a client's report: a failed allocation may be replaced, a lost one may come back, a job may be gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from yurt.duties.evals import Mint, evaluation_of
+from yurt.sdk.value import UnixNano
+from yurt.state import Snapshot
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.commands import AllocUpdate
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+
+
+def evals_for_updates(state: Snapshot, updates: Iterable[AllocUpdate], mint: Mint) -> tuple[Evaluation, ...]:
+    """At most one evaluation per job and trigger, in the order of the updates."""
+    wanted: dict[tuple[str, str, str], Job] = {}
+    for update in updates:
+        alloc = state.allocs.get(update.id)
+        if alloc is None:
+            continue
+        job = state.jobs.get((alloc.namespace, alloc.job_id))
+        trigger = trigger_of(alloc, update, job, mint.now)
+        source = job or alloc.job
+        if trigger and source is not None:
+            wanted[(alloc.namespace, alloc.job_id, trigger)] = source
+    return tuple(evaluation_of(job, trigger, mint) for (_, _, trigger), job in wanted.items())
+
+
+def trigger_of(alloc: Allocation, update: AllocUpdate, job: Job | None, now: UnixNano) -> str:
+    """Why the allocation's job must be looked at, or ''."""
+    if job is None:
+        is_wanted = alloc.desired_status == status.DESIRED_RUN and update.client_status not in status.CLIENT_TERMINAL
+        return status.TRIGGER_JOB_DEREGISTER if is_wanted else ""
+    if alloc.client_status == status.CLIENT_UNKNOWN and update.client_status != status.CLIENT_UNKNOWN:
+        return status.TRIGGER_RECONNECT
+    if (
+        update.client_status == status.CLIENT_FAILED
+        and alloc.client_status != status.CLIENT_FAILED
+        and not alloc.followup_eval_id
+        and is_reschedulable(alloc, now)
+    ):
+        return status.TRIGGER_RETRY_FAILED_ALLOC
+    return ""
+
+
+def is_reschedulable(alloc: Allocation, failed_at: UnixNano) -> bool:
+    """The group's policy allows another replacement of an allocation that failed at `failed_at`."""
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    policy = group.reschedule_policy if group is not None else None
+    if policy is None:
+        return False
+    if policy.unlimited:
+        return True
+    events = alloc.reschedule_tracker.events if alloc.reschedule_tracker is not None else ()
+    recent = sum(1 for event in events if failed_at - event.reschedule_time < policy.interval)
+    return recent < policy.attempts

@@ -1,0 +1,187 @@
+"""Watching a deployment: when it must fail, when it may be promoted, when its job must be looked at again.
+
+The scheduler decides that a deployment succeeded and how fast it goes on; this machine only wakes it when health
+changed. It fails the deployment when a group made no progress by its deadline, or when an allocation is unhealthy and
+cannot be replaced; a group with auto_revert then takes the job back to its newest stable version. An unhealthy
+allocation that may be replaced is marked for it: allocations of an active deployment are not rescheduled otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from yurt.duties.alloc_updates import is_reschedulable
+from yurt.duties.evals import Mint, evaluation_of
+from yurt.sdk.value import UnixNano, replace
+from yurt.state import Snapshot
+from yurt.structs import status
+from yurt.structs.alloc import Allocation, DesiredTransition
+from yurt.structs.commands import (
+    AnyCommand,
+    PromoteDeployment,
+    SetDeploymentStatus,
+    SetDesiredTransitions,
+    UpsertEvaluations,
+)
+from yurt.structs.deployment import Deployment, DeploymentState
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.plan import DeploymentUpdate
+from yurt.structs.questions import is_deployment_active
+
+FAILED_ALLOCATIONS: Final = "Failed due to unhealthy allocations"
+FAILED_DEADLINE: Final = "Failed due to progress deadline"
+FAILED_BY_USER: Final = "Deployment marked as failed"
+
+
+class Seen(NamedTuple):
+    """The health of a deployment as its job was last told: (healthy, unhealthy) by group."""
+
+    counts: tuple[tuple[str, int, int], ...] = ()
+
+
+def health_of(deployment: Deployment) -> Seen:
+    """The health to remember after the job was told."""
+    groups = sorted(deployment.task_groups.items())
+    return Seen(tuple((name, group.healthy_allocs, group.unhealthy_allocs) for name, group in groups))
+
+
+def watch(state: Snapshot, deployment: Deployment, seen: Seen, mint: Mint) -> AnyCommand | None:
+    """The one command that the deployment calls for now, or None."""
+    job = state.jobs.get((deployment.namespace, deployment.job_id))
+    if job is None or not is_deployment_active(deployment):
+        return None
+    reason = failure_of(state, deployment, mint.now)
+    if reason:
+        return failed(state, deployment, job, reason, mint)
+    if deployment.status != status.DEPLOYMENT_PAUSED and is_promotable(state, deployment):
+        evaluation = _evaluation(job, deployment, mint)
+        return PromoteDeployment(deployment_id=deployment.id, evaluation=evaluation, now=mint.now)
+    replaceable = _replaceable(state, deployment)
+    evaluation = _evaluation(job, deployment, mint)
+    if replaceable:
+        transitions = {alloc.id: DesiredTransition(reschedule=True) for alloc in replaceable}
+        return SetDesiredTransitions(transitions=transitions, evaluations=(evaluation,), now=mint.now)
+    if health_of(deployment) != seen and any(group.healthy_allocs for group in deployment.task_groups.values()):
+        return UpsertEvaluations(evaluations=(evaluation,))
+    return None
+
+
+def next_deadline(deployment: Deployment) -> UnixNano | None:
+    """When a group's progress deadline passes next."""
+    if deployment.status == status.DEPLOYMENT_PAUSED or not is_deployment_active(deployment):
+        return None
+    times = [group.require_progress_by for group in deployment.task_groups.values() if _is_short(group)]
+    times = [time for time in times if time]
+    return UnixNano(min(times)) if times else None
+
+
+def failure_of(state: Snapshot, deployment: Deployment, now: UnixNano) -> str:
+    """Why the deployment has failed, or ''."""
+    for alloc in state.allocs.where("deployment", deployment.id):
+        group = deployment.task_groups.get(alloc.task_group)
+        if group is None or not _is_unhealthy(alloc):
+            continue
+        if not group.progress_deadline or not is_reschedulable(alloc, now):
+            return FAILED_ALLOCATIONS
+    if deployment.status == status.DEPLOYMENT_PAUSED:
+        return ""
+    for group in deployment.task_groups.values():
+        if group.progress_deadline and 0 < group.require_progress_by <= now and _is_short(group):
+            return FAILED_DEADLINE
+    return ""
+
+
+def failed(state: Snapshot, deployment: Deployment, job: Job, reason: str, mint: Mint) -> SetDeploymentStatus:
+    """End the deployment as failed, going back to the newest stable version where a group asks for that."""
+    revert, text = None, reason
+    if any(group.auto_revert for group in deployment.task_groups.values()):
+        revert, suffix = rollback(state, deployment, job)
+        text += suffix
+    evaluation = _evaluation(job, deployment, mint)
+    return SetDeploymentStatus(
+        update=DeploymentUpdate(deployment_id=deployment.id, status=status.DEPLOYMENT_FAILED, status_description=text),
+        evaluation=evaluation,
+        job=replace(revert, submit_time=mint.now) if revert is not None else None,
+        now=mint.now,
+    )
+
+
+def rollback(state: Snapshot, deployment: Deployment, job: Job) -> tuple[Job | None, str]:
+    """The version to go back to and what the description says of it."""
+    versions = [
+        version
+        for version in state.job_versions.where("job", job.key)
+        if version.stable and version.version != deployment.job_version
+    ]
+    stable = max(versions, key=lambda version: version.version, default=None)
+    if stable is None:
+        return None, " - no stable job version to auto revert to"
+    if specification(stable) == specification(job):
+        return (
+            None,
+            f" - not rolling back to stable job version {stable.version} as current job has same specification",
+        )
+    return replace(stable, stop=False), f" - rolling back to job version {stable.version}"
+
+
+def specification(job: Job) -> Job:
+    """The job without what the servers write into it."""
+    return replace(
+        job,
+        status=status.JOB_PENDING,
+        status_description="",
+        stable=False,
+        version=0,
+        submit_time=UnixNano(0),
+        create_index=0,
+        modify_index=0,
+        job_modify_index=0,
+        version_tag=None,
+    )
+
+
+def is_promotable(state: Snapshot, deployment: Deployment) -> bool:
+    """Every group with canaries promotes by itself, and all its canaries are healthy."""
+    job = state.version(deployment.namespace, deployment.job_id, deployment.job_version)
+    waiting = {n: g for n, g in deployment.task_groups.items() if g.desired_canaries and not g.promoted}
+    if job is None or not waiting:
+        return False
+    for name, group in waiting.items():
+        spec = job.group(name)
+        if spec is None or spec.update is None or not spec.update.auto_promote:
+            return False
+        canaries = (state.allocs.get(alloc_id) for alloc_id in group.placed_canaries)
+        if sum(1 for alloc in canaries if alloc is not None and _is_healthy(alloc)) < group.desired_canaries:
+            return False
+    return True
+
+
+def _replaceable(state: Snapshot, deployment: Deployment) -> tuple[Allocation, ...]:
+    return tuple(
+        alloc
+        for alloc in state.allocs.where("deployment", deployment.id)
+        if alloc.task_group in deployment.task_groups
+        and _is_unhealthy(alloc)
+        and not alloc.desired_transition.reschedule
+        and alloc.desired_status == status.DESIRED_RUN
+    )
+
+
+def _is_short(group: DeploymentState) -> bool:
+    """Fewer healthy ones than the present phase wants; waiting for a promotion with all canaries healthy is no delay."""
+    if group.desired_canaries and not group.promoted:
+        return group.healthy_allocs < group.desired_canaries
+    return group.healthy_allocs < max(group.desired_total, group.desired_canaries)
+
+
+def _is_healthy(alloc: Allocation) -> bool:
+    return alloc.deployment_status is not None and alloc.deployment_status.healthy is True
+
+
+def _is_unhealthy(alloc: Allocation) -> bool:
+    return alloc.deployment_status is not None and alloc.deployment_status.healthy is False
+
+
+def _evaluation(job: Job, deployment: Deployment, mint: Mint) -> Evaluation:
+    return replace(evaluation_of(job, status.TRIGGER_DEPLOYMENT_WATCHER, mint), deployment_id=deployment.id)

@@ -1,0 +1,138 @@
+"""Draining nodes: their allocations leave in an order that keeps jobs alive.
+
+Service groups move at the pace of their migrate block; batch allocations may run until the deadline; system
+allocations go last, unless they are ignored. At the deadline everything left is told to go. A node is drained when
+nothing that counts runs on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from yurt.duties.evals import Mint, evaluations_of
+from yurt.sdk.value import UnixNano, replace
+from yurt.state import Snapshot
+from yurt.structs import status
+from yurt.structs.alloc import Allocation, DesiredTransition
+from yurt.structs.commands import AnyCommand, SetDesiredTransitions, SetNodeDrain
+from yurt.structs.job import Job
+from yurt.structs.node import DrainSpec, DrainStrategy, Node, NodeEvent
+from yurt.structs.questions import is_client_terminal, is_terminal
+
+SUBSYSTEM: Final = "Drain"
+SYSTEM_TYPES: Final = (status.JOB_SYSTEM, status.JOB_SYSBATCH)
+
+
+class Left(NamedTuple):
+    """What still runs on a draining node."""
+
+    service: tuple[Allocation, ...]
+    batch: tuple[Allocation, ...]
+    system: tuple[Allocation, ...]
+
+    @property
+    def all(self) -> tuple[Allocation, ...]:
+        """Everything left."""
+        return (*self.service, *self.batch, *self.system)
+
+
+def drain_strategy(spec: DrainSpec, known: DrainStrategy | None, *, now: UnixNano) -> DrainStrategy:
+    """The drain that a request asks for; a node that drains already keeps its start."""
+    started = known.started_at if known is not None else now
+    if spec.deadline > 0:
+        deadline = now + spec.deadline
+    else:
+        deadline = now if spec.deadline < 0 else 0
+    return DrainStrategy(drain_spec=spec, force_deadline=deadline, started_at=started)
+
+
+def drain(state: Snapshot, node: Node, mint: Mint) -> AnyCommand | None:
+    """The one command that the node's drain calls for now, or None."""
+    strategy = node.drain_strategy
+    if strategy is None:
+        return None
+    left = left_on(state, node)
+    is_forced = 0 < strategy.force_deadline <= mint.now
+    system = () if strategy.drain_spec.ignore_system_jobs else left.system
+    if not left.service and not left.batch and not system:
+        return _finished(node, mint.now, is_forced=is_forced)
+    if is_forced:
+        return _transition(state, _unmarked((*left.service, *left.batch, *system)), mint)
+    movable = [alloc for group in _groups(left.service) for alloc in _movable(state, group)]
+    if not left.service and not left.batch:
+        movable.extend(_unmarked(system))
+    return _transition(state, movable, mint)
+
+
+def left_on(state: Snapshot, node: Node) -> Left:
+    """What still runs on the node, by kind."""
+    kinds: dict[str, list[Allocation]] = {"service": [], "batch": [], "system": []}
+    for alloc in state.allocs_of_node(node.id):
+        if is_client_terminal(alloc) or alloc.job is None:
+            continue
+        kind = "system" if alloc.job.type in SYSTEM_TYPES else alloc.job.type
+        kinds.get(kind, kinds["service"]).append(alloc)
+    return Left(tuple(kinds["service"]), tuple(kinds["batch"]), tuple(kinds["system"]))
+
+
+def _groups(allocs: Iterable[Allocation]) -> list[list[Allocation]]:
+    groups: dict[tuple[str, str, str], list[Allocation]] = {}
+    for alloc in allocs:
+        groups.setdefault((alloc.namespace, alloc.job_id, alloc.task_group), []).append(alloc)
+    return list(groups.values())
+
+
+def _movable(state: Snapshot, group: list[Allocation]) -> list[Allocation]:
+    """Those of one group that may be stopped now without leaving too few healthy ones."""
+    sample = group[0]
+    job = state.jobs.get((sample.namespace, sample.job_id))
+    spec = job.group(sample.task_group) if job is not None else None
+    if job is None or job.stop or spec is None:
+        return []
+    at_once = spec.migrate.max_parallel if spec.migrate is not None else 1
+    siblings = state.allocs_of_job(sample.namespace, sample.job_id)
+    healthy = sum(1 for alloc in siblings if alloc.task_group == sample.task_group and _counts_as_healthy(alloc))
+    budget = healthy - (spec.count - at_once)
+    return _unmarked(group)[: max(0, budget)]
+
+
+def _counts_as_healthy(alloc: Allocation) -> bool:
+    if is_terminal(alloc) or alloc.desired_transition.migrate:
+        return False
+    if alloc.deployment_status is not None and alloc.deployment_status.healthy is not None:
+        return True
+    return not alloc.deployment_id and alloc.client_status == status.CLIENT_RUNNING
+
+
+def _unmarked(allocs: Iterable[Allocation]) -> list[Allocation]:
+    return [
+        alloc for alloc in allocs if not alloc.desired_transition.migrate and alloc.desired_status == status.DESIRED_RUN
+    ]
+
+
+def _transition(state: Snapshot, allocs: Iterable[Allocation], mint: Mint) -> SetDesiredTransitions | None:
+    transitions: dict[str, DesiredTransition] = {}
+    jobs: list[Job] = []
+    for alloc in allocs:
+        job = state.jobs.get((alloc.namespace, alloc.job_id)) or alloc.job
+        if job is None:
+            continue
+        stays_away = job.type in (status.JOB_BATCH, status.JOB_SYSBATCH)
+        transitions[alloc.id] = DesiredTransition(migrate=True, migrate_disable_placement=stays_away)
+        jobs.append(job)
+    if not transitions:
+        return None
+    evaluations = evaluations_of(jobs, status.TRIGGER_NODE_DRAIN, mint)
+    return SetDesiredTransitions(transitions=transitions, evaluations=evaluations, now=mint.now)
+
+
+def _finished(node: Node, now: UnixNano, *, is_forced: bool) -> SetNodeDrain:
+    details = {"deadline_reached": "true"} if is_forced else {}
+    last = node.last_drain
+    return SetNodeDrain(
+        node_id=node.id,
+        strategy=None,
+        last_drain=replace(last, status="complete", updated_at=now) if last is not None else None,
+        event=NodeEvent(message="Node drain complete", subsystem=SUBSYSTEM, details=details, timestamp=now),
+    )

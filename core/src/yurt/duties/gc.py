@@ -1,0 +1,130 @@
+"""What may be forgotten: terminal objects that are old enough and that nothing live refers to (invariant D9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from yurt.sdk.value import UnixNano, Value
+from yurt.state import Snapshot
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.commands import AnyCommand, DeleteDeployments, DeleteEvaluations, DeleteJobs, DeleteNodes
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.questions import is_deployment_active, is_eval_terminal, is_terminal
+
+BATCH = 1_000
+"""Objects deleted by one command, which bounds a log entry."""
+SECOND = 1_000_000_000
+
+
+class Cutoffs(Value):
+    """Objects last changed before these times (unix ns) are old enough."""
+
+    eval: UnixNano
+    batch_eval: UnixNano
+    job: UnixNano
+    node: UnixNano
+    deployment: UnixNano
+
+
+def collect(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[AnyCommand]:
+    """Commands that forget all that may be forgotten."""
+    evals: list[str] = []
+    allocs: list[str] = []
+    kept_jobs: set[tuple[str, str]] = set()
+    for evaluation in state.evals.values():
+        done, related = _eval_garbage(state, evaluation, cutoffs, now)
+        allocs.extend(related)
+        if done:
+            evals.append(evaluation.id)
+        else:
+            kept_jobs.add((evaluation.namespace, evaluation.job_id))
+    jobs = [job for job in state.jobs.values() if job.key not in kept_jobs and _is_job_garbage(state, job, cutoffs)]
+    for chunk in _chunks(sorted(evals)):
+        yield DeleteEvaluations(eval_ids=chunk)
+    for chunk in _chunks(sorted(allocs)):
+        yield DeleteEvaluations(alloc_ids=chunk)
+    if jobs:
+        for start in range(0, len(jobs), BATCH):
+            yield DeleteJobs(keys=tuple(sorted(job.key for job in jobs))[start : start + BATCH])
+    for chunk in _chunks(_deployments(state, cutoffs)):
+        yield DeleteDeployments(deployment_ids=chunk)
+    for chunk in _chunks(_nodes(state, cutoffs)):
+        yield DeleteNodes(node_ids=chunk)
+
+
+def is_alloc_garbage(state: Snapshot, alloc: Allocation, cutoff: UnixNano, now: UnixNano) -> bool:
+    """The allocation is over, old, and no longer needed to replace it or to count its attempts."""
+    if not is_terminal(alloc) or alloc.modify_time > cutoff or alloc.client_status == status.CLIENT_RUNNING:
+        return False
+    job = state.jobs.get((alloc.namespace, alloc.job_id))
+    if job is None or job.stop or job.status == status.JOB_DEAD or alloc.desired_status == status.DESIRED_STOP:
+        return True
+    if alloc.client_status != status.CLIENT_FAILED or alloc.next_allocation:
+        return True
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    policy = group.reschedule_policy if group is not None else None
+    if policy is None or not (policy.unlimited or policy.attempts):
+        return True
+    if policy.unlimited:
+        return False
+    events = alloc.reschedule_tracker.events if alloc.reschedule_tracker is not None else ()
+    return bool(events) and now - events[-1].reschedule_time > policy.interval
+
+
+def _eval_garbage(
+    state: Snapshot, evaluation: Evaluation, cutoffs: Cutoffs, now: UnixNano
+) -> tuple[bool, tuple[str, ...]]:
+    """Whether the evaluation may go, and which of its allocations may."""
+    is_batch = evaluation.type in (status.JOB_BATCH, status.JOB_SYSBATCH)
+    cutoff = cutoffs.batch_eval if is_batch else cutoffs.eval
+    if not is_eval_terminal(evaluation) or evaluation.modify_time > cutoff:
+        return False, ()
+    allocs = state.allocs.where("eval", evaluation.id)
+    if is_batch:
+        job = state.jobs.get((evaluation.namespace, evaluation.job_id))
+        if job is not None and not (job.status == status.JOB_DEAD and job.stop):
+            old = (a for a in allocs if a.job is not None and a.job.create_index < job.create_index)
+            return False, tuple(a.id for a in old if is_terminal(a) and a.modify_time <= cutoff)
+    gone = tuple(alloc.id for alloc in allocs if is_alloc_garbage(state, alloc, cutoff, now))
+    return len(gone) == len(allocs), gone
+
+
+def _is_job_garbage(state: Snapshot, job: Job, cutoffs: Cutoffs) -> bool:
+    is_collectable = job.stop or (job.type in (status.JOB_BATCH, status.JOB_SYSBATCH) and not job.is_template)
+    if not is_collectable or job.status != status.JOB_DEAD or job.submit_time > cutoffs.job:
+        return False
+    if any(version.version_tag is not None for version in state.job_versions.where("job", job.key)):
+        return False
+    return all(is_terminal(alloc) for alloc in state.allocs_of_job(*job.key))
+
+
+def _deployments(state: Snapshot, cutoffs: Cutoffs) -> tuple[str, ...]:
+    return tuple(
+        sorted(
+            deployment.id
+            for deployment in state.deployments.values()
+            if not is_deployment_active(deployment)
+            and deployment.modify_time <= cutoffs.deployment
+            and all(is_terminal(alloc) for alloc in state.allocs.where("deployment", deployment.id))
+        )
+    )
+
+
+def _nodes(state: Snapshot, cutoffs: Cutoffs) -> tuple[str, ...]:
+    return tuple(
+        sorted(
+            node.id
+            for node in state.nodes.values()
+            if node.status == status.NODE_DOWN
+            and node.status_updated_at * SECOND <= cutoffs.node
+            and all(is_terminal(alloc) for alloc in state.allocs_of_node(node.id))
+        )
+    )
+
+
+def _chunks(ids: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    rest = tuple(ids)
+    for start in range(0, len(rest), BATCH):
+        yield rest[start : start + BATCH]

@@ -1,0 +1,155 @@
+"""A node's status: how it may change, and what follows.
+
+initializing -> ready     once the client has said how its allocations fare since it was last lost (invariant E1)
+any -> down, disconnected when a heartbeat was missed: disconnected when an allocation there may outlive that
+disconnected -> ready     never at once: it goes through initializing
+down -> ready             allowed; a client registers as initializing first anyway
+
+A client that is down or disconnected may not report on allocations; so after a disconnect it first heartbeats
+(initializing), then reports, then heartbeats again (ready).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from yurt.duties.evals import Mint, evals_for_node
+from yurt.sdk.value import Duration, UnixNano, replace
+from yurt.state import Snapshot
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.commands import SetNodeStatus
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.node import Node, NodeEvent
+from yurt.structs.questions import is_terminal
+
+SUBSYSTEM_CLUSTER: Final = "Cluster"
+BUILT_IN_POOLS: Final = ("", "default", "all")
+SECOND: Final = 1_000_000_000
+
+
+def heartbeat_ttl_s(nodes: int, *, minimum_s: float, per_second: float, draw: float) -> float:
+    """Seconds until the next heartbeat: longer with many nodes, staggered by `draw` in [0, 1)."""
+    return max(minimum_s, nodes / per_second) * (1.0 + draw)
+
+
+def granted_status(state: Snapshot, node: Node, asked: str) -> str:
+    """The status a node gets when its client says that it is `asked`."""
+    if asked != status.NODE_READY:
+        return asked
+    if node.status == status.NODE_DISCONNECTED:
+        return status.NODE_INIT
+    if node.status != status.NODE_INIT:
+        return asked
+    if node.node_pool not in BUILT_IN_POOLS and node.node_pool not in state.node_pools:
+        return status.NODE_INIT
+    return asked if _has_reported(state, node) else status.NODE_INIT
+
+
+def missed_status(state: Snapshot, node: Node, now: UnixNano) -> str:
+    """The status of a node whose heartbeat did not come."""
+    if node.status in (status.NODE_INIT, status.NODE_DOWN):
+        return status.NODE_DOWN
+    if any(_may_outlive_disconnect(alloc, now) for alloc in state.allocs_of_node(node.id)):
+        return status.NODE_DISCONNECTED
+    return status.NODE_DOWN
+
+
+def transition_needs_evals(before: str, after: str) -> bool:
+    """A change of status that jobs must react to."""
+    if before == after:
+        return False
+    if after in (status.NODE_DOWN, status.NODE_DISCONNECTED) or before == status.NODE_DISCONNECTED:
+        return True
+    return after == status.NODE_READY and before in (status.NODE_INIT, status.NODE_DOWN)
+
+
+def registration_needs_evals(before: Node | None, after: Node) -> bool:
+    """What a node said anew about itself may change where jobs fit."""
+    if before is None:
+        return transition_needs_evals(status.NODE_INIT, after.status)
+    if transition_needs_evals(before.status, after.status):
+        return True
+    return any(getattr(before, name) != getattr(after, name) for name in _PLACEMENT_FIELDS) or (
+        _driver_health(before) != _driver_health(after)
+    )
+
+
+def set_status(state: Snapshot, node: Node, new_status: str, mint: Mint, *, event: str = "") -> SetNodeStatus:
+    """The command that gives a node its new status, with the evaluations that follow."""
+    evaluations: tuple[Evaluation, ...] = ()
+    if transition_needs_evals(node.status, new_status):
+        evaluations = evals_for_node(state, node, mint, trigger=status.TRIGGER_NODE_UPDATE)
+    return SetNodeStatus(
+        node_id=node.id,
+        status=new_status,
+        updated_at=mint.now // SECOND,
+        event=cluster_event(event, mint.now) if event else None,
+        evaluations=evaluations,
+    )
+
+
+def cluster_event(message: str, now: UnixNano) -> NodeEvent:
+    """Something that the servers did to a node."""
+    return NodeEvent(message=message, subsystem=SUBSYSTEM_CLUSTER, timestamp=now)
+
+
+_PLACEMENT_FIELDS: Final = (
+    "attributes", "meta", "host_volumes", "node_class", "datacenter", "name", "node_pool", "node_resources",
+    "reserved_resources",
+)  # fmt: skip
+
+
+def _driver_health(node: Node) -> dict[str, tuple[bool, bool]]:
+    return {name: (info.detected, info.healthy) for name, info in node.drivers.items()}
+
+
+def _has_reported(state: Snapshot, node: Node) -> bool:
+    """The servers know how the node's allocations fare since it was last lost."""
+    if node.last_alloc_update_index > node.last_missed_heartbeat_index:
+        return True
+    return all(is_terminal(alloc) for alloc in state.allocs_of_node(node.id))
+
+
+def _may_outlive_disconnect(alloc: Allocation, now: UnixNano) -> bool:
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    if group is None or group.disconnect is None or not group.disconnect.lost_after:
+        return False
+    if alloc.desired_status != status.DESIRED_RUN or alloc.client_status in status.CLIENT_TERMINAL:
+        return False
+    return not is_expired(alloc, group.disconnect.lost_after, now)
+
+
+def is_expired(alloc: Allocation, lost_after: Duration, now: UnixNano) -> bool:
+    """The allocation has been unknown for longer than its group allows."""
+    if alloc.client_status != status.CLIENT_UNKNOWN:
+        return False
+    return last_unknown(alloc) + lost_after <= now
+
+
+def last_unknown(alloc: Allocation) -> int:
+    """When the latest run of unknown states began, 0 when there is none."""
+    start = 0
+    for entry in alloc.alloc_states:
+        if entry.field != "ClientStatus":
+            continue
+        start = (start or entry.time) if entry.value == status.CLIENT_UNKNOWN else 0
+    return start
+
+
+def with_server_fields(node: Node, known: Node | None, now: UnixNano) -> Node:
+    """A registering node, with what the servers own kept from the known one."""
+    seen = now // SECOND
+    if known is None:
+        return replace(node, status=node.status or status.NODE_INIT, status_updated_at=seen)
+    return replace(
+        node,
+        status=node.status or status.NODE_INIT,
+        status_updated_at=seen if node.status != known.status else known.status_updated_at,
+        drain_strategy=known.drain_strategy,
+        scheduling_eligibility=known.scheduling_eligibility,
+        last_drain=known.last_drain,
+        events=known.events,
+        last_missed_heartbeat_index=known.last_missed_heartbeat_index,
+        last_alloc_update_index=known.last_alloc_update_index,
+    )

@@ -1,0 +1,47 @@
+"""When periodic jobs launch."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from yurt.duties.cron import Cron, parse
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import UnixNano
+from yurt.structs.job import Job, PeriodicConfig
+
+SECOND = 1_000_000_000
+
+
+@lru_cache(maxsize=1024)
+def parsed(expression: str) -> Cron:
+    """A cron expression, kept parsed; raises Invalid."""
+    return parse(expression)
+
+
+def next_launch(periodic: PeriodicConfig, after: UnixNano) -> UnixNano | None:
+    """The first launch later than `after`, at a full second; None when there is none. Raises Invalid."""
+    zone = time_zone(periodic.time_zone)
+    start = datetime.fromtimestamp(after // SECOND, UTC).astimezone(zone)
+    found = [parsed(spec).next_after(start) for spec in expressions(periodic)]
+    times = [int(instant.timestamp()) for instant in found if instant is not None]
+    return UnixNano(min(times) * SECOND) if times else None
+
+
+def expressions(periodic: PeriodicConfig) -> tuple[str, ...]:
+    """The cron expressions of a periodic block, however they were written."""
+    return periodic.specs or ((periodic.spec,) if periodic.spec else ())
+
+
+def time_zone(name: str) -> ZoneInfo:
+    """The time zone of that name; raises Invalid."""
+    try:
+        return ZoneInfo(name or "UTC")
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise Invalid(f'unknown time zone "{name}"; write a name such as "Europe/Berlin"') from None
+
+
+def is_scheduled(job: Job) -> bool:
+    """The job launches children by itself."""
+    return job.periodic is not None and job.periodic.enabled and not job.stop and job.parameterized_job is None

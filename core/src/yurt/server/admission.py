@@ -1,0 +1,129 @@
+"""What a job must meet before it is stored: its own rules, the cluster it is for, and its drivers' options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from yurt.api.validate import validate_job
+from yurt.sdk.schema import Schema, check_config
+from yurt.sdk.value import replace
+from yurt.server.config import ServerConfig
+from yurt.state import Snapshot
+from yurt.structs.cluster import Namespace
+from yurt.structs.diff import JobDiff
+from yurt.structs.evaluation import DesiredUpdates, PlanAnnotations
+from yurt.structs.job import Job
+from yurt.structs.task import Task
+
+
+class Admission(NamedTuple):
+    """Problems that refuse a job, and warnings that do not."""
+
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def admit(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
+    """All problems of a job at once."""
+    errors, warnings = validate_job(job)
+    problems = [*errors, *_cluster_problems(state, job, config)]
+    advice = list(warnings)
+    for place, task in _tasks(job):
+        found, unknown = driver_problems(state, task)
+        problems.extend(f"{place} validation failed: {text}" for text in found)
+        advice.extend(f"{place}: {text}" for text in unknown)
+    return Admission(tuple(problems), tuple(advice))
+
+
+def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(errors, warnings) of a task's driver options; an option is fine when any known version of the driver takes it."""
+    stored = [row for row in state.table("schemas").values() if row.driver == task.driver]
+    if not stored:
+        return (), (f'no node has shown which options driver "{task.driver}" takes, so they are not checked',)
+    found = [check_config(msgspec.convert(row.schema, Schema), task.config or {}) for row in stored]
+    if any(not problems for problems in found):
+        return (), ()
+    return tuple(str(problem) for problem in min(found, key=len)), ()
+
+
+def with_counts_of(job: Job, known: Job) -> Job:
+    """The job with the counts that the known one's groups have now."""
+    counts = {group.name: group.count for group in known.task_groups}
+    groups = tuple(replace(group, count=counts.get(group.name, group.count)) for group in job.task_groups)
+    return replace(job, task_groups=groups)
+
+
+UPDATE_NAMES: Final = {
+    "ignore": "ignore",
+    "place": "create",
+    "migrate": "migrate",
+    "stop": "destroy",
+    "in_place_update": "in-place update",
+    "destructive_update": "create/destroy update",
+    "canary": "canary",
+    "preemptions": "preemption",
+    "disconnect": "disconnect",
+    "reconnect": "reconnect",
+    "reschedule_now": "reschedule now",
+    "reschedule_later": "reschedule later",
+}
+
+
+def annotated(diff: JobDiff, annotations: PlanAnnotations | None) -> JobDiff:
+    """The difference with what it does to each group's allocations."""
+    if annotations is None:
+        return diff
+    wanted = annotations.desired_tg_updates
+    groups = tuple(
+        replace(group, updates=_updates(wanted[group.name])) if group.name in wanted else group
+        for group in diff.task_groups
+    )
+    return replace(diff, task_groups=groups)
+
+
+def _updates(desired: DesiredUpdates) -> dict[str, int]:
+    counts = {word: getattr(desired, field) for field, word in UPDATE_NAMES.items()}
+    return {word: count for word, count in counts.items() if count}
+
+
+def _tasks(job: Job) -> Iterator[tuple[str, Task]]:
+    for group in job.task_groups:
+        for task in group.tasks:
+            yield f'Task group {group.name} Task "{task.name}"', task
+
+
+def _cluster_problems(state: Snapshot, job: Job, config: ServerConfig) -> Iterator[str]:
+    namespace = state.namespaces.get(job.namespace)
+    if namespace is None:
+        yield f'job "{job.id}" is in nonexistent namespace "{job.namespace}"'
+    else:
+        yield from _capability_problems(namespace, job)
+    if job.node_pool not in state.node_pools:
+        yield f'job "{job.id}" is in nonexistent node pool "{job.node_pool}"'
+    if not 1 <= job.priority <= config.job_max_priority:
+        yield f"Job priority must be between [1, {config.job_max_priority}]"
+    count = sum(group.count for group in job.task_groups)
+    if count > config.job_max_count:
+        yield f"total count was greater than configured job_max_count: {count} > {config.job_max_count}"
+
+
+def _capability_problems(namespace: Namespace, job: Job) -> Iterator[str]:
+    capabilities = namespace.capabilities
+    if capabilities is None:
+        return
+    drivers = {task.driver for _, task in _tasks(job)}
+    refused = _refused(drivers, capabilities.enabled_task_drivers, capabilities.disabled_task_drivers)
+    if refused:
+        yield f'used task drivers {refused} are not allowed in namespace "{namespace.name}"'
+    modes = {network.mode or "host" for group in job.task_groups for network in group.networks}
+    refused = _refused(modes, capabilities.enabled_network_modes, capabilities.disabled_network_modes)
+    if refused:
+        yield f'used group network modes {refused} are not allowed in namespace "{namespace.name}"'
+
+
+def _refused(used: set[str], enabled: tuple[str, ...], disabled: tuple[str, ...]) -> str:
+    bad = sorted(word for word in used if word in disabled or (enabled and word not in enabled))
+    return "[" + " ".join(f'"{word}"' for word in bad) + "]" if bad else ""

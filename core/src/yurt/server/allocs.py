@@ -1,0 +1,43 @@
+"""Operations on allocations that servers carry out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from yurt.duties.evals import Mint, evaluation_of
+from yurt.sdk.errors import NotFound
+from yurt.server.results import AllocStopped
+from yurt.structs import status
+from yurt.structs.alloc import DesiredTransition
+from yurt.structs.commands import SetDesiredTransitions
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+
+class Allocs:
+    """Operations on allocations."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def stop(self, alloc_id: str, *, no_shutdown_delay: bool = False, reschedule: bool = False) -> AllocStopped:
+        """Stop an allocation; a service one is replaced, a batch one only when `reschedule`."""
+        state = self._server.state
+        alloc = state.allocs.get(alloc_id)
+        job = None if alloc is None else state.jobs.get((alloc.namespace, alloc.job_id)) or alloc.job
+        if alloc is None or job is None:
+            raise NotFound("allocation not found")
+        mint = Mint(self._server.env.now(), self._server.env.uuid)
+        is_batch = job.type in (status.JOB_BATCH, status.JOB_SYSBATCH)
+        transition = DesiredTransition(
+            migrate=True,
+            no_shutdown_delay=no_shutdown_delay,
+            reschedule=reschedule,
+            migrate_disable_placement=is_batch and not reschedule,
+        )
+        evaluation = evaluation_of(job, status.TRIGGER_ALLOC_STOP, mint)
+        applied = await self._server.propose(
+            SetDesiredTransitions(transitions={alloc_id: transition}, evaluations=(evaluation,), now=mint.now)
+        )
+        return AllocStopped(eval_id=evaluation.id, index=applied.index)

@@ -1,0 +1,46 @@
+"""Settings of a server, and the numbers that bound its loops."""
+
+from __future__ import annotations
+
+from yurt.sdk.value import Value
+from yurt.structs.cluster import SchedulerConfiguration
+
+HOUR_S = 3600.0
+
+
+class GcThresholds(Value):
+    """How old, in seconds, terminal objects must be before they are removed."""
+
+    interval_s: float = 300.0
+    eval_s: float = HOUR_S
+    batch_eval_s: float = 24 * HOUR_S
+    job_s: float = 4 * HOUR_S
+    node_s: float = 24 * HOUR_S
+    deployment_s: float = HOUR_S
+
+
+class ServerConfig(Value):
+    """Settings of one server."""
+
+    name: str
+    region: str = "global"
+    datacenter: str = "dc1"
+    num_schedulers: int = 1
+    heartbeat_grace_s: float = 10.0
+    min_heartbeat_ttl_s: float = 10.0
+    max_heartbeats_per_second: float = 50.0
+    failover_heartbeat_ttl_s: float = 300.0
+    gc: GcThresholds = GcThresholds()
+    job_max_count: int = 50000
+    job_max_priority: int = 100
+    job_default_priority: int = 50
+    job_tracked_versions: int = 6
+    job_max_source_size: int = 1_000_000
+    event_buffer_size: int = 100
+    snapshot_interval_s: float = 120.0
+    snapshot_threshold: int = 8192
+    trailing_entries: int = 10240
+    dev: bool = False
+    rpc_addr: str = "127.0.0.1:4647"
+    scheduler_config: SchedulerConfiguration = SchedulerConfiguration()
+    data_dir: str = ""

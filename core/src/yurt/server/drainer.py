@@ -1,0 +1,63 @@
+"""The loop that looks at draining nodes whose jobs changed or whose deadline has come."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from yurt.duties.drain import drain
+from yurt.duties.evals import Mint
+from yurt.runtime.env import Env
+from yurt.server.eval_queue import wait_for
+from yurt.server.log_writer import LogWriter
+from yurt.state import Changes, Snapshot
+
+RETRY_S: Final = 5.0
+"""A forced drain looks again this often at what has not stopped yet."""
+
+
+class Drainer:
+    """Nodes that drain, with their deadlines."""
+
+    def __init__(self, *, env: Env, writer: LogWriter) -> None:
+        self._env = env
+        self._writer = writer
+        self._deadlines: dict[str, int] = {}
+        self._changed = asyncio.Event()
+
+    def restore(self, state: Snapshot) -> None:
+        """Go on with every drain."""
+        for node in state.nodes.values():
+            if node.drain_strategy is not None:
+                self._deadlines[node.id] = node.drain_strategy.force_deadline
+        self._changed.set()
+
+    def observe(self, changes: Changes) -> None:
+        """Follow drains, and allocations while there is a drain."""
+        for change in changes:
+            if change.table == "nodes":
+                node = change.after
+                if node is not None and node.drain_strategy is not None:
+                    self._deadlines[node.id] = node.drain_strategy.force_deadline
+                    self._changed.set()
+                elif change.before is not None:
+                    self._deadlines.pop(change.before.id, None)
+            elif change.table == "allocs" and self._deadlines:
+                self._changed.set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self._changed.clear()
+            for node_id in sorted(self._deadlines):
+                node = self._writer.state.nodes.get(node_id)
+                mint = Mint(self._env.now(), self._env.uuid)
+                command = drain(self._writer.state, node, mint) if node is not None else None
+                if command is not None:
+                    await self._writer.propose(command)
+            await wait_for(self._changed, self._until_deadline())
+
+    def _until_deadline(self) -> float | None:
+        now = self._env.now()
+        waits = [(deadline - now) / 1e9 for deadline in self._deadlines.values() if deadline]
+        return min((wait if wait > 0 else RETRY_S for wait in waits), default=None)

@@ -1,0 +1,249 @@
+"""The leader's evaluation queues, fed by what the log applies, with the timers and clean-up loops that they need."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from yurt.broker import DELIVERY_LIMIT, FAILED_QUEUE, BlockedEvals, Delivery, EvalBroker
+from yurt.runtime.env import Env
+from yurt.sdk.value import UnixNano, replace, seconds
+from yurt.state import Change, Changes, Snapshot
+from yurt.structs import status
+from yurt.structs.commands import AnyCommand, Applied, UpsertEvaluations
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.node import Node
+from yurt.structs.questions import is_client_terminal, is_ready
+
+log = logging.getLogger(__name__)
+
+REAP_INTERVAL_S: Final = 5.0
+REAP_BATCH: Final = 500
+FAILED_UNBLOCK_S: Final = 60.0
+PRUNE_S: Final = 300.0
+FAILED_FOLLOW_UP_S: Final = 60.0
+FAILED_FOLLOW_UP_SPREAD_S: Final = 300.0
+
+
+class Writer(Protocol):
+    """Who stores commands."""
+
+    async def propose(self, command: AnyCommand) -> Applied:
+        """Durable and applied when it returns."""
+        ...
+
+
+class EvalQueue:
+    """Broker and blocked evaluations of one leadership term."""
+
+    def __init__(self, *, env: Env, writer: Writer, current: Callable[[], Snapshot]) -> None:
+        self.broker = EvalBroker()
+        self.blocked = BlockedEvals()
+        self._env = env
+        self._writer = writer
+        self._current = current
+        self._ready = asyncio.Condition()
+        self._is_paused = False
+        self._changed = asyncio.Event()
+        self._reapable = asyncio.Event()
+        self._prune_marks: list[int] = []
+
+    def restore(self, state: Snapshot) -> None:
+        """Take in every evaluation that is not over."""
+        self._is_paused = state.scheduler_config.pause_eval_broker
+        now = self._env.now()
+        for evaluation in state.evals.where("status", status.EVAL_PENDING):
+            self.broker.enqueue(evaluation, now=now)
+        for evaluation in state.evals.where("status", status.EVAL_BLOCKED):
+            self._block(evaluation, now)
+        self._changed.set()
+
+    def observe(self, changes: Changes, *, index: int) -> None:
+        """Follow what a command changed."""
+        now = self._env.now()
+        freed: set[str] = set()
+        for change in changes:
+            if change.table == "evals":
+                self._observe_eval(change, now)
+            elif change.table == "allocs":
+                if change.before is not None and not is_client_terminal(change.before):
+                    after = change.after
+                    if after is None or is_client_terminal(after):
+                        freed.add(change.before.node_id)
+            elif change.table == "nodes":
+                if gained_capacity(change.before, change.after):
+                    freed.add(change.after.id)
+            elif change.table == "scheduler_config":
+                self._is_paused = self._current().scheduler_config.pause_eval_broker
+                self._changed.set()
+        if freed:
+            self._unblock(freed, index, now)
+
+    async def dequeue(self, queues: tuple[str, ...]) -> Delivery:
+        """The most urgent evaluation, as soon as there is one."""
+        async with self._ready:
+            await self._ready.wait_for(lambda: not self._is_paused and self.broker.has_ready(queues))
+            delivery = self.broker.dequeue(queues, now=self._env.now(), token=self._env.uuid())
+        assert delivery is not None
+        self._changed.set()
+        return delivery
+
+    def ack(self, delivery: Delivery) -> None:
+        """The worker is done."""
+        self.broker.ack(delivery.evaluation.id, delivery.token, now=self._env.now())
+        self._changed.set()
+        self._reapable.set()
+
+    def nack(self, delivery: Delivery) -> None:
+        """The worker failed."""
+        self.broker.nack(delivery.evaluation.id, delivery.token, now=self._env.now())
+        self._changed.set()
+
+    async def run_timer(self) -> None:
+        """Fire the broker's timers and wake workers; the only timer of the queues."""
+        while True:
+            self._changed.clear()
+            self.broker.advance(self._env.now())
+            async with self._ready:
+                self._ready.notify_all()
+            deadline = self.broker.next_deadline()
+            delay = None if deadline is None else max(0.0, (deadline - self._env.now()) / 1e9)
+            await wait_for(self._changed, delay)
+
+    async def run_reaper(self) -> None:
+        """Cancel superfluous evaluations when an ack makes some, and each 5 s at the latest."""
+        while True:
+            await wait_for(self._reapable, REAP_INTERVAL_S)
+            self._reapable.clear()
+            while canceled := self._take_canceled():
+                await self._writer.propose(UpsertEvaluations(evaluations=canceled))
+
+    async def run_failed_reaper(self) -> None:
+        """End evaluations that were delivered too often, and give each a follow-up."""
+        while True:
+            delivery = await self.dequeue((FAILED_QUEUE,))
+            try:
+                await self._writer.propose(UpsertEvaluations(evaluations=self._failed(delivery.evaluation)))
+            except BaseException:
+                self.nack(delivery)
+                raise
+            self.ack(delivery)
+
+    async def run_unblocker(self) -> None:
+        """Each 60 s try those again that met too many plan conflicts."""
+        while True:
+            await self._env.sleep(FAILED_UNBLOCK_S)
+            self._enqueue(self.blocked.unblock_failed(), self._env.now())
+
+    async def run_pruner(self) -> None:
+        """Forget unblocks older than 15 minutes, looking each 5."""
+        while True:
+            await self._env.sleep(PRUNE_S)
+            self._prune_marks.append(self._current().index)
+            if len(self._prune_marks) > 3:
+                self.blocked.prune(self._prune_marks.pop(0))
+
+    def _observe_eval(self, change: Change, now: UnixNano) -> None:
+        before: Evaluation | None = change.before
+        after: Evaluation | None = change.after
+        if after is None:
+            assert before is not None
+            self.broker.forget(before.id)
+            self.blocked.forget(before)
+        elif after.status == status.EVAL_PENDING:
+            self.broker.enqueue(after, now=now)
+        elif after.status == status.EVAL_BLOCKED:
+            self._block(after, now)
+        else:
+            self._end(after)
+        self._changed.set()
+
+    def _end(self, evaluation: Evaluation) -> None:
+        self.broker.forget(evaluation.id)
+        self.blocked.forget(evaluation)
+
+    def _block(self, evaluation: Evaluation, now: UnixNano) -> None:
+        if self.blocked.block(evaluation):
+            self.broker.requeue(evaluation, now=now)
+        self._reapable.set()
+
+    def _unblock(self, node_ids: set[str], index: int, now: UnixNano) -> None:
+        state = self._current()
+        classes: set[str] = set()
+        for node_id in sorted(node_ids):
+            node = state.nodes.get(node_id)
+            if node is not None and is_ready(node):
+                classes.add(node.computed_class)
+                self._enqueue(self.blocked.unblock_node(node_id, index=index), now)
+        for computed_class in sorted(classes):
+            self._enqueue(self.blocked.unblock_class(computed_class, index=index), now)
+
+    def _enqueue(self, evaluations: Iterable[Evaluation], now: UnixNano) -> None:
+        for evaluation in evaluations:
+            self.broker.requeue(evaluation, now=now)
+        self._changed.set()
+
+    def _take_canceled(self) -> tuple[Evaluation, ...]:
+        now = self._env.now()
+        pending = [
+            (evaluation, "canceled after more recent eval was processed")
+            for evaluation in self.broker.take_cancelable(REAP_BATCH)
+        ]
+        return tuple(
+            replace(evaluation, status=status.EVAL_CANCELED, status_description=reason, modify_time=now)
+            for evaluation, reason in (*pending, *self.blocked.take_superseded(REAP_BATCH))
+        )
+
+    def _failed(self, evaluation: Evaluation) -> tuple[Evaluation, ...]:
+        now = self._env.now()
+        ended = replace(
+            evaluation,
+            status=status.EVAL_FAILED,
+            status_description=f"evaluation reached delivery limit ({DELIVERY_LIMIT})",
+            modify_time=now,
+        )
+        if (evaluation.namespace, evaluation.job_id) not in self._current().jobs:
+            return (ended,)
+        wait = seconds(FAILED_FOLLOW_UP_S + FAILED_FOLLOW_UP_SPREAD_S * self._env.random())
+        follow_up = Evaluation(
+            id=self._env.uuid(),
+            namespace=evaluation.namespace,
+            priority=evaluation.priority,
+            type=evaluation.type,
+            triggered_by=status.TRIGGER_FAILED_FOLLOW_UP,
+            job_id=evaluation.job_id,
+            job_modify_index=evaluation.job_modify_index,
+            status=status.EVAL_PENDING,
+            wait=wait,
+            previous_eval=evaluation.id,
+            create_time=now,
+            modify_time=now,
+        )
+        return (replace(ended, next_eval=follow_up.id), follow_up)
+
+
+def gained_capacity(before: Node | None, after: Node | None) -> bool:
+    """The node may take allocations that it could not take before."""
+    if after is None or not is_ready(after):
+        return False
+    if before is None or not is_ready(before):
+        return True
+    return (
+        before.computed_class != after.computed_class
+        or before.node_resources != after.node_resources
+        or before.reserved_resources != after.reserved_resources
+        or before.attributes != after.attributes
+        or before.drivers != after.drivers
+        or before.host_volumes != after.host_volumes
+    )
+
+
+async def wait_for(event: asyncio.Event, timeout_s: float | None) -> None:
+    """Wait for the event, or until the time is over (None: for ever)."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        pass

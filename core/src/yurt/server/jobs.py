@@ -1,0 +1,350 @@
+"""Operations on jobs: register, plan, stop, evaluate, revert, scale, dispatch, launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from yurt.api.diff import job_diff
+from yurt.duties.children import (
+    children,
+    dispatch_id,
+    dispatch_problem,
+    dispatched_child,
+    has_live_child,
+    periodic_child,
+)
+from yurt.duties.evals import Mint, evaluation_of
+from yurt.duties.periodic import next_launch
+from yurt.duties.scaling import scaled, scaling_problem
+from yurt.scheduler import dry_run
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
+from yurt.sdk.value import UnixNano, replace
+from yurt.server.admission import admit, annotated, with_counts_of
+from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
+from yurt.structs import status
+from yurt.structs.alloc import DesiredTransition
+from yurt.structs.commands import (
+    DeregisterJob,
+    RecordPeriodicLaunch,
+    RegisterJob,
+    SetDesiredTransitions,
+    SetJobStability,
+    UpsertEvaluations,
+)
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job, JobSubmission
+from yurt.structs.questions import is_client_terminal
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+DISABLED: Final = "Job registration, dispatch, and scale are disabled by the scheduler configuration"
+
+
+class Jobs:
+    """Operations on jobs."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def register(
+        self,
+        job: Job,
+        *,
+        submission: JobSubmission | None = None,
+        enforce_index: int | None = None,
+        eval_priority: int = 0,
+        preserve_counts: bool = False,
+        warnings: tuple[str, ...] = (),
+    ) -> JobRegistered:
+        """Store a job and have it scheduled; raises Invalid with every problem found."""
+        self._check_enabled()
+        known = self._server.state.jobs.get(job.key)
+        check_enforced_index(known, enforce_index)
+        if preserve_counts and known is not None:
+            job = with_counts_of(job, known)
+        admission = admit(self._server.state, job, self._server.config)
+        if admission.errors:
+            raise Invalid(multi_error(admission.errors))
+        warnings = (*warnings, *admission.warnings)
+        if submission is not None and len(submission.source) > self._server.config.job_max_source_size:
+            warnings = (*warnings, "the job's source is too large to be kept with it")
+            submission = None
+        mint = self._mint()
+        job = replace(job, submit_time=mint.now)
+        evaluation = None
+        if not job.is_template:
+            evaluation = evaluation_of(job, status.TRIGGER_JOB_REGISTER, mint, priority=eval_priority)
+        return await self._store(job, evaluation, submission=submission, warnings=warnings)
+
+    async def plan(self, job: Job, *, diff: bool) -> JobPlanned:
+        """What registering the job would do; nothing is changed."""
+        state = self._server.state
+        admission = admit(state, job, self._server.config)
+        if admission.errors:
+            raise Invalid(multi_error(admission.errors))
+        known = state.jobs.get(job.key)
+        mint = self._mint()
+        job = replace(job, submit_time=mint.now)
+        changes = job_diff(known, job) if diff else None
+        launch = next_launch(job.periodic, mint.now) if job.periodic is not None and job.periodic.enabled else None
+        planned = JobPlanned(
+            job_modify_index=known.job_modify_index if known is not None else 0,
+            diff=changes,
+            next_periodic_launch=launch or 0,
+            warnings=admission.warnings,
+        )
+        if job.is_template:
+            return planned
+        seed = int(self._server.env.uuid().replace("-", ""), 16)
+        tried = dry_run(state, job, now=mint.now, seed=seed)
+        annotations = tried.plan.annotations
+        return replace(
+            planned,
+            diff=annotated(changes, annotations) if changes is not None else None,
+            annotations=annotations,
+            failed_tg_allocs=tried.outcome.evaluation.failed_tg_allocs,
+            created_evals=tried.outcome.created,
+        )
+
+    async def deregister(
+        self,
+        namespace: str,
+        job_id: str,
+        *,
+        purge: bool = False,
+        eval_priority: int = 0,
+        no_shutdown_delay: bool = False,
+    ) -> JobRegistered:
+        """Stop a job, or delete it when `purge`; an unknown job only gets an evaluation."""
+        known = self._server.state.jobs.get((namespace, job_id))
+        mint = self._mint()
+        subject = known or Job(namespace=namespace, id=job_id, priority=self._server.config.job_default_priority)
+        evaluation = evaluation_of(subject, status.TRIGGER_JOB_DEREGISTER, mint, priority=eval_priority)
+        if known is None:
+            applied = await self._server.propose(UpsertEvaluations(evaluations=(evaluation,)))
+            return JobRegistered(eval_id=evaluation.id, eval_create_index=applied.index, index=applied.index)
+        if no_shutdown_delay:
+            await self._skip_shutdown_delay(known, mint)
+        applied = await self._server.propose(
+            DeregisterJob(
+                namespace=namespace,
+                job_id=job_id,
+                purge=purge,
+                evaluation=None if known.is_template else evaluation,
+                submit_time=mint.now,
+            )
+        )
+        return JobRegistered(
+            eval_id="" if known.is_template else evaluation.id,
+            eval_create_index=0 if known.is_template else applied.index,
+            job_modify_index=applied.index,
+            index=applied.index,
+        )
+
+    async def evaluate(self, namespace: str, job_id: str, *, force_reschedule: bool = False) -> JobRegistered:
+        """Have a job scheduled again; `force_reschedule` replaces failed allocations at once."""
+        job = self._find(namespace, job_id, "job not found")
+        if job.periodic is not None:
+            raise Invalid("can't evaluate periodic job")
+        if job.is_template:
+            raise Invalid("can't evaluate parameterized job")
+        mint = self._mint()
+        evaluation = evaluation_of(job, status.TRIGGER_JOB_REGISTER, mint)
+        failed = self._failed_allocs(job) if force_reschedule else ()
+        if failed:
+            transitions = {alloc_id: DesiredTransition(force_reschedule=True) for alloc_id in failed}
+            applied = await self._server.propose(
+                SetDesiredTransitions(transitions=transitions, evaluations=(evaluation,), now=mint.now)
+            )
+        else:
+            applied = await self._server.propose(UpsertEvaluations(evaluations=(evaluation,)))
+        return JobRegistered(
+            eval_id=evaluation.id,
+            eval_create_index=applied.index,
+            job_modify_index=job.job_modify_index,
+            index=applied.index,
+        )
+
+    async def revert(
+        self, namespace: str, job_id: str, version: int, *, enforce_prior_version: int | None = None
+    ) -> JobRegistered:
+        """Register an earlier version of a job again, as a new version."""
+        self._check_enabled()
+        job = self._find(namespace, job_id, f'job "{job_id}" not found')
+        if enforce_prior_version is not None and enforce_prior_version != job.version:
+            raise Conflict(f"Current job has version {job.version}; enforcing version {enforce_prior_version}")
+        if version == job.version:
+            raise Invalid("can't revert to current version")
+        old = self._server.state.version(namespace, job_id, version)
+        if old is None:
+            raise NotFound(f'job "{job_id}" in namespace "{namespace}" at version {version} not found')
+        submission = self._server.state.job_submissions.get((namespace, job_id, version))
+        return await self.register(replace(old, stop=False), submission=submission)
+
+    async def set_stability(self, namespace: str, job_id: str, version: int, *, stable: bool) -> int:
+        """Mark a version as stable or not; the index of the change."""
+        command = SetJobStability(namespace=namespace, job_id=job_id, version=version, stable=stable)
+        return (await self._server.propose(command)).index
+
+    async def scale(
+        self, namespace: str, job_id: str, group: str, count: int | None, *, message: str = ""
+    ) -> JobRegistered:
+        """Change a group's count; without a count nothing is changed."""
+        self._check_enabled()
+        job = self._find(namespace, job_id, f'job "{job_id}" not found')
+        problem = scaling_problem(self._server.state, job, group, count)
+        if problem:
+            raise Invalid(problem)
+        if count is None:
+            index = self._server.state.index
+            return JobRegistered(job_modify_index=job.job_modify_index, index=index)
+        mint = self._mint()
+        job = replace(scaled(job, group, count), submit_time=mint.now)
+        evaluation = None if job.is_template else evaluation_of(job, status.TRIGGER_SCALING, mint)
+        if evaluation is not None and message:
+            evaluation = replace(evaluation, status_description=message)
+        return await self._store(job, evaluation)
+
+    async def dispatch(
+        self,
+        namespace: str,
+        job_id: str,
+        *,
+        payload: bytes = b"",
+        meta: Mapping[str, str] | None = None,
+        id_prefix: str = "",
+        idempotency_token: str = "",
+    ) -> JobDispatched:
+        """Make a child of a parameterized job; a known idempotency token gives the child that it made before."""
+        self._check_enabled()
+        parent = self._server.state.jobs.get((namespace, job_id))
+        problem = dispatch_problem(parent, job_id, payload, meta or {})
+        if problem:
+            raise NotFound(problem) if parent is None else Invalid(problem)
+        assert parent is not None
+        if idempotency_token:
+            for child in children(self._server.state, parent):
+                if child.dispatch_idempotency_token == idempotency_token:
+                    return JobDispatched(
+                        dispatched_job_id=child.id,
+                        job_create_index=child.create_index,
+                        index=self._server.state.index,
+                    )
+        mint = self._mint()
+        child_id = dispatch_id(job_id, template=id_prefix, at=mint.now, suffix=mint.new_id())
+        child = dispatched_child(parent, child_id, payload=payload, meta=meta or {}, token=idempotency_token)
+        stored = await self._store_child(child, mint)
+        return JobDispatched(
+            dispatched_job_id=child_id,
+            eval_id=stored.eval_id,
+            eval_create_index=stored.eval_create_index,
+            job_create_index=stored.index,
+            index=stored.index,
+        )
+
+    async def force_periodic(self, namespace: str, job_id: str) -> JobRegistered:
+        """Launch a periodic job now, beside its schedule."""
+        self._check_enabled()
+        job = self._find(namespace, job_id, "job not found")
+        if job.periodic is None:
+            raise Invalid("can't force launch non-periodic job")
+        launched = await self.launch(job, self._server.env.now())
+        return launched or JobRegistered(index=self._server.state.index)
+
+    async def launch(self, parent: Job, at: UnixNano) -> JobRegistered | None:
+        """The periodic job's child for the time `at`; None when it ran already, or may not overlap with a live one."""
+        assert parent.periodic is not None
+        child = periodic_child(parent, at)
+        state = self._server.state
+        if parent.periodic.prohibit_overlap and has_live_child(state, parent):
+            return None
+        launched = None
+        if child.key not in state.jobs:
+            launched = await self._store_child(child, self._mint())
+        await self._server.propose(RecordPeriodicLaunch(namespace=parent.namespace, job_id=parent.id, launched_at=at))
+        return launched
+
+    def validate(self, job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Everything that is wrong with the job, and what it should be warned of."""
+        admission = admit(self._server.state, job, self._server.config)
+        return admission.errors, admission.warnings
+
+    async def _store(
+        self,
+        job: Job,
+        evaluation: Evaluation | None,
+        *,
+        submission: JobSubmission | None = None,
+        warnings: tuple[str, ...] = (),
+    ) -> JobRegistered:
+        command = RegisterJob(
+            job=job,
+            evaluation=evaluation,
+            submission=submission,
+            tracked_versions=self._server.config.job_tracked_versions,
+        )
+        applied = await self._server.propose(command)
+        stored = self._server.state.jobs.get(job.key)
+        return JobRegistered(
+            eval_id=evaluation.id if evaluation is not None else "",
+            eval_create_index=applied.index if evaluation is not None else 0,
+            job_modify_index=stored.job_modify_index if stored is not None else applied.index,
+            index=applied.index,
+            warnings=warnings,
+        )
+
+    async def _store_child(self, child: Job, mint: Mint) -> JobRegistered:
+        child = replace(child, submit_time=mint.now)
+        trigger = status.TRIGGER_PERIODIC if not child.dispatched else status.TRIGGER_JOB_REGISTER
+        evaluation = None if child.is_template else evaluation_of(child, trigger, mint)
+        return await self._store(child, evaluation)
+
+    async def _skip_shutdown_delay(self, job: Job, mint: Mint) -> None:
+        live = (a for a in self._server.state.allocs_of_job(*job.key) if not is_client_terminal(a))
+        transitions = {alloc.id: DesiredTransition(no_shutdown_delay=True) for alloc in live}
+        if transitions:
+            await self._server.propose(SetDesiredTransitions(transitions=transitions, now=mint.now))
+
+    def _failed_allocs(self, job: Job) -> tuple[str, ...]:
+        return tuple(
+            alloc.id
+            for alloc in self._server.state.allocs_of_job(*job.key)
+            if alloc.client_status == status.CLIENT_FAILED
+            and not alloc.next_allocation
+            and not alloc.desired_transition.force_reschedule
+        )
+
+    def _find(self, namespace: str, job_id: str, text: str) -> Job:
+        job = self._server.state.jobs.get((namespace, job_id))
+        if job is None:
+            raise NotFound(text)
+        return job
+
+    def _check_enabled(self) -> None:
+        if self._server.state.scheduler_config.reject_job_registration:
+            raise PermissionDenied(DISABLED)
+
+    def _mint(self) -> Mint:
+        return Mint(self._server.env.now(), self._server.env.uuid)
+
+
+def check_enforced_index(known: Job | None, enforced: int | None) -> None:
+    """Raise Conflict unless the job was last written at `enforced`; 0 means that it must not exist."""
+    if enforced is None:
+        return
+    prefix = f"Enforcing job modify index {enforced}"
+    if enforced == 0 and known is not None:
+        raise Conflict(f"{prefix}: job already exists")
+    if enforced != 0 and known is None:
+        raise Conflict(f"{prefix}: job does not exist")
+    if known is not None and known.job_modify_index != enforced:
+        raise Conflict(f"{prefix}: job exists with conflicting job modify index: {known.job_modify_index}")
+
+
+def multi_error(errors: tuple[str, ...]) -> str:
+    """Problems as one text, in the form that clients of the API know."""
+    count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+    lines = "".join(f"\t* {error}\n" for error in errors)
+    return f"{count} occurred:\n{lines}\n"

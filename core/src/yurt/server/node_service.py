@@ -1,0 +1,248 @@
+"""What clients call: registration, heartbeats, allocations and reports. Implements the client's ServerPort by structure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from yurt.duties.alloc_updates import evals_for_updates
+from yurt.duties.evals import Mint, evals_for_node
+from yurt.duties.nodes import (
+    cluster_event,
+    granted_status,
+    missed_status,
+    registration_needs_evals,
+    set_status,
+    with_server_fields,
+)
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
+from yurt.sdk.value import replace
+from yurt.server.heartbeats import Heartbeats
+from yurt.server.log_writer import NO_LEADER, LogWriter
+from yurt.server.waiting import StateWaiter
+from yurt.state import Changes, Snapshot
+from yurt.structs import status
+from yurt.structs.commands import AddNodeEvents, AllocUpdate, RegisterNode, StoreSchema, UpdateAllocsFromClient
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.node import Node
+from yurt.structs.rpc import (
+    AllocBatch,
+    AllocPull,
+    NodeEventsRequest,
+    NodeReply,
+    RegisterNodeRequest,
+    UpdateAllocsRequest,
+)
+
+REPORT_LIMIT = 2_000
+"""Reports of clients in one command."""
+
+
+class _Report(NamedTuple):
+    updates: tuple[AllocUpdate, ...]
+    answer: asyncio.Future[int]
+
+
+class NodeService:
+    """The server's side of its clients."""
+
+    def __init__(self, *, env: Env, writer: LogWriter, waiter: StateWaiter, servers: tuple[str, ...]) -> None:
+        self._env = env
+        self._writer = writer
+        self._waiter = waiter
+        self._servers = servers
+        self._alloc_indexes: dict[str, int] = {}
+        self._base_index = 0
+        self._reports: list[_Report] = []
+        self._has_reports = asyncio.Event()
+        self.heartbeats: Heartbeats | None = None
+
+    def start(self, state: Snapshot) -> None:
+        """Remember where the log stood: what changed before is not known node by node."""
+        self._base_index = state.index
+
+    def observe(self, changes: Changes, *, index: int) -> None:
+        """Follow which nodes have something new to run or to stop."""
+        for change in changes:
+            if change.table == "allocs":
+                if change.after is None:
+                    self._alloc_indexes[change.before.node_id] = index
+                elif change.after.alloc_modify_index == index:
+                    self._alloc_indexes[change.after.node_id] = index
+            elif change.table == "nodes" and change.after is None:
+                self._alloc_indexes.pop(change.before.id, None)
+                if self.heartbeats is not None:
+                    self.heartbeats.forget(change.before.id)
+
+    async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
+        """Register or re-register a node; it starts as initializing."""
+        heartbeats = self._leading()
+        state = self._writer.state
+        known = state.nodes.get(request.node.id)
+        _check_node(request.node, known)
+        mint = self._mint()
+        node = with_server_fields(request.node, known, mint.now)
+        node = replace(node, status=status.NODE_INIT if node.status == status.NODE_DISCONNECTED else node.status)
+        await self._store_schemas(request)
+        evaluations: tuple[Evaluation, ...] = ()
+        if registration_needs_evals(known, node):
+            evaluations = evals_for_node(state, node, mint, trigger=status.TRIGGER_NODE_UPDATE)
+        message = "Node registered" if known is None else "Node re-registered"
+        is_back = known is None or known.status in (status.NODE_DOWN, status.NODE_DISCONNECTED)
+        events = (cluster_event(message, mint.now),) if is_back else ()
+        command = RegisterNode(node=node, events=events, evaluations=evaluations, create_node_pool=True)
+        applied = await self._writer.propose(command)
+        return self._reply(node.id, heartbeats, applied.index)
+
+    async def heartbeat(self, node_id: str, asked: str) -> NodeReply:
+        """The node lives; its status becomes what it asks for as far as section 7 of the semantics allows."""
+        heartbeats = self._leading()
+        state = self._writer.state
+        node = state.nodes.get(node_id)
+        if node is None:
+            raise NotFound("node not found")
+        if asked not in (status.NODE_INIT, status.NODE_READY, status.NODE_DOWN, status.NODE_DISCONNECTED):
+            raise Invalid(f'invalid status "{asked}" for node')
+        granted = granted_status(state, node, asked)
+        index = state.index
+        if granted != node.status:
+            was_lost = node.status in (status.NODE_DOWN, status.NODE_DISCONNECTED)
+            event = "Node reregistered by heartbeat" if was_lost else ""
+            index = (await self._writer.propose(set_status(state, node, granted, self._mint(), event=event))).index
+        return self._reply(node_id, heartbeats, index)
+
+    async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
+        """The node's allocations with the indexes at which the servers changed them, once they moved past `min_index`."""
+
+        def changed_at(state: Snapshot) -> int:
+            if min_index > state.index:
+                return min_index + 1
+            return self._alloc_indexes.get(node_id, self._base_index)
+
+        if node_id not in self._writer.state.nodes:
+            raise NotFound("node not found")
+        if min_index > 0:
+            keys = [("allocs", "node", node_id)]
+            await self._waiter.wait_past(keys, changed_at, min_index=min_index, timeout_s=timeout_s)
+        state = self._writer.state
+        allocs = {alloc.id: alloc.alloc_modify_index for alloc in state.allocs_of_node(node_id)}
+        return AllocPull(index=state.index, allocs=allocs)
+
+    async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
+        """The node's allocations with those ids; those that are gone are left out."""
+        state = self._writer.state
+        found = (state.allocs.get(alloc_id) for alloc_id in alloc_ids)
+        return AllocBatch(allocs=tuple(alloc for alloc in found if alloc is not None and alloc.node_id == node_id))
+
+    async def update_allocs(self, request: UpdateAllocsRequest) -> int:
+        """Store a client's reports; the index at which they were stored."""
+        self._leading()
+        node = self._writer.state.nodes.get(request.node_id)
+        if node is None:
+            raise NotFound("node not found")
+        if node.status in (status.NODE_DOWN, status.NODE_DISCONNECTED):
+            raise Invalid(f"node {node.id} is not allowed to update allocs while in status {node.status}")
+        if not request.updates:
+            return self._writer.state.index
+        report = _Report(request.updates, asyncio.get_running_loop().create_future())
+        self._reports.append(report)
+        self._has_reports.set()
+        return await report.answer
+
+    async def emit_events(self, request: NodeEventsRequest) -> None:
+        """Add events to a node."""
+        await self._writer.propose(AddNodeEvents(events={request.node_id: request.events}))
+
+    async def run_reports(self) -> None:
+        """Store reports until cancelled: the first at once, and what gathers meanwhile together after it."""
+        try:
+            while True:
+                await self._has_reports.wait()
+                self._has_reports.clear()
+                while self._reports:
+                    await self._store_reports()
+        finally:
+            for report in self._reports:
+                _settle(report.answer, Unavailable(NO_LEADER))
+            self._reports.clear()
+
+    async def missed(self, node_id: str) -> None:
+        """The node's heartbeat did not come."""
+        state = self._writer.state
+        node = state.nodes.get(node_id)
+        if node is None or node.status == status.NODE_DOWN:
+            return
+        mint = self._mint()
+        lost = missed_status(state, node, mint.now)
+        await self._writer.propose(set_status(state, node, lost, mint, event="Node heartbeat missed"))
+
+    async def _store_reports(self) -> None:
+        reports, count = [], 0
+        while self._reports and count < REPORT_LIMIT:
+            report = self._reports.pop(0)
+            count += len(report.updates)
+            reports.append(report)
+        updates = tuple(update for report in reports for update in report.updates)
+        mint = self._mint()
+        evaluations = evals_for_updates(self._writer.state, updates, mint)
+        command = UpdateAllocsFromClient(updates=updates, evaluations=evaluations, now=mint.now)
+        try:
+            applied = await self._writer.propose(command)
+        except BaseException as error:
+            outcome = error if isinstance(error, Exception) else Unavailable("the server is shutting down")
+            for report in reports:
+                _settle(report.answer, outcome)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for report in reports:
+                _settle(report.answer, applied.index)
+
+    async def _store_schemas(self, request: RegisterNodeRequest) -> None:
+        known = self._writer.state.table("schemas")
+        for digest, told in request.schemas.items():
+            driver, schema = str(told.get("driver", "")), told.get("schema")
+            if driver and isinstance(schema, Mapping) and (driver, digest) not in known:
+                await self._writer.propose(StoreSchema(driver=driver, digest=digest, schema=schema))
+
+    def _leading(self) -> Heartbeats:
+        if self.heartbeats is None or not self._writer.is_open:
+            raise Unavailable(NO_LEADER)
+        return self.heartbeats
+
+    def _reply(self, node_id: str, heartbeats: Heartbeats, index: int) -> NodeReply:
+        node = self._writer.state.nodes.get(node_id)
+        return NodeReply(
+            heartbeat_ttl_s=heartbeats.reset(node_id),
+            index=index,
+            node_status=node.status if node is not None else "",
+            servers=self._servers,
+        )
+
+    def _mint(self) -> Mint:
+        new_id: Callable[[], str] = self._env.uuid
+        return Mint(self._env.now(), new_id)
+
+
+def _check_node(node: Node, known: Node | None) -> None:
+    if not node.id:
+        raise Invalid("missing node ID for client registration")
+    if not node.datacenter:
+        raise Invalid("missing datacenter for client registration")
+    if not node.name:
+        raise Invalid("missing node name for client registration")
+    if node.node_pool == "all":
+        raise Invalid('node is not allowed to register in node pool "all"')
+    if known is not None and known.secret_id and known.secret_id != node.secret_id:
+        raise PermissionDenied("node secret ID does not match. Not registering node.")
+
+
+def _settle(future: asyncio.Future[int], outcome: int | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

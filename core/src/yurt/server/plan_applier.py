@@ -1,0 +1,174 @@
+"""The plan applier: checks one plan after another against the newest state and stores what of it still holds.
+
+It is the only one to store plans, and it waits for each to be applied before it checks the next, so a plan is never
+checked against a state that lacks an earlier one (invariant B6). What does not fit is dropped, node by node, and the
+worker is told to look again at a newer state. The evaluation's own end travels with its last command: an evaluation
+is never seen done before its plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from yurt.broker import PlanQueue, cut_plan, size_of
+from yurt.runtime.env import Env
+from yurt.scheduler.plan_check import check_plan
+from yurt.sdk.errors import Unavailable
+from yurt.sdk.value import UnixNano, replace
+from yurt.server.log_writer import LogWriter
+from yurt.server.metrics import Metrics
+from yurt.state import Snapshot
+from yurt.structs import status
+from yurt.structs.commands import AnyCommand, Applied, ApplyPlan, Rejected, UpsertEvaluations
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.plan import Outcome, Plan, PlanResult
+from yurt.structs.questions import is_ready
+
+log = logging.getLogger(__name__)
+
+THREAD_SIZE: Final = 500
+"""Plans that touch more allocations are checked beside the loop, not in it."""
+QUEUE_LIMIT: Final = 1024
+
+
+class _Submission(NamedTuple):
+    outcome: Outcome
+    answer: asyncio.Future[PlanResult]
+
+
+class PlanApplier:
+    """The plan queue and the loop that works it off."""
+
+    def __init__(self, *, env: Env, writer: LogWriter, metrics: Metrics) -> None:
+        self._env = env
+        self._writer = writer
+        self._metrics = metrics
+        self._queue: PlanQueue[_Submission] = PlanQueue()
+        self._arrived = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    async def submit(self, plan: Plan, outcome: Outcome) -> PlanResult:
+        """Store the plan; when all of it was accepted, the outcome of its evaluation is stored with it."""
+        if len(self._queue) >= QUEUE_LIMIT:
+            raise Unavailable("too many plans wait to be applied")
+        submission = _Submission(outcome, asyncio.get_running_loop().create_future())
+        self._queue.push(plan, submission)
+        self._arrived.set()
+        return await submission.answer
+
+    async def run(self) -> None:
+        """Apply plans until cancelled."""
+        try:
+            while True:
+                await self._arrived.wait()
+                self._arrived.clear()
+                while len(self._queue):
+                    await self._serve(*self._queue.pop())
+        finally:
+            for submission in self._queue.drain():
+                if not submission.answer.done():
+                    submission.answer.set_exception(Unavailable("this server stopped leading"))
+
+    async def _serve(self, plan: Plan, submission: _Submission) -> None:
+        try:
+            result = await self._apply(plan, submission.outcome)
+        except Exception as error:
+            if not submission.answer.done():
+                submission.answer.set_exception(error)
+        except asyncio.CancelledError:
+            if not submission.answer.done():
+                submission.answer.set_exception(Unavailable("this server stopped leading"))
+            raise
+        else:
+            if not submission.answer.done():
+                submission.answer.set_result(result)
+
+    async def _apply(self, plan: Plan, outcome: Outcome) -> PlanResult:
+        state = self._writer.state
+        started = self._env.monotonic()
+        if size_of(plan) > THREAD_SIZE:
+            result = await asyncio.to_thread(check_plan, state, plan)
+        else:
+            result = check_plan(state, plan)
+        accepted = result.accepted
+        self._metrics.observe_plan(plan, result, self._env.monotonic() - started)
+        evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)
+        if accepted.is_empty and not result.is_full:
+            return replace(result, refresh_index=max(result.refresh_index, state.index))
+        commands: list[AnyCommand] = [ApplyPlan(plan=part) for part in cut_plan(accepted)]
+        preempted = preemption_evals(state, accepted, now=self._env.now(), mint=self._env.uuid)
+        last = commands[-1]
+        assert isinstance(last, ApplyPlan)
+        commands[-1] = replace(last, evaluations=(*evaluations, *preempted))
+        results = await self._writer.propose_all(commands)
+        index = 0
+        for part in results:
+            if isinstance(part, Rejected):
+                raise Unavailable(f"the plan no longer fits the state: {part.message}")
+            assert isinstance(part, Applied)
+            index = part.index
+        await self._look_at_lost_nodes(accepted)
+        refresh = 0 if result.is_full else max(result.refresh_index, index)
+        return replace(result, alloc_index=index, refresh_index=refresh)
+
+    async def _look_at_lost_nodes(self, accepted: Plan) -> None:
+        """A node may have gone while its placements were on their way: nobody else would look at them again."""
+        state = self._writer.state
+        nodes = {placement.node_id for placement in accepted.placements}
+        if all((node := state.nodes.get(node_id)) is not None and is_ready(node) for node_id in nodes):
+            return
+        job = state.jobs.get((accepted.namespace, accepted.job_id))
+        if job is None:
+            return
+        now = self._env.now()
+        evaluation = Evaluation(
+            id=self._env.uuid(),
+            namespace=job.namespace,
+            priority=job.priority,
+            type=job.type,
+            triggered_by=status.TRIGGER_NODE_UPDATE,
+            job_id=job.id,
+            job_modify_index=job.modify_index,
+            create_time=now,
+            modify_time=now,
+        )
+        await self._writer.propose(UpsertEvaluations(evaluations=(evaluation,)))
+
+
+def outcome_evaluations(outcome: Outcome) -> tuple[Evaluation, ...]:
+    """All that the end of an evaluation stores."""
+    reblock = (outcome.reblock,) if outcome.reblock is not None else (outcome.evaluation,)
+    return (*outcome.created, *reblock)
+
+
+def follow_ups(outcome: Outcome) -> tuple[Evaluation, ...]:
+    """Delayed evaluations that accepted parts of a plan may refer to already."""
+    return tuple(evaluation for evaluation in outcome.created if evaluation.wait_until)
+
+
+def preemption_evals(state: Snapshot, plan: Plan, *, now: UnixNano, mint: Callable[[], str]) -> tuple[Evaluation, ...]:
+    """One evaluation for each job that lost an allocation to the plan."""
+    jobs = {}
+    for stop in plan.preemptions:
+        alloc = state.allocs.get(stop.id)
+        job = state.jobs.get((alloc.namespace, alloc.job_id)) if alloc is not None else None
+        if job is not None:
+            jobs[job.key] = job
+    return tuple(
+        Evaluation(
+            id=mint(),
+            namespace=job.namespace,
+            priority=job.priority,
+            type=job.type,
+            triggered_by=status.TRIGGER_PREEMPTION,
+            job_id=job.id,
+            create_time=now,
+            modify_time=now,
+        )
+        for _, job in sorted(jobs.items())
+    )

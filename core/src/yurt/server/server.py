@@ -1,0 +1,243 @@
+"""The server: restores the state, follows leadership, and offers the cluster's operations.
+
+Three tasks live as long as the server: the log writer, the campaign reader, which takes every gain and loss of
+leadership at once whatever the duties do, and the term keeper, which starts and ends terms to match. All that only a
+leader does is in `Term`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from yurt.fsm import snapshot as snapshots
+from yurt.runtime.env import Env
+from yurt.runtime.supervise import supervised
+from yurt.sdk.errors import NotFound, Unavailable
+from yurt.server.allocs import Allocs
+from yurt.server.config import ServerConfig
+from yurt.server.deployments import Deployments
+from yurt.server.events import Event, EventBuffer
+from yurt.server.gc import HeapKeeper
+from yurt.server.jobs import Jobs
+from yurt.server.keyring import Keyring
+from yurt.server.log_writer import LogWriter
+from yurt.server.metrics import Metrics
+from yurt.server.node_service import NodeService
+from yurt.server.nodes import Nodes
+from yurt.server.ports import NodePort
+from yurt.server.snapshots import Snapshotter
+from yurt.server.stats import server_stats
+from yurt.server.system import System
+from yurt.server.term import Term
+from yurt.server.waiting import StateWaiter
+from yurt.state import Changes, Snapshot
+from yurt.state.watch import Watches, WatchKey
+from yurt.storage.log import CommandLog
+from yurt.structs.cluster import SchedulerConfiguration
+from yurt.structs.commands import AnyCommand, Applied, SetSchedulerConfiguration
+from yurt.structs.rpc import (
+    AllocBatch,
+    AllocPull,
+    NodeEventsRequest,
+    NodeReply,
+    RegisterNodeRequest,
+    UpdateAllocsRequest,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """One server of a region."""
+
+    def __init__(self, config: ServerConfig, *, env: Env, log: CommandLog) -> None:
+        self.config = config
+        self.env = env
+        self.watches = Watches()
+        self.events = EventBuffer(config.event_buffer_size)
+        self.metrics = Metrics()
+        self.writer = LogWriter(
+            log, on_applied=self._on_applied, on_batch=self.watches.wake, on_failed=self._stop_leading
+        )
+        self.waiter = StateWaiter(self.watches, lambda: self.state)
+        self.node_service = NodeService(env=env, writer=self.writer, waiter=self.waiter, servers=(config.rpc_addr,))
+        self.jobs = Jobs(self)
+        self.nodes = Nodes(self)
+        self.allocs = Allocs(self)
+        self.deployments = Deployments(self)
+        self.system = System(self)
+        self.keyring = Keyring(Path(config.data_dir) if config.data_dir else None)
+        self.started_at = env.now()
+        self.leader_since = 0
+        self._log = log
+        self._snapshotter = Snapshotter(log, writer=self.writer, env=env, config=config)
+        self._heap = HeapKeeper(env=env, metrics=self.metrics)
+        self._ports: dict[str, NodePort] = {}
+        self._term: Term | None = None
+        self._wants_lead = False
+        self._lead_changed = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._finished = asyncio.Event()
+        self._finished.set()
+
+    @property
+    def state(self) -> Snapshot:
+        """The newest state."""
+        return self.writer.state
+
+    @property
+    def is_leader(self) -> bool:
+        """This server leads, and its duties run."""
+        return self._term is not None and self.writer.is_open
+
+    @property
+    def term(self) -> Term | None:
+        """What runs while this server leads."""
+        return self._term
+
+    async def run(self, *, ready: asyncio.Event) -> None:
+        """Restore, campaign and serve until cancelled or stopped; `ready` is set when the first term has begun."""
+        self._finished.clear()
+        try:
+            await self._restore()
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self.writer.run(), name="log writer"),
+                    group.create_task(self._read_campaign(), name="campaign"),
+                    group.create_task(self._keep_terms(ready), name="terms"),
+                ]
+                tasks.append(supervised(group, "snapshots", self._snapshotter.run()))
+                tasks.append(supervised(group, "garbage collector", self._heap.run()))
+                await self._stopping.wait()
+                for task in tasks:
+                    task.cancel()
+        finally:
+            self._heap.restore_defaults()
+            self._finished.set()
+
+    async def stop(self) -> None:
+        """End `run`, store a last snapshot and close the log."""
+        self._stopping.set()
+        await self._finished.wait()
+        await self._snapshotter.save()
+        await self._log.close()
+
+    async def propose(self, command: AnyCommand) -> Applied:
+        """Durable and applied when it returns; raises NotFound, Conflict, Invalid or Unavailable."""
+        return await self.writer.propose(command)
+
+    async def wait_past(
+        self, keys: Iterable[WatchKey], index_of: Callable[[Snapshot], int], *, min_index: int, timeout_s: float
+    ) -> Snapshot:
+        """A blocking query: the state once `index_of` it exceeds `min_index`, or when the time is over."""
+        return await self.waiter.wait_past(keys, index_of, min_index=min_index, timeout_s=timeout_s)
+
+    def attach_node(self, node_id: str, port: NodePort) -> None:
+        """The node can be reached through the port."""
+        self._ports[node_id] = port
+
+    def detach_node(self, node_id: str) -> None:
+        """The node can no longer be reached."""
+        self._ports.pop(node_id, None)
+
+    def node_port(self, node_id: str) -> NodePort:
+        """How to reach a node; raises NotFound or Unavailable."""
+        port = self._ports.get(node_id)
+        if port is not None:
+            return port
+        if node_id not in self.state.nodes:
+            raise NotFound(f"Unknown node {node_id}")
+        raise Unavailable("No path to node")
+
+    def stats(self) -> dict[str, dict[str, str]]:
+        """Figures for `/v1/agent/self`."""
+        return server_stats(self)
+
+    async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
+        """Register or re-register a node."""
+        return await self.node_service.register_node(request)
+
+    async def heartbeat(self, node_id: str, status: str) -> NodeReply:
+        """The node lives and believes itself to be `status`."""
+        return await self.node_service.heartbeat(node_id, status)
+
+    async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
+        """The node's allocations once they changed beyond `min_index`."""
+        return await self.node_service.pull_allocs(node_id, min_index=min_index, timeout_s=timeout_s)
+
+    async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
+        """Allocations of the node with their jobs."""
+        return await self.node_service.get_allocs(node_id, alloc_ids)
+
+    async def update_allocs(self, request: UpdateAllocsRequest) -> int:
+        """A client's reports; the index at which they were stored."""
+        return await self.node_service.update_allocs(request)
+
+    async def emit_events(self, request: NodeEventsRequest) -> None:
+        """Add events to a node."""
+        await self.node_service.emit_events(request)
+
+    async def _restore(self) -> None:
+        await self._log.open()
+        found = await self._log.load_snapshot()
+        if found is not None:
+            self.writer.state = snapshots.decode(found[1])
+        count = await self.writer.replay()
+        self.node_service.start(self.state)
+        self._heap.freeze()
+        if found is not None or count:
+            log.info("state restored at index %d, %d commands replayed", self.state.index, count)
+
+    async def _read_campaign(self) -> None:
+        async for event in self._log.campaign():
+            self._wants_lead = event.is_leader
+            if not event.is_leader:
+                self.writer.close()
+            self._lead_changed.set()
+
+    def _stop_leading(self) -> None:
+        self._wants_lead = False
+        self._lead_changed.set()
+
+    async def _keep_terms(self, ready: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            running: asyncio.Task[None] | None = None
+            while True:
+                await self._lead_changed.wait()
+                self._lead_changed.clear()
+                if running is not None:
+                    self._term = None
+                    running.cancel()
+                    await asyncio.wait({running})
+                    running = None
+                if self._wants_lead:
+                    term = await self._begin_term()
+                    running = group.create_task(term.run(), name="term")
+                    ready.set()
+
+    async def _begin_term(self) -> Term:
+        await self.writer.replay()
+        self.writer.open()
+        await self._set_defaults()
+        term = Term(self)
+        term.restore()
+        self._term = term
+        self.leader_since = self.env.now()
+        return term
+
+    async def _set_defaults(self) -> None:
+        """The scheduler configuration of the agent's file holds until somebody stores another."""
+        configured = self.config.scheduler_config
+        if configured != SchedulerConfiguration() and "" not in self.state.table("scheduler_config"):
+            await self.writer.propose(SetSchedulerConfiguration(configuration=configured))
+
+    def _on_applied(self, command: AnyCommand, changes: Changes) -> None:
+        index = self.state.index
+        self.node_service.observe(changes, index=index)
+        if self._term is not None:
+            self._term.observe(changes, index=index)
+        self.events.add(Event(index, changes, type(command).__name__))
+        self.waiter.reached(index)

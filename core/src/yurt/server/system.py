@@ -1,0 +1,63 @@
+"""Operations on the cluster as a whole: garbage collection and the scheduler's configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from yurt.duties.gc import Cutoffs, collect
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import UnixNano
+from yurt.structs.cluster import SchedulerConfiguration
+from yurt.structs.commands import SetSchedulerConfiguration
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+NANO = 1_000_000_000
+
+
+class System:
+    """Operations on the cluster as a whole."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def collect_garbage(self) -> int:
+        """Forget everything that is over, however young; how many commands that took."""
+        now = self._server.env.now()
+        return await self._collect(Cutoffs(eval=now, batch_eval=now, job=now, node=now, deployment=now), now)
+
+    async def run_garbage_collection(self) -> None:
+        """Forget what is over and old enough, each interval, until cancelled."""
+        thresholds = self._server.config.gc
+        while True:
+            await self._server.env.sleep(thresholds.interval_s)
+            now = self._server.env.now()
+            cutoffs = Cutoffs(
+                eval=_before(now, thresholds.eval_s),
+                batch_eval=_before(now, thresholds.batch_eval_s),
+                job=_before(now, thresholds.job_s),
+                node=_before(now, thresholds.node_s),
+                deployment=_before(now, thresholds.deployment_s),
+            )
+            await self._collect(cutoffs, now)
+
+    async def set_scheduler_config(
+        self, configuration: SchedulerConfiguration, *, check_index: int | None = None
+    ) -> int:
+        """Replace the scheduler's configuration; the index of the change. Raises Conflict when `check_index` is not its last."""
+        if configuration.scheduler_algorithm not in ("binpack", "spread"):
+            raise Invalid(f'invalid scheduler algorithm "{configuration.scheduler_algorithm}": write binpack or spread')
+        command = SetSchedulerConfiguration(configuration=configuration, check_index=check_index)
+        return (await self._server.propose(command)).index
+
+    async def _collect(self, cutoffs: Cutoffs, now: UnixNano) -> int:
+        count = 0
+        for command in tuple(collect(self._server.state, cutoffs, now)):
+            await self._server.propose(command)
+            count += 1
+        return count
+
+
+def _before(now: UnixNano, age_s: float) -> UnixNano:
+    return UnixNano(now - round(age_s * NANO))

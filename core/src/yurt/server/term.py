@@ -1,0 +1,103 @@
+"""One term of leadership: everything that only the leader runs, started together and gone when the term ends (invariant A4)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from yurt.runtime.supervise import supervised
+from yurt.server.deployment_watcher import DeploymentWatcher
+from yurt.server.drainer import Drainer
+from yurt.server.eval_queue import EvalQueue
+from yurt.server.heartbeats import Heartbeats
+from yurt.server.periodic import PeriodicDispatcher
+from yurt.server.plan_applier import PlanApplier
+from yurt.server.worker import Worker
+from yurt.state import Changes
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+log = logging.getLogger(__name__)
+
+DUTY_RETRY_S: Final = 1.0
+
+Loop = Callable[[], Awaitable[None]]
+
+
+class Term:
+    """The leader's queues, workers, timers and duties."""
+
+    def __init__(self, server: Server) -> None:
+        env, writer = server.env, server.writer
+        self.queue = EvalQueue(env=env, writer=writer, current=lambda: server.state)
+        self.applier = PlanApplier(env=env, writer=writer, metrics=server.metrics)
+        self.heartbeats = Heartbeats(env=env, config=server.config, on_missed=server.node_service.missed)
+        self.deployments = DeploymentWatcher(env=env, writer=writer)
+        self.drainer = Drainer(env=env, writer=writer)
+        self.periodic = PeriodicDispatcher(env=env, writer=writer, launch=server.jobs.launch)
+        self._server = server
+        self._workers = tuple(
+            Worker(
+                env=env,
+                queue=self.queue,
+                applier=self.applier,
+                writer=writer,
+                waiter=server.waiter,
+                metrics=server.metrics,
+            )
+            for _ in range(max(0, server.config.num_schedulers))
+        )
+
+    def restore(self) -> None:
+        """Take over where the last leader stopped."""
+        state = self._server.state
+        self.queue.restore(state)
+        self.heartbeats.restore(state)
+        self.deployments.restore(state)
+        self.drainer.restore(state)
+        self.periodic.restore(state)
+        self._server.node_service.heartbeats = self.heartbeats
+
+    def observe(self, changes: Changes, *, index: int) -> None:
+        """Follow what a command changed."""
+        self.queue.observe(changes, index=index)
+        self.deployments.observe(changes)
+        self.drainer.observe(changes)
+        self.periodic.observe(changes)
+
+    async def run(self) -> None:
+        """Run until cancelled: the end of the term."""
+        loops: dict[str, Loop] = {
+            "broker timer": self.queue.run_timer,
+            "evaluation reaper": self.queue.run_reaper,
+            "failed evaluation reaper": self.queue.run_failed_reaper,
+            "unblocking of failed evaluations": self.queue.run_unblocker,
+            "pruning of unblocks": self.queue.run_pruner,
+            "plan applier": self.applier.run,
+            "heartbeat timers": self.heartbeats.run,
+            "client reports": self._server.node_service.run_reports,
+            "deployment watcher": self.deployments.run,
+            "drainer": self.drainer.run,
+            "periodic dispatcher": self.periodic.run,
+            "garbage collection": self._server.system.run_garbage_collection,
+        }
+        loops.update({f"scheduler worker {number}": worker.run for number, worker in enumerate(self._workers)})
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, loop in loops.items():
+                    supervised(group, name, self._forever(name, loop))
+        finally:
+            self._server.node_service.heartbeats = None
+
+    async def _forever(self, name: str, loop: Loop) -> None:
+        """A duty that fails starts again after a moment; the others go on."""
+        while True:
+            try:
+                await loop()
+            except Exception as error:
+                if self._server.is_leader:
+                    log.error("%s failed and starts again: %s", name, error, exc_info=error)
+            await self._server.env.sleep(DUTY_RETRY_S)
