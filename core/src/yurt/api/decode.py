@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-import msgspec.inspect as inspect
+from msgspec import inspect
 
 from yurt.api.canonical import canonicalize_job
 from yurt.sdk.errors import Invalid
@@ -144,7 +144,14 @@ def _convert(data: Any, cls: type[T], name: str) -> T:
         raise Invalid(_plain_text(str(error), name)) from None
 
 
-_WORDS = {"int": "integer", "str": "string", "bool": "boolean", "array": "list", "float": "number", "bytes": "base64 text"}
+_WORDS = {
+    "int": "integer",
+    "str": "string",
+    "bool": "boolean",
+    "array": "list",
+    "float": "number",
+    "bytes": "base64 text",
+}
 _EXPECTED = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
 
 
@@ -155,7 +162,9 @@ def _plain_text(text: str, name: str) -> str:
         message, path = text, "`"
     found = _EXPECTED.match(message)
     if found is not None:
-        expected, got = (" or ".join(_WORDS.get(w.strip(), w.strip()) for w in part.split("|")) for part in found.groups())
+        expected, got = (
+            " or ".join(_WORDS.get(w.strip(), w.strip()) for w in part.split("|")) for part in found.groups()
+        )
         message = f"expected {expected.removesuffix(' or null')}, got {got}"
     return f"{name}{path.removesuffix('`')}: {message}"
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-import msgspec.inspect as inspect
+from msgspec import inspect
 
 from yurt.api.times import rfc3339
 

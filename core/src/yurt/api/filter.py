@@ -63,7 +63,9 @@ def _tokens(expression: str) -> list[_Token]:
     while position < end:
         match = _TOKEN.match(expression, position)
         if match is None or match.lastgroup is None:
-            raise _unreadable(f"1:{position + 1} ({position}): no match found at {expression[position : position + 20]!r}")
+            raise _unreadable(
+                f"1:{position + 1} ({position}): no match found at {expression[position : position + 20]!r}"
+            )
         tokens.append(_Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
         position = match.end()
     return tokens
@@ -178,7 +180,7 @@ def _find(row: Row, steps: tuple[str, ...]) -> Any:
     if steps[0] not in row:
         where = "/".join(steps)
         raise Invalid(
-            f"error finding value in datum: /{where} at part 0: couldn't find key: struct field with name \"{steps[0][:64]}\""
+            f'error finding value in datum: /{where} at part 0: couldn\'t find key: struct field with name "{steps[0][:64]}"'
         )
     value: Any = row
     for step in steps:
@@ -241,7 +243,9 @@ def safe_regex(pattern: str) -> re.Pattern[str]:
     """A compiled regular expression; raises Invalid for a bad one and for one whose matching may take for ever."""
     try:
         if _repeats_nest(sre_parser.parse(pattern), is_repeated=False):
-            raise Invalid(f"the regular expression {pattern[:64]!r} repeats a repetition: write it without nested * or +")
+            raise Invalid(
+                f"the regular expression {pattern[:64]!r} repeats a repetition: write it without nested * or +"
+            )
         return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise Invalid(f"failed to compile regular expression {pattern[:64]!r}: {error}") from None

@@ -25,7 +25,9 @@ def parse_request(request: dict[str, Any]) -> dict[str, Any]:
         file = Path(folder, "variables.hcl")
         file.write_text(variables)
         try:
-            job = parse_job(request["source"], filename="input.hcl", var_files=[file] if variables else [], base_dir=None)
+            job = parse_job(
+                request["source"], filename="input.hcl", var_files=[file] if variables else [], base_dir=None
+            )
         except JobspecError as error:
             return {"error": str(error)}
     if request["canonicalize"]:

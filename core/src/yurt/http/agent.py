@@ -56,7 +56,11 @@ def _stats(call: Call) -> dict[str, dict[str, str]]:
     stats: dict[str, dict[str, str]] = {"nomad": {"server": str(call.context.server is not None).lower()}}
     server = call.context.server
     if server is not None:
-        stats["nomad"] |= {"leader": str(server.is_leader).lower(), "leader_addr": call.agent.rpc_addr, "bootstrap": "true"}
+        stats["nomad"] |= {
+            "leader": str(server.is_leader).lower(),
+            "leader_addr": call.agent.rpc_addr,
+            "bootstrap": "true",
+        }
         stats["raft"] = {"last_log_index": str(server.state.index), "applied_index": str(server.state.index)}
     if call.client is not None:
         stats["client"] = {"node_id": call.client.node_id}

@@ -51,7 +51,9 @@ async def list_allocations(call: Call) -> web.Response:
 async def read(call: Call) -> web.Response:
     """GET /v1/allocation/:id."""
     alloc_id = check_uuid(call.part("id"), "alloc")
-    return await object_answer(call, "allocs", alloc_id, render=lambda row, _: alloc_wire(row), missing="alloc not found")
+    return await object_answer(
+        call, "allocs", alloc_id, render=lambda row, _: alloc_wire(row), missing="alloc not found"
+    )
 
 
 async def stop(call: Call) -> web.Response:

@@ -33,7 +33,9 @@ COMPRESS_IN_THREAD_MIN = 64 * 1024
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_app(server: Server | None, client: Client | None, agent: AgentInfo, *, env: Env | None = None) -> web.Application:
+def make_app(
+    server: Server | None, client: Client | None, agent: AgentInfo, *, env: Env | None = None
+) -> web.Application:
     """The application; the server and client may still be starting."""
     app = web.Application(client_max_size=BODY_MAX, middlewares=[_compression, _errors])
     app[CONTEXT] = Context(server=server, client=client, agent=agent, env=env or RealEnv())

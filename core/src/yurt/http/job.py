@@ -105,7 +105,9 @@ async def deployments(call: Call) -> web.Response:
 async def _list_below(call: Call, table: str, rows: Any, render: Any) -> web.Response:
     key = job_key(call)
     state, index = await changed_state(
-        call, [(table, "job", key)], lambda s: max((row.modify_index for row in s.table(table).where("job", key)), default=0)
+        call,
+        [(table, "job", key)],
+        lambda s: max((row.modify_index for row in s.table(table).where("job", key)), default=0),
     )
     page = make_page(rows(state), render, key=by_index, options=call.options, is_reversed=not call.options.reverse)
     return read_answer(call, page.rows, index or state.table(table).index, next_token=page.next_token)

@@ -141,7 +141,9 @@ async def register_job(call: Call, *, job_id: str | None) -> web.Response:
     if job_id is not None and job.id != job_id:
         raise Refused(400, "Job ID does not match name")
     if body.eval_priority and not 1 <= body.eval_priority <= PRIORITY_MAX:
-        raise Refused(400, f"Eval priority {body.eval_priority} is out of range: it must be between 1 and {PRIORITY_MAX}")
+        raise Refused(
+            400, f"Eval priority {body.eval_priority} is out of range: it must be between 1 and {PRIORITY_MAX}"
+        )
     done = await failed_call(
         call.server.jobs.register(
             job,
@@ -198,7 +200,11 @@ def errors_text(errors: Iterable[str]) -> str:
     lines = list(errors)
     if not lines:
         return ""
-    return f"{len(lines)} error{'s' if len(lines) > 1 else ''} occurred:\n" + "".join(f"\t* {line}\n" for line in lines) + "\n"
+    return (
+        f"{len(lines)} error{'s' if len(lines) > 1 else ''} occurred:\n"
+        + "".join(f"\t* {line}\n" for line in lines)
+        + "\n"
+    )
 
 
 async def statuses(call: Call) -> web.Response:

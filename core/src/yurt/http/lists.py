@@ -66,7 +66,10 @@ def check_prefix(text: str, kind: str) -> str:
     """The prefix of an id, when it is an even number of hex digits; 500 with Nomad's text otherwise."""
     digits = text.replace("-", "")
     if len(text) > UUID_LENGTH:
-        raise Refused(500, f"{kind} lookup failed: index error: Invalid UUID length. UUID have {UUID_LENGTH} characters; got {len(text)}")
+        raise Refused(
+            500,
+            f"{kind} lookup failed: index error: Invalid UUID length. UUID have {UUID_LENGTH} characters; got {len(text)}",
+        )
     if len(text) - len(digits) > 4:
         raise Refused(500, f"{kind} lookup failed: index error: Input has more than 4 hyphens")
     if len(digits) % 2:

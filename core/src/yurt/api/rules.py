@@ -1,0 +1,52 @@
+"""How problems are worded and checked, shared by the modules that validate jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+INTERPOLATION = "${"
+HOSTNAME = re.compile(
+    r"(?=.{1,253}\Z)([a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*\Z"
+)
+
+
+def multi_error(errors: Iterable[str]) -> str:
+    """Problems as one text, in the form that clients of the API know."""
+    lines = list(errors)
+    count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
+    return f"{count} occurred:\n" + "".join(f"\t* {line}\n" for line in lines) + "\n"
+
+
+def nested(place: str, problems: Iterable[str], *, sep: str = " ") -> Iterator[str]:
+    """One problem that holds all problems of a place; none when there are none."""
+    found = list(problems)
+    if found:
+        yield f"{place}{sep}validation failed: {multi_error(found)}"
+
+
+def duplicates(names: Iterable[str]) -> Iterator[str]:
+    """Each name that occurs more than once, once."""
+    seen: dict[str, int] = {}
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        if seen[name] == 2:
+            yield name
+
+
+def is_open(text: str) -> bool:
+    """The text is only known once it is interpolated on a node."""
+    return INTERPOLATION in text
+
+
+def escapes(path: str, *, depth: int = 0) -> bool:
+    """A path that leaves the directory `depth` levels above where it starts, once `..` are worked out."""
+    level = depth
+    for part in path.strip("/").split("/"):
+        if part == "..":
+            level -= 1
+        elif part not in ("", "."):
+            level += 1
+        if level < 0:
+            return True
+    return False

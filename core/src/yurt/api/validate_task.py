@@ -1,0 +1,227 @@
+"""Rules for tasks and the blocks inside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from yurt.api.rules import duplicates, escapes, is_open, nested
+from yurt.api.validate_policies import affinity_problems, constraint_problems, restart_problems
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.resources import Resources
+from yurt.structs.service import WorkloadIdentity
+from yurt.structs.task import Task, TaskArtifact, Template
+
+ACTION_NAME = re.compile(r"[^\0\s]{1,128}\Z")
+IDENTITY_NAME = re.compile(r"[a-zA-Z0-9-_]{1,128}\Z")
+SECRET_NAME = re.compile(r"[a-zA-Z0-9_]{1,128}\Z")
+PERMISSIONS = re.compile(r"[0-7]{1,5}\Z")
+TASK_DEPTH = 1
+"""A task's directory lies one level inside its allocation's directory."""
+
+
+def task_problems(job: Job, group: TaskGroup, task: Task) -> Iterator[str]:
+    """What is wrong inside one task."""
+    yield from _basic_problems(group, task)
+    yield from _resource_problems(task.resources)
+    yield from constraint_problems(task.constraints, "Constraint")
+    for constraint in task.constraints:
+        if constraint.operand in ("distinct_hosts", "distinct_property"):
+            yield f"Constraint has disallowed Operand at task level: {constraint.operand}"
+    yield from affinity_problems(task.affinities, "Affinity", job.type)
+    yield from restart_problems(task.restart_policy)
+    yield from _log_problems(group, task)
+    yield from _template_problems(task)
+    for number, artifact in enumerate(task.artifacts, start=1):
+        yield from nested(f"Artifact {number}", _artifact_problems(artifact))
+    yield from _mount_problems(group, task)
+    yield from _lifecycle_problems(task)
+    yield from _attachment_problems(task)
+    yield from _identity_problems(task)
+
+
+def _basic_problems(group: TaskGroup, task: Task) -> Iterator[str]:
+    if "/" in task.name or "\\" in task.name:
+        yield "Task name cannot include slashes"
+    if "\0" in task.name:
+        yield "Task name cannot include null characters"
+    if task.name == "alloc":
+        yield 'Task name "alloc" is reserved: it names the shared directory of the allocation'
+    if task.name in (".", ".."):
+        yield f'Task name "{task.name}" cannot be used: it names a directory'
+    if not task.driver:
+        yield "Missing task driver"
+    if task.kill_timeout < 0:
+        yield "KillTimeout must be a positive value"
+    elif group.update is not None and 0 < group.update.progress_deadline <= task.kill_timeout:
+        yield "KillTimeout must be shorter than the group's progress_deadline"
+    if task.shutdown_delay < 0:
+        yield "ShutdownDelay must be a positive value"
+
+
+def _resource_problems(resources: Resources) -> Iterator[str]:
+    if resources.cores > 0 and resources.cpu > 0:
+        yield "Task can only ask for 'cpu' or 'cores' resource, not both."
+    elif resources.cores < 0 or (resources.cores == 0 and resources.cpu < 1):
+        yield f"minimum CPU value is 1; got {resources.cpu}"
+    if resources.memory_mb < 10:
+        yield f"minimum MemoryMB value is 10; got {resources.memory_mb}"
+    if resources.memory_max_mb not in (0, -1) and resources.memory_max_mb < resources.memory_mb:
+        yield (
+            f"MemoryMaxMB value ({resources.memory_max_mb}) should be larger than MemoryMB value ({resources.memory_mb})"
+        )
+    if resources.secrets_mb > resources.memory_mb:
+        yield f"SecretsMB value ({resources.secrets_mb}) cannot be larger than MemoryMB value ({resources.memory_mb})"
+    if resources.disk_mb:
+        yield "Task can't ask for disk resources, they have to be specified at the task group level."
+    for device in resources.devices:
+        if not device.name:
+            yield "device name must be given as one of: <type>, <vendor>/<type>, <vendor>/<type>/<name>"
+        if device.count < 1:
+            yield f'device "{device.name[:64]}" must have a count of 1 or more'
+        yield from constraint_problems(device.constraints, "Device constraint")
+    if resources.numa is not None and resources.numa.affinity not in ("", "none", "prefer", "require"):
+        yield f'numa affinity "{resources.numa.affinity[:64]}" is not one of none, prefer, require'
+
+
+def _log_problems(group: TaskGroup, task: Task) -> Iterator[str]:
+    logs = task.log_config
+    if logs.disabled:
+        return
+    if logs.max_files < 1:
+        yield f"minimum number of files is 1; got {logs.max_files}"
+    if logs.max_file_size_mb < 1:
+        yield f"minimum file size is 1MB; got {logs.max_file_size_mb}"
+    used = logs.max_files * logs.max_file_size_mb
+    if used >= group.ephemeral_disk.size_mb > 0:
+        yield f"log storage ({used} MB) must be less than requested disk capacity ({group.ephemeral_disk.size_mb} MB)"
+
+
+def _template_problems(task: Task) -> Iterator[str]:
+    for number, template in enumerate(task.templates, start=1):
+        yield from nested(f"Template {number}", _one_template(template))
+    for path in duplicates(template.dest_path for template in task.templates if template.dest_path):
+        yield f"Template destination {path!r} is used more than once"
+
+
+def _one_template(template: Template) -> Iterator[str]:
+    if not template.source_path and not template.embedded_tmpl:
+        yield "Must specify a source path or have an embedded template"
+    if not template.dest_path:
+        yield "Must specify a destination for the template"
+    elif not is_open(template.dest_path) and escapes(template.dest_path, depth=TASK_DEPTH):
+        yield "template destination escapes allocation directory"
+    if template.change_mode not in ("noop", "restart", "signal", "script"):
+        yield f'Invalid change mode "{template.change_mode[:64]}": use noop, restart, signal or script'
+    if template.change_mode == "signal" and not template.change_signal:
+        yield "Must specify signal value when change mode is signal"
+    if template.change_mode == "signal" and template.envvars:
+        yield "cannot use signals with env var templates"
+    if template.change_mode == "script" and template.change_script is None:
+        yield "must specify change script configuration value when change mode is script"
+    if template.change_script is not None and not template.change_script.command:
+        yield "must specify script path value when change mode is script"
+    if template.splay < 0:
+        yield "Must specify positive splay value"
+    if template.perms and not PERMISSIONS.match(template.perms):
+        yield f'Failed to parse {template.perms[:16]!r} as octal permissions, like "0644"'
+    if template.wait is not None and 0 < template.wait.max < template.wait.min:
+        yield "wait min must be less than max"
+
+
+def _artifact_problems(artifact: TaskArtifact) -> Iterator[str]:
+    if not artifact.getter_source:
+        yield "source must be specified"
+    if artifact.getter_mode not in ("any", "file", "dir"):
+        yield f'invalid artifact mode "{artifact.getter_mode[:64]}"; must be one of: any, file, dir'
+    if not is_open(artifact.relative_dest) and escapes(artifact.relative_dest, depth=TASK_DEPTH):
+        yield "destination escapes allocation directory"
+
+
+def _mount_problems(group: TaskGroup, task: Task) -> Iterator[str]:
+    for number, mount in enumerate(task.volume_mounts):
+        if not mount.volume:
+            yield f"Volume Mount ({number}) references an empty volume"
+        elif mount.volume not in group.volumes:
+            yield f'Volume Mount ({number}) references undefined volume "{mount.volume[:64]}"'
+        if not mount.destination:
+            yield f"Volume Mount ({number}) has no destination"
+        if mount.propagation_mode not in ("", "private", "host-to-task", "bidirectional"):
+            yield f'Volume Mount ({number}) has an invalid propagation mode: "{mount.propagation_mode[:64]}"'
+
+
+def _lifecycle_problems(task: Task) -> Iterator[str]:
+    lifecycle = task.lifecycle
+    if lifecycle is None:
+        return
+    if lifecycle.hook not in ("prestart", "poststart", "poststop"):
+        yield f'invalid lifecycle hook "{lifecycle.hook[:64]}": use prestart, poststart or poststop'
+    if task.leader:
+        yield "a task with a lifecycle cannot be the leader"
+
+
+def _attachment_problems(task: Task) -> Iterator[str]:
+    """Dispatch payload, actions, CSI plugin, scaling, secrets and vault."""
+    payload = task.dispatch_payload
+    if payload is not None and payload.file and not is_open(payload.file) and escapes(payload.file):
+        yield "dispatch payload file escapes the task's local directory"
+    for action in task.actions:
+        if not ACTION_NAME.match(action.name):
+            yield f"invalid name {action.name[:64]!r} for action: 1 to 128 characters without spaces"
+        if not action.command:
+            yield f"command cannot be empty for action {action.name[:64]!r}"
+    for name in duplicates(action.name for action in task.actions):
+        yield f"action {name[:64]!r} is defined more than once"
+    plugin = task.csi_plugin_config
+    if plugin is not None:
+        if not plugin.id:
+            yield "CSIPluginConfig must have a non-empty PluginID"
+        if plugin.type not in ("node", "controller", "monolith"):
+            yield f'CSIPluginConfig PluginType must be one of node, controller, monolith, got: "{plugin.type[:64]}"'
+    for policy in task.scaling_policies:
+        if policy.type not in ("vertical_cpu", "vertical_mem"):
+            yield f'scaling policy type "{policy.type[:64]}" is not valid for a task: use vertical_cpu or vertical_mem'
+    for secret in task.secrets:
+        if not SECRET_NAME.match(secret.name):
+            yield f"secret name {secret.name[:64]!r} may hold letters, digits and _, 1 to 128"
+        if not secret.provider or not secret.path:
+            yield f"secret {secret.name[:64]!r} needs a provider and a path"
+    vault = task.vault
+    if vault is not None:
+        yield from _change_problems("Vault", vault.change_mode, vault.change_signal)
+
+
+def _change_problems(what: str, mode: str, signal: str) -> Iterator[str]:
+    if mode not in ("", "noop", "restart", "signal"):
+        yield f'Unknown {what} change mode "{mode[:64]}": use noop, restart or signal'
+    if mode == "signal" and not signal:
+        yield f"{what} must specify a signal when its change mode is signal"
+
+
+def _identity_problems(task: Task) -> Iterator[str]:
+    identities = (*([task.identity] if task.identity is not None else []), *task.identities)
+    for identity in identities:
+        yield from _one_identity(identity)
+    for name in duplicates(identity.name or "default" for identity in identities):
+        yield f"identity {name[:64]!r} is defined more than once"
+
+
+def _one_identity(identity: WorkloadIdentity) -> Iterator[str]:
+    name = identity.name or "default"
+    if not IDENTITY_NAME.match(name):
+        yield f"invalid identity name {name[:64]!r}: letters, digits, - and _, 1 to 128"
+    yield from _change_problems("identity", identity.change_mode, identity.change_signal)
+    if identity.filepath and not identity.file:
+        yield f"identity {name[:64]!r}: file parameter must be true in order to specify filepath"
+    if identity.ttl < 0:
+        yield f"identity {name[:64]!r}: ttl must be >= 0"
+    elif identity.ttl and name == "default":
+        yield "ttl for default identity not yet supported"
+
+
+def task_warnings(task: Task) -> Iterator[str]:
+    """What is allowed but probably not meant."""
+    if task.resources.networks:
+        yield "task network resources have been deprecated: use a network block at the group level"
+        if any(network.mbits for network in task.resources.networks):
+            yield "mbits has been deprecated: remove mbits from the network block"
