@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from yurt.testing.driver_suite import DriverCases, DriverFactory, DriverSuite
 from yurt_driver_mock.config import PluginOptions
 from yurt_driver_mock.driver import MockDriver
-
-from yurt.testing.driver_suite import DriverCases, DriverFactory, DriverSuite
 
 
 class TestMock(DriverSuite):

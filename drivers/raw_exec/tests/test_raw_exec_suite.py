@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from yurt_driver_raw_exec.config import plugin_config
-from yurt_driver_raw_exec.driver import RawExecDriver
-
 from yurt.sdk.executor import ProcessExecutor
 from yurt.sdk.value import replace
 from yurt.testing.driver_suite import Config, DriverCases, DriverFactory, DriverSuite
+from yurt_driver_raw_exec.config import plugin_config
+from yurt_driver_raw_exec.driver import RawExecDriver
 
 
 def shell(script: str) -> Config:
@@ -20,7 +19,7 @@ class TestRawExec(DriverSuite):
     @pytest.fixture
     def make_driver(self) -> DriverFactory:
         return lambda context: RawExecDriver(
-            plugin_config(replace(context, config={"enabled": True})), ProcessExecutor.shared(context)
+            plugin_config(replace(context, config={"enabled": True})), ProcessExecutor.from_context(context)
         )
 
     @pytest.fixture

@@ -1,9 +1,9 @@
 """Where the cgroups of tasks go on hosts with cgroups v1, v2 or both, and what they count.
 
-A run has one parent folder in each hierarchy that is used (`yurt.slice`, in a dev run `yurt-dev-<pid>.slice`); each task has one
-folder below it, and the shims share one, so that nothing which stops the agent's own cgroup stops them. On v2 one hierarchy does
-everything. On hybrid hosts the empty v2 hierarchy holds the processes together and v1 controllers count and limit. A normal
-user without delegation has none, and everything works but the limits.
+A run has one parent folder in each hierarchy that is used (`yurt.slice`, in a dev run `yurt-dev-<pid>.slice`); each
+task has one folder below it, and the shims share one, so that nothing which stops the agent's own cgroup stops them.
+On v2 one hierarchy does everything. On hybrid hosts the empty v2 hierarchy holds the processes together and v1
+controllers count and limit. A normal user without delegation has none, and everything works but the limits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Starts commands as tasks that outlive the agent, and finds, watches, signals, stops and forgets them.
 
-A task is known by its handle. Its end is noticed by a pidfd (by polling where there is none), and the exit file that its shim
-writes is the truth about how it ended. The file appears a moment after the process has gone; when the shim is gone too, the way
-it ended is lost and the result says so.
+A task is known by its handle. Its end is noticed by a pidfd (by polling where there is none), and the exit file that
+its shim writes is the truth about how it ended. The file appears a moment after the process has gone; when the shim
+is gone too, the way it ended is lost and the result says so.
 
 States of a task here: starting -> running -> ended -> (forgotten). `recover` enters at running or ended.
 """
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from yurt.executor import cgroups, processes
+from yurt.executor import cgroups, processes, zygote_client
 from yurt.executor.spec import ProcessHandle, ProcessSpec, UserIds, encode_start, file_name, start_failure
 from yurt.executor.surroundings import (
     check_spec,
@@ -28,7 +28,6 @@ from yurt.executor.surroundings import (
     surroundings_of,
     user_to_become,
 )
-from yurt.executor.zygote_client import ZygoteClient
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats
 from yurt.sdk.errors import DriverError, NotFound
@@ -40,8 +39,6 @@ EXIT_FILE_LIMIT_S = 5.0
 KILL_LIMIT_S = 12.0
 KILL_ROUNDS = 50
 CGROUP_PARENT = "yurt.slice"
-
-SHARED: dict[tuple[str, bool], ProcessExecutor] = {}
 
 
 class Task:
@@ -65,22 +62,15 @@ class ProcessExecutor:
         self._hierarchies, parents = cgroups.prepare(self._parent)
         self._parents = parents
         self._boot_id = processes.boot_id()
-        self._zygote = ZygoteClient(dev=dev, cgroup_parents=parents)
+        self._dev = dev
+        self._zygote: zygote_client.ZygoteClient | None = None
         self._tasks: dict[str, Task] = {}
-        self._users = 0
-        self._on_closed: Callable[[], object] = lambda: None
         self._closed = asyncio.Event()
 
     @classmethod
-    def shared(cls, context: PluginContext) -> ProcessExecutor:
-        """The one executor of all plugins of an agent: one zygote serves them; it ends when the last of them has closed it."""
-        key = (context.paths.state_dir, context.dev)
-        executor = SHARED.get(key)
-        if executor is None:
-            executor = SHARED[key] = cls(state_dir=context.paths.state_dir, dev=context.dev)
-            executor._on_closed = lambda: SHARED.pop(key, None)
-        executor._users += 1
-        return executor
+    def from_context(cls, context: PluginContext) -> ProcessExecutor:
+        """The executor of a plugin; all those of an agent share one zygote."""
+        return cls(state_dir=context.paths.state_dir, dev=context.dev)
 
     @staticmethod
     def ids_of_user(user: str) -> UserIds:
@@ -90,7 +80,7 @@ class ProcessExecutor:
     @property
     def zygote_pid(self) -> int:
         """The pid of the process that starts tasks, 0 before the first."""
-        return self._zygote.pid
+        return self._zygote.pid if self._zygote else 0
 
     @property
     def cgroup_mode(self) -> str:
@@ -100,7 +90,7 @@ class ProcessExecutor:
     async def open(self) -> None:
         """Start the zygote before the first task needs it."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        await self._zygote.start()
+        await self._acquired().start()
 
     async def start(self, spec: ProcessSpec) -> ProcessHandle:
         """Start a task; raises DriverError, which names the command and the reason, when it cannot be started."""
@@ -113,7 +103,7 @@ class ProcessExecutor:
         exit_file = self._folder / f"{file_name(spec.task_id)}.exit"
         exit_file.unlink(missing_ok=True)
         message = encode_start(spec, exit_file=str(exit_file), cgroup=planned, user=user)
-        answer = await self._zygote.request(spec.task_id, message)
+        answer = await self._acquired().request(spec.task_id, message)
         if "stage" in answer:
             raise start_failure(spec, stage=answer["stage"], code=answer["errno"])
         handle = ProcessHandle(
@@ -199,22 +189,28 @@ class ProcessExecutor:
         return await run_beside(command, env=env, cwd=cwd, user=user, enter=task.handle.cgroups, timeout=timeout)
 
     async def close(self) -> None:
-        """Stop watching and let the zygote end, when the last user closes: tasks go on, in a dev run they are killed."""
-        self._users -= 1
-        if self._users > 0 or self._closed.is_set():
-            return
-        self._on_closed()
+        """Stop watching and let the zygote end: tasks go on, those of a dev run are killed."""
         self._closed.set()
         for task in self._tasks.values():
             self._unwatch(task)
         self._tasks.clear()
-        await self._zygote.close()
+        zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            await zygote_client.release(zygote)
         for parent in self._parents:
             cgroups.remove((parent, f"{parent}/{cgroups.SHIMS}"))
 
     async def wait_closed(self) -> None:
         """Wait until the executor is closed."""
         await self._closed.wait()
+
+    def _acquired(self) -> zygote_client.ZygoteClient:
+        """The zygote, from the first need on."""
+        if self._closed.is_set():
+            raise DriverError("the executor is closed")
+        if self._zygote is None:
+            self._zygote = zygote_client.acquire(dev=self._dev, cgroup_parents=self._parents)
+        return self._zygote
 
     def _task(self, task_id: str) -> Task:
         try:

@@ -1,7 +1,7 @@
 """Processes by (pid, start time): a signal never reaches a stranger who was given the pid of a process that has ended.
 
-On Linux a pidfd is opened first and the start time compared after: what the descriptor names is then known to be the right one.
-Elsewhere the start time is compared just before the signal.
+On Linux a pidfd is opened first and the start time compared after: what the descriptor names is then known to be the
+right one. Elsewhere the start time is compared just before the signal.
 """
 
 from __future__ import annotations

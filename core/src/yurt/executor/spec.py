@@ -1,7 +1,7 @@
 """What the executor is asked to start, what it answers, and how a request is written for the zygote.
 
-Everything here is a value or a pure function. The zygote reads requests with `marshal`, which is safe only between the same
-interpreter; the agent starts the zygote with its own, from the same file, so the two always agree.
+Everything here is a value or a pure function. The zygote reads requests with `marshal`, which is safe only between
+the same interpreter; the agent starts the zygote with its own, from the same file, so the two always agree.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
 """The program that starts tasks and outlives the agent: `python -I -S -E zygote.py REQUESTS REPLIES LIFE DEV`.
 
-It runs alone: the standard library's smallest modules, no thread, nothing of yurt, so that a fork costs about a millisecond and
-half a megabyte. Three processes come from this one file.
+It runs alone: the standard library's smallest modules, no thread, nothing of yurt, so that a fork costs about a
+millisecond and half a megabyte. Three processes come from this one file.
 
     zygote  reads requests from one pipe and forks a shim for each. It ends when the agent does (its pipe closes).
-    shim    one per task: leads its own session, adopts every orphan of the task (child subreaper), copies the task's output into
-            rotated files, and writes the exit file when the task has ended. It outlives agent and zygote. SIGTERM tells it to
-            kill whatever is left of the task, and to end.
+    shim    one per task: leads its own session, adopts every orphan of the task (child subreaper), copies the task's
+            output into rotated files, and writes the exit file when the task has ended. It outlives agent and zygote.
+            SIGTERM tells it to kill whatever is left of the task, and to end.
     task    leads a session and process group of its own, and becomes the command.
 
-A shim answers the agent itself, on the zygote's reply pipe: small writes to a pipe are whole (PIPE_BUF). A start has succeeded
-when the exec has: the task's end of a close-on-exec pipe then closes without a word.
+A shim answers the agent itself, on the zygote's reply pipe: small writes to a pipe are whole (PIPE_BUF). A start has
+succeeded when the exec has: the task's end of a close-on-exec pipe then closes without a word.
 
-`LIFE` is a pipe whose other end only the agent holds. In a dev run zygote and shims all watch it: when the agent is gone, by
-whatever cause, each shim kills its task and the zygote removes the cgroups of the run.
+`LIFE` is a pipe whose other end only the agent holds. In a dev run zygote and shims all watch it: when the agent is
+gone, by whatever cause, each shim kills its task and the zygote removes the cgroups of the run.
 
-Killing never follows a pid that may have been given to a stranger: a shim kills only its direct children, whose pids stay theirs
-until it reaps them; their children fall to it next, and so on until it has none.
+Killing never follows a pid that may have been given to a stranger: a shim kills only its direct children, whose pids
+stay theirs until it reaps them; their children fall to it next, and so on until it has none.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class RotatedLog:
 
 
 def cut(data: bytes, room: int, *, fresh: bool) -> int:
-    """How much of `data` goes into a file with `room` left: all, or up to its last line end, or nothing of a line that a fresh file takes."""
+    """How much of `data` goes into a file with `room` left: all, whole lines, or none when a fresh file would take the line."""
     if len(data) <= room:
         return len(data)
     line_end = data.rfind(b"\n", 0, room) + 1
@@ -357,9 +357,9 @@ class Shim:
         self.reap()
         while self.has_children and time.monotonic() < deadline:
             if self.main:
-                try_kill(os.killpg, self.main)
+                try_kill(-self.main, signal.SIGKILL)
             for pid in children_of(os.getpid()) or ([self.main] if self.main else []):
-                try_kill(os.kill, pid)
+                try_kill(pid, signal.SIGKILL)
             if poller.poll(KILL_POLL_MS):
                 os.read(self.wake_fd, 512)
             self.reap()
@@ -376,10 +376,10 @@ def ignore_signal(_number: int, _frame: FrameType | None) -> None:
     """A handler that does nothing: the signal arrives through the wake-up pipe."""
 
 
-def try_kill(kill: Callable[[int, int], None], pid: int) -> None:
-    """SIGKILL, if it is still there."""
+def try_kill(pid: int, number: int) -> None:
+    """Send a signal to a process, or with a negative pid to a group, if it is still there."""
     try:
-        kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         pass
 
@@ -411,7 +411,7 @@ def parent_of(pid: int) -> int:
 
 
 def out_of_memory(path: bytes) -> bool:
-    """Whether the kernel killed for lack of memory in the cgroup of this file (memory.events, or v1 memory.oom_control)."""
+    """Whether the kernel killed for lack of memory, by memory.events or v1's memory.oom_control."""
     if not path:
         return False
     rows = (read_small(path) or b"").split(b"\n")
@@ -421,7 +421,7 @@ def out_of_memory(path: bytes) -> bool:
 def become_task(
     request: dict[str, Any], libc: ctypes.CDLL | None, *, outputs: tuple[int, int], status_fd: int
 ) -> NoReturn:
-    """In the forked child: put everything in place and become the command, or say at which stage that failed. Never returns."""
+    """In the forked child: put everything in place and become the command, or say at which stage that failed."""
     stage = "setup"
     try:
         os.setsid()
@@ -586,27 +586,19 @@ class Zygote:
             self.shims.discard(pid)
 
     def end_run(self) -> None:
-        """The agent of a dev run is gone: wait for the shims to kill their tasks, force what stays, remove the cgroups."""
+        """The agent of a dev run is gone: let the shims kill their tasks, force what stays, remove the cgroups."""
         for pid in list(self.shims):
-            try_kill_gently(pid)
+            try_kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + KILL_LIMIT_S
         while self.shims and time.monotonic() < deadline:
             select.select([], [], [], KILL_POLL_MS / 1000)
         for pid in list(self.shims):
-            try_kill(os.kill, pid)
+            try_kill(pid, signal.SIGKILL)
         for parent in self.cgroup_parents:
             for entry in list_folder(parent):
                 try_write_file(parent + b"/" + entry + b"/cgroup.kill", b"1")
                 remove_folder(parent + b"/" + entry)
             remove_folder(parent)
-
-
-def try_kill_gently(pid: int) -> None:
-    """SIGTERM, if it is still there."""
-    try:
-        os.kill(pid, signal.SIGTERM)
-    except ProcessLookupError:
-        pass
 
 
 def list_folder(folder: bytes) -> list[bytes]:

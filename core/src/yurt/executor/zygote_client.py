@@ -1,7 +1,9 @@
-"""The agent's side of the zygote: starts it when the first task needs it, sends requests, gives each answer to who waits for it.
+"""The agent's side of the zygote: starts it when the first task needs it, sends requests, gives each answer to who waits
+for it.
 
-The zygote holds nothing that cannot be made anew: when it dies, its shims and tasks go on, and the next start makes another one.
-The life pipe is made once and kept open until `close`, whatever becomes of the zygote: in a dev run its end is what kills.
+The zygote holds nothing that cannot be made anew: when it dies, its shims and tasks go on, and the next start makes
+another one. The life pipe is made once and kept open until `close`, whatever becomes of the zygote: in a dev run its
+end is what kills.
 """
 
 from __future__ import annotations
@@ -21,12 +23,34 @@ READY_LIMIT_S = 10.0
 START_LIMIT_S = 30.0
 CLOSE_LIMIT_S = 12.0
 READ_SIZE = 65536
+SHARED: dict[tuple[bool, tuple[str, ...]], ZygoteClient] = {}
+
+
+def acquire(*, dev: bool, cgroup_parents: tuple[str, ...]) -> ZygoteClient:
+    """The zygote of this agent, for one more user."""
+    key = (dev, cgroup_parents)
+    client = SHARED.get(key)
+    if client is None or client.loop is not asyncio.get_running_loop():
+        client = SHARED[key] = ZygoteClient(dev=dev, cgroup_parents=cgroup_parents)
+    client.users += 1
+    return client
+
+
+async def release(client: ZygoteClient) -> None:
+    """One user less; with the last the zygote ends, and in a dev run every task with it."""
+    client.users -= 1
+    if client.users == 0:
+        for key in [key for key, each in SHARED.items() if each is client]:
+            del SHARED[key]
+        await client.close()
 
 
 class ZygoteClient:
-    """One zygote at a time, for one agent."""
+    """One zygote at a time, shared by all executors of an agent: `acquire` and `release` it."""
 
     def __init__(self, *, dev: bool, cgroup_parents: tuple[str, ...]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.users = 0
         self._dev = dev
         self._cgroup_parents = cgroup_parents
         self._process: subprocess.Popen[bytes] | None = None

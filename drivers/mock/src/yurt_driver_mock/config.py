@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-
 from yurt.sdk.driver import ExitResult, TaskRequest
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, UnixNano, Value

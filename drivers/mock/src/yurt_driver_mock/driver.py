@@ -1,8 +1,8 @@
 """The mock driver (`mock_driver`): tasks that only pretend, for tests of everything around them.
 
-A task is a course of timed events on the event loop and no process: it writes what it was told to write, and ends when its time
-is over, when it is stopped or killed. It does not outlive the agent; `recover_task` starts it again for the time that its
-handle says is left, so that a restarted agent sees a task that went on.
+A task is a course of timed events on the event loop and no process: it writes what it was told to write, and ends
+when its time is over, when it is stopped or killed. It does not outlive the agent; `recover_task` starts it again for
+the time that its handle says is left, so that a restarted agent sees a task that went on.
 """
 
 from __future__ import annotations
@@ -13,19 +13,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import msgspec
-from yurt_driver_mock.config import (
-    Course,
-    Output,
-    PluginOptions,
-    TaskConfig,
-    course_of,
-    decode_course,
-    encode_course,
-    parse_duration,
-    remaining_s,
-    whole_output,
-)
-
 from yurt.sdk.driver import (
     HEALTHY,
     UNHEALTHY,
@@ -40,6 +27,19 @@ from yurt.sdk.driver import (
 )
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
+
+from yurt_driver_mock.config import (
+    Course,
+    Output,
+    PluginOptions,
+    TaskConfig,
+    course_of,
+    decode_course,
+    encode_course,
+    parse_duration,
+    remaining_s,
+    whole_output,
+)
 
 NAME = "mock_driver"
 SIGNALS = {"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGKILL": 9, "SIGUSR1": 10, "SIGUSR2": 12, "SIGTERM": 15}

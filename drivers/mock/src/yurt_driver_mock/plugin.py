@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from yurt_driver_mock.config import PluginOptions
-from yurt_driver_mock.driver import MockDriver
-
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.hooks import hookimpl
 from yurt.sdk.schema import decode_config
+
+from yurt_driver_mock.config import PluginOptions
+from yurt_driver_mock.driver import MockDriver
 
 
 @hookimpl

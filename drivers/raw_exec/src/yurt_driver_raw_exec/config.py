@@ -6,7 +6,6 @@ import fnmatch
 from collections.abc import Iterable
 
 import msgspec
-
 from yurt.sdk.driver import PluginContext, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.executor import CgroupSpec, ProcessSpec

@@ -6,8 +6,6 @@ import os
 from collections.abc import AsyncIterator
 
 import msgspec
-from yurt_driver_raw_exec.config import PluginConfig, TaskConfig, denied, process_spec
-
 from yurt.sdk.driver import (
     HEALTHY,
     UNDETECTED,
@@ -22,6 +20,8 @@ from yurt.sdk.driver import (
 from yurt.sdk.errors import DriverError
 from yurt.sdk.executor import ProcessExecutor, ProcessHandle
 from yurt.sdk.value import Duration
+
+from yurt_driver_raw_exec.config import PluginConfig, TaskConfig, denied, process_spec
 
 HANDLE_VERSION = 1
 DISABLED = "the raw_exec driver is disabled: it runs commands with the rights of the agent"
@@ -45,6 +45,7 @@ class RawExecDriver:
         """Healthy when it is enabled; that never changes while the agent runs."""
         if self._config.enabled:
             yield Fingerprint(health=HEALTHY, description="Healthy", attributes={"driver.raw_exec": "1"})
+            await self._executor.open()
         else:
             yield Fingerprint(health=UNDETECTED, description=DISABLED, fix=ENABLE)
         await self._executor.wait_closed()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from yurt_driver_raw_exec.config import plugin_config
-from yurt_driver_raw_exec.driver import RawExecDriver
-
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.executor import ProcessExecutor
 from yurt.sdk.hooks import hookimpl
+
+from yurt_driver_raw_exec.config import plugin_config
+from yurt_driver_raw_exec.driver import RawExecDriver
 
 
 @hookimpl
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
     """The driver; when it is not enabled it reports itself as unhealthy, with the way to enable it."""
-    executor = ProcessExecutor.shared(context)
+    executor = ProcessExecutor.from_context(context)
     return [RawExecDriver(plugin_config(context), executor)]
