@@ -126,7 +126,7 @@ class EvalBroker:
         return True
 
     def nack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
-        """The worker failed: deliver again later, or give up after three deliveries. False when the token is no longer good."""
+        """The worker failed: deliver again later, three times in all; False when the token is no longer good."""
         held = self._held(eval_id, token)
         if held is None:
             return False

@@ -52,7 +52,7 @@ def size_of(plan: Plan) -> int:
 
 
 def cut_plan(plan: Plan, limit: int = PART_LIMIT) -> tuple[Plan, ...]:
-    """The plan as consecutive parts of about `limit` allocations; a plan that fits, or that is all or nothing, stays whole."""
+    """The plan as consecutive parts of about `limit` allocations; one that is all or nothing stays whole."""
     if plan.all_at_once or size_of(plan) <= limit:
         return (plan,)
     bare = replace(

@@ -1,4 +1,4 @@
-"""What follows from a client's report: a failed allocation may be replaced, a lost one may come back, a job may be gone."""
+"""What follows from a client's report: a failed allocation is replaced, a lost one comes back, a job may be gone."""
 
 from __future__ import annotations
 

@@ -32,7 +32,6 @@ FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 2099
 MONTHS: Final = {name.lower(): number for number, name in enumerate(calendar.month_name) if name}
 DAYS: Final = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
-UTC: Final = UTC
 
 
 def _names(full: dict[str, int]) -> dict[str, int]:

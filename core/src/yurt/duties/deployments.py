@@ -169,7 +169,7 @@ def _replaceable(state: Snapshot, deployment: Deployment) -> tuple[Allocation, .
 
 
 def _is_short(group: DeploymentState) -> bool:
-    """Fewer healthy ones than the present phase wants; waiting for a promotion with all canaries healthy is no delay."""
+    """Fewer healthy ones than the present phase wants; healthy canaries that wait for a promotion are no delay."""
     if group.desired_canaries and not group.promoted:
         return group.healthy_allocs < group.desired_canaries
     return group.healthy_allocs < max(group.desired_total, group.desired_canaries)

@@ -39,7 +39,7 @@ def admit(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
 
 
 def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(errors, warnings) of a task's driver options; an option is fine when any known version of the driver takes it."""
+    """(errors, warnings) of a task's driver options; fine is what any known version of the driver takes."""
     stored = [row for row in state.table("schemas").values() if row.driver == task.driver]
     if not stored:
         return (), (f'no node has shown which options driver "{task.driver}" takes, so they are not checked',)

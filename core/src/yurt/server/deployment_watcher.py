@@ -11,6 +11,7 @@ from yurt.sdk.errors import Conflict, NotFound
 from yurt.server.eval_queue import wait_for
 from yurt.server.log_writer import LogWriter
 from yurt.state import Changes, Snapshot
+from yurt.structs.alloc import Allocation
 from yurt.structs.questions import is_deployment_active
 
 
@@ -42,9 +43,9 @@ class DeploymentWatcher:
                     self._touched.add(row.id)
                 else:
                     self._seen.pop(change.key, None)  # type: ignore[call-overload]
-            elif change.table == "allocs" and row is not None and row.deployment_id in self._seen:
-                if change.before is None or change.before.deployment_status != row.deployment_status:
-                    self._touched.add(row.deployment_id)
+            elif change.table == "allocs" and row is not None and _has_other_health(change.before, row):
+                self._touched.add(row.deployment_id)
+        self._touched &= self._seen.keys()
         if self._touched:
             self._changed.set()
 
@@ -89,3 +90,7 @@ class DeploymentWatcher:
             if deadline <= now:
                 self._touched.add(deployment_id)
         return None if nearest is None else max(0.0, (nearest - now) / 1e9)
+
+
+def _has_other_health(before: Allocation | None, after: Allocation) -> bool:
+    return bool(after.deployment_id) and (before is None or before.deployment_status != after.deployment_status)

@@ -1,4 +1,4 @@
-"""What clients call: registration, heartbeats, allocations and reports. Implements the client's ServerPort by structure."""
+"""What clients call: registration, heartbeats, allocations and reports; the client's ServerPort by structure."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class NodeService:
         return self._reply(node_id, heartbeats, index)
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
-        """The node's allocations with the indexes at which the servers changed them, once they moved past `min_index`."""
+        """The node's allocations and when the servers changed them, once that moved past `min_index`."""
 
         def changed_at(state: Snapshot) -> int:
             if min_index > state.index:

@@ -34,7 +34,7 @@ class PeriodicDispatcher:
         self._changed = asyncio.Event()
 
     def restore(self, state: Snapshot) -> None:
-        """Take in every periodic job; a launch missed since the last recorded one is due at once, and only one of them."""
+        """Take in every periodic job; of the launches missed since the last recorded one, one is due at once."""
         now = self._env.now()
         for job in state.jobs.where("periodic", "periodic"):
             last = state.table("periodic_launches").get(job.key)

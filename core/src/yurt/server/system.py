@@ -45,7 +45,7 @@ class System:
     async def set_scheduler_config(
         self, configuration: SchedulerConfiguration, *, check_index: int | None = None
     ) -> int:
-        """Replace the scheduler's configuration; the index of the change. Raises Conflict when `check_index` is not its last."""
+        """Replace the scheduler's configuration; Conflict when its last change is not `check_index`."""
         if configuration.scheduler_algorithm not in ("binpack", "spread"):
             raise Invalid(f'invalid scheduler algorithm "{configuration.scheduler_algorithm}": write binpack or spread')
         command = SetSchedulerConfiguration(configuration=configuration, check_index=check_index)

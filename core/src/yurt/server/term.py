@@ -1,4 +1,4 @@
-"""One term of leadership: everything that only the leader runs, started together and gone when the term ends (invariant A4)."""
+"""One term of leadership: everything that only the leader runs, gone when the term ends (invariant A4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scheduler worker: takes an evaluation, has it scheduled on a snapshot, submits the plan, and tries again on what was refused.
+"""A scheduler worker: has evaluations scheduled on a snapshot, submits the plans, tries again on what was refused.
 
 Every delivery gets exactly one answer: ack when the evaluation's end is stored, nack for anything else, shutdown
 included.
