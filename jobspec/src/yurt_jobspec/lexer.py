@@ -288,12 +288,12 @@ class _Lexer:
                 return
             found = _HEREDOC_LINE.match(text, self.at)
             assert found is not None
-            end = found.end()
-            if end > self.at:
-                self._emit(LINE, self.at, end)
+            begin, end = found.span()
+            if end > begin:
+                self._emit(LINE, begin, end)
             self.at = end
             at_line_start = text[end - 1] == "\n"
-            if not at_line_start and end < len(text):
+            if end < len(text) and (end == begin or not at_line_start):
                 self._sequence()
                 return
 

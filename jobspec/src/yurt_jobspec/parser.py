@@ -33,7 +33,7 @@ class _BodyParser(ExpressionParser):
             except SyntaxProblem as error:
                 self.problems.append(error.problem)
                 self.depth = 0
-                self.recover()
+                self.recover(inside=opening is not None)
         if self.kinds[self.at] == END and opening is not None:
             detail = (
                 "There is no closing brace for this block before the end of the file. "
@@ -177,12 +177,12 @@ class _BodyParser(ExpressionParser):
         detail = "A single-line block can contain only a single argument. Begin a new line after the opening brace."
         self.reject("Invalid single-argument block definition", detail)
 
-    def recover(self) -> None:
-        """Skip to the end of the line, and over whatever was opened on the way."""
+    def recover(self, *, inside: bool) -> None:
+        """Skip to the end of the line, and over whatever was opened on the way; `inside` a block its brace ends the skip too."""
         depth = 0
         while self.kinds[self.at] != END:
             kind = self.kinds[self.at]
-            if depth == 0 and kind in (NEWLINE, "}"):
+            if depth == 0 and (kind == NEWLINE or (inside and kind == "}")):
                 return
             if kind in _OPENERS:
                 depth += 1

@@ -1,0 +1,78 @@
+"""File functions. They read one folder only, see `yurt_jobspec.files`; the ones that only take a path apart read nothing."""
+
+from __future__ import annotations
+
+import base64
+import posixpath
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ..files import FileAccessError, Files
+from ..values import Value, make_set
+from .registry import FunctionError
+
+_MAX_MATCHES = 1024
+
+
+def _read(files: Files | None, path: str) -> bytes:
+    try:
+        return (files or Files(None)).read(path)
+    except FileAccessError as error:
+        raise FunctionError(str(error)) from None
+
+
+def _resolve(files: Files | None, path: str) -> Path:
+    try:
+        return (files or Files(None)).resolve(path)
+    except FileAccessError as error:
+        raise FunctionError(str(error)) from None
+
+
+def file(args: list[Any], files: Files | None) -> str:
+    try:
+        return _read(files, args[0]).decode()
+    except UnicodeDecodeError:
+        raise FunctionError(f"contents of {args[0]} are not valid UTF-8; use the filebase64 function to read it as it is") from None
+
+
+def filebase64(args: list[Any], files: Files | None) -> str:
+    return base64.b64encode(_read(files, args[0])).decode()
+
+
+def fileexists(args: list[Any], files: Files | None) -> bool:
+    return _resolve(files, args[0]).is_file()
+
+
+def fileset(args: list[Any], files: Files | None) -> Value:
+    """The names of the regular files that match, relative to the folder given."""
+    root = _resolve(files, args[0])
+    pattern = PurePosixPath(args[1])
+    if pattern.is_absolute() or ".." in pattern.parts or not pattern.parts:
+        raise FunctionError("the pattern must be relative and stay inside the folder")
+    names: list[str] = []
+    for found in root.glob(args[1]):
+        if found.is_file():
+            names.append(found.relative_to(root).as_posix())
+        if len(names) > _MAX_MATCHES:
+            raise FunctionError(f"more than {_MAX_MATCHES} files match")
+    return make_set("string", names)
+
+
+def abspath(args: list[Any], files: Files | None) -> str:
+    _resolve(files, ".")
+    return posixpath.normpath(posixpath.join(str((files or Files(None)).base), args[0]))
+
+
+def basename(args: list[Any], files: Files | None) -> str:
+    return posixpath.basename(args[0].rstrip("/")) or ("/" if args[0] else ".")
+
+
+def dirname(args: list[Any], files: Files | None) -> str:
+    return posixpath.normpath(posixpath.dirname(args[0]) or ".")
+
+
+def pathexpand(args: list[Any], files: Files | None) -> str:
+    """A path that begins with ~ is left alone: the home folder is outside of what a job file may know."""
+    if args[0].startswith("~"):
+        raise FunctionError("filesystem function disabled for paths outside the job file's folder")
+    return str(args[0])

@@ -1,0 +1,85 @@
+"""Functions on numbers."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+from ..numbers import Number, from_float, negate, power
+from .registry import FunctionError
+
+
+def abs(args: list[Any]) -> Number:  # noqa: A001 - the language's name
+    value: Number = args[0]
+    return negate(value) if value < 0 else value
+
+
+def ceil(args: list[Any]) -> int:
+    return math.ceil(Fraction(args[0]))
+
+
+def floor(args: list[Any]) -> int:
+    return math.floor(Fraction(args[0]))
+
+
+def log(args: list[Any]) -> Number:
+    number, base = float(args[0]), float(args[1])
+    if number <= 0 or base <= 0 or base == 1:
+        raise FunctionError("the logarithm is not defined for these numbers")
+    return from_float(math.log(number) / math.log(base))
+
+
+def max(args: list[Any]) -> Number:  # noqa: A001 - the language's name
+    if not args:
+        raise FunctionError("must pass at least one number")
+    return sorted(args)[-1]
+
+
+def min(args: list[Any]) -> Number:  # noqa: A001 - the language's name
+    if not args:
+        raise FunctionError("must pass at least one number")
+    return sorted(args)[0]
+
+
+def parseint(args: list[Any]) -> int:
+    text, base = args
+    if not isinstance(base, int) or not 2 <= base <= 62:
+        raise FunctionError("base must be a whole number between 2 and 62 inclusive", 1)
+    if len(text) > 1000:
+        raise FunctionError("the text is too long", 0)
+    digits = text.removeprefix("-").removeprefix("+")
+    value = 0
+    for char in digits:
+        digit = _digit(char, base)
+        if digit is None:
+            break
+        value = value * base + digit
+    else:
+        if digits:
+            return -value if text.startswith("-") else value
+    raise FunctionError(f'cannot parse "{text}" as a base {base} integer', 0)
+
+
+def _digit(char: str, base: int) -> int | None:
+    """The value of a digit: 0-9, a-z, then A-Z where the base is larger than 36."""
+    if not char.isascii() or not char.isalnum():
+        return None
+    if char.isdecimal():
+        value = int(char)
+    elif char.islower() or base <= 36:
+        value = ord(char.lower()) - ord("a") + 10
+    else:
+        value = ord(char) - ord("A") + 36
+    return value if value < base else None
+
+
+def pow(args: list[Any]) -> Number:  # noqa: A001 - the language's name
+    try:
+        return power(args[0], args[1])
+    except (OverflowError, ZeroDivisionError, ValueError, TypeError):
+        raise FunctionError("the power is not defined or too large") from None
+
+
+def signum(args: list[Any]) -> int:
+    return (args[0] > 0) - (args[0] < 0)

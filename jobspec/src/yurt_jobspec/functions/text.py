@@ -1,0 +1,140 @@
+"""Functions on text. Positions and lengths count characters as a reader sees them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..diagnostics import characters
+from ..values import Value
+from .formatting import format_text
+from .patterns import compile_pattern, expand
+from .registry import FunctionError
+
+_SPACE = " \t\n\v\f\r\u0085\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\u1680"
+_MAX_TEXT = 16 * 1024 * 1024
+
+
+def chomp(args: list[Any]) -> str:
+    return re.sub(r"(?:\r\n?|\n)+\Z", "", args[0])
+
+
+def format(args: list[Any]) -> str:  # noqa: A001 - the language's name
+    return format_text(args[0], args[1:])
+
+
+def formatlist(args: list[Any]) -> Value:
+    """`format` once per element; lists advance together and single values repeat."""
+    from ..values import ListValue, items_of
+
+    lists = [items_of(arg) for arg in args[1:]]
+    lengths = {len(items) for items in lists if items is not None}
+    if len(lengths) > 1:
+        raise FunctionError("the lists have different lengths")
+    count = lengths.pop() if lengths else 1
+    rows = ([arg if items is None else items[row] for arg, items in zip(args[1:], lists, strict=True)] for row in range(count))
+    return ListValue("string", tuple(format_text(args[0], row) for row in rows))
+
+
+def indent(args: list[Any]) -> str:
+    spaces = _whole(args[0], 0)
+    if not 0 <= spaces <= 10_000:
+        raise FunctionError("the number of spaces must be between 0 and 10000", 0)
+    return _bounded(str(args[1]).replace("\n", "\n" + " " * spaces))
+
+
+def join(args: list[Any]) -> str:
+    if len(args) < 2:
+        raise FunctionError("at least one list is required")
+    parts: list[str] = []
+    for index, items in enumerate(args[1:], 1):
+        for item in items.items:
+            if not isinstance(item, str):
+                raise FunctionError("a null element cannot be joined", index)
+            parts.append(item)
+    return _bounded(str(args[0]).join(parts))
+
+
+def lower(args: list[Any]) -> str:
+    return str(args[0]).lower()
+
+
+def upper(args: list[Any]) -> str:
+    return "".join(char.upper() if len(char.upper()) == 1 else char for char in args[0])
+
+
+def title(args: list[Any]) -> str:
+    """The first letter of each word in upper case; a word begins after anything that is no letter, digit or underscore."""
+    return re.sub(r"(?<!\w)\w", lambda found: found[0].upper(), args[0])
+
+
+def regex_replace(args: list[Any]) -> str:
+    pattern = compile_pattern(args[1], 1)
+    return _bounded(pattern.sub(lambda found: expand(args[2], found), args[0]))
+
+
+def replace(args: list[Any]) -> str:
+    """Replace; a text between slashes is a regular expression."""
+    text, old, new = args
+    if len(old) > 1 and old.startswith("/") and old.endswith("/"):
+        return regex_replace([text, old[1:-1], new])
+    if not old and len(text) * max(1, len(new)) > _MAX_TEXT:
+        raise FunctionError("the result is too long")
+    return _bounded(text.replace(old, new))
+
+
+def strrev(args: list[Any]) -> str:
+    return "".join(reversed(characters(args[0])))
+
+
+reverse = strrev
+
+
+def split(args: list[Any]) -> Value:
+    from ..values import ListValue
+
+    separator, text = args
+    return ListValue("string", tuple(text.split(separator) if separator else characters(text)))
+
+
+def strlen(args: list[Any]) -> int:
+    return len(characters(args[0]))
+
+
+def substr(args: list[Any]) -> str:
+    """Offsets below zero count from the end; a length below zero means up to the end."""
+    text = characters(args[0])
+    offset, length = _whole(args[1], 1), _whole(args[2], 2)
+    if offset < 0:
+        offset += len(text)
+        if offset < 0:
+            offset = 0
+    return "".join(text[offset:] if length < 0 else text[offset : offset + length])
+
+
+def trim(args: list[Any]) -> str:
+    return str(args[0]).strip(args[1]) if args[1] else str(args[0])
+
+
+def trimprefix(args: list[Any]) -> str:
+    return str(args[0]).removeprefix(args[1])
+
+
+def trimsuffix(args: list[Any]) -> str:
+    return str(args[0]).removesuffix(args[1])
+
+
+def trimspace(args: list[Any]) -> str:
+    return str(args[0]).strip(_SPACE)
+
+
+def _whole(value: Any, argument: int) -> int:
+    if not isinstance(value, int):
+        raise FunctionError("a whole number is required", argument)
+    return value
+
+
+def _bounded(text: str) -> str:
+    if len(text) > _MAX_TEXT:
+        raise FunctionError("the result is too long")
+    return text

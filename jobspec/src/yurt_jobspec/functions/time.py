@@ -1,0 +1,74 @@
+"""Functions on points in time, which are texts of the RFC 3339 kind."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from ..durations import parse_duration
+from .registry import FunctionError
+
+_STAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))")
+_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+|'")
+_MONTHS = ("January February March April May June July August September October November December").split()
+_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+
+
+def _parse(text: str, argument: int) -> tuple[datetime, int]:
+    """The time to the second, and the nanoseconds."""
+    found = _STAMP.fullmatch(text)
+    if found is None:
+        raise FunctionError(f'"{text}" is not a timestamp such as 2006-01-02T15:04:05Z', argument)
+    offset = timedelta() if found[8] else timedelta(hours=int(found[10]), minutes=int(found[11])) * (-1 if found[9] == "-" else 1)
+    try:
+        stamp = datetime(*(int(found[group]) for group in range(1, 7)), tzinfo=timezone(offset))  # type: ignore[misc]
+    except ValueError as error:
+        raise FunctionError(f'"{text}" is not a valid time: {error}', argument) from None
+    return stamp, int((found[7] or "0").ljust(9, "0"))
+
+
+def timeadd(args: list[Any]) -> str:
+    stamp, nanoseconds = _parse(args[0], 0)
+    try:
+        seconds, nanoseconds = divmod(nanoseconds + parse_duration(args[1]), 10**9)
+        stamp += timedelta(seconds=seconds)
+    except ValueError as error:
+        raise FunctionError(str(error), 1) from None
+    except OverflowError:
+        raise FunctionError("the result is out of range") from None
+    return stamp.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0") + _zone(stamp, "Z", ":")
+
+
+def _zone(stamp: datetime, utc: str, separator: str) -> str:
+    offset = stamp.utcoffset() or timedelta()
+    if utc and not offset:
+        return utc
+    minutes = int(offset.total_seconds()) // 60
+    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}{separator}{abs(minutes) % 60:02d}"
+
+
+def formatdate(args: list[Any]) -> str:
+    stamp, _ = _parse(args[1], 1)
+    hour = stamp.hour % 12 or 12
+    known = {
+        "YYYY": f"{stamp.year:04d}", "YY": f"{stamp.year % 100:02d}", "MMMM": _MONTHS[stamp.month - 1], "MMM": _MONTHS[stamp.month - 1][:3],
+        "MM": f"{stamp.month:02d}", "M": str(stamp.month), "DD": f"{stamp.day:02d}", "D": str(stamp.day), "EEEE": _DAYS[stamp.weekday()],
+        "EEE": _DAYS[stamp.weekday()][:3], "hh": f"{stamp.hour:02d}", "h": str(stamp.hour), "HH": f"{hour:02d}", "H": str(hour),
+        "AA": "AM" if stamp.hour < 12 else "PM", "aa": "am" if stamp.hour < 12 else "pm", "mm": f"{stamp.minute:02d}", "m": str(stamp.minute),
+        "ss": f"{stamp.second:02d}", "s": str(stamp.second), "ZZZZZ": _zone(stamp, "", ":"), "ZZZZ": _zone(stamp, "", ""),
+        "ZZZ": _zone(stamp, "UTC", ""), "Z": _zone(stamp, "Z", ":"),
+    }  # fmt: skip
+
+    def fill(found: re.Match[str]) -> str:
+        if found[1] is not None:
+            return found[1].replace("''", "'")
+        if found[0] == "'":
+            raise FunctionError("a quoted part of the format is not closed", 0)
+        if found[2] is None:
+            return found[0]
+        if found[0] not in known:
+            raise FunctionError(f'invalid date format verb "{found[0]}"; put literal letters between single quotes', 0)
+        return known[found[0]]
+
+    return _TOKEN.sub(fill, args[0])
