@@ -64,14 +64,7 @@ class AllocRunner:
         self._watch_health()
 
     def _new_runner(self, name: str) -> TaskRunner:
-        return TaskRunner(
-            self.alloc,
-            name,
-            self.context,
-            group=self._group,
-            on_change=self._on_change,
-            saved=self.wait_saved,
-        )
+        return TaskRunner(self.alloc, name, self.context, group=self._group, owner=self)
 
     @property
     def task_group(self) -> TaskGroup:
@@ -86,7 +79,8 @@ class AllocRunner:
         """The present state of every task."""
         return {name: runner.machine.state for name, runner in self.tasks.items()}
 
-    def _on_change(self) -> None:
+    def on_change(self) -> None:
+        """A task has changed."""
         self._version += 1
         self._changed.set()
 
@@ -103,7 +97,7 @@ class AllocRunner:
             self._changed.clear()
             self._obey()
             wake_at = self._advance_health()
-            await self._save()
+            await self.save()
             update = self._keep_final(self.update())
             self._report(update)
             if allocation.is_over(self.states) and self._saved_version == self._version:
@@ -158,7 +152,8 @@ class AllocRunner:
             if self._version == before:
                 return
 
-    async def _save(self) -> None:
+    async def save(self) -> None:
+        """Write down how all tasks fare."""
         version = self._version
         if self._is_alloc_dirty:
             self._is_alloc_dirty = False

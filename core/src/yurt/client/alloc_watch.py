@@ -50,14 +50,15 @@ class AllocWatch:
         """Allocations that are here from an earlier run, with the index they were stored at."""
         self._known.update(alloc_ids)
 
-    async def run(self, *, least_index: Callable[[], int], apply: Callable[[Changes], Awaitable[None]]) -> None:
-        """Follow the list for ever; nothing older than `least_index` (the registration) is believed."""
-        self._seen_index = await self._store.seen_index()
+    async def run(self, *, least_index: int, apply: Callable[[Changes], Awaitable[None]]) -> None:
+        """Follow the list for ever; the first one must not be older than `least_index` (the registration)."""
+        stored = await self._store.seen_index()
+        self._seen_index = max(stored, least_index)
         min_index = 0
         while True:
             try:
                 pull = await self._server.pull_allocs(self._node_id, min_index=min_index, timeout_s=PULL_TIMEOUT_S)
-                if pull.index < max(self._seen_index, least_index()):
+                if pull.index < self._seen_index:
                     log.warning("ignoring a list of allocations at index %d: %d was seen", pull.index, self._seen_index)
                     min_index = 0
                     await self._env.sleep(STALE_RETRY_S)
@@ -69,9 +70,10 @@ class AllocWatch:
                 continue
             await apply(changes)
             self._take_over(pull, changes)
-            if pull.index != self._seen_index:
+            self._seen_index = pull.index
+            if pull.index != stored:
                 await self._store.put_seen_index(pull.index)
-                self._seen_index = pull.index
+                stored = pull.index
             min_index = pull.index
 
     async def _changes(self, pull: AllocPull) -> Changes:

@@ -10,27 +10,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
-from yurt.client.alloc_dir import remove_alloc_dir
+from yurt.client import files, streams
+from yurt.client.alloc_dir import alloc_path, remove_alloc_dir
 from yurt.client.alloc_runner import AllocRunner
 from yurt.client.alloc_watch import AllocWatch, Changes
 from yurt.client.config import ClientConfig
 from yurt.client.connection import Connection
 from yurt.client.context import ClientContext
 from yurt.client.fingerprint.node import build_node, driver_schemas, with_driver
+from yurt.client.garbage import GarbageCollector
 from yurt.client.ports import ServerPort
 from yurt.client.reports import DEV_RETRY_S, RETRY_S, Reporter
+from yurt.client.stats import UsageMeter, host_usage
+from yurt.client.streams import LogSelection
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import heartbeats
+from yurt.lifecycle.task import DEAD
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver, Fingerprint
+from yurt.sdk.errors import NotFound
+from yurt.sdk.value import replace
 from yurt.storage.client_db import AllocRecord, ClientDatabase, NodeIdentity
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.commands import AllocUpdate
-from yurt.structs.node import Node
+from yurt.structs.node import DriverInfo, Node, NodeEvent
 from yurt.structs.questions import is_client_terminal, is_server_terminal
+from yurt.structs.rpc import AllocResourceUsage, FileInfo, HostStats, NodeEventsRequest, StreamFrame
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED
 
 FIRST_FINGERPRINT_S = 2.0
@@ -70,6 +78,8 @@ class Client:
             server, env, node=lambda: self.node, schemas=driver_schemas(drivers), is_dev=config.dev
         )
         self._has_pulled = asyncio.Event()
+        self._meter = UsageMeter(env)
+        self._garbage = GarbageCollector(config, env, lambda: self.runners)
         self._broken: dict[str, str] = {}
         self.runners: dict[str, AllocRunner] = {}
 
@@ -106,6 +116,7 @@ class Client:
             group.create_task(reporter.run(), name="allocation reports")
             group.create_task(self._follow_allocs(), name="allocation list")
             group.create_task(self._stop_cut_off(), name="stop_on_client_after")
+            group.create_task(self._garbage.run(), name="garbage collection")
             await self._become_ready(ready)
 
     async def _identify(self) -> NodeIdentity:
@@ -130,11 +141,25 @@ class Client:
             self._take_fingerprint(name, found)
 
     def _take_fingerprint(self, name: str, found: Fingerprint) -> None:
+        """Change the node by what a driver said, and tell the servers when that differs from what they know."""
         old = self._node
-        self._node = with_driver(old, name, found, self._env.now())
+        new = with_driver(old, name, found, self._env.now())
+        known, told = old.drivers.get(name), new.drivers[name]
         self._found[name].set()
-        if old.drivers.get(name) is None or old.attributes != self._node.attributes or found.health:
-            self._connection.node_changed()
+        if known is not None and replace(told, update_time=known.update_time) == known:
+            return
+        self._node = new
+        self._connection.node_changed()
+        if known is not None:
+            self._tell_driver_event(name, told)
+
+    def _tell_driver_event(self, name: str, told: DriverInfo) -> None:
+        text = told.health_description or ("Healthy" if told.healthy else "Unhealthy")
+        event = NodeEvent(
+            message=f"Driver {name}: {text}", subsystem="Driver", details={"driver": name}, timestamp=self._env.now()
+        )
+        request = NodeEventsRequest(node_id=self.node_id, events=(event,))
+        supervised(self._group, f"node event of driver {name}", self._server.emit_events(request))
 
     async def _wait_first_fingerprints(self) -> None:
         """Give every driver a moment to say whether it works, so that the first registration is whole."""
@@ -160,7 +185,7 @@ class Client:
 
     async def _follow_allocs(self) -> None:
         await self._connection.registered.wait()
-        await self._watch.run(least_index=lambda: self._connection.registered_index, apply=self._apply)
+        await self._watch.run(least_index=self._connection.registered_index, apply=self._apply)
 
     async def _apply(self, changes: Changes) -> None:
         for alloc in changes.fetched:
@@ -247,3 +272,69 @@ class Client:
             runner.stop()
         for runner in tuple(self.runners.values()):
             await runner.wait_over()
+
+    # What servers ask of this node (`yurt.server.ports.NodePort`).
+
+    def _runner(self, alloc_id: str) -> AllocRunner:
+        runner = self.runners.get(alloc_id)
+        if runner is None:
+            raise NotFound(f"Unknown allocation {alloc_id!r}: this node does not run it")
+        return runner
+
+    def _root(self, alloc_id: str) -> str:
+        return str(alloc_path(self.config.alloc_dir, self._runner(alloc_id).alloc.id))
+
+    async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
+        """A directory inside the allocation's directory, sorted by name."""
+        return await files.list_files(self._root(alloc_id), path)
+
+    async def stat_file(self, alloc_id: str, path: str) -> FileInfo:
+        """One entry."""
+        return await files.stat_file(self._root(alloc_id), path)
+
+    def read_file(self, alloc_id: str, path: str, *, offset: int, limit: int) -> AsyncIterator[bytes]:
+        """The bytes from `offset`, at most `limit` (0: all)."""
+        return files.read_file(self._root(alloc_id), path, offset=offset, limit=limit)
+
+    def stream_file(
+        self, alloc_id: str, path: str, *, offset: int, origin: str, follow: bool
+    ) -> AsyncIterator[StreamFrame]:
+        """Frames of a file, following it; an empty frame is a heartbeat."""
+        source = streams.Source(self._root(alloc_id), self._env)
+        return streams.stream_file(source, path, offset=offset, origin=origin, follow=follow)
+
+    def stream_logs(
+        self, alloc_id: str, task: str, *, kind: str, offset: int, origin: str, follow: bool
+    ) -> AsyncIterator[StreamFrame]:
+        """Frames of a task's stdout or stderr over all rotated files."""
+        runner = self._runner(alloc_id)
+        if task not in runner.tasks:
+            raise NotFound(f'unknown task name "{task}"; allocation {alloc_id} has {", ".join(runner.tasks)}')
+        source = streams.Source(self._root(alloc_id), self._env)
+        return streams.stream_logs(
+            source,
+            LogSelection(task, kind, lambda: runner.tasks[task].machine.phase == DEAD),
+            offset=offset,
+            origin=origin,
+            follow=follow,
+        )
+
+    async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
+        """Use of an allocation; of one task when `task` is not empty."""
+        return await self._meter.alloc_usage(self._runner(alloc_id), task, self.node)
+
+    async def host_stats(self) -> HostStats:
+        """Use of the host."""
+        return await host_usage(self.config, self._env, self.node)
+
+    async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
+        """Restart one task, or the running ones, or all of them."""
+        self._runner(alloc_id).restart(task, all_tasks=all_tasks)
+
+    async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
+        """Send a signal to one task, or to all when `task` is empty."""
+        await self._runner(alloc_id).signal(task, signal)
+
+    async def collect_garbage(self, alloc_id: str | None) -> None:
+        """Remove the directory of one terminal allocation, or of all of them."""
+        await self._garbage.collect(alloc_id)

@@ -7,8 +7,8 @@ action runs as supervised work of the client, so a driver that fails unexpectedl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, assert_never
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, assert_never
 
 from yurt.client import alloc_dir
 from yurt.client.context import ClientContext
@@ -35,6 +35,22 @@ KILL_ATTEMPTS = 5
 MIB = 1024 * 1024
 
 
+class TaskOwner(Protocol):
+    """The allocation runner as its task runners see it."""
+
+    def on_change(self) -> None:
+        """The task has changed."""
+        ...
+
+    async def save(self) -> None:
+        """Write down how all tasks of the allocation fare."""
+        ...
+
+    async def wait_saved(self) -> None:
+        """Wait until everything that has happened so far is written down."""
+        ...
+
+
 class TaskRunner:
     """One task of an allocation on this node."""
 
@@ -45,16 +61,14 @@ class TaskRunner:
         context: ClientContext,
         *,
         group: asyncio.TaskGroup,
-        on_change: Callable[[], None],
-        saved: Callable[[], Awaitable[None]],
+        owner: TaskOwner,
     ) -> None:
         self.name = task_name
         self.alloc = alloc
         self.handle: TaskHandle | None = None
         self._context = context
         self._group = group
-        self._on_change = on_change
-        self._saved = saved
+        self._owner = owner
         self._request: TaskRequest | None = None
         self._ended = asyncio.Event()
         self._wake = asyncio.Event()
@@ -144,7 +158,7 @@ class TaskRunner:
         for action in step.actions:
             self._perform(action)
         if has_changed:
-            self._on_change()
+            self._owner.on_change()
 
     def _perform(self, action: machine.AnyAction) -> None:
         match action:
@@ -263,14 +277,27 @@ class TaskRunner:
         driver = self.driver
         assert driver is not None and self._request is not None, self.name
         if run > 0:
-            await self._saved()
+            await self._owner.wait_saved()
         try:
-            self.handle = await driver.start_task(self._request)
+            self.handle = await self._start_whole(driver, self._request)
         except YurtError as error:
             is_recoverable = isinstance(error, RecoverableError)
             self.post(machine.StartFailed(reason=str(error), is_recoverable=is_recoverable))
             return
         self.post(machine.Started())
+
+    async def _start_whole(self, driver: Driver, request: TaskRequest) -> TaskHandle:
+        """Start the task; an agent that ends meanwhile first remembers what it has started, or nobody would find it."""
+        starting = asyncio.ensure_future(driver.start_task(request))  # noqa: TID251 - awaited on every path below
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            self.handle = await starting
+            self.machine = machine.advance(
+                self.machine, machine.Started(), now=self._context.env.now(), chance=0.0
+            ).machine
+            await self._owner.save()
+            raise
 
     async def _watch(self, run: int) -> None:
         driver = self.driver
@@ -309,7 +336,7 @@ class TaskRunner:
         """Free the run once its end is remembered, so that a crash in between loses no exit code."""
         driver = self.driver
         assert driver is not None, self.name
-        await self._saved()
+        await self._owner.wait_saved()
         try:
             await driver.destroy_task(self.task_id(run))
         except NotFound:

@@ -1,0 +1,90 @@
+"""Removing the directories of ended allocations: oldest first, when there are too many or the disk is filling.
+
+Only the directory goes. The record stays until the servers stop listing the allocation, so that an ended allocation
+is never taken for a new one (invariant D4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from yurt.client.alloc_dir import alloc_path, remove_alloc_dir
+from yurt.client.alloc_runner import AllocRunner
+from yurt.client.config import ClientConfig
+from yurt.client.stats import disk_used_percent
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Conflict, NotFound
+
+log = logging.getLogger(__name__)
+
+
+class GarbageCollector:
+    """Knows which allocations may lose their directory."""
+
+    def __init__(self, config: ClientConfig, env: Env, runners: Callable[[], Mapping[str, AllocRunner]]) -> None:
+        self._config = config
+        self._env = env
+        self._runners = runners
+        self._slots = asyncio.Semaphore(max(config.gc_parallel_destroys, 1))
+
+    async def run(self) -> None:
+        """Look at each interval, for ever."""
+        while True:
+            await self._env.sleep(self._config.gc_interval_s)
+            await self.collect_excess()
+
+    async def collect_excess(self) -> None:
+        """Remove the oldest ended allocations while there are too many, or while the disk is too full."""
+        ended = await self._collectable()
+        present = len(ended) + sum(not runner.is_over for runner in self._runners().values())
+        for runner in ended:
+            reason = await self._reason(present)
+            if not reason:
+                return
+            log.info("removing the directory of allocation %s: %s", runner.alloc.id, reason)
+            await self._remove(runner.alloc.id)
+            present -= 1
+
+    async def _reason(self, present: int) -> str:
+        config = self._config
+        if present > config.gc_max_allocs:
+            return f"{present} allocations are more than gc_max_allocs = {config.gc_max_allocs}"
+        space, inodes = await asyncio.to_thread(disk_used_percent, config.alloc_dir)
+        if space > config.gc_disk_usage_threshold:
+            return f"{space:.0f} % of the disk is used, gc_disk_usage_threshold is {config.gc_disk_usage_threshold:g} %"
+        if inodes > config.gc_inode_usage_threshold:
+            return f"{inodes:.0f} % of the inodes are used"
+        return ""
+
+    async def _collectable(self) -> list[AllocRunner]:
+        """Ended allocations whose directory is still there, the oldest end first."""
+        ended = sorted(
+            (runner for runner in self._runners().values() if runner.is_over), key=lambda each: each.finished_at
+        )
+        names = await asyncio.to_thread(self._present)
+        return [runner for runner in ended if runner.alloc.id in names]
+
+    def _present(self) -> set[str]:
+        root = Path(self._config.alloc_dir)
+        return {entry.name for entry in root.iterdir()} if root.is_dir() else set()
+
+    async def collect(self, alloc_id: str | None) -> None:
+        """Remove the directory of one ended allocation, or of all of them."""
+        if alloc_id is not None:
+            runner = self._runners().get(alloc_id)
+            if runner is None or not await asyncio.to_thread(alloc_path(self._config.alloc_dir, alloc_id).is_dir):
+                raise NotFound(f"unknown allocation {alloc_id!r} on this node, or it is collected already")
+            if not runner.is_over:
+                raise Conflict(f"allocation {alloc_id} still runs; stop it first")
+            await self._remove(alloc_id)
+            return
+        async with asyncio.TaskGroup() as group:
+            for runner in await self._collectable():
+                group.create_task(self._remove(runner.alloc.id))
+
+    async def _remove(self, alloc_id: str) -> None:
+        async with self._slots:
+            await asyncio.to_thread(remove_alloc_dir, self._config.alloc_dir, alloc_id)

@@ -1,0 +1,142 @@
+"""Opening files of an allocation without ever leaving its directory (invariant F3). Blocking; call in a thread.
+
+A task writes its own directory, so it may place any symlink there, and swap it at any time. Nothing is therefore
+checked and then used: a file is opened in one step that cannot leave the root (`openat2` with RESOLVE_BENEATH), or,
+where the kernel lacks it, by walking one component at a time without following any symlink. What was opened is then
+judged by its descriptor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import stat
+import sys
+
+from yurt.sdk.errors import Invalid, NotFound, PermissionDenied
+
+SYS_OPENAT2 = 437
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_BENEATH = 0x08
+OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+PRIVATE_PARTS = ("secrets", "private")
+DEPTH_MAX = 64
+RETRIES = 8
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def _has_openat2() -> bool:
+    return sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64", "riscv64", "i686", "armv7l")
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """The components of a path given by a user, taken from the allocation's directory."""
+    if "\0" in path:
+        raise Invalid("a path cannot hold a NUL character")
+    parts = tuple(part for part in path.split("/") if part not in ("", "."))
+    if ".." in parts:
+        raise Invalid(f"path {path!r} leaves the allocation's directory; give a path without '..'")
+    if len(parts) > DEPTH_MAX:
+        raise Invalid(f"path {path!r} has more than {DEPTH_MAX} components")
+    return parts
+
+
+def open_beneath(root: str, path: str) -> int:
+    """A read-only descriptor of a file or directory beneath `root`; raises NotFound, Invalid or PermissionDenied."""
+    parts = parts_of(path)
+    try:
+        root_fd = os.open(root, OPEN_FLAGS | os.O_DIRECTORY)
+    except FileNotFoundError:
+        raise NotFound("the allocation's directory does not exist on this node (any more)") from None
+    try:
+        found = _open_from(root_fd, parts, path)
+        try:
+            _judge(found, root_fd, parts, path)
+        except BaseException:
+            os.close(found)
+            raise
+        return found
+    except OSError as error:
+        raise _explained(error, path) from None
+    finally:
+        os.close(root_fd)
+
+
+def _open_from(root_fd: int, parts: tuple[str, ...], path: str) -> int:
+    if _has_openat2():
+        for _ in range(RETRIES):
+            try:
+                return _openat2(root_fd, "/".join(parts) or ".")
+            except OSError as error:
+                if error.errno == errno.ENOSYS:
+                    break
+                if error.errno != errno.EAGAIN:
+                    raise
+    return _walk(root_fd, parts)
+
+
+def _openat2(root_fd: int, path: str) -> int:
+    how = _OpenHow(OPEN_FLAGS, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = libc.syscall(SYS_OPENAT2, root_fd, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+    if found < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)
+    return int(found)
+
+
+def _walk(root_fd: int, parts: tuple[str, ...]) -> int:
+    """Component by component, following no symlink at all."""
+    current = os.dup(root_fd)
+    try:
+        for index, part in enumerate(parts):
+            is_last = index == len(parts) - 1
+            flags = OPEN_FLAGS | os.O_NOFOLLOW | (0 if is_last else os.O_DIRECTORY)
+            following = os.open(part, flags, dir_fd=current)
+            os.close(current)
+            current = following
+    except BaseException:
+        os.close(current)
+        raise
+    return current
+
+
+def _judge(found: int, root_fd: int, parts: tuple[str, ...], path: str) -> None:
+    """Only plain files and directories are read, and never a task's secrets."""
+    mode = os.fstat(found).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise Invalid(f"{path!r} is neither a file nor a directory")
+    real = _real_parts(found, root_fd) or parts
+    if is_private(real) or is_private(parts):
+        raise PermissionDenied(f"Reading secret file prohibited: {path}")
+
+
+def is_private(parts: tuple[str, ...]) -> bool:
+    """Inside a task's secrets or private directory."""
+    return len(parts) > 1 and parts[1] in PRIVATE_PARTS and parts[0] != "alloc"
+
+
+def _real_parts(found: int, root_fd: int) -> tuple[str, ...]:
+    """Where a descriptor really is, after symlinks; nothing where the system does not tell."""
+    try:
+        real, root = os.readlink(f"/proc/self/fd/{found}"), os.readlink(f"/proc/self/fd/{root_fd}")
+    except OSError:
+        return ()
+    return tuple(real[len(root) :].strip("/").split("/")) if real.startswith(root + "/") else ()
+
+
+def _explained(error: OSError, path: str) -> Exception:
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR:
+            return NotFound(f"no file {path!r} in the allocation's directory")
+        case errno.EXDEV | errno.ELOOP:
+            return PermissionDenied(f"path {path!r} leads out of the allocation's directory by a symlink")
+        case errno.EACCES | errno.EPERM:
+            return PermissionDenied(f"the agent may not read {path!r}: {error.strerror}")
+        case _:
+            return Invalid(f"cannot open {path!r}: {error.strerror}")

@@ -1,0 +1,222 @@
+"""Following a file, or a task's log over its rotated files, as frames of at most 64 KiB.
+
+While nothing is written an empty frame goes out each second. A followed file that shrinks gives "file truncated" and
+is read from its beginning; one that goes away gives "file deleted", which ends the stream. A log moves on to the next
+file once the present one is read to its end and a newer one exists; it ends when the task has ended and everything is
+read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
+
+from yurt.client.files import CHUNK_BYTES, list_files, open_file
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Invalid, NotFound
+from yurt.structs.rpc import StreamFrame
+
+POLL_S = 0.1
+HEARTBEAT_S = 1.0
+DELETED = "file deleted"
+TRUNCATED = "file truncated"
+ORIGINS = ("start", "end")
+LOG_KINDS = ("stdout", "stderr")
+
+
+class Source(NamedTuple):
+    """Where a stream reads: the root it may not leave, and the clock it waits on."""
+
+    root: str
+    env: Env
+
+
+async def stream_file(
+    source: Source, path: str, *, offset: int, origin: str, follow: bool
+) -> AsyncIterator[StreamFrame]:
+    """Frames of one file."""
+    _check(offset, origin)
+    descriptor = await asyncio.to_thread(open_file, source.root, path)
+    name = path.strip("/")
+    try:
+        size = os.fstat(descriptor).st_size
+        position = max(size - offset, 0) if origin == "end" else offset
+        silence = _Silence(source.env)
+        while True:
+            data = await asyncio.to_thread(os.pread, descriptor, CHUNK_BYTES, position)
+            if data:
+                yield StreamFrame(offset=position, data=data, file=name)
+                position += len(data)
+                silence.end()
+                continue
+            if not follow:
+                return
+            event = await asyncio.to_thread(_what_happened, source.root, path, descriptor, position)
+            if event:
+                yield StreamFrame(offset=position, file=name, file_event=event)
+                if event == DELETED:
+                    return
+                position = 0
+                continue
+            await source.env.sleep(POLL_S)
+            if silence.is_due():
+                yield StreamFrame()
+    finally:
+        os.close(descriptor)
+
+
+class _Silence:
+    """Decides when an empty frame is due."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._since = env.monotonic()
+
+    def end(self) -> None:
+        """Something was sent."""
+        self._since = self._env.monotonic()
+
+    def is_due(self) -> bool:
+        """A second has passed; the next one begins."""
+        if self._env.monotonic() - self._since < HEARTBEAT_S:
+            return False
+        self.end()
+        return True
+
+
+def _what_happened(root: str, path: str, descriptor: int, position: int) -> str:
+    """Whether the file at `path` still is the one that is open, and as long as it was."""
+    here = os.fstat(descriptor)
+    if here.st_size < position:
+        return TRUNCATED
+    try:
+        other = open_file(root, path)
+    except (NotFound, Invalid):
+        return DELETED
+    try:
+        there = os.fstat(other)
+    finally:
+        os.close(other)
+    return "" if (there.st_ino, there.st_dev) == (here.st_ino, here.st_dev) else DELETED
+
+
+def _check(offset: int, origin: str) -> None:
+    if origin not in ORIGINS:
+        raise Invalid(f"invalid origin {origin!r}; use start or end")
+    if offset < 0:
+        raise Invalid("offset cannot be negative")
+
+
+class LogFile(NamedTuple):
+    """One of the rotated files of a log."""
+
+    number: int
+    name: str
+    size: int
+
+
+class LogSelection(NamedTuple):
+    """Which log: the task, stdout or stderr, and whether nothing more will be written to it."""
+
+    task: str
+    kind: str
+    is_over: Callable[[], bool]
+
+
+class LogPlace(NamedTuple):
+    """Where in a log: the number of the file and the offset in it."""
+
+    number: int
+    offset: int
+
+
+async def log_files(root: str, log: LogSelection) -> list[LogFile]:
+    """The files of a task's log, oldest first."""
+    pattern = re.compile(re.escape(f"{log.task}.{log.kind}.") + r"(\d+)")
+    entries = await list_files(root, "alloc/logs")
+    found = [
+        LogFile(int(match.group(1)), f"alloc/logs/{entry.name}", entry.size)
+        for entry in entries
+        if (match := pattern.fullmatch(entry.name))
+    ]
+    return sorted(found)
+
+
+def place_at(files: list[LogFile], offset: int, origin: str) -> LogPlace:
+    """The place `offset` bytes from the beginning or the end of all files together."""
+    if origin == "end":
+        total = sum(file.size for file in files)
+        offset = max(total - offset, 0)
+    for file in files[:-1]:
+        if offset < file.size:
+            return LogPlace(file.number, offset)
+        offset -= file.size
+    last = files[-1]
+    return LogPlace(last.number, offset if origin == "end" else min(offset, last.size))
+
+
+async def stream_logs(
+    source: Source, log: LogSelection, *, offset: int, origin: str, follow: bool
+) -> AsyncIterator[StreamFrame]:
+    """Frames of a task's log over all its files."""
+    _check(offset, origin)
+    if log.kind not in LOG_KINDS:
+        raise Invalid(f"invalid log type {log.kind!r}; use stdout or stderr")
+    files = await log_files(source.root, log)
+    silence = _Silence(source.env)
+    while not files:
+        if not follow or log.is_over():
+            raise NotFound(f'task "{log.task}" not started yet. No logs available')
+        await source.env.sleep(POLL_S)
+        if silence.is_due():
+            yield StreamFrame()
+        files = await log_files(source.root, log)
+    place: LogPlace | None = place_at(files, offset, origin)
+    while place is not None:
+        was_over = log.is_over()
+        at = place
+        async for frame in _rest_of(source, log, at):
+            silence.end()
+            yield frame
+            at = LogPlace(at.number, frame.offset + len(frame.data))
+        place = await _following(source, log, at)
+        if place == at:
+            if not follow or was_over:
+                return
+            await source.env.sleep(POLL_S)
+            if silence.is_due():
+                yield StreamFrame()
+
+
+async def _rest_of(source: Source, log: LogSelection, place: LogPlace) -> AsyncIterator[StreamFrame]:
+    """What one file holds beyond a place; nothing when rotation has removed it."""
+    name = f"alloc/logs/{log.task}.{log.kind}.{place.number}"
+    try:
+        descriptor = await asyncio.to_thread(open_file, source.root, name)
+    except NotFound:
+        return
+    try:
+        position = place.offset
+        while data := await asyncio.to_thread(os.pread, descriptor, CHUNK_BYTES, position):
+            yield StreamFrame(offset=position, data=data, file=name)
+            position += len(data)
+    finally:
+        os.close(descriptor)
+
+
+async def _following(source: Source, log: LogSelection, place: LogPlace) -> LogPlace | None:
+    """Where reading goes on: the same place, the next file, or nowhere when all files are gone."""
+    try:
+        files = await log_files(source.root, log)
+    except NotFound:
+        return None
+    here = next((file for file in files if file.number == place.number), None)
+    newer = next((file for file in files if file.number > place.number), None)
+    if newer is None:
+        return place if here is not None else None
+    if here is not None and here.size > place.offset:
+        return place
+    return LogPlace(newer.number, 0)

@@ -1,0 +1,201 @@
+"""The task machine: what leads where, and what never happens."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from yurt.lifecycle import events
+from yurt.lifecycle import task as machine
+from yurt.lifecycle.restarts import RestartWindow
+from yurt.sdk.driver import ExitResult
+from yurt.sdk.value import UnixNano, seconds
+from yurt.structs.alloc import TaskState
+from yurt.structs.policies import RestartPolicy
+from yurt.structs.status import TASK_DEAD, TASK_PENDING, TASK_RUNNING
+
+T0 = UnixNano(1_700_000_000_000_000_000)
+POLICY = machine.TaskPolicy(
+    restart=RestartPolicy(attempts=1, interval=seconds(60), delay=seconds(1), mode="fail"), restart_on_success=True
+)
+
+
+class Driven:
+    """A machine with its time and what it has asked for so far."""
+
+    def __init__(self, policy: machine.TaskPolicy = POLICY) -> None:
+        self.now = T0
+        self.machine = machine.new_task(policy, self.now)
+        self.actions: list[machine.AnyAction] = []
+
+    def post(self, *posted: machine.AnyTaskEvent) -> Driven:
+        for event in posted:
+            self.now = UnixNano(self.now + 1)
+            step = machine.advance(self.machine, event, now=self.now, chance=0.0)
+            self.machine = step.machine
+            self.actions += step.actions
+        return self
+
+    @property
+    def messages(self) -> list[str]:
+        return [f"{event.type}: {event.display_message}" for event in self.machine.state.events]
+
+
+def running(policy: machine.TaskPolicy = POLICY) -> Driven:
+    return Driven(policy).post(machine.Begin(), machine.SetupDone(), machine.Started())
+
+
+def test_a_batch_task_that_ends_well_is_complete():
+    batch = machine.TaskPolicy(restart=POLICY.restart, restart_on_success=False)
+
+    driven = running(batch).post(machine.Exited(run=0, result=ExitResult()))
+
+    assert driven.machine.state.state == TASK_DEAD and not driven.machine.state.failed
+    assert driven.messages == [
+        "Received: Task received by client",
+        "Task Setup: Building Task Directory",
+        "Started: Task started by client",
+        "Terminated: Exit Code: 0",
+    ]
+
+
+def test_a_failed_task_waits_its_delay_and_starts_again_as_the_next_run():
+    driven = running().post(machine.Exited(run=0, result=ExitResult(exit_code=1)))
+
+    assert driven.machine.state.state == TASK_PENDING and driven.machine.state.restarts == 1
+    assert driven.actions[-1] == machine.SetTimer(run=1, delay=seconds(1))
+    driven.post(machine.RestartDue(run=1))
+    assert driven.actions[-1] == machine.RunSetup(run=1)
+
+
+def test_a_task_beyond_its_attempts_is_failed():
+    driven = running().post(
+        machine.Exited(run=0, result=ExitResult(exit_code=1)),
+        machine.RestartDue(run=1),
+        machine.SetupDone(),
+        machine.Started(),
+        machine.Exited(run=1, result=ExitResult(exit_code=2)),
+    )
+
+    assert driven.machine.state.failed and driven.machine.phase == machine.DEAD
+    assert driven.messages[-1].startswith("Not Restarting: Exceeded allowed attempts 1 in interval 1m0s")
+
+
+def test_a_kill_while_a_start_is_in_flight_stops_what_was_started():
+    driven = Driven().post(machine.Begin(), machine.SetupDone(), machine.Kill(), machine.Started())
+
+    assert driven.actions[-2:] == [machine.WatchTask(run=0), machine.StopTask(run=0)]
+    driven.post(machine.Stopped(run=0), machine.Exited(run=0, result=ExitResult(exit_code=130)))
+    assert driven.machine.phase == machine.DEAD and not driven.machine.state.failed
+    assert driven.messages[-3:] == [
+        "Killing: Sent interrupt. Waiting 5s before force killing",
+        "Terminated: Exit Code: 130",
+        "Killed: Task successfully killed",
+    ]
+
+
+def test_a_users_restart_does_not_count_against_the_policy():
+    driven = running().post(
+        machine.AskRestart(reason="User requested task to restart"),
+        machine.Exited(run=0, result=ExitResult(exit_code=130)),
+        machine.Stopped(run=0),
+    )
+
+    assert driven.machine.window == RestartWindow() and driven.machine.run == 1
+    assert driven.actions[-1] == machine.RunSetup(run=1)
+    assert "Restart Signaled: User requested task to restart" in driven.messages
+
+
+def test_a_kill_during_a_restart_wins():
+    driven = running().post(
+        machine.AskRestart(reason="now"),
+        machine.Kill(),
+        machine.Exited(run=0, result=ExitResult(exit_code=130)),
+        machine.Stopped(run=0),
+    )
+
+    assert driven.machine.phase == machine.DEAD
+
+
+def test_a_task_that_cannot_be_prepared_fails_with_the_reason():
+    failure = events.setup_failure("artifact is not available in this version")
+
+    driven = Driven().post(machine.Begin(), machine.SetupFailed(event=failure))
+
+    assert driven.machine.state.failed
+    assert "Setup Failure: artifact is not available in this version" in driven.messages
+
+
+def test_a_task_found_again_keeps_its_start_and_restarts():
+    state = TaskState(state=TASK_RUNNING, started_at=T0 - 5, restarts=3)
+    restored = machine.restored_task(POLICY, state, 3, RestartWindow())
+
+    step = machine.advance(restored, machine.Recovered(), now=T0, chance=0.0)
+
+    assert step.machine.state == state and step.actions == (machine.WatchTask(run=3),)
+
+
+def test_only_the_last_ten_events_are_kept():
+    driven = running()
+    for number in range(20):
+        driven.post(machine.Note(event=events.driver_message(str(number))))
+
+    assert [event.display_message for event in driven.machine.state.events] == [str(each) for each in range(10, 20)]
+
+
+RUNS = st.integers(0, 3)
+EVENTS = st.one_of(
+    st.just(machine.Begin()),
+    st.just(machine.SetupDone()),
+    st.builds(machine.SetupFailed, event=st.just(events.setup_failure("x")), is_recoverable=st.booleans()),
+    st.just(machine.Started()),
+    st.builds(machine.StartFailed, reason=st.just("x"), is_recoverable=st.booleans()),
+    st.builds(machine.Exited, run=RUNS, result=st.builds(ExitResult, exit_code=st.integers(0, 1))),
+    st.builds(machine.Stopped, run=RUNS, error=st.sampled_from(["", "stuck"])),
+    st.builds(machine.RestartDue, run=RUNS),
+    st.just(machine.Kill()),
+    st.builds(machine.AskRestart, reason=st.just("u"), revive=st.booleans()),
+    st.just(machine.Recovered()),
+    st.just(machine.Lost()),
+)
+
+
+@settings(max_examples=300)
+@given(posted=st.lists(EVENTS, max_size=40))
+def test_whatever_comes_a_killed_task_never_starts_and_starts_never_overlap(posted):
+    driven = Driven(machine.TaskPolicy(restart=RestartPolicy(attempts=3, interval=seconds(600), mode="fail")))
+    in_flight = False
+    for event in posted:
+        before = driven.machine
+        count = len(driven.actions)
+        driven.post(event)
+        new = driven.actions[count:]
+        starts = [action for action in new if isinstance(action, machine.StartTask)]
+        assert not (starts and (in_flight or before.is_killed)), (event, before)
+        if isinstance(event, machine.Started | machine.StartFailed) and before.phase == machine.STARTING:
+            in_flight = False
+        in_flight = in_flight or bool(starts)
+        assert driven.machine.state.restarts >= before.state.restarts
+        assert (driven.machine.phase == machine.DEAD) == (driven.machine.state.state == TASK_DEAD)
+        assert (driven.machine.state.state == TASK_RUNNING) == (
+            driven.machine.phase in (machine.RUNNING, machine.STOPPING)
+        )
+        if before.phase == machine.DEAD and not (isinstance(event, machine.AskRestart) and event.revive):
+            assert driven.machine.phase == machine.DEAD
+        assert len(driven.machine.state.events) <= events.EVENTS_MAX
+
+
+@given(posted=st.lists(EVENTS, max_size=30))
+def test_a_kill_always_ends_once_the_driver_has_answered(posted):
+    driven = Driven().post(*posted).post(machine.Kill())
+
+    for _ in range(4):
+        run = driven.machine.run
+        driven.post(
+            machine.SetupDone(),
+            machine.Started(),
+            machine.Exited(run=run, result=ExitResult(exit_code=130)),
+            machine.Stopped(run=run),
+        )
+
+    assert driven.machine.phase == machine.DEAD
