@@ -273,12 +273,12 @@ class Decoder:
                 self.record(error)
                 continue
             self.entry(target, attribute.name, value, kind, attribute)
-        for inner in self.expanded(placed.block.body.blocks, placed.scope):
+        for inner in placed.block.body.blocks:
             if kind == "free":
-                self.free_block(target, inner)
+                self.free_block(target, Placed(inner, placed.scope))
             else:
-                detail = f'Blocks of type "{inner.block.type}" are not expected here.'
-                self.report("Unsupported block type", detail, inner.block.start, inner.block.name_end)
+                detail = f'Blocks of type "{inner.type}" are not expected here.'
+                self.report("Unsupported block type", detail, inner.start, inner.name_end)
         return target
 
     def free_block(self, target: dict[str, Any], placed: Placed) -> None:

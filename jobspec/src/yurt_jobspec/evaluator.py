@@ -23,6 +23,7 @@ from .nodes import (
     Binary,
     Call,
     Conditional,
+    Embedded,
     Expr,
     For,
     Index,
@@ -205,6 +206,13 @@ class Evaluator:
         except ConversionError as error:
             raise fail("Incorrect key type", f"Can't use this value as a key: {error}.", *place(node)) from None
         return key
+
+    def embedded(self, node: Embedded, scope: Scope) -> Value:
+        """An expression in a JSON string: it has a text of its own, and its problems are placed at the string."""
+        try:
+            return Evaluator(node.text, budget=self.budget, files=self.files, functions=self.functions).evaluate(node.inner, scope)
+        except EvaluationError as error:
+            raise type(error)([problem._replace(start=node.start, end=node.end) for problem in error.problems]) from None
 
     # References.
 
@@ -587,6 +595,7 @@ _HANDLERS: dict[type, Callable[..., Value]] = {
     Conditional: Evaluator.conditional,
     Parentheses: Evaluator.wrap,
     Wrap: Evaluator.wrap,
+    Embedded: Evaluator.embedded,
     TupleOf: Evaluator.make_tuple,
     ObjectOf: Evaluator.make_object,
     For: Evaluator.for_expression,

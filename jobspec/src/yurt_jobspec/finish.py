@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _OPERATORS = ("regexp", "version", "semver", "set_contains", "set_contains_any", "set_contains_all")
 _TEMPLATE_DEFAULTS = {"ChangeMode": "restart", "Splay": 5 * 10**9, "Perms": "0644", "ErrMissingKey": False}
+_CHANGE_SCRIPT_DEFAULTS: dict[str, Any] = {"Args": [], "Timeout": 5 * 10**9, "FailOnError": False, "RunOnFirstRender": False}
 _VAULT_DEFAULTS = {"Env": True, "DisableFile": False, "ChangeMode": "restart"}
 _SCALING_TYPES = {"cpu": "vertical_cpu", "mem": "vertical_mem"}
 
@@ -66,7 +67,7 @@ def _network(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
 def _defaults(defaults: dict[str, Any]) -> Any:
     def fill(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
         for field, value in defaults.items():
-            result.setdefault(field, value)
+            result.setdefault(field, list(value) if isinstance(value, list) else value)
 
     return fill
 
@@ -94,7 +95,7 @@ def _task(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
             result["Identity"] = identity
         else:
             named.append(identity)
-    if named:
+    if identities:
         result["Identities"] = named
     policies = result.get("ScalingPolicies")
     if policies:
@@ -125,6 +126,7 @@ _RULES = {
     "Affinity": _affinity,
     "NetworkResource": _network,
     "Template": _defaults(_TEMPLATE_DEFAULTS),
+    "ChangeScript": _defaults(_CHANGE_SCRIPT_DEFAULTS),
     "Vault": _defaults(_VAULT_DEFAULTS),
     "PeriodicConfig": _periodic,
     "TaskGroup": _group,

@@ -1,8 +1,8 @@
 """A job file to a job: the public entry.
 
 The steps: read the text into a body, give the variables their values, work out the locals, decode the job block by its table, then apply
-the three conveniences that a job file has and a job has not: `vault` and `secret` at the job's level are handed to its tasks, and a task at
-the job's level becomes a group of its own.
+the three conveniences that a job file has and a job has not: `vault` and `secret` above a task are handed down to it, and a task at the job's
+level becomes a group of its own.
 """
 
 from __future__ import annotations
@@ -189,9 +189,10 @@ def _spread_job_level(job: dict[str, Any]) -> None:
     alone = [{"Name": task["Name"], "Tasks": [task]} for task in job.pop("-tasks", [])]
     if alone:
         job["TaskGroups"] = [*alone, *job.get("TaskGroups", [])]
-    vault = job.pop("-vault", None)
+    job_vault = job.pop("-vault", None)
     secrets = job.pop("-secrets", [])
     for group in job.get("TaskGroups", ()):
+        vault = group.pop("-vault", None) or job_vault
         for task in group.get("Tasks", ()):
             if vault is not None and "Vault" not in task:
                 task["Vault"] = deepcopy(vault)

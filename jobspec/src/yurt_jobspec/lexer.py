@@ -41,6 +41,7 @@ _CODE = re.compile(
     re.VERBOSE,
 )
 _QUOTED = re.compile(r"(?:[^\"\\$%\n]+|\\.|\$\$\{|%%\{|[$%](?!\{))+")
+_BARE_TEXT = re.compile(r"(?:[^$%]+|\$\$\{|%%\{|[$%](?!\{))+")
 _SEQUENCE = re.compile(r"[$%]\{~?")
 _HEREDOC_LINE = re.compile(r"(?:[^$%\n]+|\$\$\{|%%\{|[$%](?!\{))*\n?")
 _FOR = re.compile(r"[ \t\r\n]+[^\W\d]")
@@ -94,14 +95,18 @@ class _Lexer:
         if not self.text.isascii():
             self._check_encoding()
         while not self.done:
-            mode = self.modes[-1].kind
-            if mode == OPEN_QUOTE:
-                self._quoted()
-            elif mode == OPEN_HEREDOC:
-                self._heredoc()
-            else:
-                self._code()
+            self.step()
         return Tokens(self.kinds, self.starts, self.ends, self.comments, self.problems)
+
+    def step(self) -> None:
+        """Read on until the mode changes or the text ends."""
+        mode = self.modes[-1].kind
+        if mode == OPEN_QUOTE:
+            self._quoted()
+        elif mode == OPEN_HEREDOC:
+            self._heredoc()
+        else:
+            self._code()
 
     def _check_encoding(self) -> None:
         """Bytes that are not UTF-8 arrive as lone surrogates; the first one is enough to name."""
@@ -308,3 +313,20 @@ class _Lexer:
 def tokenize(text: str) -> Tokens:
     """The tokens of a text; the last one is always END."""
     return _Lexer(text).run()
+
+
+def tokenize_template(text: str) -> Tokens:
+    """The tokens of a bare template, as JSON strings are: text and sequences up to the end."""
+    lexer = _Lexer(text)
+    while lexer.at < len(text) and not lexer.done:
+        if len(lexer.modes) > 1:
+            lexer.step()
+            continue
+        found = _BARE_TEXT.match(text, lexer.at)
+        if found:
+            lexer._emit(LINE, lexer.at, found.end())
+            lexer.at = found.end()
+        else:
+            lexer._sequence()
+    lexer._stop()
+    return Tokens(lexer.kinds, lexer.starts, lexer.ends, lexer.comments, lexer.problems)

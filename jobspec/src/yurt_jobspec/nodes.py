@@ -177,8 +177,17 @@ class TemplateFor(NamedTuple):
     end: int
 
 
+class Embedded(NamedTuple):
+    """An expression inside a JSON string: its own offsets are into `text`, the string's content; `start` and `end` are those of the string."""
+
+    inner: Expr
+    text: str
+    start: int
+    end: int
+
+
 Expr = Union[
-    Literal, Variable, Access, Call, Unary, Binary, Conditional, Parentheses, TupleOf, ObjectOf, For, Template, Wrap
+    Embedded, Literal, Variable, Access, Call, Unary, Binary, Conditional, Parentheses, TupleOf, ObjectOf, For, Template, Wrap
 ]
 Step = Attr | Index | Splat
 TemplatePart = Union[str, Expr, TemplateIf, TemplateFor]

@@ -19,6 +19,8 @@ _CLOSERS = ("}", ")", "]", SEQUENCE_END, CLOSE_QUOTE)
 
 
 class _BodyParser(ExpressionParser):
+    quoted_names = False
+
     def body(self, opening: int | None) -> Body:
         """The body up to its closing brace, or up to the end of the file when `opening` is None."""
         attributes: dict[str, Attribute] = {}
@@ -34,7 +36,7 @@ class _BodyParser(ExpressionParser):
                 self.problems.append(error.problem)
                 self.depth = 0
                 self.recover(inside=opening is not None)
-        if self.kinds[self.at] == END and opening is not None:
+        if self.kinds[self.at] == END and opening is not None and not self.problems:
             detail = (
                 "There is no closing brace for this block before the end of the file. "
                 "This may be caused by incorrect brace nesting elsewhere in this file."
@@ -45,9 +47,9 @@ class _BodyParser(ExpressionParser):
 
     def item(self, attributes: dict[str, Attribute], blocks: list[Block]) -> None:
         kind = self.kinds[self.at]
-        if kind != IDENT:
+        following = self.kinds[self.at + 1] if kind != END else END
+        if kind != IDENT and not (self.quoted_names and kind == STRING and following in ("=", "{", STRING)):
             self.not_an_item(kind)
-        following = self.kinds[self.at + 1]
         if following == "=":
             self.add_attribute(attributes, self.attribute())
             self.end_of_argument()
@@ -76,7 +78,7 @@ class _BodyParser(ExpressionParser):
         attributes[attribute.name] = attribute
 
     def attribute(self) -> Attribute:
-        name, start, name_end = self.word(), self.starts[self.at], self.ends[self.at]
+        name, start, name_end = self.word().strip('"'), self.starts[self.at], self.ends[self.at]
         self.at += 2
         value: Expr = self.expression()
         return Attribute(name, value, start, name_end, value.end)
@@ -93,7 +95,7 @@ class _BodyParser(ExpressionParser):
     # Blocks.
 
     def block(self) -> Block:
-        start, type_name = self.starts[self.at], self.word()
+        start, type_name = self.starts[self.at], self.word().strip('"')
         self.at += 1
         labels = self.labels()
         opening = self.at
@@ -191,11 +193,12 @@ class _BodyParser(ExpressionParser):
             self.at += 1
 
 
-def parse_file(source: Source) -> Body:
-    """The body of a file in native syntax. Raises JobspecError with all syntax errors."""
+def parse_file(source: Source, *, quoted_names: bool = False) -> Body:
+    """The body of a file in native syntax; `quoted_names` allows quoted argument names. Raises JobspecError with all syntax errors."""
     check_size(source)
     tokens = tokenize(source.text)
     parser = _BodyParser(source.text, tokens)
+    parser.quoted_names = quoted_names
     try:
         body = parser.body(None)
     except RecursionError:

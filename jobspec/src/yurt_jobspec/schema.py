@@ -100,6 +100,7 @@ TABLE = {
         max_client_disconnect               MaxClientDisconnect             duration?
         scaling                             Scaling                         block ScalingPolicy
         consul                              Consul                          block Consul
+        vault                               -vault                          block Vault
         prevent_reschedule_on_lost          PreventRescheduleOnLost         bool?
     """,
     "Task": """
@@ -259,15 +260,15 @@ TABLE = {
         error_on_missing_key                ErrMissingKey                   bool?
     """,
     "ChangeScript": """
-        command                             Command                         string!
+        command                             Command                         string?
         args                                Args                            strings
         timeout                             Timeout                         duration?
-        fail_on_error                       FailOnError                     bool!
+        fail_on_error                       FailOnError                     bool?
         run_on_first_render                 RunOnFirstRender                bool?
     """,
     "WaitConfig": """
-        min                                 Min                             duration!
-        max                                 Max                             duration!
+        min                                 Min                             duration?
+        max                                 Max                             duration?
     """,
     "DispatchPayloadConfig": """
         file                                File                            string
@@ -281,7 +282,7 @@ TABLE = {
     """,
     "ScalingPolicy": """
         min                                 Min                             int?
-        max                                 Max                             int?
+        max                                 Max                             int!
         policy                              Policy                          free
         enabled                             Enabled                         bool?
         type                                Type                            string
@@ -293,7 +294,7 @@ TABLE = {
     "TaskScalingPolicy": """
         name                                -                               label
         min                                 Min                             int?
-        max                                 Max                             int?
+        max                                 Max                             int!
         policy                              Policy                          free
         enabled                             Enabled                         bool?
         type                                Type                            string

@@ -52,7 +52,7 @@ def parse_quoted(parser: ExpressionParser) -> Expr:
 
 def parse_template(parser: ExpressionParser) -> Expr:
     """A bare template, as JSON strings are: the lexer was started inside it."""
-    pieces = _pieces(parser, False)
+    pieces = _pieces(parser, True)
     parts = _Fold(parser, pieces).parts(())
     end = parser.ends[parser.at]
     if len(parts) == 1 and not isinstance(parts[0], (str, TemplateIf, TemplateFor)):

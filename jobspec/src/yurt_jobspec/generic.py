@@ -1,0 +1,83 @@
+"""Configuration files of any shape: attributes and blocks to plain data, for readers that check the names themselves.
+
+A block becomes an entry of a list under its name, and each label a key around its content: `client { }` gives {"client": [{...}]} and
+`plugin "docker" { }` gives {"plugin": [{"docker": [{...}]}]}, in native syntax and in JSON alike for the objects that are written as such.
+Keys may be quoted, and functions and references are available as far as they need nothing from outside.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .diagnostics import Diagnostic, EvaluationError, JobspecError, Source
+from .evaluator import Evaluator, Scope
+from .job import Path_, Positions
+from .nodes import Body, Literal
+from .parser import parse_file, too_deep
+from .plain import to_plain
+
+_NOWHERE = Literal(None, 0, 0)
+
+
+def parse_body(source: str, *, filename: str) -> dict[str, Any]:
+    """The file as plain data. Raises JobspecError."""
+    return parse_body_with_positions(source, filename=filename)[0]
+
+
+def parse_body_with_positions(source: str, *, filename: str) -> tuple[dict[str, Any], Positions]:
+    """The file as plain data, and where each part of it came from."""
+    file = Source(filename, source)
+    reader = _Reader(file)
+    try:
+        data = reader.body(_read(file), ())
+    except RecursionError:
+        raise too_deep(file) from None
+    except EvaluationError as error:
+        raise JobspecError([file.diagnostic(problem) for problem in error.problems]) from None
+    if reader.diagnostics:
+        raise JobspecError(reader.diagnostics)
+    return data, Positions(file, reader.places)
+
+
+def _read(source: Source) -> Body:
+    if source.text.lstrip("\ufeff \t\r\n").startswith("{"):
+        from .jsonsyntax import parse_json_body
+
+        return parse_json_body(source)
+    return parse_file(source, quoted_names=True)
+
+
+class _Reader:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.evaluator = Evaluator(source.text)
+        self.scope = Scope({})
+        self.diagnostics: list[Diagnostic] = []
+        self.places: dict[Path_, tuple[int, int]] = {}
+
+    def charge(self, elements: int) -> None:
+        self.evaluator.budget.charge(elements, _NOWHERE)
+
+    def body(self, body: Body, path: Path_) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for attribute in body.attributes:
+            self.places[(*path, attribute.name)] = (attribute.start, attribute.end)
+            try:
+                result[attribute.name] = to_plain(self.evaluator.evaluate(attribute.value, self.scope), self.charge)
+            except EvaluationError as error:
+                self.diagnostics.extend(self.source.diagnostic(problem) for problem in error.problems)
+        for block in body.blocks:
+            known = result.setdefault(block.type, [])
+            if not isinstance(known, list):
+                known = result[block.type] = [known]
+            here: Path_ = (*path, block.type, len(known))
+            self.places[here] = (block.start, block.labels[-1].end if block.labels else block.name_end)
+            inner = here
+            for label in block.labels:
+                inner = (*inner, label.text, 0)
+                self.places[inner[:-1]] = (label.start, label.end)
+            content: dict[str, Any] = self.body(block.body, inner)
+            for label in reversed(block.labels):
+                content = {label.text: [content]}
+            known.append(content)
+        return result

@@ -1,0 +1,321 @@
+"""The JSON form of the language.
+
+A JSON file says the same as a native one, but an object in it may mean a block, several blocks, or a value. Which one is meant depends on
+where it stands, so the reader asks the tables of `schema`: a name that is a block becomes one block for each object (for a block with
+labels, one for each key of the object), a list of such objects becomes several blocks, and every other name becomes an argument. Strings are
+templates, as in the native form. A key "//" is a comment.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import NamedTuple
+
+from .diagnostics import JobspecError, Problem, Source
+from .expressions import ExpressionParser, SyntaxProblem, normalize
+from .lexer import MAX_NESTING, tokenize_template
+from .nodes import Attribute, Block, Body, Embedded, Expr, Label, Literal, ObjectOf, TupleOf
+from .numbers import parse_number
+from .parser import check_size
+from .schema import BlockSchema, Child, schema_of
+from .templates import parse_template
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_WORD = re.compile(r"true|false|null")
+_WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
+_COMMENT = "//"
+
+
+class JsonObject(NamedTuple):
+    """An object with the place of each key."""
+
+    members: tuple[tuple[Label, JsonNode], ...]
+    start: int
+    end: int
+
+
+class JsonList(NamedTuple):
+    items: tuple[JsonNode, ...]
+    start: int
+    end: int
+
+
+class JsonScalar(NamedTuple):
+    value: str | bool | int | Decimal | None
+    start: int
+    end: int
+
+
+JsonNode = JsonObject | JsonList | JsonScalar
+
+
+class _Reader:
+    """Reads JSON with places; the first mistake ends it."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.text = source.text
+        self.at = 1 if source.text.startswith("\ufeff") else 0
+        self.depth = 0
+
+    def file(self) -> JsonObject:
+        self.space()
+        node = self.value()
+        self.space()
+        if self.at < len(self.text):
+            self.stop("Extraneous data after value", "The file must hold a single JSON object.")
+        if not isinstance(node, JsonObject):
+            self.stop("Root value must be object", "The root of a JSON file must be an object.")
+        return node
+
+    def stop(self, summary: str, detail: str) -> JobspecError:
+        raise JobspecError([self.source.diagnostic(Problem(summary, detail, self.at, min(self.at + 1, len(self.text))))])
+
+    def space(self) -> None:
+        found = _SPACE.match(self.text, self.at)
+        assert found is not None
+        self.at = found.end()
+
+    def value(self) -> JsonNode:
+        char = self.text[self.at : self.at + 1]
+        if char in ("{", "["):
+            self.depth += 1
+            if self.depth > MAX_NESTING:
+                self.stop("Nested too deeply", f"JSON may be nested {MAX_NESTING} deep at most.")
+            node: JsonNode = self.object() if char == "{" else self.list()
+            self.depth -= 1
+            return node
+        if char == '"':
+            label = self.string()
+            return JsonScalar(label.text, label.start, label.end)
+        return self.scalar()
+
+    def scalar(self) -> JsonScalar:
+        start = self.at
+        found = _WORD.match(self.text, start)
+        if found:
+            self.at = found.end()
+            return JsonScalar(_WORDS[found[0]], start, self.at)
+        found = _NUMBER.match(self.text, start)
+        if found is None:
+            self.stop("Invalid JSON value", "Expected a string, number, object, list, true, false or null here.")
+            raise AssertionError
+        self.at = found.end()
+        try:
+            negative = found[0].startswith("-")
+            number = parse_number(found[0].lstrip("-"))
+        except ValueError as error:
+            self.at = start
+            raise self.stop("Invalid number", str(error)) from None
+        return JsonScalar(-number if negative else number, start, self.at)
+
+    def string(self) -> Label:
+        start = self.at
+        found = _STRING.match(self.text, start)
+        if found is None:
+            self.stop("Invalid JSON string", "A string stands between double quotes and holds no line end and no unknown escape.")
+            raise AssertionError
+        self.at = found.end()
+        return Label(normalize(json.loads(found[0])), start, self.at)
+
+    def object(self) -> JsonObject:
+        start, members = self.at, []
+        self.at += 1
+        self.space()
+        while self.text[self.at : self.at + 1] != "}":
+            if members:
+                self.expect(",", "Missing attribute separator", "A comma is required between two members of an object.")
+            if self.text[self.at : self.at + 1] != '"':
+                self.stop("Invalid object member name", "A JSON object member name must be a string.")
+            label = self.string()
+            self.space()
+            self.expect(":", "Missing attribute value colon", "A colon is required between a name and its value.")
+            members.append((label, self.value()))
+            self.space()
+        self.at += 1
+        return JsonObject(tuple(members), start, self.at)
+
+    def list(self) -> JsonList:
+        start, items = self.at, []
+        self.at += 1
+        self.space()
+        while self.text[self.at : self.at + 1] != "]":
+            if items:
+                self.expect(",", "Missing item separator", "A comma is required between two elements of a list.")
+            items.append(self.value())
+            self.space()
+        self.at += 1
+        return JsonList(tuple(items), start, self.at)
+
+    def expect(self, char: str, summary: str, detail: str) -> None:
+        if self.text[self.at : self.at + 1] != char:
+            self.stop(summary, detail)
+        self.at += 1
+        self.space()
+
+
+class _Shaper:
+    """Gives JSON nodes the shape of bodies and expressions."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.problems: list[Problem] = []
+
+    # Expressions.
+
+    def expression(self, node: JsonNode) -> Expr:
+        if isinstance(node, JsonObject):
+            items = tuple(
+                (self.string_expression(JsonScalar(label.text, label.start, label.end)), self.expression(value)) for label, value in node.members
+            )
+            return ObjectOf(items, node.start, node.end)
+        if isinstance(node, JsonList):
+            return TupleOf(tuple(self.expression(item) for item in node.items), node.start, node.end)
+        if isinstance(node.value, str):
+            return self.string_expression(node)
+        return Literal(node.value, node.start, node.end)
+
+    def string_expression(self, node: JsonScalar) -> Expr:
+        """A string is a template; its expressions take the place of the whole string."""
+        text = str(node.value)
+        if "${" not in text and "%{" not in text:
+            return Literal(text, node.start, node.end, True)
+        tokens = tokenize_template(text)
+        parser = ExpressionParser(text, tokens)
+        try:
+            expr = parse_template(parser)
+        except SyntaxProblem as error:
+            parser.problems.append(error.problem)
+            expr = Literal(text, node.start, node.end, True)
+        for problem in (*tokens.problems, *parser.problems):
+            self.problems.append(problem._replace(start=node.start, end=node.end))
+        return Embedded(expr, text, node.start, node.end)
+
+    # Bodies.
+
+    def body(self, node: JsonObject, schema: BlockSchema | None) -> Body:
+        attributes: dict[str, Attribute] = {}
+        blocks: list[Block] = []
+        for label, value in node.members:
+            if label.text == _COMMENT:
+                continue
+            child = schema.blocks.get(label.text) if schema is not None else None
+            if label.text == "dynamic" and schema is not None:
+                blocks.extend(self.dynamic_blocks(label, value, schema))
+            elif child is not None and (child.block or self.is_block(value)):
+                blocks.extend(self.blocks(label, value, child))
+            elif label.text in attributes:
+                detail = f'The argument "{label.text}" was already set. Each argument may be set only once.'
+                self.problems.append(Problem("Attribute redefined", detail, label.start, label.end))
+            else:
+                attributes[label.text] = Attribute(label.text, self.expression(value), label.start, label.end, value.end)
+        return Body(tuple(attributes.values()), tuple(blocks), node.start, node.end)
+
+    def is_block(self, node: JsonNode) -> bool:
+        """A map may be written as an object or as a list with one object in it."""
+        return isinstance(node, JsonList) and all(isinstance(item, JsonObject) for item in node.items)
+
+    def blocks(self, label: Label, node: JsonNode, child: Child) -> Iterator[Block]:
+        schema = schema_of(child.block) if child.block else None
+        for labels, content in self.labelled(node, len(schema.labels) if schema else 0, label.text):
+            yield self.block(label, labels, content, schema)
+
+    def block(self, label: Label, labels: tuple[Label, ...], content: JsonObject, schema: BlockSchema | None) -> Block:
+        return Block(label.text, labels, self.body(content, schema), content.start, label.start, content.end)
+
+    def labelled(self, node: JsonNode, count: int, name: str, labels: tuple[Label, ...] = ()) -> Iterator[tuple[tuple[Label, ...], JsonObject]]:
+        """The objects under a block's name, with the keys above each as its labels."""
+        if isinstance(node, JsonList):
+            for item in node.items:
+                yield from self.labelled(item, count, name, labels)
+        elif isinstance(node, JsonScalar):
+            if node.value is not None:
+                detail = f'The block "{name}" is written as an object or as a list of objects.'
+                self.problems.append(Problem("Incorrect JSON value type", detail, node.start, node.end))
+        elif count == 0:
+            yield labels, node
+        else:
+            for label, value in node.members:
+                if label.text != _COMMENT:
+                    yield from self.labelled(value, count - 1, name, (*labels, label))
+
+    def dynamic_blocks(self, label: Label, node: JsonNode, schema: BlockSchema) -> Iterator[Block]:
+        for labels, content in self.labelled(node, 1, "dynamic"):
+            child = schema.blocks.get(labels[0].text)
+            inner = schema_of(child.block) if child is not None and child.block else None
+            arguments = tuple((key, value) for key, value in content.members if key.text != "content")
+            body = self.body(JsonObject(arguments, content.start, content.end), None)
+            generated = tuple(
+                Block("content", (), self.body(value, inner), value.start, key.start, value.end)
+                for key, value in content.members
+                if key.text == "content" and isinstance(value, JsonObject)
+            )
+            yield Block("dynamic", labels, body._replace(blocks=generated), content.start, label.start, content.end)
+
+
+def parse_json_job(source: Source) -> Body:
+    """The body of a job file in JSON: the same blocks at the top as in native syntax."""
+    shaper = _Shaper(source)
+    root = read_json(source)
+    blocks: list[Block] = []
+    attributes: list[Attribute] = []
+    for label, value in root.members:
+        if label.text == "job":
+            blocks.extend(shaper.blocks(label, value, Child("", "blocks", "Job")))
+        elif label.text == "variable":
+            blocks.extend(_variable(shaper, label, labels, content) for labels, content in shaper.labelled(value, 1, "variable"))
+        elif label.text in ("locals", "variables"):
+            blocks.extend(shaper.block(label, labels, content, None) for labels, content in shaper.labelled(value, 0, label.text))
+        elif label.text != _COMMENT:
+            attributes.append(Attribute(label.text, shaper.expression(value), label.start, label.end, value.end))
+    _raise(source, shaper)
+    return Body(tuple(attributes), tuple(blocks), 0, len(source.text))
+
+
+def _variable(shaper: _Shaper, label: Label, labels: tuple[Label, ...], content: JsonObject) -> Block:
+    block = shaper.block(label, labels, content, None)
+    attributes: list[Attribute] = []
+    nested: list[Block] = []
+    for attribute, (key, value) in zip(block.body.attributes, (pair for pair in content.members if pair[0].text != _COMMENT), strict=False):
+        if attribute.name == "validation":
+            nested.extend(shaper.block(key, found, inner, None) for found, inner in shaper.labelled(value, 0, "validation"))
+        elif attribute.name == "type" and isinstance(value, JsonScalar) and isinstance(value.value, str):
+            attributes.append(attribute._replace(value=_type_expression(shaper, value)))
+        else:
+            attributes.append(attribute)
+    return block._replace(body=block.body._replace(attributes=tuple(attributes), blocks=tuple(nested)))
+
+
+def _type_expression(shaper: _Shaper, node: JsonScalar) -> Expr:
+    from .parser import parse_expression
+
+    text = str(node.value)
+    try:
+        return parse_expression(Source(shaper.source.filename, text))
+    except JobspecError:
+        shaper.problems.append(Problem("Invalid type specification", f'"{text}" is not a type.', node.start, node.end))
+        return Literal("string", node.start, node.end, True)
+
+
+def parse_json_body(source: Source) -> Body:
+    """A JSON object as a body of arguments only, the way variable files are read."""
+    shaper = _Shaper(source)
+    body = shaper.body(read_json(source), None)
+    _raise(source, shaper)
+    return body
+
+
+def read_json(source: Source) -> JsonObject:
+    """The file's root object. Raises JobspecError."""
+    check_size(source)
+    return _Reader(source).file()
+
+
+def _raise(source: Source, shaper: _Shaper) -> None:
+    if shaper.problems:
+        raise JobspecError([source.diagnostic(problem) for problem in shaper.problems])
