@@ -50,10 +50,10 @@ class Shape(NamedTuple):
 class Held(NamedTuple):
     """What is held exclusively on a node. `extra` counts further holders of the same thing."""
 
-    ports: Mapping[str, int] = immutables.Map()
+    ports: immutables.Map[str, int] = immutables.Map()
     cores: int = 0
     devices: frozenset[str] = frozenset()
-    extra: Mapping[tuple[str, Hashable], int] = immutables.Map()
+    extra: immutables.Map[tuple[str, Hashable], int] = immutables.Map()
 
 
 NOTHING_HELD = Held()
@@ -332,7 +332,7 @@ def tie_of(node_id: str) -> int:
 
 def with_usage(held: Held, usage: Usage, sign: int) -> Held:
     """What is held after a usage came (`sign` 1) or went (-1)."""
-    ports, extra = immutables.Map(held.ports).mutate(), immutables.Map(held.extra).mutate()
+    ports, extra = held.ports.mutate(), held.extra.mutate()
     cores, devices = held.cores, set(held.devices)
     for address, port in usage.ports:
         bits = ports.get(address, 0)

@@ -1,0 +1,101 @@
+"""What one allocation of a group asks of a node, and what the node grants it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from yurt.scheduler.devices import grant_devices
+from yurt.scheduler.ports import grant_ports, has_ports
+from yurt.sdk.value import replace
+from yurt.state.columns import Held
+from yurt.state.usage import Usage, usage_of_resources
+from yurt.structs.alloc import (
+    AllocatedCpuResources,
+    AllocatedMemoryResources,
+    AllocatedResources,
+    AllocatedSharedResources,
+    AllocatedTaskResources,
+)
+from yurt.structs.job import TaskGroup
+from yurt.structs.node import Node
+
+
+class Grant(NamedTuple):
+    """What an allocation was given, and what that takes of the node."""
+
+    resources: AllocatedResources
+    usage: Usage
+
+
+class Ask:
+    """A group's ask. `plain` is granted as it is when nothing exclusive (ports, cores, devices) is asked."""
+
+    def __init__(self, group: TaskGroup, *, with_memory_max: bool) -> None:
+        self.group = group
+        self.has_ports = has_ports(group)
+        self.cores = sum(task.resources.cores for task in group.tasks)
+        self.devices = tuple((task.name, device) for task in group.tasks for device in task.resources.devices)
+        self.has_device_affinities = any(device.affinities for _, device in self.devices)
+        resources = AllocatedResources(
+            tasks={
+                task.name: AllocatedTaskResources(
+                    cpu=AllocatedCpuResources(cpu_shares=0 if task.resources.cores else task.resources.cpu),
+                    memory=AllocatedMemoryResources(
+                        memory_mb=task.resources.memory_mb,
+                        memory_max_mb=task.resources.memory_max_mb if with_memory_max else 0,
+                    ),
+                )
+                for task in group.tasks
+            },
+            shared=AllocatedSharedResources(disk_mb=group.ephemeral_disk.size_mb),
+        )
+        self.plain = Grant(resources, usage_of_resources(resources, group))
+
+    @property
+    def is_exclusive(self) -> bool:
+        """True when a node must be asked for particular ports, cores or devices."""
+        return self.has_ports or self.cores > 0 or bool(self.devices)
+
+    def grant(self, node: Node, held: Held, *, salt: int) -> Grant | str:
+        """What the node gives, or the exhausted dimension."""
+        if not self.is_exclusive:
+            return self.plain
+        resources = self.plain.resources
+        tasks = dict(resources.tasks)
+        shared = resources.shared
+        if self.cores:
+            free = [core for core in node.node_resources.cpu.reservable_cpu_cores if not held.cores >> core & 1]
+            if len(free) < self.cores:
+                return "cores"
+            self._give_cores(tasks, node, free)
+        if self.devices:
+            granted = grant_devices(node, held.devices, self.devices)
+            if granted is None:
+                return "devices: no devices match request"
+            for name, device in granted[0]:
+                tasks[name] = replace(tasks[name], devices=(*tasks[name].devices, device))
+        if self.has_ports:
+            ports = grant_ports(node, held.ports, self.group, salt=salt)
+            if isinstance(ports, str):
+                return ports
+            shared = replace(shared, networks=ports.shared, ports=ports.ports)
+            for name, networks in ports.tasks.items():
+                tasks[name] = replace(tasks[name], networks=networks)
+        given = AllocatedResources(tasks=tasks, shared=shared)
+        return Grant(given, usage_of_resources(given, self.group))
+
+    def device_score(self, node: Node, held: Held) -> float:
+        """How well the node's free devices meet the device affinities."""
+        granted = grant_devices(node, held.devices, self.devices)
+        return 0.0 if granted is None else granted[1]
+
+    def _give_cores(self, tasks: dict[str, AllocatedTaskResources], node: Node, free: list[int]) -> None:
+        cpu = node.node_resources.cpu
+        total = cpu.total_cpu_cores or len(cpu.reservable_cpu_cores)
+        per_core = cpu.cpu_shares // max(1, total)
+        for task in self.group.tasks:
+            if task.resources.cores:
+                cores = tuple(free[: task.resources.cores])
+                del free[: task.resources.cores]
+                given = AllocatedCpuResources(cpu_shares=per_core * len(cores), reserved_cores=cores)
+                tasks[task.name] = replace(tasks[task.name], cpu=given)

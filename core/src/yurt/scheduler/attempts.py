@@ -1,0 +1,74 @@
+"""The door: one attempt at one evaluation."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from yurt.scheduler.generic import GenericAttempt
+from yurt.scheduler.ids import Ids, number_of
+from yurt.scheduler.system import SystemAttempt
+from yurt.sdk.value import UnixNano, replace
+from yurt.state.store import Snapshot
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.plan import Outcome, Plan
+from yurt.structs.status import EVAL_FAILED, EVAL_PENDING, JOB_SYSBATCH, JOB_SYSTEM, TRIGGER_JOB_REGISTER, TRIGGERS
+
+
+class Attempt(NamedTuple):
+    """A plan, and how the evaluation ends when all of it is accepted."""
+
+    plan: Plan
+    outcome: Outcome
+
+
+def attempt(snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, seed: int, attempt: int = 0) -> Attempt:
+    """What to do about an evaluation, on this snapshot."""
+    if evaluation.triggered_by not in TRIGGERS:
+        return _refused(evaluation, now=now)
+    own_seed = number_of(seed, "attempt", str(attempt)) if attempt else seed
+    ids = Ids(seed, evaluation.id, str(attempt))
+    job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
+    job_type = job.type if job is not None else evaluation.type
+    if job_type in (JOB_SYSTEM, JOB_SYSBATCH):
+        system = SystemAttempt(snapshot, replace(evaluation, type=job_type), now=now, ids=ids, seed=own_seed)
+        return Attempt(*system.run())
+    generic = GenericAttempt(snapshot, replace(evaluation, type=job_type), now=now, ids=ids, seed=own_seed)
+    return Attempt(*generic.run())
+
+
+def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> Attempt:
+    """What registering a job would do: the job laid over the snapshot as its next version, and attempted."""
+    current = snapshot.jobs.get(job.key)
+    index = snapshot.index + 1
+    laid = replace(
+        job,
+        version=current.version + 1 if current is not None else 0,
+        create_index=current.create_index if current is not None else index,
+        modify_index=index,
+        job_modify_index=index,
+    )
+    edit = snapshot.edit(index)
+    edit.put("jobs", laid.key, laid)
+    edit.put("job_versions", (*laid.key, laid.version), laid)
+    evaluation = Evaluation(
+        id=Ids(seed, "dry run").next("eval"),
+        namespace=job.namespace,
+        priority=job.priority,
+        type=job.type,
+        triggered_by=TRIGGER_JOB_REGISTER,
+        job_id=job.id,
+        job_modify_index=index,
+        status=EVAL_PENDING,
+        annotate_plan=True,
+        create_time=now,
+        modify_time=now,
+    )
+    return attempt(edit.commit(), evaluation, now=now, seed=seed)
+
+
+def _refused(evaluation: Evaluation, *, now: UnixNano) -> Attempt:
+    text = f"scheduler cannot handle '{evaluation.triggered_by}' evaluation reason"
+    ended = replace(evaluation, status=EVAL_FAILED, status_description=text, modify_time=now)
+    plan = Plan(eval_id=evaluation.id, namespace=evaluation.namespace, job_id=evaluation.job_id, now=now)
+    return Attempt(plan, Outcome(evaluation=ended))

@@ -1,0 +1,98 @@
+"""Evaluations that wait: for capacity, or for calmer plans (semantics 3, 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.scheduler.ids import Ids
+from yurt.sdk.value import UnixNano, replace
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.metrics import AllocationMetric
+from yurt.structs.plan import Outcome
+from yurt.structs.status import (
+    EVAL_BLOCKED,
+    EVAL_FAILED,
+    JOB_BATCH,
+    JOB_SERVICE,
+    JOB_SYSBATCH,
+    JOB_SYSTEM,
+    TRIGGER_MAX_PLANS,
+    TRIGGER_QUEUED_ALLOCS,
+)
+
+PLACEMENT_CONFLICTS = "created due to placement conflicts"
+REMAINING = "created to place remaining allocations"
+ATTEMPTS = {JOB_SERVICE: 5, JOB_BATCH: 2, JOB_SYSTEM: 5, JOB_SYSBATCH: 2}
+
+
+def max_attempts(job_type: str) -> int:
+    """How many attempts without progress an evaluation of a job of this type gets."""
+    return ATTEMPTS.get(job_type, 2)
+
+
+def blocked_eval(
+    parent: Evaluation,
+    *,
+    id: str,
+    now: UnixNano,
+    snapshot_index: int,
+    job: Job | None = None,
+    node_id: str = "",
+    classes: Mapping[str, bool] | None = None,
+    is_escaped: bool = False,
+    failed: Mapping[str, AllocationMetric] | None = None,
+) -> Evaluation:
+    """An evaluation that waits for capacity."""
+    return Evaluation(
+        id=id,
+        namespace=parent.namespace,
+        priority=parent.priority,
+        type=parent.type,
+        triggered_by=TRIGGER_QUEUED_ALLOCS,
+        job_id=parent.job_id,
+        job_modify_index=job.modify_index if job is not None else parent.job_modify_index,
+        node_id=node_id,
+        status=EVAL_BLOCKED,
+        status_description=REMAINING,
+        previous_eval=parent.id,
+        class_eligibility=dict(classes or {}),
+        escaped_computed_class=is_escaped,
+        failed_tg_allocs=dict(failed or {}),
+        snapshot_index=snapshot_index,
+        create_time=now,
+        modify_time=now,
+    )
+
+
+def exhausted(
+    evaluation: Evaluation,
+    *,
+    seed: int,
+    now: UnixNano,
+    snapshot_index: int,
+    last: Outcome | None = None,
+) -> Outcome:
+    """The end of an evaluation whose plans kept being refused: failed, and for service and batch jobs tried again later.
+
+    `last` is the outcome of the last attempt; what it queued and could not place is kept.
+    """
+    seen = last.evaluation if last is not None else evaluation
+    attempts = max_attempts(evaluation.type)
+    failed = replace(
+        seen,
+        status=EVAL_FAILED,
+        status_description=f"maximum attempts reached ({attempts})",
+        snapshot_index=snapshot_index,
+        modify_time=now,
+        blocked_eval="",
+    )
+    if evaluation.status == EVAL_BLOCKED or evaluation.type in (JOB_SYSTEM, JOB_SYSBATCH):
+        return Outcome(evaluation=failed)
+    waiting = replace(
+        blocked_eval(evaluation, id=Ids(seed, "exhausted").next("eval"), now=now, snapshot_index=snapshot_index),
+        triggered_by=TRIGGER_MAX_PLANS,
+        status_description=PLACEMENT_CONFLICTS,
+        escaped_computed_class=True,
+    )
+    return Outcome(evaluation=replace(failed, blocked_eval=waiting.id), created=(waiting,))

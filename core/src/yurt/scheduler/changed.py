@@ -1,0 +1,79 @@
+"""What a new job version means for a running allocation: nothing, an update in place, or a replacement (semantics 11, end)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.network import NetworkResource
+from yurt.structs.task import Task
+
+
+def is_destructive(old: Job, new: Job, group_name: str) -> bool:
+    """Whether going from one version to the other replaces the group's allocations."""
+    before, after = old.group(group_name), new.group(group_name)
+    if before is None or after is None:
+        return True
+    if before is after and old.meta == new.meta and _shared(old) == _shared(new):
+        return False
+    if _group_facts(before) != _group_facts(after) or _shared(old) != _shared(new):
+        return True
+    tasks = {task.name: task for task in before.tasks}
+    if tasks.keys() != {task.name for task in after.tasks}:
+        return True
+    return any(
+        _task_facts(tasks[task.name]) != _task_facts(task)
+        or _meta(old, before, tasks[task.name]) != _meta(new, after, task)
+        for task in after.tasks
+    )
+
+
+def _shared(job: Job) -> tuple[Any, ...]:
+    return (job.payload, job.vault_namespace, job.consul_namespace)
+
+
+def _group_facts(group: TaskGroup) -> tuple[Any, ...]:
+    return (
+        group.ephemeral_disk,
+        group.volumes,
+        tuple(_network(network) for network in group.networks),
+        group.consul,
+        group.restart_policy.render_templates,
+        tuple(service.connect for service in group.services if service.connect is not None),
+        tuple(sorted(task.name for task in group.tasks)),
+    )
+
+
+def _task_facts(task: Task) -> tuple[Any, ...]:
+    resources = task.resources
+    return (
+        task.driver,
+        task.user,
+        task.config,
+        task.env,
+        task.artifacts,
+        task.vault,
+        task.consul,
+        task.secrets,
+        task.templates,
+        task.csi_plugin_config,
+        task.volume_mounts,
+        task.identity,
+        task.identities,
+        task.log_config.disabled,
+        task.lifecycle,
+        task.restart_policy.render_templates,
+        (resources.cpu, resources.cores, resources.memory_mb, resources.memory_max_mb, resources.secrets_mb),
+        (resources.devices, resources.numa, tuple(_network(network) for network in resources.networks)),
+    )
+
+
+def _network(network: NetworkResource) -> tuple[Any, ...]:
+    ports = (*network.reserved_ports, *network.dynamic_ports)
+    labels = tuple(sorted((p.label, p.value if p in network.reserved_ports else 0, p.to, p.host_network) for p in ports))
+    return (network.mode, network.dns, network.mbits, network.hostname, network.cni, labels)
+
+
+def _meta(job: Job, group: TaskGroup, task: Task) -> Mapping[str, str]:
+    return {**job.meta, **group.meta, **task.meta}

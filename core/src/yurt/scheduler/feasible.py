@@ -1,0 +1,246 @@
+"""Feasibility: which nodes a job and its groups may use at all, as masks over the rows of the columns.
+
+Every check gives one mask, computed once per node shape (or per node, where it asks for something unique) and kept with the node
+columns, so that it costs nothing until a node changes. A group's mask is the conjunction; its reasons are the masks themselves, so
+every constraint says how many nodes it filtered, not only the first one that did.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Hashable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from yurt.scheduler.devices import has_devices
+from yurt.scheduler.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY, holds
+from yurt.scheduler.targets import is_unique, resolve
+from yurt.state.columns import DATACENTER, IS_NODE, IS_READY, NODE_CLASS, POOL, SHAPE, NodeRows
+from yurt.state.store import Snapshot
+from yurt.structs.constraint import Constraint
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.node import Node
+from yurt.structs.resources import RequestedDevice
+
+MEMO_MAX = 4096
+POOL_ALL = "all"
+BoolArray = npt.NDArray[np.bool_]
+
+
+class Check(NamedTuple):
+    """One condition on nodes. `is_class_wide`: all nodes of a computed class agree on it."""
+
+    text: str
+    key: Hashable
+    test: Callable[[Node], bool]
+    is_class_wide: bool
+    is_per_node: bool = False
+
+
+class Candidates(NamedTuple):
+    """The nodes of a job's datacenters and pool that are ready."""
+
+    mask: BoolArray
+    in_pool: int
+    available: dict[str, int]
+
+
+class Feasibility(NamedTuple):
+    """Where a group may go: `mask`, within the candidates, and each failing check's own mask."""
+
+    mask: BoolArray
+    failing: tuple[tuple[str, BoolArray], ...]
+    class_wide: BoolArray
+    is_escaped: bool
+
+
+def remembered(rows: NodeRows, key: Hashable, compute: Callable[[], object]) -> object:
+    """An answer that depends on the node columns alone, computed once."""
+    memo = rows.memo
+    if key not in memo:
+        if len(memo) >= MEMO_MAX:
+            memo.clear()
+        memo[key] = compute()
+    return memo[key]
+
+
+def candidates(rows: NodeRows, job: Job) -> Candidates:
+    """Ready nodes in the job's datacenters and pool."""
+
+    def compute() -> Candidates:
+        offered = rows.offered
+        in_pool = offered[:, IS_NODE] > 0
+        if job.node_pool != POOL_ALL:
+            in_pool &= offered[:, POOL] == rows.pools.numbers.get(job.node_pool, -1)
+        wanted = np.array([_is_in(name, job.datacenters) for name in rows.datacenters.values] or [False])
+        mask = in_pool & (offered[:, IS_READY] > 0) & wanted[offered[:, DATACENTER]]
+        counts = np.bincount(offered[mask, DATACENTER], minlength=len(rows.datacenters.values))
+        available = {
+            name: int(counts[number]) for number, name in sorted(enumerate(rows.datacenters.values), key=lambda e: e[1])
+            if counts[number]
+        }
+        return Candidates(_frozen(mask), int(np.count_nonzero(in_pool)), available)
+
+    found = remembered(rows, ("candidates", job.datacenters, job.node_pool), compute)
+    assert isinstance(found, Candidates)
+    return found
+
+
+def _is_in(datacenter: str, globs: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(datacenter, glob) for glob in globs)
+
+
+def feasibility(snapshot: Snapshot, job: Job, group: TaskGroup) -> Feasibility:
+    """A group's mask and reasons, all nodes considered."""
+    rows = snapshot.columns.nodes
+    mask = np.ones(len(rows.offered), np.bool_)
+    class_wide = mask.copy()
+    failing = []
+    checks = checks_of(job, group)
+    for check in checks:
+        passed = check_mask(snapshot, check)
+        if passed.all():
+            continue
+        failing.append((check.text, _frozen(~passed)))
+        mask &= passed
+        if check.is_class_wide:
+            class_wide &= passed
+    return Feasibility(mask, tuple(failing), class_wide, is_escaped=any(check.is_per_node for check in checks))
+
+
+def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
+    """The rows that pass one check."""
+    rows = snapshot.columns.nodes
+
+    def compute() -> BoolArray:
+        if check.is_per_node:
+            passed = np.zeros(len(rows.offered), np.bool_)
+            for row in np.flatnonzero(rows.offered[:, IS_NODE]).tolist():
+                passed[row] = check.test(snapshot.nodes[rows.ids[row]])
+            return _frozen(passed)
+        table = np.zeros(max(1, len(rows.shapes.values)), np.bool_)
+        for number, row in rows.row_of_shape.items():
+            table[number] = check.test(snapshot.nodes[rows.ids[row]])
+        return _frozen(table[rows.offered[:, SHAPE]] & (rows.offered[:, IS_NODE] > 0))
+
+    found = remembered(rows, check.key, compute)
+    assert isinstance(found, np.ndarray)
+    return found
+
+
+def property_codes(snapshot: Snapshot, target: str) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    """For each row the number of its value of an attribute (-1 where it has none), and the values."""
+    rows = snapshot.columns.nodes
+
+    def compute() -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+        values: dict[str, int] = {}
+        codes = np.full(len(rows.offered), -1, np.int64)
+        if is_unique(target):
+            for row in np.flatnonzero(rows.offered[:, IS_NODE]).tolist():
+                value = resolve(target, snapshot.nodes[rows.ids[row]])
+                if value is not None:
+                    codes[row] = values.setdefault(value, len(values))
+        else:
+            table = np.full(max(1, len(rows.shapes.values)), -1, np.int64)
+            for number, row in rows.row_of_shape.items():
+                value = resolve(target, snapshot.nodes[rows.ids[row]])
+                if value is not None:
+                    table[number] = values.setdefault(value, len(values))
+            codes = np.where(rows.offered[:, IS_NODE] > 0, table[rows.offered[:, SHAPE]], -1)
+        codes.flags.writeable = False
+        return codes, tuple(values)
+
+    found = remembered(rows, ("property", target), compute)
+    assert isinstance(found, tuple)
+    return found
+
+
+def checks_of(job: Job, group: TaskGroup) -> tuple[Check, ...]:
+    """All conditions of a group on its nodes, without those that depend on other allocations."""
+    constraints = [*job.constraints, *group.constraints, *(c for task in group.tasks for c in task.constraints)]
+    checks = [
+        constraint_check(constraint)
+        for constraint in dict.fromkeys(constraints)
+        if constraint.operand not in (DISTINCT_HOSTS, DISTINCT_PROPERTY)
+    ]
+    drivers = tuple(sorted({task.driver for task in group.tasks}))
+    checks.append(Check("missing drivers", ("drivers", drivers), lambda node: _has_drivers(node, drivers), False))
+    devices = tuple(device for task in group.tasks for device in task.resources.devices)
+    if devices:
+        checks.append(_device_check(devices))
+    modes = tuple(sorted({network.mode for network in group.networks} - {"", "host", "none"}))
+    if modes:
+        checks.append(Check("missing network", ("networks", modes), lambda node: _has_networks(node, modes), False))
+    aliases = tuple(sorted(_host_networks(group)))
+    if aliases:
+        text = f"missing host network \"{', '.join(aliases)}\" for port"
+        checks.append(Check(text, ("aliases", aliases), lambda node: all(a in node.host_networks for a in aliases), False))
+    volumes = tuple(sorted((v.source, v.read_only) for v in group.volumes.values() if v.type == "host" and not v.per_alloc))
+    if volumes:
+        text = "missing compatible host volumes"
+        checks.append(Check(text, ("volumes", volumes), lambda node: _has_volumes(node, volumes), False))
+    csi = sorted(volume.source for volume in group.volumes.values() if volume.type == "csi")
+    checks.extend(Check(f"missing CSI Volume {source}", ("csi", source), lambda _: False, False) for source in csi)
+    return tuple(checks)
+
+
+def constraint_check(constraint: Constraint) -> Check:
+    """The check of one constraint; its text is what the API's metrics show."""
+    left, right, operand = constraint.l_target, constraint.r_target, constraint.operand
+    is_per_node = is_unique(left) or is_unique(right)
+    return Check(
+        text=" ".join(part for part in (left, operand, right) if part),
+        key=("constraint", left, operand, right),
+        test=lambda node: holds(operand, resolve(left, node), resolve(right, node)),
+        is_class_wide=not is_per_node,
+        is_per_node=is_per_node,
+    )
+
+
+def is_row_feasible(snapshot: Snapshot, job: Job, group: TaskGroup, row: int) -> bool:
+    """Whether one node is in the job's datacenters and pool and passes the group's checks; ready or not."""
+    node = snapshot.nodes[snapshot.columns.nodes.ids[row]]
+    if not _is_in(node.datacenter, job.datacenters) or job.node_pool not in (POOL_ALL, node.node_pool):
+        return False
+    return all(check_mask(snapshot, check)[row] for check in checks_of(job, group))
+
+
+def class_counts(rows: NodeRows, mask: BoolArray) -> dict[str, int]:
+    """How many of the rows have each node class; nodes without one are not counted."""
+    counts = np.bincount(rows.offered[mask, NODE_CLASS], minlength=len(rows.classes.values))
+    return {name: int(counts[number]) for number, name in enumerate(rows.classes.values) if name and counts[number]}
+
+
+def _has_drivers(node: Node, drivers: tuple[str, ...]) -> bool:
+    found = (node.drivers.get(driver) for driver in drivers)
+    return all(info is not None and info.detected and info.healthy for info in found)
+
+
+def _device_check(devices: tuple[RequestedDevice, ...]) -> Check:
+    is_per_node = any(
+        is_unique(target) for device in devices for rule in device.constraints for target in (rule.l_target, rule.r_target)
+    )
+    return Check("missing devices", ("devices", devices), lambda node: has_devices(node, devices), False, is_per_node)
+
+
+def _has_networks(node: Node, modes: tuple[str, ...]) -> bool:
+    offered = {network.mode for network in node.node_resources.networks}
+    return all(mode in offered for mode in modes)
+
+
+def _host_networks(group: TaskGroup) -> set[str]:
+    networks = [*group.networks, *(network for task in group.tasks for network in task.resources.networks)]
+    aliases = {port.host_network for net in networks for port in (*net.reserved_ports, *net.dynamic_ports)}
+    return aliases - {"", "default"}
+
+
+def _has_volumes(node: Node, volumes: tuple[tuple[str, bool], ...]) -> bool:
+    found = ((node.host_volumes.get(source), is_read_only) for source, is_read_only in volumes)
+    return all(volume is not None and (is_read_only or not volume.read_only) for volume, is_read_only in found)
+
+
+def _frozen(array: BoolArray) -> BoolArray:
+    array.flags.writeable = False
+    return array

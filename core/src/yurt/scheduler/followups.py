@@ -1,0 +1,45 @@
+"""Follow-up evaluations: work that is due later, in windows of five seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from yurt.scheduler.ids import Ids
+from yurt.scheduler.reschedule import BATCH_WINDOW
+from yurt.structs.alloc import Allocation
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.status import EVAL_PENDING, TRIGGER_MAX_DISCONNECT, TRIGGER_RETRY_FAILED_ALLOC
+
+DELAYED_RESCHEDULE = "created for delayed rescheduling"
+DELAYED_DISCONNECT = "created for delayed disconnect timeout"
+_DESCRIPTIONS = {TRIGGER_RETRY_FAILED_ALLOC: DELAYED_RESCHEDULE, TRIGGER_MAX_DISCONNECT: DELAYED_DISCONNECT}
+
+
+def followups(
+    job: Job, due: Iterable[tuple[Allocation, int]], trigger: str, *, ids: Ids, parent: Evaluation, now: int
+) -> tuple[list[Evaluation], dict[str, str]]:
+    """One evaluation for each window of due times, and the evaluation's id for each allocation."""
+    made: list[Evaluation] = []
+    eval_of: dict[str, str] = {}
+    for alloc, at in sorted(due, key=lambda pair: (pair[1], pair[0].id)):
+        if not made or at - made[-1].wait_until > BATCH_WINDOW:
+            made.append(
+                Evaluation(
+                    id=ids.next("eval"),
+                    namespace=job.namespace,
+                    priority=parent.priority,
+                    type=job.type,
+                    triggered_by=trigger,
+                    job_id=job.id,
+                    job_modify_index=job.modify_index,
+                    previous_eval=parent.id,
+                    status=EVAL_PENDING,
+                    status_description=_DESCRIPTIONS[trigger],
+                    wait_until=at,
+                    create_time=now,  # type: ignore[arg-type]
+                    modify_time=now,  # type: ignore[arg-type]
+                )
+            )
+        eval_of[alloc.id] = made[-1].id
+    return made, eval_of

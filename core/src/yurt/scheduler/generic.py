@@ -1,0 +1,294 @@
+"""Service and batch jobs: reconcile, place, and say how the evaluation ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from yurt.scheduler.blocked import blocked_eval
+from yurt.scheduler.feasible import is_row_feasible
+from yurt.scheduler.ids import Ids
+from yurt.scheduler.placer import GroupPlacer
+from yurt.scheduler.reconcile import Situation, reconcile
+from yurt.scheduler.reschedule import tracker_after, unplaced
+from yurt.scheduler.results import Place, Results
+from yurt.scheduler.view import View
+from yurt.sdk.value import UnixNano, replace
+from yurt.state.store import Snapshot
+from yurt.structs.alloc import Allocation, AllocDeploymentStatus, RescheduleTracker
+from yurt.structs.deployment import Deployment
+from yurt.structs.evaluation import Evaluation, PlanAnnotations
+from yurt.structs.job import Job
+from yurt.structs.metrics import AllocationMetric
+from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Outcome, Placement, Plan
+from yurt.structs.status import (
+    CLIENT_TERMINAL,
+    DEPLOYMENT_ACTIVE,
+    EVAL_BLOCKED,
+    EVAL_COMPLETE,
+    SERVER_TERMINAL,
+)
+
+
+class GenericAttempt:
+    """One attempt at an evaluation of a service or batch job."""
+
+    def __init__(self, snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, ids: Ids, seed: int) -> None:
+        self.snapshot = snapshot
+        self.evaluation = evaluation
+        self.now = now
+        self.ids = ids
+        self.seed = seed
+        self.job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
+        self.allocs = snapshot.allocs_of_job(evaluation.namespace, evaluation.job_id)
+        self.view = View(snapshot)
+        self.placements: list[Placement] = []
+        self.stops: list[AllocStop] = []
+        self.attributes: dict[str, AttributeUpdate] = {}
+        self.failed: dict[str, AllocationMetric] = {}
+        self.queued: dict[str, int] = {}
+        self.deployment: Deployment | None = None
+        self.placers: dict[str, GroupPlacer] = {}
+
+    def run(self) -> tuple[Plan, Outcome]:
+        """Plan and outcome."""
+        results = reconcile(self._situation())
+        self.attributes = dict(results.attributes)
+        latest = self._latest()
+        self.deployment = results.deployment or (
+            latest if latest is not None and latest.status in DEPLOYMENT_ACTIVE and self._is_current(latest) else None
+        )
+        self.stops.extend(stop.as_plan() for stop in results.stops)
+        if self.job is not None:
+            self.queued = {group.name: 0 for group in self.job.task_groups}
+        for stop in results.stops:
+            self.view.release(stop.alloc)
+        if self.job is not None and not self.job.stop:
+            self._place_all(self.job, results)
+        plan = self._plan(results)
+        return plan, self._outcome(results, plan)
+
+    def _situation(self) -> Situation:
+        return Situation(
+            job=self.job,
+            evaluation=self.evaluation,
+            allocs=self.allocs,
+            nodes={alloc.node_id: self.snapshot.nodes.get(alloc.node_id) for alloc in self.allocs},
+            deployment=self._latest(),
+            now=self.now,
+            ids=self.ids,
+            fits_in_place=self._fits_in_place,
+        )
+
+    def _latest(self) -> Deployment | None:
+        return self.snapshot.latest_deployment(self.evaluation.namespace, self.evaluation.job_id)
+
+    def _is_current(self, deployment: Deployment) -> bool:
+        job = self.job
+        return (
+            job is not None
+            and not job.stop
+            and deployment.job_version == job.version
+            and deployment.job_create_index == job.create_index
+        )
+
+    def _fits_in_place(self, alloc: Allocation) -> bool:
+        assert self.job is not None
+        group = self.job.group(alloc.task_group)
+        row = self.view.row(alloc.node_id)
+        if group is None or row is None or alloc.node_id not in self.snapshot.nodes:
+            return False
+        return is_row_feasible(self.snapshot, self.job, group, row)
+
+    # -- placing ---------------------------------------------------------------------------------------------------
+
+    def _place_all(self, job: Job, results: Results) -> None:
+        wanted = [*results.destructive, *results.place]
+        for place in wanted:
+            self.queued[place.group] = self.queued.get(place.group, 0) + 1
+        left = dict(self.queued)
+        for place in wanted:
+            if place.group in self.failed:
+                metric = self.failed[place.group]
+                self.failed[place.group] = replace(metric, coalesced_failures=metric.coalesced_failures + 1)
+                self._note_unplaced(place)
+                continue
+            if self._place_one(job, place, expected=left[place.group]):
+                self.queued[place.group] -= 1
+            left[place.group] -= 1
+
+    def _place_one(self, job: Job, place: Place, *, expected: int) -> bool:
+        placer = self._placer(job, place.group)
+        previous = place.previous
+        if place.stops and previous is not None:
+            self.view.release(previous)
+            placer.count(previous, -1)
+            if previous.client_status not in CLIENT_TERMINAL:
+                placer.recount()
+        found = placer.place(
+            expected=expected, penalised=self._penalised(place), preferred=self._preferred(job, place)
+        )
+        if found is None:
+            self.failed[place.group] = placer.failure()
+            if place.stops and previous is not None:
+                self.view.restore(previous)
+            self._note_unplaced(place)
+            return False
+        row, grant, scores = found
+        for name, other in self.placers.items():
+            if name != place.group:
+                other.placed_elsewhere(row, place.group)
+        if place.stops and previous is not None:
+            self.stops.append(AllocStop(id=previous.id, node_id=previous.node_id, description=place.stops))
+        is_rolling = self.deployment is not None and place.group in self.deployment.task_groups
+        self.placements.append(
+            Placement(
+                id=self.ids.next("alloc"),
+                name=place.name,
+                task_group=place.group,
+                node_id=self.view.rows.ids[row],
+                node_name=self.view.node(row).name,
+                job_version=job.version,
+                resources=grant.resources,
+                metrics=placer.metric(scores),
+                deployment_id=self.deployment.id if is_rolling and self.deployment is not None else "",
+                deployment_status=AllocDeploymentStatus(canary=True) if place.is_canary else None,
+                previous_allocation=previous.id if previous is not None else "",
+                reschedule_tracker=self._tracker(place),
+            )
+        )
+        return True
+
+    def _tracker(self, place: Place) -> RescheduleTracker | None:
+        if place.previous is None:
+            return None
+        if place.is_rescheduled:
+            return tracker_after(place.previous, self.now)
+        return place.previous.reschedule_tracker
+
+    def _placer(self, job: Job, name: str) -> GroupPlacer:
+        placer = self.placers.get(name)
+        if placer is None:
+            group = job.group(name)
+            assert group is not None
+            placer = self.placers[name] = GroupPlacer(
+                self.view, job, group, seed=self.seed, own=list(self._running())
+            )
+            for placement in self.placements:
+                row = self.view.row(placement.node_id)
+                if row is not None and placer.distinct.is_used:
+                    placer.distinct.count((row,), placement.task_group)
+            placer.recount()
+        return placer
+
+    def _running(self) -> Iterable[Allocation]:
+        """The job's allocations that the plan leaves running."""
+        stopped = {stop.id for stop in self.stops}
+        for alloc in self.allocs:
+            is_terminal = alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL
+            if not is_terminal and alloc.id not in stopped:
+                yield alloc
+
+    def _penalised(self, place: Place) -> frozenset[int]:
+        if not place.is_rescheduled or place.previous is None:
+            return frozenset()
+        tracker = place.previous.reschedule_tracker
+        nodes = [place.previous.node_id, *(event.prev_node_id for event in (tracker.events if tracker else ()))]
+        return frozenset(row for node in nodes if (row := self.view.row(node)) is not None)
+
+    def _preferred(self, job: Job, place: Place) -> int | None:
+        group = job.group(place.group)
+        if place.previous is None or place.is_rescheduled or group is None or not group.ephemeral_disk.sticky:
+            return None
+        return self.view.row(place.previous.node_id)
+
+    def _note_unplaced(self, place: Place) -> None:
+        previous = place.previous
+        if place.is_rescheduled and previous is not None and previous.desired_status in SERVER_TERMINAL:
+            known = self.attributes.get(previous.id) or AttributeUpdate(id=previous.id, node_id=previous.node_id)
+            self.attributes[previous.id] = replace(known, reschedule_tracker=unplaced(previous))
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _plan(self, results: Results) -> Plan:
+        evaluation = self.evaluation
+        deployment_id = self.deployment.id if self.deployment is not None else ""
+        version = self.job.version if self.job is not None else 0
+        in_place = tuple(
+            InPlaceUpdate(
+                id=update.alloc.id,
+                node_id=update.alloc.node_id,
+                job_version=version,
+                deployment_id=deployment_id if self._is_rolled_out(update.alloc.task_group) else "",
+            )
+            for update in results.in_place
+        )
+        return Plan(
+            eval_id=evaluation.id,
+            namespace=evaluation.namespace,
+            job_id=evaluation.job_id,
+            priority=self.job.priority if self.job is not None else evaluation.priority,
+            all_at_once=self.job is not None and self.job.all_at_once,
+            snapshot_index=self.snapshot.index,
+            placements=tuple(self.placements),
+            in_place=in_place,
+            attributes=tuple(self.attributes[key] for key in sorted(self.attributes)),
+            stops=tuple(self.stops),
+            deployment=results.deployment,
+            deployment_updates=tuple(results.deployment_updates),
+            annotations=PlanAnnotations(desired_tg_updates=results.desired),
+            now=self.now,
+        )
+
+    def _is_rolled_out(self, group: str) -> bool:
+        return self.deployment is not None and group in self.deployment.task_groups
+
+    def _outcome(self, results: Results, plan: Plan) -> Outcome:
+        evaluation = self.evaluation
+        created = list(results.followups)
+        ended = replace(
+            evaluation,
+            status=EVAL_COMPLETE,
+            status_description="",
+            failed_tg_allocs=dict(sorted(self.failed.items())),
+            queued_allocations=dict(sorted(self.queued.items())),
+            deployment_id=self.deployment.id if self.deployment is not None else evaluation.deployment_id,
+            plan_annotations=plan.annotations if evaluation.annotate_plan else None,
+            snapshot_index=self.snapshot.index,
+            modify_time=self.now,
+        )
+        is_delayed = bool(results.followups) and evaluation.wait_until <= 0
+        if not self.failed or (is_delayed and evaluation.status != EVAL_BLOCKED):
+            return Outcome(evaluation=ended, created=tuple(created))
+        classes, is_escaped = self._eligibility()
+        if evaluation.status == EVAL_BLOCKED:
+            reblocked = replace(
+                evaluation,
+                class_eligibility=classes,
+                escaped_computed_class=is_escaped,
+                snapshot_index=self.snapshot.index,
+                failed_tg_allocs=ended.failed_tg_allocs,
+                queued_allocations=ended.queued_allocations,
+                modify_time=self.now,
+            )
+            return Outcome(evaluation=reblocked, created=tuple(created), reblock=reblocked)
+        waiting = blocked_eval(
+            evaluation,
+            id=self.ids.next("blocked"),
+            now=self.now,
+            snapshot_index=self.snapshot.index,
+            job=self.job,
+            classes=classes,
+            is_escaped=is_escaped,
+            failed=ended.failed_tg_allocs,
+        )
+        return Outcome(evaluation=replace(ended, blocked_eval=waiting.id), created=(*created, waiting))
+
+    def _eligibility(self) -> tuple[dict[str, bool], bool]:
+        classes: dict[str, bool] = {}
+        is_escaped = False
+        for name in self.failed:
+            placer = self.placers[name]
+            is_escaped |= placer.feasible.is_escaped
+            for computed, is_eligible in placer.eligible_classes().items():
+                classes[computed] = classes.get(computed, False) or is_eligible
+        return dict(sorted(classes.items())), is_escaped

@@ -1,0 +1,409 @@
+"""One group of a service or batch job: from its allocations to what has to be done (semantics 23)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from yurt.scheduler import results as why
+from yurt.scheduler.changed import is_destructive
+from yurt.scheduler.classify import Classified, classify_all, strategy_of
+from yurt.scheduler.deploys import fresh_state
+from yurt.scheduler.followups import followups
+from yurt.scheduler.ids import Ids
+from yurt.scheduler.names import NameIndex, index_of
+from yurt.scheduler.reconnect import decide
+from yurt.scheduler.rescheduling import Rescheduling, split
+from yurt.scheduler.results import InPlace, Place, Results, Stop
+from yurt.scheduler.waiting import waits_until
+from yurt.sdk.value import UnixNano, replace
+from yurt.structs.alloc import Allocation
+from yurt.structs.deployment import Deployment
+from yurt.structs.evaluation import DesiredUpdates, Evaluation
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.node import Node
+from yurt.structs.plan import AttributeUpdate
+from yurt.structs.status import (
+    CLIENT_LOST,
+    CLIENT_TERMINAL,
+    CLIENT_UNKNOWN,
+    DEPLOYMENT_FAILED,
+    DEPLOYMENT_PAUSED,
+    JOB_BATCH,
+    JOB_SERVICE,
+    SERVER_TERMINAL,
+    TRIGGER_MAX_DISCONNECT,
+    TRIGGER_RETRY_FAILED_ALLOC,
+)
+
+
+class GroupContext(NamedTuple):
+    """What a group is reconciled against; `deployment` is the one of this very job version, if any."""
+
+    job: Job
+    group: TaskGroup
+    evaluation: Evaluation
+    deployment: Deployment | None
+    nodes: Mapping[str, Node | None]
+    now: UnixNano
+    ids: Ids
+    fits_in_place: Callable[[Allocation], bool]
+
+
+class GroupReconciler:
+    """Fills `results` with what one group needs."""
+
+    def __init__(self, context: GroupContext, results: Results) -> None:
+        self.context = context
+        self.results = results
+        self.job, self.group = context.job, context.group
+        self.is_batch = context.job.type == JOB_BATCH
+        deployment = context.deployment
+        self.is_paused = deployment is not None and deployment.status == DEPLOYMENT_PAUSED
+        self.is_failed = deployment is not None and deployment.status == DEPLOYMENT_FAILED
+        self.state = deployment.task_groups.get(self.group.name) if deployment is not None else None
+        self.counts = dict.fromkeys(DesiredUpdates.__struct_fields__, 0)
+        self.canary_ids = self._canary_ids()
+
+    def run(self, allocs: list[Allocation]) -> bool:
+        """Reconcile; whether the group has nothing left to do."""
+        allocs = self._relevant(allocs)
+        allocs = self._drop_old_canaries(allocs)
+        classes = classify_all(allocs, self.context.nodes, is_batch=self.is_batch, now=self.context.now)
+        self.counts["ignore"] += len(classes.ignored)
+        present = self._split(classes.untainted)
+        extra = self._reconnect(classes, present)
+        lost = [*classes.lost, *classes.expiring]
+        replacements = self._disconnect(classes.disconnecting)
+        is_waiting = self._wait_for_clients(lost)
+        self._reschedule_later(present.later)
+        canaries = [alloc for alloc in present.present if alloc.id in self.canary_ids]
+        names = NameIndex(
+            self.job.id,
+            self.group.name,
+            self.group.count,
+            [*present.present, *classes.migrate, *present.now, *lost, *classes.disconnecting],
+        )
+        kept = self._stop_surplus(present.present, classes.migrate, lost, names, has_canaries=self._is_canarying(canaries))
+        destructive, in_place = self._updates(kept)
+        is_canarying = self._place_canaries(names, destructive, canaries)
+        place = [] if is_waiting else self._placements(kept, classes.migrate, present.now, lost, names)
+        place.extend(replacements)
+        budget = self._budget(kept, destructive, classes.migrate, is_canarying=is_canarying)
+        placed = self._place(place, present.now, is_canarying=is_canarying)
+        self._update(destructive, budget)
+        self._migrate(classes.migrate)
+        self._track(allocs, destructive, in_place, placed)
+        self.results.desired[self.group.name] = DesiredUpdates(**self.counts)
+        return not (
+            destructive or in_place or place or classes.migrate or present.now or present.later or extra or is_canarying
+        )
+
+    # -- which allocations take part -------------------------------------------------------------------------------
+
+    def _relevant(self, allocs: list[Allocation]) -> list[Allocation]:
+        if not self.is_batch:
+            return allocs
+        kept = [alloc for alloc in allocs if not _is_terminal(alloc) or not self._is_older(alloc)]
+        self.counts["ignore"] += len(allocs) - len(kept)
+        return kept
+
+    def _is_older(self, alloc: Allocation) -> bool:
+        old = alloc.job
+        return old is None or old.version < self.job.version or old.create_index < self.job.create_index
+
+    def _canary_ids(self) -> frozenset[str]:
+        if self.state is None or self.is_failed:
+            return frozenset()
+        return frozenset(self.state.placed_canaries)
+
+    def _drop_old_canaries(self, allocs: list[Allocation]) -> list[Allocation]:
+        """Canaries that no current deployment knows are stopped."""
+        promoted = self.state is not None and self.state.promoted
+        kept = []
+        for alloc in allocs:
+            status = alloc.deployment_status
+            is_stray = status is not None and status.canary and alloc.id not in self.canary_ids and not promoted
+            if is_stray and not _is_terminal(alloc):
+                self._stop(alloc, why.NOT_NEEDED)
+            else:
+                kept.append(alloc)
+        return kept
+
+    def _split(self, untainted: list[Allocation]) -> Rescheduling:
+        deployment = self.context.deployment
+        return split(
+            untainted,
+            is_batch=self.is_batch,
+            eval_id=self.context.evaluation.id,
+            now=self.context.now,
+            deployment=deployment,
+        )
+
+    def _is_canarying(self, canaries: list[Allocation]) -> bool:
+        return bool(canaries) and self.state is not None and not self.state.promoted
+
+    # -- nodes that come and go ------------------------------------------------------------------------------------
+
+    def _reconnect(self, classes: Classified, present: Rescheduling) -> bool:
+        """Choose between each returning allocation and its replacements; the losers leave all sets."""
+        for original in classes.reconnecting:
+            rivals = [
+                alloc for alloc in (*present.present, *classes.migrate)
+                if alloc.name == original.name and alloc.id != original.id and not _is_terminal(alloc)
+            ]
+            keeps, stopped = decide(original, rivals, self.job)
+            for loser in stopped:
+                self._stop(loser, why.NOT_NEEDED_RECONNECT)
+                for found in (present.present, classes.migrate):
+                    found[:] = [alloc for alloc in found if alloc.id != loser.id]
+            if keeps:
+                self.counts["reconnect"] += 1
+                present.present.append(original)
+                self._attribute(original, append_state=(original.client_status, self.context.now))
+        return bool(classes.reconnecting)
+
+    def _disconnect(self, disconnecting: list[Allocation]) -> list[Place]:
+        """Mark allocations unknown, come back when their time is over, and replace them meanwhile when asked to."""
+        due_at, places = [], []
+        for alloc in disconnecting:
+            strategy = strategy_of(alloc)
+            if strategy.lost_after > 0:
+                due_at.append((alloc, self.context.now + strategy.lost_after))
+            self.counts["disconnect"] += 1
+            self._attribute(
+                alloc,
+                client_status=CLIENT_UNKNOWN,
+                client_description=why.UNKNOWN,
+                append_state=(CLIENT_UNKNOWN, self.context.now),
+            )
+            if strategy.replace:
+                places.append(Place(self.group.name, alloc.name, alloc))
+        self._follow_up(due_at, TRIGGER_MAX_DISCONNECT)
+        return places
+
+    def _wait_for_clients(self, lost: list[Allocation]) -> bool:
+        """Lost allocations whose clients stop them by themselves are replaced only after that."""
+        due_at = [(alloc, at) for alloc in lost if (at := waits_until(alloc, self.context.now)) > self.context.now]
+        self._follow_up(due_at, TRIGGER_RETRY_FAILED_ALLOC, is_attribute=False)
+        return bool(due_at)
+
+    def _reschedule_later(self, later: list[tuple[Allocation, int]]) -> None:
+        self.counts["reschedule_later"] += len(later)
+        self._follow_up(later, TRIGGER_RETRY_FAILED_ALLOC)
+
+    def _follow_up(self, due_at: list[tuple[Allocation, int]], trigger: str, *, is_attribute: bool = True) -> None:
+        context = self.context
+        made, eval_of = followups(
+            self.job, due_at, trigger, ids=context.ids, parent=context.evaluation, now=context.now
+        )
+        self.results.followups.extend(made)
+        if is_attribute:
+            for alloc, _ in due_at:
+                self._attribute(alloc, followup_eval_id=eval_of[alloc.id])
+
+    def _attribute(self, alloc: Allocation, **changes: object) -> None:
+        known = self.results.attributes.get(alloc.id) or AttributeUpdate(id=alloc.id, node_id=alloc.node_id)
+        self.results.attributes[alloc.id] = replace(known, **changes)
+
+    # -- counts ----------------------------------------------------------------------------------------------------
+
+    def _stop_surplus(
+        self,
+        present: list[Allocation],
+        migrate: list[Allocation],
+        lost: list[Allocation],
+        names: NameIndex,
+        *,
+        has_canaries: bool,
+    ) -> list[Allocation]:
+        """Stop what is lost and what is too many; the answer is what stays, canaries included."""
+        for alloc in lost:
+            self._stop(alloc, why.LOST, CLIENT_LOST)
+        held_back = self.canary_ids if has_canaries else frozenset()
+        counted = [alloc for alloc in present if alloc.id not in held_back]
+        surplus = len(counted) + len(migrate) - self.group.count
+        if surplus <= 0:
+            return present
+        promoted = self.state is not None and self.state.promoted
+        canary_names = {alloc.name for alloc in present if promoted and alloc.id in self.canary_ids}
+        order = self._victims([alloc for alloc in counted if not _is_terminal(alloc)], migrate, names, canary_names)
+        gone = set()
+        for alloc in order[:surplus]:
+            self._stop(alloc, why.NOT_NEEDED)
+            names.free(alloc)
+            gone.add(alloc.id)
+        migrate[:] = [alloc for alloc in migrate if alloc.id not in gone]
+        return [alloc for alloc in present if alloc.id not in gone]
+
+    def _victims(
+        self, counted: list[Allocation], migrate: list[Allocation], names: NameIndex, canary_names: set[str]
+    ) -> list[Allocation]:
+        """All that may be stopped, in the order in which it is."""
+        migrating = {alloc.id for alloc in migrate}
+        everyone = [*counted, *migrate]
+        seen: set[str] = set()
+        twins = set()
+        for alloc in sorted(everyone, key=lambda a: (a.id in migrating, a.create_index, a.create_time, a.id)):
+            if alloc.name in seen:
+                twins.add(alloc.id)
+            seen.add(alloc.name)
+
+        def rank(alloc: Allocation) -> tuple[object, ...]:
+            if alloc.name in canary_names and alloc.id not in self.canary_ids:
+                place = 0
+            elif names.is_above(alloc):
+                place = 1
+            else:
+                place = 2 if alloc.id in twins else 3
+            return (place, alloc.id not in migrating, -index_of(alloc), -alloc.create_index, alloc.id)
+
+        return sorted(everyone, key=rank)
+
+    def _updates(self, kept: list[Allocation]) -> tuple[list[Allocation], list[Allocation]]:
+        """Those to replace and those updated in place; the rest is as it should be."""
+        destructive, in_place = [], []
+        for alloc in kept:
+            old = alloc.job
+            if old is not None and old.version == self.job.version and old.create_index == self.job.create_index:
+                self.counts["ignore"] += 1
+            elif old is None or is_destructive(old, self.job, self.group.name):
+                destructive.append(alloc)
+            elif _is_terminal(alloc):
+                self.counts["ignore"] += 1
+            elif self.context.fits_in_place(alloc):
+                in_place.append(alloc)
+            else:
+                destructive.append(alloc)
+        self.counts["in_place_update"] += len(in_place)
+        self.results.in_place.extend(InPlace(alloc) for alloc in in_place)
+        return destructive, in_place
+
+    # -- placing ---------------------------------------------------------------------------------------------------
+
+    def _place_canaries(
+        self, names: NameIndex, destructive: list[Allocation], canaries: list[Allocation]
+    ) -> bool:
+        """Place missing canaries; whether the group waits for its canaries."""
+        update = self.group.update
+        wanted = update.canary if update is not None and self.job.type == JOB_SERVICE else 0
+        promoted = self.state is not None and self.state.promoted
+        is_required = bool(destructive) and len(canaries) < wanted and not promoted
+        if is_required and not (self.is_paused or self.is_failed):
+            missing = wanted - len(canaries)
+            for name in names.next_canaries(missing, destructive, canaries):
+                self.results.place.append(Place(self.group.name, name, is_canary=True))
+            self.counts["canary"] += missing
+        in_state = self.state is not None and self.state.desired_canaries > 0 and not promoted
+        return is_required or in_state
+
+    def _placements(
+        self,
+        kept: list[Allocation],
+        migrate: list[Allocation],
+        now: list[Allocation],
+        lost: list[Allocation],
+        names: NameIndex,
+    ) -> list[Place]:
+        """Replacements for what failed or was lost, and new allocations up to the count."""
+        group = self.group.name
+        places = [Place(group, alloc.name, alloc, is_rescheduled=True, stops=why.RESCHEDULED) for alloc in now]
+        held_back = self.canary_ids if self._is_canarying([a for a in kept if a.id in self.canary_ids]) else frozenset()
+        existing = sum(1 for alloc in kept if alloc.id not in held_back) + len(migrate) + len(places)
+        missing = max(0, self.group.count - existing)
+        for alloc in lost[:missing]:
+            places.append(Place(group, alloc.name, alloc))
+        places.extend(Place(group, name) for name in names.next(max(0, missing - len(lost))))
+        return places
+
+    def _place(self, places: list[Place], now: list[Allocation], *, is_canarying: bool) -> list[Place]:
+        """Keep the placements that the deployment permits; the answer is what is placed."""
+        is_open = not (self.is_paused or self.is_failed or is_canarying)
+        deployment = self.context.deployment
+        permitted = []
+        for place in places:
+            previous = place.previous
+            is_own = deployment is not None and previous is not None and previous.deployment_id == deployment.id
+            if is_open or (previous is not None and not (place.is_rescheduled and self.is_failed and is_own)):
+                permitted.append(place)
+        rescheduled = sum(1 for place in permitted if place.is_rescheduled)
+        self.counts["place"] += len(permitted)
+        self.counts["reschedule_now"] += rescheduled
+        self.counts["stop"] += rescheduled
+        self.counts["ignore"] += len(now) - rescheduled
+        self.results.place.extend(permitted)
+        return permitted
+
+    def _budget(
+        self, kept: list[Allocation], destructive: list[Allocation], migrate: list[Allocation], *, is_canarying: bool
+    ) -> int:
+        """How many may be replaced now, by the update block and the health of what was replaced before."""
+        update = self.group.update
+        if update is None or update.max_parallel <= 0 or not (destructive or migrate):
+            return self.group.count
+        if self.is_paused or self.is_failed or is_canarying:
+            return 0
+        deployment = self.context.deployment
+        if deployment is None:
+            return update.max_parallel
+        budget = update.max_parallel
+        for alloc in kept:
+            if alloc.deployment_id != deployment.id:
+                continue
+            healthy = alloc.deployment_status.healthy if alloc.deployment_status is not None else None
+            if healthy is False:
+                return 0
+            budget -= healthy is None
+        return max(0, budget)
+
+    def _update(self, destructive: list[Allocation], budget: int) -> None:
+        ordered = sorted(destructive, key=lambda alloc: (index_of(alloc), alloc.name, alloc.id))
+        number = min(budget, len(ordered))
+        self.counts["destructive_update"] += number
+        self.counts["ignore"] += len(ordered) - number
+        for alloc in ordered[:number]:
+            self.results.destructive.append(Place(self.group.name, alloc.name, alloc, stops=why.UPDATING))
+
+    def _migrate(self, migrate: list[Allocation]) -> None:
+        self.counts["migrate"] += len(migrate)
+        for alloc in sorted(migrate, key=lambda alloc: (index_of(alloc), alloc.id)):
+            if alloc.desired_status not in SERVER_TERMINAL:
+                self.results.stops.append(Stop(alloc, why.MIGRATING))
+            self.results.place.append(Place(self.group.name, alloc.name, alloc))
+
+    def _stop(self, alloc: Allocation, description: str, client_status: str = "") -> None:
+        self.counts["stop"] += 1
+        self.results.stops.append(Stop(alloc, description, client_status))
+
+    # -- the roll-out ----------------------------------------------------------------------------------------------
+
+    def _track(
+        self,
+        allocs: list[Allocation],
+        destructive: list[Allocation],
+        in_place: list[Allocation],
+        placed: list[Place],
+    ) -> None:
+        """Note the group's roll-out, for the deployment that begins with this plan."""
+        update = self.group.update
+        if self.context.deployment is not None or update is None or update.max_parallel <= 0:
+            return
+        if self.job.type != JOB_SERVICE:
+            return
+        is_running_before = any(
+            alloc.job is not None
+            and alloc.job.version == self.job.version
+            and alloc.job.create_index == self.job.create_index
+            for alloc in allocs
+        )
+        canaries = self.counts["canary"]
+        total = len(destructive) + len(in_place) + (0 if canaries else len(placed))
+        if not total or (is_running_before and not destructive and not in_place):
+            return
+        self.results.states[self.group.name] = replace(
+            fresh_state(self.group), desired_total=total, desired_canaries=update.canary if canaries else 0
+        )
+
+
+def _is_terminal(alloc: Allocation) -> bool:
+    return alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL

@@ -1,0 +1,57 @@
+"""Names and tie-breaks drawn from a seed: the same seed gives the same ones, in any process.
+
+A seed names one attempt. Ids are blake2b(seed, kind, counter) in the form of a UUID; `mix` scrambles the hash of a node's id with
+the seed, so that equal nodes take turns over attempts but never within a rerun of the same one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from yurt.state.columns import TieArray
+
+_MASK = (1 << 64) - 1
+
+
+class Ids:
+    """Ids of one attempt."""
+
+    __slots__ = ("_base", "_count")
+
+    def __init__(self, seed: int, *scope: str) -> None:
+        head = (seed & ((1 << 128) - 1)).to_bytes(16, "big")
+        self._base = hashlib.blake2b(head + b"\0".join(part.encode() for part in scope), digest_size=16)
+        self._count = 0
+
+    def next(self, kind: str) -> str:
+        """A fresh UUID."""
+        self._count += 1
+        fresh = self._base.copy()
+        fresh.update(f"{kind}{self._count}".encode())
+        text = fresh.hexdigest()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def number_of(seed: int, *scope: str) -> int:
+    """64 bits from a seed and a scope."""
+    head = (seed & ((1 << 128) - 1)).to_bytes(16, "big")
+    return int.from_bytes(hashlib.blake2b(head + b"\0".join(part.encode() for part in scope), digest_size=8).digest(), "big")
+
+
+def mix(ties: TieArray, salt: int) -> TieArray:
+    """The hashes scrambled by a salt (splitmix64's finaliser)."""
+    value = ties ^ np.uint64(salt & _MASK)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: TieArray = value ^ (value >> np.uint64(31))
+    return mixed
+
+
+def step(value: int) -> int:
+    """The next of a sequence of 64-bit numbers."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)

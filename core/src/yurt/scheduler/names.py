@@ -1,0 +1,56 @@
+"""Allocation names: `<job>.<group>[<index>]`, indexes 0 to count-1, each once (invariant D2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from yurt.structs.alloc import Allocation
+
+
+def alloc_name(job_id: str, group: str, index: int) -> str:
+    """The name with that index."""
+    return f"{job_id}.{group}[{index}]"
+
+
+def index_of(alloc: Allocation) -> int:
+    """The index in an allocation's name; 0 for a name of another form."""
+    prefix = f"{alloc.job_id}.{alloc.task_group}["
+    digits = alloc.name[len(prefix) : -1]
+    is_own = alloc.name.startswith(prefix) and digits.isascii() and digits.isdigit() and len(digits) < 10
+    return int(digits) if is_own else 0
+
+
+class NameIndex:
+    """Which indexes of a group are taken."""
+
+    def __init__(self, job_id: str, group: str, count: int, used: Iterable[Allocation]) -> None:
+        self._job_id = job_id
+        self._group = group
+        self._count = count
+        self._taken = {index_of(alloc) for alloc in used}
+
+    def free(self, alloc: Allocation) -> None:
+        """Its index may be given again."""
+        self._taken.discard(index_of(alloc))
+
+    def is_above(self, alloc: Allocation) -> bool:
+        """Whether the allocation's index is not one of the wanted ones."""
+        return not 0 <= index_of(alloc) < self._count
+
+    def next(self, number: int) -> list[str]:
+        """Free names: the gaps first, and beyond the count only when there is no other."""
+        found: list[str] = []
+        index = 0
+        while len(found) < number:
+            if index not in self._taken:
+                self._taken.add(index)
+                found.append(alloc_name(self._job_id, self._group, index))
+            index += 1
+        return found
+
+    def next_canaries(self, number: int, replaced: Iterable[Allocation], canaries: Iterable[Allocation]) -> list[str]:
+        """Names for canaries: those of allocations that they will replace, then free ones."""
+        own = {index_of(alloc) for alloc in canaries}
+        indexes = sorted({index_of(alloc) for alloc in replaced} - own)
+        found = [alloc_name(self._job_id, self._group, i) for i in indexes if i < self._count][:number]
+        return [*found, *self.next(number - len(found))]

@@ -1,0 +1,248 @@
+"""Placing: from what the reconciler wants placed to placements on nodes, one group after another.
+
+A group has one `Ranker`; each placement takes the best row, asks its node for ports, cores and devices when the group needs any,
+and tells the ranker what changed. A row that refuses is closed for the group and remembered with its reason, so a placement that
+finds no row knows all the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from yurt.scheduler.ask import Ask, Grant
+from yurt.scheduler.distinct import Distinct
+from yurt.scheduler.feasible import (
+    BoolArray,
+    Candidates,
+    Feasibility,
+    candidates,
+    class_counts,
+    feasibility,
+)
+from yurt.scheduler.ids import number_of
+from yurt.scheduler.preempt import preempt
+from yurt.scheduler.rank import Ranker, RankOptions
+from yurt.scheduler.view import View, has_memory_max, is_spread_algorithm
+from yurt.state.columns import CPU, DISK, MEMORY, SHAPE
+from yurt.structs.alloc import Allocation
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
+from yurt.structs.resources import Resources
+
+
+class GroupPlacer:
+    """Places allocations of one group."""
+
+    def __init__(self, view: View, job: Job, group: TaskGroup, *, seed: int, own: Sequence[Allocation]) -> None:
+        self.view = view
+        self.job = job
+        self.group = group
+        self.ask = Ask(group, with_memory_max=has_memory_max(view.snapshot, job))
+        self.candidates: Candidates = candidates(view.rows, job)
+        self.feasible: Feasibility = feasibility(view.snapshot, job, group)
+        self.distinct = Distinct(view.snapshot, job, group)
+        self.mask: BoolArray = self.candidates.mask & self.feasible.mask
+        salt = number_of(seed, "rank", group.name)
+        self.ranker = Ranker(
+            view,
+            job,
+            group,
+            self.ask,
+            mask=self.mask,
+            options=RankOptions(is_spread_algorithm(view.snapshot, job), salt),
+        )
+        self._salt = salt
+        self._refused: dict[str, list[int]] = {}
+        self._metric: AllocationMetric | None = None
+        self._seen: frozenset[int] | None = None
+        for alloc in own:
+            self.count(alloc, 1)
+        self._close_refused()
+
+    def count(self, alloc: Allocation, sign: int) -> None:
+        """An allocation of the job that the plan leaves in place (or takes away)."""
+        row = self.view.row(alloc.node_id)
+        if row is None:
+            return
+        if self.distinct.is_used:
+            self.distinct.count((row,), alloc.task_group, sign)
+        if alloc.task_group == self.group.name:
+            self.ranker.count_own([row], sign)
+
+    def placed_elsewhere(self, row: int, group: str) -> None:
+        """Another group of the job placed on the row."""
+        if self.distinct.is_used:
+            self.distinct.count((row,), group)
+            self._close_refused()
+
+    def recount(self) -> None:
+        """Allocations went away by other means: open what they had closed."""
+        self.ranker.reopen()
+        self._refused.clear()
+        self._close_refused()
+
+    def place(
+        self, *, expected: int = 1, penalised: frozenset[int] = frozenset(), preferred: int | None = None
+    ) -> tuple[int, Grant, tuple[NodeScoreMeta, ...]] | None:
+        """The row, the grant and the top scores of one more allocation, or None when no node can take it."""
+        ranker = self.ranker
+        while True:
+            row = ranker.best(expected=expected, penalised=penalised, preferred=preferred)
+            if row is None:
+                return None
+            self._salt += 1
+            grant = self._grant(row)
+            if isinstance(grant, str):
+                self._refused.setdefault(grant, []).append(row)
+                ranker.close(row)
+                continue
+            scores = ranker.top(row, penalised)
+            self.view.take(row, grant.usage)
+            if self.distinct.is_used:
+                self.distinct.count((row,), self.group.name)
+                self._close_refused()
+            ranker.placed(row)
+            return row, grant, scores
+
+    def place_on(
+        self, row: int
+    ) -> tuple[Grant, tuple[NodeScoreMeta, ...], tuple[Allocation, ...]] | AllocationMetric:
+        """One allocation on a given node, preempting others when that is allowed; or why it does not fit."""
+        reasons = list(self.view.exhausted(row, self.ask.plain.usage))
+        grant: Grant | str = "" if reasons else self._grant(row)
+        victims: tuple[Allocation, ...] = ()
+        if isinstance(grant, str):
+            reasons.extend([grant] if grant else [])
+            found = preempt(self.view, self.job, self.group, self.ask, row=row, salt=self._salt)
+            if found is None:
+                return self._refusal(row, reasons)
+            grant, victims = found
+        self._salt += 1
+        scores = (self.ranker.meta(row),)
+        self.view.take(row, grant.usage)
+        return grant, scores, victims
+
+    def _refusal(self, row: int, reasons: list[str]) -> AllocationMetric:
+        mask = np.zeros(len(self.mask), np.bool_)
+        mask[row] = True
+        return AllocationMetric(
+            nodes_evaluated=int(np.count_nonzero(self.candidates.mask)),
+            nodes_filtered=int(np.count_nonzero(self.candidates.mask & ~self.feasible.mask)),
+            nodes_in_pool=self.candidates.in_pool,
+            node_pool=self.job.node_pool,
+            nodes_available=self.candidates.available,
+            constraint_filtered=self._filtered({}),
+            nodes_exhausted=1,
+            class_exhausted=class_counts(self.view.rows, mask),
+            dimension_exhausted=dict.fromkeys(reasons, 1),
+            resources_exhausted=self._lacking(mask),
+        )
+
+    def _grant(self, row: int) -> Grant | str:
+        if not self.ask.is_exclusive:
+            return self.ask.plain
+        grant = self.ask.grant(self.view.node(row), self.view.held(row), salt=self._salt)
+        if not isinstance(grant, str):
+            lacking = self.view.exhausted(row, grant.usage)
+            if lacking:
+                return lacking[0]
+        return grant
+
+    def _close_refused(self) -> None:
+        for mask in self.distinct.refused().values() if self.distinct.is_used else ():
+            self.ranker.close_all(mask)
+
+    def metric(self, scores: tuple[NodeScoreMeta, ...] = ()) -> AllocationMetric:
+        """What was looked at, for a placement that succeeded."""
+        if self._metric is None:
+            filtered = self.candidates.mask & ~self.feasible.mask
+            self._metric = AllocationMetric(
+                nodes_evaluated=int(np.count_nonzero(self.candidates.mask)),
+                nodes_filtered=int(np.count_nonzero(filtered)),
+                nodes_in_pool=self.candidates.in_pool,
+                node_pool=self.job.node_pool,
+                nodes_available=self.candidates.available,
+                class_filtered=class_counts(self.view.rows, filtered),
+                constraint_filtered=self._filtered({}),
+            )
+        return AllocationMetric(
+            nodes_evaluated=self._metric.nodes_evaluated,
+            nodes_filtered=self._metric.nodes_filtered,
+            nodes_in_pool=self._metric.nodes_in_pool,
+            node_pool=self._metric.node_pool,
+            nodes_available=self._metric.nodes_available,
+            class_filtered=self._metric.class_filtered,
+            constraint_filtered=self._metric.constraint_filtered,
+            score_meta_data=scores,
+        )
+
+    def failure(self) -> AllocationMetric:
+        """Why no node could take one more: every constraint and every dimension with its number of nodes."""
+        base, view = self.candidates.mask, self.view
+        refused = self.distinct.refused() if self.distinct.is_used else {}
+        filtered = base & ~self.feasible.mask
+        for mask in refused.values():
+            filtered |= base & mask
+        dimensions = {text: mask & base & ~filtered for text, mask in self.ranker.exhausted().items()}
+        for text, rows in self._refused.items():
+            mask = np.zeros(len(base), np.bool_)
+            mask[rows] = True
+            known = dimensions.get(text)
+            dimensions[text] = mask & ~filtered if known is None else known | (mask & ~filtered)
+        exhausted = np.zeros(len(base), np.bool_)
+        for mask in dimensions.values():
+            exhausted |= mask
+        return AllocationMetric(
+            nodes_evaluated=int(np.count_nonzero(base)),
+            nodes_filtered=int(np.count_nonzero(filtered)),
+            nodes_in_pool=self.candidates.in_pool,
+            node_pool=self.job.node_pool,
+            nodes_available=self.candidates.available,
+            class_filtered=class_counts(view.rows, filtered),
+            constraint_filtered=self._filtered(refused),
+            nodes_exhausted=int(np.count_nonzero(exhausted)),
+            class_exhausted=class_counts(view.rows, exhausted),
+            dimension_exhausted={text: n for text, m in dimensions.items() if (n := int(np.count_nonzero(m)))},
+            resources_exhausted=self._lacking(exhausted),
+        )
+
+    def eligible_classes(self) -> dict[str, bool]:
+        """For each computed class among the candidates, whether the group may ever use it."""
+        rows = self.view.rows
+        found: dict[str, bool] = {}
+        for number, row in rows.row_of_shape.items():
+            name = rows.shapes.values[number].computed_class
+            if name and self._is_seen(number):
+                found[name] = found.get(name, False) or bool(self.feasible.class_wide[row])
+        return dict(sorted(found.items()))
+
+    def _is_seen(self, shape: int) -> bool:
+        if self._seen is None:
+            self._seen = frozenset(np.unique(self.view.offered[self.candidates.mask, SHAPE]).tolist())
+        return shape in self._seen
+
+    def _filtered(self, refused: dict[str, BoolArray]) -> dict[str, int]:
+        base = self.candidates.mask
+        found = [*self.feasible.failing, *refused.items()]
+        return {text: number for text, mask in found if (number := int(np.count_nonzero(mask & base)))}
+
+    def _lacking(self, exhausted: BoolArray) -> dict[str, Resources]:
+        """For each task what it asks of the dimensions that ran out somewhere."""
+        if not exhausted.any():
+            return {}
+        view, asked = self.view, self.ask.plain.usage.amounts
+        over = {
+            column: bool((exhausted & (view.used[:, column] + asked[column] > view.offered[:, column])).any())
+            for column in (CPU, MEMORY, DISK)
+        }
+        return {
+            task.name: Resources(
+                cpu=task.resources.cpu if over[CPU] else 0,
+                memory_mb=task.resources.memory_mb if over[MEMORY] else 0,
+                disk_mb=self.group.ephemeral_disk.size_mb if over[DISK] else 0,
+            )
+            for task in self.group.tasks
+            if over[CPU] or over[MEMORY] or over[DISK]
+        }

@@ -1,0 +1,208 @@
+"""The plan applier's check: which parts of a plan still hold on the newest state (semantics 4).
+
+A plan is checked node by node; what a node refuses is dropped whole, with everything else of the plan for that node. Evictions
+always hold. With `all_at_once` one refusal drops everything.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from yurt.scheduler.ports import reserved_bits
+from yurt.sdk.value import replace
+from yurt.state.columns import ALLOCS, CPU, DISK, MEMORY, NOTHING_HELD, Held, is_ready, with_usage
+from yurt.state.store import Snapshot
+from yurt.state.usage import Usage, is_using, usage_of, usage_of_resources
+from yurt.structs.alloc import Allocation
+from yurt.structs.deployment import Deployment
+from yurt.structs.job import TaskGroup
+from yurt.structs.node import Node
+from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan, PlanResult
+from yurt.structs.status import CLIENT_LOST, CLIENT_UNKNOWN, ELIGIBLE, NODE_DISCONNECTED, NODE_DOWN, NODE_READY
+
+DIMENSIONS = ((CPU, "cpu"), (MEMORY, "memory"), (DISK, "disk"))
+NodeUsage = tuple[list[int], Held]
+
+
+class _Part(NamedTuple):
+    """What a plan does on one node."""
+
+    placements: list[Placement]
+    in_place: list[InPlaceUpdate]
+    attributes: list[AttributeUpdate]
+    leaving: list[AllocStop]
+
+
+def check_plan(snapshot: Snapshot, plan: Plan) -> PlanResult:
+    """The plan without what the state no longer permits; an index to refresh to when something was dropped."""
+    parts: dict[str, _Part] = defaultdict(lambda: _Part([], [], [], []))
+    for placement in plan.placements:
+        parts[placement.node_id].placements.append(placement)
+    for update in plan.in_place:
+        parts[update.node_id].in_place.append(update)
+    for attribute in plan.attributes:
+        parts[attribute.node_id].attributes.append(attribute)
+    for stop in (*plan.stops, *plan.preemptions):
+        parts[stop.node_id].leaving.append(stop)
+    rejected: dict[str, str] = {}
+    for node_id, part in parts.items():
+        if part.placements or part.in_place or part.attributes:
+            reason = _Checker(snapshot, plan).refusal(node_id, part)
+            if reason:
+                rejected[node_id] = reason
+    if not rejected:
+        return PlanResult(accepted=plan, alloc_index=snapshot.allocs.index)
+    refresh = max(snapshot.nodes.index, snapshot.allocs.index, 1)
+    accepted = _nothing(plan) if plan.all_at_once else _without(plan, rejected)
+    return PlanResult(
+        accepted=accepted,
+        refresh_index=refresh,
+        alloc_index=snapshot.allocs.index,
+        rejected_nodes=dict(sorted(rejected.items())),
+    )
+
+
+class _Checker:
+    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+        self.snapshot = snapshot
+        self.plan = plan
+
+    def refusal(self, node_id: str, part: _Part) -> str:
+        """Why the node refuses its part, or an empty text."""
+        node = self.snapshot.nodes.get(node_id)
+        stale = self._stale(part)
+        if stale:
+            return stale
+        if not part.placements and not part.in_place:
+            return self._attributes_refusal(node, part)
+        if node is None:
+            return "node does not exist"
+        if node.status in (NODE_DISCONNECTED, NODE_DOWN):
+            return "node is not ready for placements"
+        if node.status != NODE_READY:
+            return "node is not ready for placements"
+        if not part.placements:
+            return ""
+        if node.scheduling_eligibility != ELIGIBLE or not is_ready(node):
+            return "node is not eligible"
+        return self._overflow(node, part)
+
+    def _stale(self, part: _Part) -> str:
+        """Updates of allocations that are gone, and placements whose id exists or whose job version is unknown."""
+        allocs, plan = self.snapshot.allocs, self.plan
+        changed = [u.id for u in part.in_place] + [u.id for u in part.attributes]
+        if any(alloc_id not in allocs for alloc_id in changed):
+            return "allocation does not exist"
+        for placement in part.placements:
+            if placement.id in allocs:
+                return "allocation exists already"
+            if self.snapshot.version(plan.namespace, plan.job_id, placement.job_version) is None:
+                return "job version does not exist"
+        return ""
+
+    def _attributes_refusal(self, node: Node | None, part: _Part) -> str:
+        marks = [update.client_status for update in part.attributes if update.client_status is not None]
+        if not marks or node is None:
+            return ""
+        if node.status == NODE_DISCONNECTED and any(mark != CLIENT_UNKNOWN for mark in marks):
+            return "node is disconnected and contains invalid updates"
+        if node.status == NODE_DOWN and any(mark not in (CLIENT_UNKNOWN, CLIENT_LOST) for mark in marks):
+            return "node is down and contains invalid updates"
+        return ""
+
+    def _overflow(self, node: Node, part: _Part) -> str:
+        """The first dimension that the node lacks, in the order of semantics 4."""
+        columns = self.snapshot.columns
+        row = columns.rows.get(node.id)
+        assert row is not None
+        used: list[int] = columns.used[row].tolist()
+        offered: list[int] = columns.nodes.offered[row].tolist()
+        held = columns.held.get(node.id, NOTHING_HELD)
+        for stop in part.leaving:
+            alloc = self.snapshot.allocs.get(stop.id)
+            if alloc is not None and alloc.node_id == node.id and is_using(alloc):
+                held = _add(used, held, usage_of(alloc), -1)
+        coming = [self._usage(placement) for placement in part.placements]
+        for usage in coming:
+            held = _add(used, held, usage, 1)
+        if 0 < offered[ALLOCS] < used[ALLOCS]:
+            return "max allocations exceeded"
+        if _is_shared(held, coming, "core"):
+            return "cores"
+        for column, name in DIMENSIONS:
+            if used[column] > offered[column]:
+                return name
+        if _is_shared(held, coming, "port") or _takes_reserved(node, coming):
+            return "reserved alloc port collision"
+        if _is_shared(held, coming, "device"):
+            return "device oversubscribed"
+        return ""
+
+    def _usage(self, placement: Placement) -> Usage:
+        plan = self.plan
+        job = self.snapshot.version(plan.namespace, plan.job_id, placement.job_version)
+        group: TaskGroup | None = job.group(placement.task_group) if job is not None else None
+        return usage_of_resources(placement.resources, group)
+
+
+def _add(used: list[int], held: Held, usage: Usage, sign: int) -> Held:
+    for column, amount in enumerate(usage.amounts):
+        used[column] += sign * amount
+    return with_usage(held, usage, sign) if usage.is_exclusive else held
+
+
+def _is_shared(held: Held, coming: list[Usage], kind: str) -> bool:
+    """Whether something that the placements hold has another holder too."""
+    if not held.extra:
+        return False
+    for usage in coming:
+        things: tuple[object, ...] = {"port": usage.ports, "core": usage.cores, "device": usage.devices}[kind]
+        if any((kind, thing) in held.extra for thing in things):
+            return True
+    return False
+
+
+def _takes_reserved(node: Node, coming: list[Usage]) -> bool:
+    bits = reserved_bits(node.reserved_resources.networks.reserved_host_ports)
+    return any(bits >> port & 1 for usage in coming for _, port in usage.ports)
+
+
+def _nothing(plan: Plan) -> Plan:
+    return replace(
+        plan,
+        placements=(),
+        in_place=(),
+        attributes=(),
+        stops=(),
+        preemptions=(),
+        deployment=None,
+        deployment_updates=(),
+    )
+
+
+def _without(plan: Plan, rejected: dict[str, str]) -> Plan:
+    """The plan less everything on the refusing nodes; a canary that is not placed is not counted."""
+    placements = tuple(p for p in plan.placements if p.node_id not in rejected)
+    return replace(
+        plan,
+        placements=placements,
+        in_place=tuple(u for u in plan.in_place if u.node_id not in rejected),
+        attributes=tuple(u for u in plan.attributes if u.node_id not in rejected),
+        stops=tuple(stop for stop in plan.stops if stop.node_id not in rejected),
+        preemptions=tuple(stop for stop in plan.preemptions if stop.node_id not in rejected),
+        deployment=_with_canaries(plan.deployment, {p.id for p in placements}),
+    )
+
+
+def _with_canaries(deployment: Deployment | None, placed: set[str]) -> Deployment | None:
+    if deployment is None:
+        return None
+    groups = {
+        name: replace(state, placed_canaries=tuple(c for c in state.placed_canaries if c in placed))
+        for name, state in deployment.task_groups.items()
+    }
+    return replace(deployment, task_groups=groups)
+
+
+Allocs = tuple[Allocation, ...]

@@ -1,0 +1,157 @@
+"""Ports: which address a port goes to, which static ports are free, which dynamic ones are given (semantics 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from yurt.scheduler.ids import step
+from yurt.structs.job import TaskGroup
+from yurt.structs.network import NetworkResource, Port, PortMapping
+from yurt.structs.node import Node
+
+TRIES = 20
+PORT_MAX = 65535
+RESERVED_CACHE = 4096
+
+
+class PortGrant(NamedTuple):
+    """Networks as given, by task ("" for the group's), and the group's port mappings."""
+
+    shared: tuple[NetworkResource, ...]
+    ports: tuple[PortMapping, ...]
+    tasks: Mapping[str, tuple[NetworkResource, ...]]
+
+
+class _Offer:
+    """Ports of one node while they are handed out."""
+
+    def __init__(self, node: Node, taken: Mapping[str, int], salt: int) -> None:
+        self.node = node
+        self.salt = salt
+        self.taken: dict[str, int] = dict(taken)
+        self.reserved = reserved_bits(node.reserved_resources.networks.reserved_host_ports)
+
+    def address(self, alias: str) -> str | None:
+        if alias in ("", "default"):
+            return default_address(self.node)
+        network = self.node.host_networks.get(alias)
+        return None if network is None else network.cidr.split("/")[0]
+
+    def bits(self, address: str, alias: str) -> int:
+        network = self.node.host_networks.get(alias)
+        own = reserved_bits(network.reserved_ports) if network is not None else 0
+        return self.taken.get(address, 0) | self.reserved | own
+
+    def take(self, address: str, port: int) -> None:
+        self.taken[address] = self.taken.get(address, 0) | 1 << port
+
+    def dynamic(self, address: str, alias: str) -> int | None:
+        """A free port of the node's dynamic range: some random tries, then the first free one."""
+        low = max(1, self.node.node_resources.min_dynamic_port)
+        high = min(PORT_MAX, self.node.node_resources.max_dynamic_port)
+        if high < low:
+            return None
+        bits = self.bits(address, alias)
+        for _ in range(TRIES):
+            self.salt = step(self.salt)
+            port = low + self.salt % (high - low + 1)
+            if not bits >> port & 1:
+                return port
+        free = ~(bits >> low) & ((1 << (high - low + 1)) - 1)
+        return None if not free else low + (free & -free).bit_length() - 1
+
+
+def has_ports(group: TaskGroup) -> bool:
+    """Whether a group asks for networks at all."""
+    return bool(group.networks) or any(task.resources.networks for task in group.tasks)
+
+
+def grant_ports(node: Node, taken: Mapping[str, int], group: TaskGroup, *, salt: int) -> PortGrant | str:
+    """The group's ports on a node, or why it cannot have them."""
+    offer = _Offer(node, taken, salt)
+    shared, mappings = [], []
+    for network in group.networks:
+        given = _grant_network(offer, network)
+        if isinstance(given, str):
+            return given
+        shared.append(given[0])
+        mappings.extend(given[1])
+    tasks: dict[str, tuple[NetworkResource, ...]] = {}
+    for task in group.tasks:
+        for network in task.resources.networks:
+            given = _grant_network(offer, network)
+            if isinstance(given, str):
+                return given
+            tasks[task.name] = (*tasks.get(task.name, ()), given[0])
+    return PortGrant(tuple(shared), tuple(mappings), tasks)
+
+
+def _grant_network(offer: _Offer, asked: NetworkResource) -> tuple[NetworkResource, list[PortMapping]] | str:
+    mappings: list[PortMapping] = []
+    fixed, dynamic = [], []
+    for port in asked.reserved_ports:
+        address = offer.address(port.host_network)
+        if address is None:
+            return f"network: no addresses available for {port.host_network or 'default'} network"
+        if not 0 < port.value <= PORT_MAX:
+            return f"network: invalid port {port.label}={port.value}"
+        if not port.ignore_collision and offer.bits(address, port.host_network) >> port.value & 1:
+            return f"network: reserved port collision {port.label}={port.value}"
+        offer.take(address, port.value)
+        fixed.append(port)
+        mappings.append(_mapping(port, port.value, address))
+    for port in asked.dynamic_ports:
+        address = offer.address(port.host_network)
+        if address is None:
+            return f"network: no addresses available for {port.host_network or 'default'} network"
+        value = offer.dynamic(address, port.host_network)
+        if value is None:
+            return "network: dynamic port selection failed"
+        offer.take(address, value)
+        dynamic.append(replace(port, value=value, to=value if port.to == -1 else port.to))
+        mappings.append(_mapping(port, value, address))
+    given = replace(
+        asked,
+        ip=default_address(offer.node) or "",
+        device=asked.device or default_device(offer.node),
+        reserved_ports=tuple(fixed),
+        dynamic_ports=tuple(dynamic),
+    )
+    return given, mappings
+
+
+def _mapping(port: Port, value: int, address: str) -> PortMapping:
+    return PortMapping(label=port.label, value=value, to=value if port.to == -1 else port.to, host_ip=address)
+
+
+def default_address(node: Node) -> str | None:
+    """The address that ports without a named host network get."""
+    return next((n.ip or n.cidr.split("/")[0] for n in _host_networks(node) if n.ip or n.cidr), None)
+
+
+def default_device(node: Node) -> str:
+    """The device of the default address."""
+    return next((network.device for network in _host_networks(node) if network.ip or network.cidr), "")
+
+
+def _host_networks(node: Node) -> Iterable[NetworkResource]:
+    return (network for network in node.node_resources.networks if network.mode in ("", "host"))
+
+
+@lru_cache(maxsize=RESERVED_CACHE)
+def reserved_bits(ranges: str) -> int:
+    """A set of ports written as "22,80,8500-8600" as bits; what does not parse is left out."""
+    bits = 0
+    for part in ranges.split(","):
+        low, _, high = part.strip().partition("-")
+        if not (low.isascii() and low.isdigit() and len(low) <= 5 and len(high) <= 5):
+            continue
+        first, last = int(low), int(high) if high.isascii() and high.isdigit() else int(low)
+        last = min(last, PORT_MAX)
+        if first <= last:
+            bits |= ((1 << (last - first + 1)) - 1) << first
+    return bits

@@ -1,0 +1,68 @@
+"""An allocation returns from a disconnected client: it, or what replaced it (semantics 8; invariant D3)."""
+
+from __future__ import annotations
+
+from yurt.scheduler.classify import strategy_of
+from yurt.structs.alloc import Allocation
+from yurt.structs.job import Job
+from yurt.structs.status import CLIENT_FAILED, CLIENT_RUNNING
+
+
+def decide(original: Allocation, rivals: list[Allocation], job: Job) -> tuple[bool, list[Allocation]]:
+    """Whether the original stays, and which allocations stop."""
+    if original.client_status == CLIENT_FAILED or _is_outdated(original, job):
+        return False, [original]
+    for rival in rivals:
+        if not _is_original_better(original, rival):
+            return False, [original]
+    return True, list(rivals)
+
+
+def _is_outdated(original: Allocation, job: Job) -> bool:
+    old = original.job
+    return old is None or old.version != job.version or old.create_index != job.create_index
+
+
+def _is_original_better(original: Allocation, rival: Allocation) -> bool:
+    if original.job is not None and rival.job is not None and rival.job.version > original.job.version:
+        return False
+    match strategy_of(original).reconcile:
+        case "keep_original":
+            return True
+        case "keep_replacement":
+            return False
+        case "longest_running":
+            verdict = _has_run_longer(original, rival)
+            return _has_better_score(original, rival) if verdict is None else verdict
+        case _:
+            return _has_better_score(original, rival)
+
+
+def _has_better_score(original: Allocation, rival: Allocation) -> bool:
+    own, other = _score(original), _score(rival)
+    is_rival_better = other is not None and (own is None or other > own)
+    can_rival_serve = rival.client_status == CLIENT_RUNNING or original.client_status != CLIENT_RUNNING
+    return not (is_rival_better and can_rival_serve)
+
+
+def _score(alloc: Allocation) -> float | None:
+    if alloc.metrics is None or not alloc.metrics.score_meta_data:
+        return None
+    return max(meta.norm_score for meta in alloc.metrics.score_meta_data)
+
+
+def _has_run_longer(original: Allocation, rival: Allocation) -> bool | None:
+    own, other = _started_at(original), _started_at(rival)
+    if not own and not other:
+        return None
+    return bool(own) and (not other or own <= other)
+
+
+def _started_at(alloc: Allocation) -> int:
+    """When the leader task started, or the oldest main task; 0 when it has not."""
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    tasks = group.tasks if group is not None else ()
+    leader = next((task.name for task in tasks if task.leader), "")
+    main = [leader] if leader else [task.name for task in tasks if task.lifecycle is None]
+    starts = [alloc.task_states[name].started_at for name in main if name in alloc.task_states]
+    return min((start for start in starts if start), default=0)

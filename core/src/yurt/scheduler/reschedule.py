@@ -1,0 +1,107 @@
+"""Reschedule policy: whether and when a failed allocation is replaced (semantics 10, 24)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
+from yurt.structs.alloc import Allocation, RescheduleEvent, RescheduleTracker
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.policies import ReschedulePolicy
+from yurt.structs.status import CLIENT_FAILED, SERVER_TERMINAL
+
+SOON = NANOSECONDS
+"""An allocation due within this time is rescheduled at once."""
+BATCH_WINDOW = 5 * NANOSECONDS
+"""Delayed times this close share one follow-up evaluation."""
+EVENTS_KEPT = 5
+NO_PLACEMENT = "no placement"
+PLACED = "ok"
+
+
+class Due(NamedTuple):
+    """When an allocation may be replaced."""
+
+    at: int
+    is_eligible: bool
+
+
+def group_of(alloc: Allocation, job: Job | None = None) -> TaskGroup | None:
+    """The allocation's group as it was placed, or as the job has it now."""
+    own = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    return own or (job.group(alloc.task_group) if job is not None else None)
+
+
+def policy_of(alloc: Allocation) -> ReschedulePolicy | None:
+    """The policy that the allocation was placed under."""
+    group = group_of(alloc)
+    return group.reschedule_policy if group is not None else None
+
+
+def failed_at(alloc: Allocation) -> int:
+    """When its last task ended."""
+    return max((state.finished_at for state in alloc.task_states.values()), default=0) or alloc.modify_time
+
+
+def due(alloc: Allocation) -> Due:
+    """When a failed allocation may be replaced; not eligible when it has not failed or its attempts are used up."""
+    policy = policy_of(alloc)
+    if policy is None or alloc.client_status != CLIENT_FAILED or alloc.desired_status in SERVER_TERMINAL:
+        return Due(0, is_eligible=False)
+    if not policy.unlimited and (policy.attempts <= 0 or policy.interval <= 0):
+        return Due(0, is_eligible=False)
+    at = failed_at(alloc)
+    delay = next_delay(alloc, policy)
+    if policy.unlimited:
+        return Due(at + delay, is_eligible=True)
+    events = alloc.reschedule_tracker.events if alloc.reschedule_tracker is not None else ()
+    counted = sum(1 for event in events if at - event.reschedule_time < policy.interval)
+    is_in_time = not events or delay < policy.interval
+    return Due(at + delay, is_eligible=counted < policy.attempts and is_in_time)
+
+
+def next_delay(alloc: Allocation, policy: ReschedulePolicy) -> Duration:
+    """How long after the failure the replacement waits."""
+    events = alloc.reschedule_tracker.events if alloc.reschedule_tracker is not None else ()
+    if not events:
+        return policy.delay
+    last = events[-1]
+    match policy.delay_function:
+        case "exponential":
+            delay = last.delay * 2
+        case "fibonacci":
+            delay = _fibonacci(events, policy)
+        case _:
+            return policy.delay
+    if policy.max_delay > 0 and delay > policy.max_delay:
+        is_calm = failed_at(alloc) - last.reschedule_time > policy.max_delay
+        return policy.delay if is_calm else policy.max_delay
+    return Duration(delay)
+
+
+def _fibonacci(events: tuple[RescheduleEvent, ...], policy: ReschedulePolicy) -> int:
+    if len(events) < 2:
+        return events[-1].delay
+    before, last = events[-2].delay, events[-1].delay
+    if before == policy.max_delay and last == policy.delay:
+        return last
+    return before + last
+
+
+def tracker_after(alloc: Allocation, now: UnixNano) -> RescheduleTracker:
+    """The history that the replacement of an allocation carries."""
+    policy = policy_of(alloc)
+    events = alloc.reschedule_tracker.events if alloc.reschedule_tracker is not None else ()
+    if policy is not None and policy.unlimited:
+        kept = events[-EVENTS_KEPT:]
+    else:
+        interval = policy.interval if policy is not None else 0
+        kept = tuple(event for event in events if now - event.reschedule_time < interval)
+    delay = next_delay(alloc, policy) if policy is not None else Duration(0)
+    event = RescheduleEvent(reschedule_time=now, prev_alloc_id=alloc.id, prev_node_id=alloc.node_id, delay=delay)
+    return RescheduleTracker(events=(*kept, event), last_reschedule=PLACED)
+
+
+def unplaced(alloc: Allocation) -> RescheduleTracker:
+    """The history of an allocation whose replacement found no node."""
+    return replace(alloc.reschedule_tracker or RescheduleTracker(), last_reschedule=NO_PLACEMENT)

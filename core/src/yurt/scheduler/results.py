@@ -1,0 +1,77 @@
+"""What the reconciler wants done, before any node is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from yurt.structs.alloc import Allocation
+from yurt.structs.deployment import Deployment, DeploymentState
+from yurt.structs.evaluation import DesiredUpdates, Evaluation
+from yurt.structs.job import Job
+from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate
+
+NOT_NEEDED = "alloc not needed due to job update"
+NOT_NEEDED_RECONNECT = "alloc not needed due to disconnected client reconnect"
+MIGRATING = "alloc is being migrated"
+UPDATING = "alloc is being updated due to job update"
+LOST = "alloc is lost since its node is down"
+UNKNOWN = "alloc is unknown since its node is disconnected"
+IN_PLACE = "alloc updating in-place"
+NODE_TAINTED = "alloc not needed as node is tainted"
+RESCHEDULED = "alloc was rescheduled because it failed"
+
+
+class Place(NamedTuple):
+    """An allocation to place. `stops` says that `previous` is stopped only together with this placement, and why."""
+
+    group: str
+    name: str
+    previous: Allocation | None = None
+    is_canary: bool = False
+    is_rescheduled: bool = False
+    stops: str = ""
+    job: Job | None = None
+    """The version to place when it is not the newest (a lost or migrating allocation while canaries run)."""
+
+
+class InPlace(NamedTuple):
+    """An allocation that moves to the new version where it runs."""
+
+    alloc: Allocation
+
+
+class Stop(NamedTuple):
+    """An allocation to stop."""
+
+    alloc: Allocation
+    description: str
+    client_status: str = ""
+    followup_eval_id: str = ""
+
+    def as_plan(self) -> AllocStop:
+        """The stop as a plan carries it."""
+        return AllocStop(
+            id=self.alloc.id,
+            node_id=self.alloc.node_id,
+            description=self.description,
+            client_status=self.client_status,
+            followup_eval_id=self.followup_eval_id,
+        )
+
+
+@dataclass
+class Results:
+    """Gathered group by group."""
+
+    destructive: list[Place] = field(default_factory=list)
+    place: list[Place] = field(default_factory=list)
+    in_place: list[InPlace] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
+    attributes: dict[str, AttributeUpdate] = field(default_factory=dict)
+    followups: list[Evaluation] = field(default_factory=list)
+    desired: dict[str, DesiredUpdates] = field(default_factory=dict)
+    deployment: Deployment | None = None
+    deployment_updates: list[DeploymentUpdate] = field(default_factory=list)
+    states: dict[str, DeploymentState] = field(default_factory=dict)
+    """Roll-out of each group, for a deployment to create."""

@@ -1,0 +1,91 @@
+"""Version constraints: `>= 1.2, < 2`, `~> 1.2.3`, `!= 1.4`.
+
+`version` reads versions generously (a leading v, any number of parts) and lets a pre-release satisfy only a constraint that names
+a pre-release of the same version. `semver` reads strict Semantic Versioning 2.0, where 1.2.3-beta simply comes before 1.2.3.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+CACHE = 1024
+_LOOSE = re.compile(r"v?([0-9]+(?:\.[0-9]+)*)(?:-?([0-9A-Za-z][0-9A-Za-z.~-]*))?(?:\+[0-9A-Za-z.~-]+)?")
+_STRICT = re.compile(r"v?([0-9]+(?:\.[0-9]+){0,2})(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?")
+_CONSTRAINT = re.compile(r"\s*(=|!=|>=|<=|>|<|~>|)\s*([^\s=<>!~]\S*)\s*")
+_DIGITS_MAX = 18
+
+
+class Version(NamedTuple):
+    """Numeric parts without trailing zeros beyond the third, and the pre-release text."""
+
+    parts: tuple[int, ...]
+    prerelease: str
+    given: int
+    """How many parts were written."""
+
+    @property
+    def order(self) -> tuple[tuple[int, ...], tuple[tuple[int, int, str], ...]]:
+        """Compares as versions do: a release after all of its pre-releases."""
+        if not self.prerelease:
+            return self.parts, ((2, 0, ""),)
+        pieces = self.prerelease.split(".")
+        return self.parts, tuple(
+            (0, int(piece), "") if piece.isascii() and piece.isdigit() and len(piece) <= _DIGITS_MAX else (1, 0, piece)
+            for piece in pieces
+        )
+
+
+def is_version_within(version: str, constraints: str, *, strict: bool) -> bool:
+    """Whether a version meets all of the comma-separated constraints."""
+    found, wanted = _version(version.strip(), strict), _constraints(constraints, strict)
+    return found is not None and wanted is not None and all(_meets(found, op, than, strict=strict) for op, than in wanted)
+
+
+@lru_cache(maxsize=CACHE)
+def _version(text: str, strict: bool) -> Version | None:
+    match = (_STRICT if strict else _LOOSE).fullmatch(text)
+    if match is None or len(text) > 256:
+        return None
+    numbers = match[1].split(".")
+    if any(len(number) > _DIGITS_MAX for number in numbers):
+        return None
+    parts = [int(number) for number in numbers]
+    parts.extend([0] * (3 - len(parts)))
+    while len(parts) > 3 and parts[-1] == 0:
+        parts.pop()
+    return Version(tuple(parts), match[2] or "", len(numbers))
+
+
+@lru_cache(maxsize=CACHE)
+def _constraints(text: str, strict: bool) -> tuple[tuple[str, Version], ...] | None:
+    found = []
+    for part in text.split(","):
+        match = _CONSTRAINT.fullmatch(part)
+        version = _version(match[2], strict) if match is not None else None
+        if match is None or version is None:
+            return None
+        found.append((match[1] or "=", version))
+    return tuple(found)
+
+
+def _meets(found: Version, operand: str, than: Version, *, strict: bool) -> bool:
+    if operand in ("=", "!="):
+        return (found.order == than.order) == (operand == "=")
+    if not strict and not _is_prerelease_allowed(found, than):
+        return False
+    if operand == "~>":
+        return found.order >= than.order and found.parts[: max(1, than.given - 1)] == than.parts[: max(1, than.given - 1)]
+    return {
+        ">": found.order > than.order,
+        ">=": found.order >= than.order,
+        "<": found.order < than.order,
+        "<=": found.order <= than.order,
+    }[operand]
+
+
+def _is_prerelease_allowed(found: Version, than: Version) -> bool:
+    if not found.prerelease:
+        return True
+    return bool(than.prerelease) and found.parts == than.parts

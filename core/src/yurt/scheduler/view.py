@@ -1,0 +1,100 @@
+"""The cluster as it will be once the plan so far is applied: the snapshot's columns with stops and placements laid over them."""
+
+from __future__ import annotations
+
+from yurt.state.columns import ALLOCS, CORES, CPU, DISK, MEMORY, NOTHING_HELD, Held, IntArray, with_usage
+from yurt.state.store import Snapshot
+from yurt.state.usage import Usage, is_using, usage_of
+from yurt.structs.alloc import Allocation
+from yurt.structs.job import Job
+from yurt.structs.node import Node
+
+DIMENSIONS = ((CPU, "cpu"), (MEMORY, "memory"), (DISK, "disk"))
+
+
+class View:
+    """Mutable for the time of one attempt; the snapshot stays as it is."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.columns = snapshot.columns
+        self.rows = snapshot.columns.nodes
+        self.offered: IntArray = self.rows.offered
+        self.used: IntArray = snapshot.columns.used.copy()
+        self._held: dict[str, Held] = {}
+        self._released: set[str] = set()
+        self.generation = 0
+        """Grows with every change of what is used."""
+
+    def node(self, row: int) -> Node:
+        """The node of a row."""
+        return self.snapshot.nodes[self.rows.ids[row]]
+
+    def row(self, node_id: str) -> int | None:
+        """The row of a node, or None for one that is unknown."""
+        return self.columns.rows.get(node_id)
+
+    def held(self, row: int) -> Held:
+        """What is held exclusively on a node."""
+        node_id = self.rows.ids[row]
+        found = self._held.get(node_id)
+        return self.columns.held.get(node_id, NOTHING_HELD) if found is None else found
+
+    def release(self, alloc: Allocation) -> None:
+        """The plan stops an allocation: what it uses becomes free for the plan."""
+        if is_using(alloc) and alloc.id not in self._released:
+            self._released.add(alloc.id)
+            self._count(alloc, -1)
+
+    def restore(self, alloc: Allocation) -> None:
+        """The plan stops an allocation no longer."""
+        if alloc.id in self._released:
+            self._released.remove(alloc.id)
+            self._count(alloc, 1)
+
+    def is_released(self, alloc_id: str) -> bool:
+        """Whether the plan stops the allocation."""
+        return alloc_id in self._released
+
+    def take(self, row: int, usage: Usage, *, sign: int = 1) -> None:
+        """A placement on a row (or with `sign` -1 its end)."""
+        self.generation += 1
+        used = self.used[row]
+        used[CPU] += sign * usage.cpu
+        used[MEMORY] += sign * usage.memory
+        used[DISK] += sign * usage.disk
+        used[CORES] += sign * len(usage.cores)
+        used[ALLOCS] += sign
+        if usage.is_exclusive:
+            self._held[self.rows.ids[row]] = with_usage(self.held(row), usage, sign)
+
+    def exhausted(self, row: int, usage: Usage) -> list[str]:
+        """The dimensions in which a usage does not fit on a row."""
+        used, offered = self.used[row].tolist(), self.offered[row].tolist()
+        asked = usage.amounts
+        found = [name for column, name in DIMENSIONS if used[column] + asked[column] > offered[column]]
+        if 0 < offered[ALLOCS] < used[ALLOCS] + 1:
+            found.append("max allocations exceeded")
+        return found
+
+    def _count(self, alloc: Allocation, sign: int) -> None:
+        row = self.row(alloc.node_id)
+        if row is not None:
+            self.take(row, usage_of(alloc), sign=sign)
+
+
+def has_memory_max(snapshot: Snapshot, job: Job) -> bool:
+    """Whether memory oversubscription is on for the job's node pool."""
+    pool = snapshot.node_pools.get(job.node_pool)
+    if pool is not None and pool.scheduler_configuration is not None:
+        override = pool.scheduler_configuration.memory_oversubscription_enabled
+        if override is not None:
+            return override
+    return snapshot.scheduler_config.memory_oversubscription_enabled
+
+
+def is_spread_algorithm(snapshot: Snapshot, job: Job) -> bool:
+    """Whether nodes are filled evenly instead of one after another in the job's node pool."""
+    pool = snapshot.node_pools.get(job.node_pool)
+    override = pool.scheduler_configuration.scheduler_algorithm if pool is not None and pool.scheduler_configuration else ""
+    return (override or snapshot.scheduler_config.scheduler_algorithm) == "spread"
