@@ -6,6 +6,7 @@ and answers are compressed when the client accepts it. Nothing that goes wrong s
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 BODY_MAX = 8 * 1024 * 1024
 COMPRESS_MIN = 1024
-COMPRESS_IN_THREAD_MIN = 64 * 1024
+PARSERS_MAX = 2
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -38,7 +39,14 @@ def make_app(
 ) -> web.Application:
     """The application; the server and client may still be starting."""
     app = web.Application(client_max_size=BODY_MAX, middlewares=[_compression, _errors])
-    app[CONTEXT] = Context(server=server, client=client, agent=agent, env=env or RealEnv())
+    app[CONTEXT] = Context(
+        server=server,
+        client=client,
+        agent=agent,
+        env=env or RealEnv(),
+        parsers=asyncio.Semaphore(PARSERS_MAX),
+        key_lock=asyncio.Lock(),
+    )
     add_all_routes(app)
     app.on_response_prepare.append(_add_headers)
     return app

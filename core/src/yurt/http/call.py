@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +35,8 @@ class Context:
     client: Client | None
     agent: AgentInfo
     env: Env
+    parsers: asyncio.Semaphore
+    key_lock: asyncio.Lock
 
 
 CONTEXT: web.AppKey[Context] = web.AppKey("yurt_context", Context)

@@ -175,7 +175,7 @@ async def parse(call: Call) -> web.Response:
     body = await call.body(JobsParseBody)
     if not isinstance(body.job_hcl, str) or not body.job_hcl.strip():
         raise Refused(400, "Job spec is empty")
-    parsed = await parse_text(body.job_hcl, body.variables, canonicalize=body.canonicalize)
+    parsed = await parse_text(call, body.job_hcl, body.variables, canonicalize=body.canonicalize)
     return web.Response(body=encode_builtins(parsed, pretty=call.options.pretty), content_type="application/json")
 
 

@@ -1,4 +1,4 @@
-"""Parsing job files for clients: each in a child process, since an expression may ask for any amount of time and memory."""
+"""Parsing job files for clients: each in a child process, since an expression may ask for any time and memory."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ import json
 import sys
 from typing import Any
 
+from yurt.http.call import Call
 from yurt.http.errors import Refused
 
 PARSE_TIMEOUT_S = 10.0
-PARSERS_MAX = 2
-
-_slots = asyncio.Semaphore(PARSERS_MAX)
 
 
-async def parse_text(source: str, variables: str, *, canonicalize: bool) -> dict[str, Any]:
+async def parse_text(call: Call, source: str, variables: str, *, canonicalize: bool) -> dict[str, Any]:
     """The job of a job file as JSON data; raises Refused with the parser's findings, or when it takes too long."""
     request = json.dumps({"source": source, "variables": variables, "canonicalize": canonicalize}).encode()
-    async with _slots:
+    async with call.context.parsers:
         output = await _run_child(request)
     try:
         answer = json.loads(output)

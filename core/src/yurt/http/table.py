@@ -4,14 +4,36 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from yurt.http import agent, allocations, evaluations, job, jobs, nodes, status_routes
+from yurt.http import (
+    agent,
+    allocations,
+    client_fs,
+    client_node,
+    deployments,
+    evaluations,
+    events,
+    fixed,
+    job,
+    jobs,
+    metrics,
+    monitor,
+    namespaces,
+    node_pools,
+    nodes,
+    operator,
+    search,
+    status_routes,
+)
 from yurt.http.routing import add_routes
 
-_MODULES = (agent, allocations, evaluations, jobs, nodes, status_routes)
+_MODULES = (
+    agent, allocations, client_fs, client_node, deployments, evaluations, events, fixed, jobs, metrics, monitor,
+    namespaces, node_pools, nodes, operator, search, status_routes,
+)  # fmt: skip
 
 
 def add_all_routes(app: web.Application) -> None:
     """Serve every route."""
+    job.add_job_routes(app)
     for module in _MODULES:
         add_routes(app, module.ROUTES)
-    job.add_job_routes(app)

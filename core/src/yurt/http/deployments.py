@@ -1,0 +1,132 @@
+"""Deployments: lists, one of them, its allocations, and deciding how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+
+from aiohttp import web
+
+from yurt.api.encode import to_wire
+from yurt.api.stubs import alloc_stub
+from yurt.http.call import Call, json_answer
+from yurt.http.errors import Refused, failed_call
+from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
+from yurt.http.routing import route
+from yurt.sdk.value import Value
+from yurt.server.results import DeploymentChanged
+from yurt.state.store import Snapshot
+from yurt.structs.deployment import Deployment
+
+
+class DeploymentPauseBody(Value):
+    """PUT /v1/deployment/pause/:id."""
+
+    deployment_id: str = ""
+    pause: bool = False
+
+
+class DeploymentPromoteBody(Value):
+    """PUT /v1/deployment/promote/:id."""
+
+    deployment_id: str = ""
+    all: bool = False
+    groups: tuple[str, ...] = ()
+
+
+class DeploymentHealthBody(Value):
+    """PUT /v1/deployment/allocation-health/:id."""
+
+    deployment_id: str = ""
+    healthy_allocation_ids: tuple[str, ...] = ()
+    unhealthy_allocation_ids: tuple[str, ...] = ()
+
+
+async def list_deployments(call: Call) -> web.Response:
+    """GET /v1/deployments."""
+    options = call.options
+    prefix = check_prefix(options.prefix, "deployment")
+
+    def rows(state: Snapshot) -> Iterable[Deployment]:
+        return (row for row in state.deployments.values() if options.sees(row.namespace) and row.id.startswith(prefix))
+
+    return await list_answer(call, ("deployments",), rows, render=lambda _: to_wire)
+
+
+async def read(call: Call) -> web.Response:
+    """GET /v1/deployment/:id."""
+    key = check_uuid(call.part("id"), "deployment")
+    return await object_answer(call, "deployments", key, render=lambda row, _: row, missing="deployment not found")
+
+
+async def allocations(call: Call) -> web.Response:
+    """GET /v1/deployment/allocations/:id."""
+    key = check_uuid(call.part("id"), "deployment")
+    return await list_answer(
+        call, ("allocs",), lambda state: state.allocs.where("deployment", key), render=lambda _: alloc_stub
+    )
+
+
+async def fail(call: Call) -> web.Response:
+    """PUT /v1/deployment/fail/:id."""
+    return await _changed(call, call.server.deployments.fail(_path_id(call)))
+
+
+async def pause(call: Call) -> web.Response:
+    """PUT /v1/deployment/pause/:id."""
+    body = await call.body(DeploymentPauseBody)
+    deployment_id = _same_id(call, body.deployment_id)
+    return await _changed(call, call.server.deployments.pause(deployment_id, pause=body.pause))
+
+
+async def promote(call: Call) -> web.Response:
+    """PUT /v1/deployment/promote/:id."""
+    body = await call.body(DeploymentPromoteBody)
+    deployment_id = _same_id(call, body.deployment_id)
+    if body.all == bool(body.groups):
+        raise Refused(400, "All or Groups must be specified, and only one of them")
+    return await _changed(call, call.server.deployments.promote(deployment_id, groups=body.groups))
+
+
+async def set_health(call: Call) -> web.Response:
+    """PUT /v1/deployment/allocation-health/:id."""
+    body = await call.body(DeploymentHealthBody)
+    deployment_id = _same_id(call, body.deployment_id)
+    healthy, unhealthy = body.healthy_allocation_ids, body.unhealthy_allocation_ids
+    return await _changed(
+        call, call.server.deployments.set_alloc_health(deployment_id, healthy=healthy, unhealthy=unhealthy)
+    )
+
+
+def _path_id(call: Call) -> str:
+    return check_uuid(call.part("id"), "deployment")
+
+
+def _same_id(call: Call, named: str) -> str:
+    if not named:
+        raise Refused(400, "DeploymentID must be specified")
+    if named != call.part("id"):
+        raise Refused(400, "Deployment ID does not match")
+    return _path_id(call)
+
+
+async def _changed(call: Call, change: Awaitable[DeploymentChanged]) -> web.Response:
+    done = await failed_call(change)
+    answer = {
+        "DeploymentModifyIndex": done.deployment_modify_index,
+        "EvalCreateIndex": done.eval_create_index,
+        "EvalID": done.eval_id,
+        "Index": done.index,
+        "RevertedJobVersion": done.reverted_job_version,
+    }
+    return json_answer(call, answer, index=done.index)
+
+
+ROUTES = (
+    route("/v1/deployments", get=list_deployments),
+    route("/v1/deployment/allocations/{id}", get=allocations),
+    route("/v1/deployment/fail/{id}", write=fail),
+    route("/v1/deployment/pause/{id}", write=pause),
+    route("/v1/deployment/promote/{id}", write=promote),
+    route("/v1/deployment/allocation-health/{id}", write=set_health),
+    route("/v1/deployment/{id}", get=read),
+)

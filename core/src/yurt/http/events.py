@@ -1,0 +1,146 @@
+"""The event stream: one JSON line for each command that changed something the reader asked for.
+
+The type of an event comes from the command, its topic from the table that changed. A line `{}` comes first and every 30 s. A reader
+that falls behind the buffer goes on with what is still there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from yurt.api.encode import encode_builtins, to_wire
+from yurt.api.stubs import node_wire
+from yurt.http.call import Call
+from yurt.http.errors import Refused
+from yurt.http.routing import route
+from yurt.sdk.value import replace
+from yurt.state.store import Change
+
+HEARTBEAT_S = 30.0
+TOPICS_MAX = 64
+TOPICS = (
+    "Deployment", "Evaluation", "Allocation", "Job", "Node", "NodePool", "ACLPolicy", "ACLToken", "ACLRole",
+    "ACLAuthMethod", "ACLBindingRule", "Service", "HostVolume", "CSIVolume", "CSIPlugin", "Operator", "Variable", "*",
+)  # fmt: skip
+TYPE_OF_COMMAND = {
+    "AddNodeEvents": "NodeStreamEvent",
+    "ApplyPlan": "PlanResult",
+    "DeleteJobs": "JobBatchDeregistered",
+    "DeleteNodePools": "NodePoolDeleted",
+    "DeleteNodes": "NodeDeregistration",
+    "DeregisterJob": "JobDeregistered",
+    "PromoteDeployment": "DeploymentPromotion",
+    "RegisterJob": "JobRegistered",
+    "RegisterNode": "NodeRegistration",
+    "SetDeploymentAllocHealth": "DeploymentAllocHealth",
+    "SetDeploymentStatus": "DeploymentStatusUpdate",
+    "SetDesiredTransitions": "AllocationUpdateDesiredStatus",
+    "SetNodeDrain": "NodeDrain",
+    "SetNodeEligibility": "NodeEligibility",
+    "SetNodeStatus": "NodeStreamEvent",
+    "UpdateAllocsFromClient": "AllocationUpdated",
+    "UpsertEvaluations": "EvaluationUpdated",
+    "UpsertNodePools": "NodePoolUpserted",
+}
+_TOPIC_OF_TABLE = {
+    "allocs": "Allocation", "deployments": "Deployment", "evals": "Evaluation", "jobs": "Job", "node_pools": "NodePool",
+    "nodes": "Node",
+}  # fmt: skip
+_TELLS_DELETION = frozenset({"JobDeregistered", "JobBatchDeregistered", "NodeDeregistration", "NodePoolDeleted"})
+
+
+class Wanted(NamedTuple):
+    """What a reader asked for: (topic, key) pairs, and a namespace."""
+
+    topics: tuple[tuple[str, str], ...]
+    namespace: str
+
+    def takes(self, event: dict[str, Any]) -> bool:
+        """The reader asked for this event."""
+        if self.namespace != "*" and event["Namespace"] not in ("", self.namespace):
+            return False
+        keys = ("*", event["Key"], *event["FilterKeys"])
+        return any(topic in ("*", event["Topic"]) and key in keys for topic, key in self.topics)
+
+
+def parse_topics(texts: list[str]) -> tuple[tuple[str, str], ...]:
+    """`Topic:Key` texts as pairs; raises Refused (400)."""
+    if len(texts) > TOPICS_MAX:
+        raise Refused(400, f"Invalid topic query: at most {TOPICS_MAX} topics may be asked for")
+    pairs = []
+    for text in texts or ["*:*"]:
+        topic, _, key = text.partition(":")
+        if topic not in TOPICS:
+            raise Refused(400, f"Invalid topic query: Invalid key value pair for topic, topic: {text[:64]}")
+        pairs.append((topic, key or "*"))
+    return tuple(pairs)
+
+
+def events_of(index: int, changes: tuple[Change, ...], command: str) -> Iterator[dict[str, Any]]:
+    """The events of one command."""
+    kind = TYPE_OF_COMMAND.get(command)
+    for change in changes:
+        topic = _TOPIC_OF_TABLE.get(change.table)
+        row = change.after if change.after is not None else change.before
+        if kind is None or topic is None or (change.after is None and kind not in _TELLS_DELETION):
+            continue
+        yield {
+            "FilterKeys": _filter_keys(topic, row),
+            "Index": index,
+            "Key": getattr(row, "id", "") or getattr(row, "name", ""),
+            "Namespace": getattr(row, "namespace", ""),
+            "Payload": {topic: _payload(topic, row)},
+            "Topic": topic,
+            "Type": kind,
+        }
+
+
+def _filter_keys(topic: str, row: Any) -> list[str]:
+    names = {
+        "Allocation": ("job_id", "deployment_id"),
+        "Deployment": ("job_id",),
+        "Evaluation": ("job_id", "deployment_id"),
+    }
+    return [key for name in names.get(topic, ()) if (key := getattr(row, name))]
+
+
+def _payload(topic: str, row: Any) -> Any:
+    if topic == "Node":
+        return node_wire(row)
+    return to_wire(replace(row, job=None) if topic == "Allocation" else row)
+
+
+async def stream(call: Call) -> web.StreamResponse:
+    """GET /v1/event/stream."""
+    wanted = Wanted(parse_topics(call.query.getall("topic", [])), call.options.namespace)
+    call.read_state()
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(call.request)
+    await response.write(b"{}\n")
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_beat(call, response), name="event stream heartbeat")
+            await _send(call, response, wanted)
+    except* ConnectionError:
+        pass
+    return response
+
+
+async def _beat(call: Call, response: web.StreamResponse) -> None:
+    while True:
+        await call.context.env.sleep(HEARTBEAT_S)
+        await response.write(b"{}\n")
+
+
+async def _send(call: Call, response: web.StreamResponse, wanted: Wanted) -> None:
+    async for index, changes, command in call.server.events.subscribe(call.options.index):
+        found = [event for event in events_of(index, changes, command) if wanted.takes(event)]
+        if found:
+            await response.write(encode_builtins({"Events": found, "Index": index}) + b"\n")
+
+
+ROUTES = (route("/v1/event/stream", get=stream),)

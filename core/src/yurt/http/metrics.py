@@ -1,0 +1,124 @@
+"""Figures of the agent, as go-metrics shows them and as Prometheus reads them."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+
+from yurt.http.call import Call, json_answer
+from yurt.http.errors import Refused
+from yurt.http.routing import route
+from yurt.sdk.value import NANOSECONDS
+from yurt.server.metrics import Metrics
+from yurt.server.stats import gauges as server_gauges
+
+PREFIX = "nomad.nomad."
+
+
+class Gauge(NamedTuple):
+    """A value of this moment."""
+
+    name: str
+    value: float
+    labels: dict[str, str]
+
+
+def all_gauges(call: Call) -> Iterator[Gauge]:
+    """Every gauge of the server and of the client."""
+    server, client = call.context.server, call.client
+    if server is not None:
+        for name, value in server_gauges(server).items():
+            yield Gauge(PREFIX + name, value, {})
+        state = server.state
+        for status, count in sorted(Counter(job.status for job in state.jobs.values()).items()):
+            yield Gauge(f"{PREFIX}job_status.{status}", float(count), {})
+        for summary in sorted(state.job_summaries.values(), key=lambda row: (row.namespace, row.job_id)):
+            for group, counts in sorted(summary.summary.items()):
+                labels = {"exported_job": summary.job_id, "namespace": summary.namespace, "task_group": group}
+                for name in counts.__struct_fields__:
+                    yield Gauge(f"{PREFIX}job_summary.{name}", float(getattr(counts, name)), labels)
+    if server is not None and client is not None:
+        labels = {"node_id": client.node_id, "datacenter": client.node.datacenter}
+        allocs = Counter(alloc.client_status for alloc in server.state.allocs_of_node(client.node_id))
+        for status, count in sorted(allocs.items()):
+            yield Gauge(f"nomad.client.allocations.{status}", float(count), labels)
+
+
+def _counts(call: Call) -> Metrics:
+    return call.context.server.metrics if call.context.server is not None else Metrics()
+
+
+async def metrics(call: Call) -> web.Response:
+    """GET /v1/metrics."""
+    if call.query.get("format") == "prometheus":
+        return _prometheus(call)
+    counts = _counts(call)
+    moment = datetime.datetime.fromtimestamp(call.context.env.now() // NANOSECONDS, datetime.UTC)
+    answer = {
+        "Counters": [_counter(name, count) for name, count in sorted(counts.counters.items())],
+        "Gauges": [{"Labels": row.labels, "Name": row.name, "Value": row.value} for row in all_gauges(call)],
+        "Points": [],
+        "Samples": [
+            _sample(name, timing.count, timing.total_s, timing.max_s) for name, timing in sorted(counts.timings.items())
+        ],
+        "Timestamp": f"{moment:%Y-%m-%d %H:%M:%S} +0000 UTC",
+    }
+    return json_answer(call, answer)
+
+
+def _counter(name: str, count: int) -> dict[str, Any]:
+    return {"Count": count, "Labels": {}, "Name": PREFIX + name, "Sum": float(count)}
+
+
+def _sample(name: str, count: int, total_s: float, max_s: float) -> dict[str, Any]:
+    """Times in milliseconds, as go-metrics has them."""
+    mean = total_s / count if count else 0.0
+    times = {"Max": max_s * 1000, "Mean": mean * 1000, "Sum": total_s * 1000}
+    return {"Count": count, "Labels": {}, "Name": PREFIX + name} | times
+
+
+def _prometheus(call: Call) -> web.Response:
+    if not (call.agent.prometheus_metrics or call.agent.dev):
+        raise Refused(415, "Prometheus is not enabled")
+    registry = CollectorRegistry()
+    registry.register(_Collector(call))
+    return web.Response(
+        body=generate_latest(registry), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    )
+
+
+class _Collector:
+    """Shows the figures of one moment to prometheus-client."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them, as families."""
+        families: dict[str, GaugeMetricFamily] = {}
+        for row in all_gauges(self._call):
+            family = families.get(row.name)
+            if family is None:
+                family = families[row.name] = GaugeMetricFamily(_flat(row.name), row.name, labels=tuple(row.labels))
+            family.add_metric(tuple(row.labels.values()), row.value)
+        yield from families.values()
+        counts = _counts(self._call)
+        for name, count in counts.counters.items():
+            yield CounterMetricFamily(_flat(PREFIX + name), name, value=count)
+        for name, timing in counts.timings.items():
+            yield SummaryMetricFamily(
+                _flat(PREFIX + name) + "_seconds", name, count_value=timing.count, sum_value=timing.total_s
+            )
+
+
+def _flat(name: str) -> str:
+    return name.replace(".", "_").replace("-", "_")
+
+
+ROUTES = (route("/v1/metrics", get=metrics),)

@@ -1,0 +1,88 @@
+"""What operators change and run: scheduler configuration, raft view, garbage collection, signing keys."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from yurt.api.encode import to_wire
+from yurt.http.call import Call, changed_state, empty_answer, json_answer, read_answer
+from yurt.http.errors import Refused, failed_call
+from yurt.http.query import number
+from yurt.http.routing import route
+from yurt.sdk.errors import Conflict
+from yurt.sdk.value import replace
+from yurt.structs.cluster import SchedulerConfiguration
+
+ALGORITHMS = ("binpack", "spread")
+JWKS_MAX_AGE_S = 3600
+
+
+async def read_scheduler(call: Call) -> web.Response:
+    """GET /v1/operator/scheduler/configuration."""
+    state, index = await changed_state(
+        call, [("scheduler_config",)], lambda s: max(s.scheduler_config.modify_index, s.table("scheduler_config").index)
+    )
+    answer = {"Index": index, "SchedulerConfig": to_wire(state.scheduler_config)}
+    return read_answer(call, answer | {"KnownLeader": True, "LastContact": 0, "NextToken": ""}, index)
+
+
+async def set_scheduler(call: Call) -> web.Response:
+    """PUT /v1/operator/scheduler/configuration."""
+    configuration = await call.body(SchedulerConfiguration)
+    if configuration.scheduler_algorithm not in ALGORITHMS:
+        raise Refused(
+            400, f'invalid scheduler algorithm "{configuration.scheduler_algorithm[:64]}": use binpack or spread'
+        )
+    check_index = number(call.query, "cas")
+    clean = replace(configuration, create_index=0, modify_index=0)
+    try:
+        index = await call.server.system.set_scheduler_config(clean, check_index=check_index)
+    except Conflict:
+        index = call.server.state.index
+        return json_answer(call, {"Index": index, "Updated": False}, index=index)
+    return json_answer(call, {"Index": index, "Updated": True}, index=index)
+
+
+async def raft_configuration(call: Call) -> web.Response:
+    """GET /v1/operator/raft/configuration: the one server there is."""
+    agent = call.agent
+    server = {
+        "Address": agent.rpc_addr,
+        "ID": agent.name,
+        "Leader": call.server.is_leader,
+        "Node": f"{agent.name}.{agent.region}",
+        "RaftProtocol": "3",
+        "Voter": True,
+    }
+    return json_answer(call, {"Index": 0, "Servers": [server]})
+
+
+async def collect(call: Call) -> web.Response:
+    """PUT /v1/system/gc."""
+    await failed_call(call.server.system.collect_garbage())
+    return empty_answer(index=call.server.state.index)
+
+
+async def reconcile(call: Call) -> web.Response:
+    """PUT /v1/system/reconcile/summaries: summaries are kept exact with every change, so nothing is left to do."""
+    return empty_answer(index=call.read_state().index)
+
+
+async def jwks(call: Call) -> web.Response:
+    """GET /.well-known/jwks.json: the key is made at the first start, which takes a while, so not on the loop."""
+    async with call.context.key_lock:
+        keys = await asyncio.to_thread(call.server.keyring.jwks)
+    response = json_answer(call, keys)
+    response.headers["Cache-Control"] = f"public, max-age={JWKS_MAX_AGE_S}"
+    return response
+
+
+ROUTES = (
+    route("/v1/operator/scheduler/configuration", get=read_scheduler, write=set_scheduler),
+    route("/v1/operator/raft/configuration", get=raft_configuration),
+    route("/v1/system/gc", put=collect),
+    route("/v1/system/reconcile/summaries", put=reconcile),
+    route("/.well-known/jwks.json", get=jwks),
+)

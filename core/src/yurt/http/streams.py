@@ -1,0 +1,61 @@
+"""Streams: answers that grow. The first piece is fetched before the answer begins, so that an early error has its own status."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+from aiohttp import web
+
+from yurt.api.encode import encode_builtins
+from yurt.http.call import Call
+from yurt.structs.rpc import StreamFrame
+
+
+async def send_bytes(call: Call, chunks: AsyncIterator[bytes], *, content_type: str) -> web.StreamResponse:
+    """Raw bytes."""
+    first = await anext(chunks, b"")
+    response = web.StreamResponse(headers={"Content-Type": content_type})
+    await response.prepare(call.request)
+    if first:
+        await response.write(first)
+    async for chunk in chunks:
+        await response.write(chunk)
+    await response.write_eof()
+    return response
+
+
+async def send_frames(call: Call, frames: AsyncIterator[StreamFrame]) -> web.StreamResponse:
+    """Frames as one JSON object a line; an empty frame is a heartbeat."""
+    return await send_bytes(call, _lines(frames), content_type="application/json")
+
+
+async def send_frame_data(call: Call, frames: AsyncIterator[StreamFrame]) -> web.StreamResponse:
+    """What the frames hold, as plain text."""
+    return await send_bytes(call, _data(frames), content_type="text/plain; charset=utf-8")
+
+
+def frame_line(frame: StreamFrame) -> bytes:
+    """One frame; fields that are empty are left out."""
+    wire: dict[str, Any] = {}
+    if frame.data:
+        wire["Data"] = base64.b64encode(frame.data).decode()
+    if frame.file:
+        wire["File"] = frame.file
+    if frame.file_event:
+        wire["FileEvent"] = frame.file_event
+    if frame.offset:
+        wire["Offset"] = frame.offset
+    return encode_builtins(wire) + b"\n"
+
+
+async def _lines(frames: AsyncIterator[StreamFrame]) -> AsyncIterator[bytes]:
+    async for frame in frames:
+        yield frame_line(frame)
+
+
+async def _data(frames: AsyncIterator[StreamFrame]) -> AsyncIterator[bytes]:
+    async for frame in frames:
+        if frame.data:
+            yield frame.data
