@@ -9,6 +9,7 @@ job was purged and registered again) is not counted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -139,10 +140,9 @@ class Edit:
         """Make sure that a job has a summary with all its groups."""
         summary: JobSummary | None = self.tx.get("job_summaries", job.key)
         if summary is None:
-            children = JobChildrenSummary() if job.is_template else None
-            summary = JobSummary(
-                job_id=job.id, namespace=job.namespace, children=children, create_index=job.create_index
-            )
+            summary = JobSummary(job_id=job.id, namespace=job.namespace, create_index=job.create_index)
+        if summary.children is None:
+            summary = replace(summary, children=self._children(job))
         missing = {group.name: TaskGroupSummary() for group in job.task_groups if group.name not in summary.summary}
         self.tx.put(
             "job_summaries",
@@ -158,8 +158,18 @@ class Edit:
             return
         children = summary.children or JobChildrenSummary()
         field = CHILD_FIELDS[job.status]
-        children = replace(children, **{field: max(0, getattr(children, field) + amount)})
+        count = getattr(children, field) + amount
+        assert count >= 0, (key, field, count)
+        children = replace(children, **{field: count})
         self.tx.put("job_summaries", key, replace(summary, children=children, modify_index=self.index))
+
+    def _children(self, job: Job) -> JobChildrenSummary | None:
+        """Children that are there already, as those of a parent that was purged and comes back."""
+        keys = self.tx.keys_where("jobs", "parent", job.key)
+        if not keys and not job.is_template:
+            return None
+        counts = Counter(CHILD_FIELDS[self.tx.get("jobs", key).status] for key in keys)
+        return JobChildrenSummary(**counts)
 
     # The end of a command.
 

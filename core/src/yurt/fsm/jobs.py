@@ -61,6 +61,8 @@ def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) 
     """Store a job as its next version, or nothing when its specification is the current one."""
     if not job.id:
         return invalid("a job without an ID")
+    if job.parent_id == job.id:
+        return invalid(f'job "{job.id}" is its own parent')
     if edit.tx.get("namespaces", job.namespace) is None:
         return not_found(f'nonexistent namespace "{job.namespace}"')
     if edit.tx.get("node_pools", job.node_pool) is None:
@@ -79,10 +81,11 @@ def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) 
         job_modify_index=edit.index,
         version_tag=None,
     )
+    if existing is not None:
+        edit.count_child(existing, -1)
     edit.put_job(stored)
     edit.add_summary(stored)
-    if existing is None:
-        edit.count_child(stored, 1)
+    edit.count_child(stored, 1)
     if submission is not None:
         edit.tx.put("job_submissions", (stored.namespace, stored.id, stored.version), submission)
     return None

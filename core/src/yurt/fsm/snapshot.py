@@ -60,7 +60,6 @@ INTERNED = (
 T = TypeVar("T")
 
 _encoder = msgspec.msgpack.Encoder()
-_canonical = msgspec.msgpack.Encoder(order="deterministic")
 _envelope = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _row_decoders = {name: msgspec.msgpack.Decoder(list[row]) for name, row in ROWS.items()}  # type: ignore[valid-type]
 _jobs_decoder = msgspec.msgpack.Decoder(list[Job])
@@ -132,22 +131,26 @@ def decode(chunks: Iterable[bytes]) -> Snapshot:
 
 
 def digest(state: Snapshot) -> str:
-    """A hash of all that the state holds; equal for equal states, whatever their history."""
-    hasher = hashlib.blake2b(digest_size=16)
-    jobs: dict[int, bytes] = {}
+    """A hash of all that the state holds; equal for equal states, whatever their history.
+
+    It is made from texts that hold every field: which of them an encoder leaves out depends on more than content.
+    """
+    hasher = hashlib.blake2b(repr(state.index).encode(), digest_size=16)
+    jobs: dict[int, str] = {}
     for table in state.tables():
-        hasher.update(_canonical.encode((table.name, table.index, len(table))))
+        hasher.update(repr((table.name, table.index, len(table))).encode())
         for key in sorted(table.keys()):
             row = table[key]
+            whose = ""
             if isinstance(row, Allocation) and row.job is not None:
-                job = jobs.get(id(row.job))
-                if job is None:
-                    job = jobs[id(row.job)] = hashlib.blake2b(_canonical.encode(row.job), digest_size=16).digest()
-                hasher.update(job)
+                whose = jobs.get(id(row.job)) or jobs.setdefault(id(row.job), _text_digest(row.job))
                 row = replace(row, job=None)
-            hasher.update(_canonical.encode((key, row)))
-    hasher.update(_canonical.encode(state.index))
+            hasher.update(repr((key, whose, row)).encode())
     return hasher.hexdigest()
+
+
+def _text_digest(job: Job) -> str:
+    return hashlib.blake2b(repr(job).encode(), digest_size=16).hexdigest()
 
 
 def _batches(table: Table[Any, Any]) -> Iterator[list[tuple[Hashable, Any]]]:

@@ -1,6 +1,6 @@
 """Snapshot files: `<index>.snapshot`, written under a temporary name and put in place when durable.
 
-A file is a magic line, chunks each after its length (4 bytes, little endian), a zero length, and the digest of all
+A file is a magic line, chunks each after its length (4 bytes, little endian), an end mark, and the digest of all
 before it. A file whose digest does not fit is passed over: the one before it and the log still lead to the same
 state.
 """
@@ -21,6 +21,8 @@ SUFFIX = ".snapshot"
 KEPT_FILES = 2
 DIGEST_BYTES = 32
 READ_BYTES = 1 << 20
+END = 0xFFFFFFFF
+"""Stands where the length of another chunk would."""
 
 _length = struct.Struct("<I")
 
@@ -87,7 +89,7 @@ def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         yield _length.pack(len(chunk))
         yield chunk
-    yield _length.pack(0)
+    yield _length.pack(END)
 
 
 def _is_whole(path: Path) -> bool:
@@ -109,5 +111,5 @@ def _is_whole(path: Path) -> bool:
 def _chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb", buffering=READ_BYTES) as file:
         file.seek(len(MAGIC))
-        while size := _length.unpack(file.read(_length.size))[0]:
+        while (size := _length.unpack(file.read(_length.size))[0]) != END:
             yield file.read(size)

@@ -99,7 +99,7 @@ class SqliteLog:
             page = await self._open_worker.call(partial(_page, start=position))
             for row in page:
                 entry = self._entry(row)
-                if entry.last_index <= after:
+                if entry.last_index < expected:
                     continue
                 if entry.first_index > expected:
                     raise self._broken(expected, "it is missing")

@@ -1,0 +1,354 @@
+"""Random commands of every type over a small world, so that they often meet the same job, node or allocation.
+
+Most of them fit the state; some name what is not there or say nonsense, as a hostile or outdated log entry would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import TypeVar
+
+from yurt.fsm import Step, apply
+from yurt.sdk.value import UnixNano, replace, seconds
+from yurt.state import Snapshot
+from yurt.structs import commands as c
+from yurt.structs import status
+from yurt.structs.alloc import (
+    Allocation,
+    AllocDeploymentStatus,
+    DesiredTransition,
+    RescheduleTracker,
+    TaskEvent,
+    TaskState,
+)
+from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
+from yurt.structs.deployment import Deployment, DeploymentState
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job, JobSubmission, PeriodicConfig
+from yurt.structs.metrics import AllocationMetric
+from yurt.structs.node import DrainStrategy, NodeEvent
+from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Placement, Plan
+from yurt.testing import factories
+
+T = TypeVar("T")
+
+JOBS = ("web", "db", "cron", "gone")
+NAMESPACES = ("default", "default", "ops")
+NODES = tuple(factories.number_id(number, kind=1) for number in range(4))
+GROUPS = ("web", "cache")
+CLIENT_STATUSES = (
+    status.CLIENT_PENDING, status.CLIENT_RUNNING, status.CLIENT_RUNNING, status.CLIENT_COMPLETE, status.CLIENT_FAILED,
+    status.CLIENT_LOST, status.CLIENT_UNKNOWN, "nonsense",
+)  # fmt: skip
+EVAL_STATUSES = (*sorted(status.EVAL_TERMINAL), status.EVAL_PENDING, status.EVAL_BLOCKED, status.EVAL_BLOCKED, "odd")
+NODE_STATUSES = (status.NODE_READY, status.NODE_READY, status.NODE_DOWN, status.NODE_DISCONNECTED, "odd")
+DEPLOYMENT_STATUSES = (
+    status.DEPLOYMENT_RUNNING, status.DEPLOYMENT_PAUSED, status.DEPLOYMENT_FAILED, status.DEPLOYMENT_SUCCESSFUL,
+    status.DEPLOYMENT_CANCELLED, "odd",
+)  # fmt: skip
+
+
+def random_history(random: Random, length: int) -> Iterator[Step]:
+    """Apply random commands from the empty state on; every step as it is made."""
+    maker, state = CommandMaker(random), Snapshot.empty()
+    for _ in range(length):
+        step = apply(state, maker.command(state), index=state.index + 1)
+        state = step.state
+        yield step
+
+
+class CommandMaker:
+    """Makes one random command after another; ids are counted, the clock moves on with each."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._made = 0
+        self._now = factories.NOW
+        self._makers: tuple[Callable[[Snapshot], c.AnyCommand], ...] = (
+            self._register_job, self._register_job, self._deregister, self._stability, self._delete_jobs,
+            self._register_node, self._register_node, self._node_status, self._eligibility, self._drain,
+            self._node_events, self._delete_nodes, self._evaluations, self._evaluations, self._delete_evaluations,
+            self._plan, self._plan, self._plan, self._plan, self._updates, self._updates, self._updates,
+            self._transitions,
+            self._deployment_status, self._deployment_health, self._promote, self._delete_deployments,
+            self._namespaces, self._delete_namespaces, self._pools, self._delete_pools, self._scheduler,
+            self._launch, self._schema, lambda state: c.KeepAlive(),
+        )  # fmt: skip
+
+    def command(self, state: Snapshot) -> c.AnyCommand:
+        """A command for that state."""
+        self._now = UnixNano(self._now + 1_000_000_000)
+        return self._pick(self._makers)(state)
+
+    def _pick(self, choices: Sequence[T]) -> T:
+        return choices[self._random.randrange(len(choices))]
+
+    def _some(self, choices: Sequence[T], limit: int = 3) -> tuple[T, ...]:
+        return tuple(self._pick(choices) for _ in range(self._random.randrange(limit + 1))) if choices else ()
+
+    def _maybe(self) -> bool:
+        return self._random.randrange(2) == 0
+
+    def _new_id(self) -> str:
+        self._made += 1
+        return factories.number_id(self._made, kind=2)
+
+    def _any(self, state: Snapshot, table: str) -> str:
+        """A key of the table, or one that is not there."""
+        keys = sorted(state.table(table).keys())
+        return self._pick(keys) if keys and self._random.randrange(8) else factories.number_id(99, kind=9)
+
+    def _job(self) -> Job:
+        job_type = self._pick((status.JOB_SERVICE, status.JOB_SERVICE, status.JOB_BATCH, status.JOB_SYSTEM))
+        groups = tuple(factories.group(name, count=self._random.randrange(4)) for name in GROUPS[: self._pick((1, 2))])
+        return factories.job(
+            self._pick(JOBS),
+            namespace=self._pick(NAMESPACES),
+            type=job_type,
+            task_groups=groups,
+            priority=self._pick((50, 60)),
+            stop=self._random.randrange(6) == 0,
+            parent_id=self._pick(("", "", "cron")),
+            periodic=PeriodicConfig(spec="@daily") if self._random.randrange(5) == 0 else None,
+            node_pool=self._pick(("default", "default", "gpu")),
+        )
+
+    def _evaluation(self, state: Snapshot, job_id: str = "", namespace: str = "default") -> Evaluation:
+        known = sorted(state.evals.keys())
+        of = factories.job(job_id or self._pick(JOBS), namespace=namespace)
+        return factories.evaluation(
+            of,
+            id=self._pick(known) if known and self._maybe() else self._new_id(),
+            status=self._pick(EVAL_STATUSES) if self._maybe() else status.EVAL_PENDING,
+            queued_allocations={self._pick(GROUPS): self._random.randrange(5)} if self._maybe() else {},
+            failed_tg_allocs={"web": AllocationMetric(nodes_evaluated=3)} if self._maybe() else {},
+            modify_time=self._now,
+        )
+
+    def _register_job(self, state: Snapshot) -> c.AnyCommand:
+        job = self._job()
+        return c.RegisterJob(
+            job=job,
+            evaluation=self._evaluation(state, job.id, job.namespace) if self._maybe() else None,
+            submission=JobSubmission(source="job", format="hcl2") if self._maybe() else None,
+            deployment_update=self._deployment_update(state) if self._random.randrange(5) == 0 else None,
+            tracked_versions=self._pick((6, 2, 1, 0)),
+        )
+
+    def _deregister(self, state: Snapshot) -> c.AnyCommand:
+        return c.DeregisterJob(
+            namespace=self._pick(NAMESPACES),
+            job_id=self._pick(JOBS),
+            purge=self._maybe(),
+            evaluation=self._evaluation(state) if self._maybe() else None,
+        )
+
+    def _stability(self, state: Snapshot) -> c.AnyCommand:
+        return c.SetJobStability(
+            namespace="default", job_id=self._pick(JOBS), version=self._random.randrange(4), stable=self._maybe()
+        )
+
+    def _delete_jobs(self, state: Snapshot) -> c.AnyCommand:
+        return c.DeleteJobs(keys=tuple((self._pick(NAMESPACES), self._pick(JOBS)) for _ in range(2)))
+
+    def _register_node(self, state: Snapshot) -> c.AnyCommand:
+        node = factories.node(
+            self._pick(NODES), node_pool=self._pick(("default", "gpu")), meta={"rack": self._pick("ab")}
+        )
+        return c.RegisterNode(
+            node=replace(node, status=self._pick((status.NODE_INIT, status.NODE_READY, status.NODE_DOWN))),
+            create_node_pool=self._maybe(),
+        )
+
+    def _event(self) -> NodeEvent:
+        return NodeEvent(message="something", subsystem="Cluster", timestamp=self._now)
+
+    def _node_status(self, state: Snapshot) -> c.AnyCommand:
+        return c.SetNodeStatus(
+            node_id=self._any(state, "nodes"),
+            status=self._pick(NODE_STATUSES),
+            updated_at=self._now // 1_000_000_000,
+            event=self._event() if self._maybe() else None,
+            evaluations=tuple(self._evaluation(state) for _ in range(self._random.randrange(3))),
+        )
+
+    def _eligibility(self, state: Snapshot) -> c.AnyCommand:
+        wanted = self._pick((status.ELIGIBLE, status.INELIGIBLE, "odd"))
+        return c.SetNodeEligibility(node_id=self._any(state, "nodes"), eligibility=wanted)
+
+    def _drain(self, state: Snapshot) -> c.AnyCommand:
+        strategy = DrainStrategy(started_at=self._now) if self._maybe() else None
+        return c.SetNodeDrain(node_id=self._any(state, "nodes"), strategy=strategy, mark_eligible=self._maybe())
+
+    def _node_events(self, state: Snapshot) -> c.AnyCommand:
+        return c.AddNodeEvents(events={self._any(state, "nodes"): tuple(self._event() for _ in range(7))})
+
+    def _delete_nodes(self, state: Snapshot) -> c.AnyCommand:
+        return c.DeleteNodes(node_ids=(self._any(state, "nodes"),))
+
+    def _evaluations(self, state: Snapshot) -> c.AnyCommand:
+        return c.UpsertEvaluations(evaluations=tuple(self._evaluation(state) for _ in range(self._random.randrange(4))))
+
+    def _delete_evaluations(self, state: Snapshot) -> c.AnyCommand:
+        return c.DeleteEvaluations(
+            eval_ids=self._some(sorted(state.evals.keys()), 4), alloc_ids=self._some(sorted(state.allocs.keys()), 4)
+        )
+
+    def _plan(self, state: Snapshot) -> c.AnyCommand:
+        jobs = sorted(state.jobs.keys())
+        namespace, job_id = self._pick(jobs) if jobs else ("default", "gone")
+        versions = [version for *_, version in state.job_versions.keys_where("job", (namespace, job_id))] or [0]
+        deployment = self._deployment(state, namespace, job_id) if self._maybe() else None
+        mine = sorted(alloc.id for alloc in state.allocs_of_job(namespace, job_id))
+        active = deployment.id if deployment else self._any(state, "deployments")
+        plan = Plan(
+            eval_id=self._any(state, "evals"),
+            namespace=namespace,
+            job_id=job_id,
+            placements=tuple(
+                self._placement(state, job_id, self._pick(versions), mine, active)
+                for _ in range(self._random.randrange(5))
+            ),
+            in_place=tuple(self._in_place(one, self._pick(versions), active) for one in self._some(mine)),
+            attributes=tuple(self._attributes(one) for one in self._some(mine)),
+            stops=tuple(self._stop(one) for one in self._some(mine)),
+            preemptions=tuple(
+                AllocStop(id=one, node_id=NODES[0], desired_status="evict", preempted_by=self._new_id())
+                for one in self._some(sorted(state.allocs.keys()), 1)
+            ),
+            deployment=deployment,
+            deployment_updates=(self._deployment_update(state),) if self._maybe() else (),
+            now=self._now,
+        )
+        follow_up = (self._evaluation(state, job_id, namespace),) if self._maybe() else ()
+        return c.ApplyPlan(plan=plan, evaluations=follow_up)
+
+    def _placement(self, state: Snapshot, job_id: str, version: int, mine: Sequence[str], active: str) -> Placement:
+        group = self._pick(GROUPS) if self._random.randrange(6) == 0 else "web"
+        health = AllocDeploymentStatus(canary=True) if self._random.randrange(3) == 0 else None
+        nodes = sorted(state.nodes.keys()) or [NODES[0]]
+        return Placement(
+            id=self._new_id() if self._random.randrange(20) else self._any(state, "allocs"),
+            name=f"{job_id}.{group}[{self._random.randrange(4)}]",
+            task_group=group,
+            node_id=self._pick(nodes) if self._random.randrange(20) else NODES[0],
+            job_version=version if self._random.randrange(20) else 77,
+            resources=factories.allocated(factories.group(group)),
+            deployment_id=active if self._maybe() else "",
+            deployment_status=health,
+            previous_allocation=self._pick(mine) if mine and self._maybe() else "",
+        )
+
+    def _in_place(self, alloc_id: str, version: int, deployment: str) -> InPlaceUpdate:
+        return InPlaceUpdate(
+            id=alloc_id, node_id=NODES[0], job_version=version, deployment_id=deployment if self._maybe() else ""
+        )
+
+    def _attributes(self, alloc_id: str) -> AttributeUpdate:
+        return AttributeUpdate(
+            id=alloc_id,
+            node_id=NODES[0],
+            followup_eval_id=self._pick((None, "", self._new_id())),
+            client_status=self._pick((None, None, status.CLIENT_UNKNOWN, status.CLIENT_RUNNING, "odd")),
+            reschedule_tracker=RescheduleTracker(last_reschedule="ok") if self._maybe() else None,
+            desired_transition_clear=self._maybe(),
+            append_state=(status.CLIENT_RUNNING, self._now) if self._maybe() else None,
+            canary=self._pick((None, None, True, False)),
+        )
+
+    def _stop(self, alloc_id: str) -> AllocStop:
+        return AllocStop(
+            id=alloc_id,
+            node_id=NODES[0],
+            desired_status=self._pick(("stop", "stop", "run")) if self._random.randrange(15) else "odd",
+            description="alloc not needed due to job update",
+            client_status=self._pick(("", "", status.CLIENT_LOST, status.CLIENT_UNKNOWN)),
+        )
+
+    def _updates(self, state: Snapshot) -> c.AnyCommand:
+        allocs = [state.allocs[alloc_id] for alloc_id in self._some(sorted(state.allocs.keys()), 4)]
+        updates = tuple(self._update(alloc) for alloc in allocs)
+        stranger = c.AllocUpdate(id=factories.number_id(98, kind=9), node_id=NODES[0], client_status="running")
+        return c.UpdateAllocsFromClient(updates=(*updates, stranger), now=self._now)
+
+    def _update(self, alloc: Allocation) -> c.AllocUpdate:
+        event = TaskEvent(type="Started", time=self._now)
+        healthy = self._pick((None, True, False))
+        return c.AllocUpdate(
+            id=alloc.id,
+            node_id=alloc.node_id if self._random.randrange(10) else NODES[3],
+            client_status=self._pick(CLIENT_STATUSES),
+            client_description="told",
+            task_states={"web": TaskState(state="running", events=(event,))} if self._maybe() else {},
+            deployment_status=AllocDeploymentStatus(healthy=healthy, timestamp=self._now) if self._maybe() else None,
+        )
+
+    def _transitions(self, state: Snapshot) -> c.AnyCommand:
+        return c.SetDesiredTransitions(
+            transitions={
+                self._any(state, "allocs"): DesiredTransition(migrate=self._maybe(), reschedule=self._maybe())
+            },
+            evaluations=(self._evaluation(state),),
+            now=self._now,
+        )
+
+    def _deployment(self, state: Snapshot, namespace: str, job_id: str) -> Deployment:
+        job = state.jobs.get((namespace, job_id)) or factories.job(job_id, namespace=namespace)
+        groups = {
+            name: DeploymentState(desired_total=2, desired_canaries=canaries, progress_deadline=seconds(600))
+            for name, canaries in (("web", 1), ("cache", 0))
+        }
+        return factories.deployment(job, id=self._new_id(), task_groups=groups)
+
+    def _deployment_update(self, state: Snapshot) -> DeploymentUpdate:
+        return DeploymentUpdate(deployment_id=self._any(state, "deployments"), status=self._pick(DEPLOYMENT_STATUSES))
+
+    def _deployment_status(self, state: Snapshot) -> c.AnyCommand:
+        return c.SetDeploymentStatus(
+            update=self._deployment_update(state),
+            evaluation=self._evaluation(state),
+            job=self._job() if self._maybe() else None,
+            now=self._now,
+        )
+
+    def _deployment_health(self, state: Snapshot) -> c.AnyCommand:
+        return c.SetDeploymentAllocHealth(
+            deployment_id=self._any(state, "deployments"),
+            healthy=self._some(sorted(state.allocs.keys()), 1),
+            unhealthy=self._some(sorted(state.allocs.keys()), 1),
+            now=self._now,
+            update=self._deployment_update(state) if self._maybe() else None,
+        )
+
+    def _promote(self, state: Snapshot) -> c.AnyCommand:
+        return c.PromoteDeployment(
+            deployment_id=self._any(state, "deployments"), groups=self._pick(((), ("web",), ("odd",))), now=self._now
+        )
+
+    def _delete_deployments(self, state: Snapshot) -> c.AnyCommand:
+        return c.DeleteDeployments(deployment_ids=(self._any(state, "deployments"),))
+
+    def _namespaces(self, state: Snapshot) -> c.AnyCommand:
+        return c.UpsertNamespaces(namespaces=(Namespace(name=self._pick(("ops", "default", "spare", ""))),))
+
+    def _delete_namespaces(self, state: Snapshot) -> c.AnyCommand:
+        return c.DeleteNamespaces(names=(self._pick(("ops", "default", "spare", "odd")),))
+
+    def _pools(self, state: Snapshot) -> c.AnyCommand:
+        return c.UpsertNodePools(pools=(NodePool(name=self._pick(("gpu", "gpu", "all", ""))),))
+
+    def _delete_pools(self, state: Snapshot) -> c.AnyCommand:
+        return c.DeleteNodePools(names=(self._pick(("gpu", "default", "odd")),))
+
+    def _scheduler(self, state: Snapshot) -> c.AnyCommand:
+        configuration = SchedulerConfiguration(scheduler_algorithm=self._pick(("binpack", "spread")))
+        return c.SetSchedulerConfiguration(configuration=configuration, check_index=self._pick((None, 0, 7)))
+
+    def _launch(self, state: Snapshot) -> c.AnyCommand:
+        return c.RecordPeriodicLaunch(namespace="default", job_id=self._pick(JOBS), launched_at=self._now)
+
+    def _schema(self, state: Snapshot) -> c.AnyCommand:
+        return c.StoreSchema(
+            driver="mock_driver", digest=self._pick(("a", "b")), schema={"run_for": {"type": "string"}}
+        )

@@ -1,0 +1,39 @@
+"""One replica of the state without a log: commands in, state out."""
+
+from __future__ import annotations
+
+from yurt.fsm import Step, apply
+from yurt.state import Change, Snapshot
+from yurt.structs.commands import AnyCommand, Rejected, Result
+
+
+class Replica:
+    """Applies commands at consecutive indexes and remembers what came of the last one."""
+
+    def __init__(self, state: Snapshot | None = None) -> None:
+        self.state = Snapshot.empty() if state is None else state
+        self.changes: tuple[Change, ...] = ()
+
+    def step(self, command: AnyCommand) -> Step:
+        """Apply a command, whatever comes of it."""
+        step = apply(self.state, command, index=self.state.index + 1)
+        self.state, self.changes = step.state, step.changes
+        return step
+
+    def apply(self, *commands: AnyCommand) -> Snapshot:
+        """Apply commands that must be accepted; the state after them."""
+        for command in commands:
+            result = self.step(command).result
+            assert not isinstance(result, Rejected), (command, result)
+        return self.state
+
+    def reject(self, command: AnyCommand) -> Rejected:
+        """Apply a command that must be rejected; the refusal."""
+        before = self.state
+        result: Result = self.step(command).result
+        assert isinstance(result, Rejected), (command, result)
+        assert self.state.index == before.index + 1
+        assert all(self.state.table(table.name) is table for table in before.tables()), (
+            "a rejected command changed rows"
+        )
+        return result
