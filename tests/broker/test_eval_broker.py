@@ -8,7 +8,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-
 from yurt.broker import FAILED_QUEUE, Delivery, EvalBroker
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.structs.evaluation import Evaluation

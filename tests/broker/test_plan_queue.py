@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from yurt.broker import PlanQueue, cut_plan, size_of
 from yurt.sdk.value import replace
 from yurt.structs.deployment import Deployment
@@ -38,9 +37,7 @@ def test_the_parts_hold_everything_once_and_stops_come_no_later_than_their_place
     job, nodes = factories.job(), [factories.node() for _ in range(4)]
     old = tuple(AllocStop(id=f"old-{i}", node_id=nodes[i % 4].id) for i in range(stops))
     placements = tuple(
-        factories.placement(
-            job, on=nodes[(i * 3) % 4], index=i, previous_allocation=f"old-{i}" if i < stops else ""
-        )
+        factories.placement(job, on=nodes[(i * 3) % 4], index=i, previous_allocation=f"old-{i}" if i < stops else "")
         for i in range(count)
     )
     updates = (DeploymentUpdate(deployment_id="d", status="cancelled"),)

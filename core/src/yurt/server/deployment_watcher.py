@@ -8,8 +8,8 @@ from yurt.duties.deployments import Seen, health_of, next_deadline, watch
 from yurt.duties.evals import Mint
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound
-from yurt.server.eval_queue import wait_for
 from yurt.server.log_writer import LogWriter
+from yurt.server.waiting import wait_for
 from yurt.state import Changes, Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.questions import is_deployment_active
@@ -56,7 +56,7 @@ class DeploymentWatcher:
             touched, self._touched = self._touched, set()
             for deployment_id in sorted(touched):
                 await self._look(deployment_id)
-            await wait_for(self._changed, self._until_deadline())
+            await wait_for(self._env, self._changed, self._until_deadline())
 
     async def _look(self, deployment_id: str) -> None:
         deployment = self._writer.state.deployments.get(deployment_id)

@@ -8,8 +8,8 @@ from typing import Final
 from yurt.duties.drain import drain
 from yurt.duties.evals import Mint
 from yurt.runtime.env import Env
-from yurt.server.eval_queue import wait_for
 from yurt.server.log_writer import LogWriter
+from yurt.server.waiting import wait_for
 from yurt.state import Changes, Snapshot
 
 RETRY_S: Final = 5.0
@@ -55,7 +55,7 @@ class Drainer:
                 command = drain(self._writer.state, node, mint) if node is not None else None
                 if command is not None:
                     await self._writer.propose(command)
-            await wait_for(self._changed, self._until_deadline())
+            await wait_for(self._env, self._changed, self._until_deadline())
 
     def _until_deadline(self) -> float | None:
         now = self._env.now()

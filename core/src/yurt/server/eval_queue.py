@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from yurt.broker import DELIVERY_LIMIT, FAILED_QUEUE, BlockedEvals, Delivery, EvalBroker
 from yurt.runtime.env import Env
 from yurt.sdk.value import UnixNano, replace, seconds
+from yurt.server.waiting import wait_for
 from yurt.state import Change, Changes, Snapshot
 from yurt.structs import status
 from yurt.structs.commands import AnyCommand, Applied, UpsertEvaluations
@@ -110,12 +111,12 @@ class EvalQueue:
                 self._ready.notify_all()
             deadline = self.broker.next_deadline()
             delay = None if deadline is None else max(0.0, (deadline - self._env.now()) / 1e9)
-            await wait_for(self._changed, delay)
+            await wait_for(self._env, self._changed, delay)
 
     async def run_reaper(self) -> None:
         """Cancel superfluous evaluations when an ack makes some, and each 5 s at the latest."""
         while True:
-            await wait_for(self._reapable, REAP_INTERVAL_S)
+            await wait_for(self._env, self._reapable, REAP_INTERVAL_S)
             self._reapable.clear()
             while canceled := self._take_canceled():
                 await self._writer.propose(UpsertEvaluations(evaluations=canceled))
@@ -238,12 +239,3 @@ def gained_capacity(before: Node | None, after: Node | None) -> bool:
         or before.drivers != after.drivers
         or before.host_volumes != after.host_volumes
     )
-
-
-async def wait_for(event: asyncio.Event, timeout_s: float | None) -> None:
-    """Wait for the event, or until the time is over (None: for ever)."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-    except TimeoutError:
-        pass

@@ -10,6 +10,7 @@ from typing import Final
 from yurt.duties.nodes import heartbeat_ttl_s
 from yurt.runtime.env import Env
 from yurt.server.config import ServerConfig
+from yurt.server.waiting import wait_for
 from yurt.state import Snapshot
 from yurt.structs import status
 
@@ -62,11 +63,7 @@ class Heartbeats:
                     self._set(node_id, RETRY_S)
                     raise
             delay = self._heap[0][0] - self._env.monotonic() if self._heap else None
-            try:
-                async with asyncio.timeout(None if delay is None else max(0.0, delay)):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+            await wait_for(self._env, self._changed, delay)
 
     def _due(self) -> list[str]:
         now = self._env.monotonic()

@@ -11,8 +11,8 @@ from yurt.duties.periodic import is_scheduled, next_launch
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano
-from yurt.server.eval_queue import wait_for
 from yurt.server.log_writer import LogWriter
+from yurt.server.waiting import wait_for
 from yurt.state import Changes
 from yurt.state.store import JobKey, Snapshot
 from yurt.structs.job import Job
@@ -65,7 +65,7 @@ class PeriodicDispatcher:
             for at, key in self._take_due():
                 await self._fire(key, at)
             delay = max(0.0, (self._heap[0][0] - self._env.now()) / 1e9) if self._heap else None
-            await wait_for(self._changed, delay)
+            await wait_for(self._env, self._changed, delay)
 
     async def _fire(self, key: JobKey, at: UnixNano) -> None:
         job = self._writer.state.jobs.get(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from yurt.runtime.env import Env
 from yurt.state import Snapshot
 from yurt.state.watch import Watches, WatchKey
 
@@ -56,3 +57,19 @@ class StateWaiter:
         for wanted, future in self._index_waiters:
             if wanted <= index and not future.done():
                 future.set_result(None)
+
+
+async def wait_for(env: Env, event: asyncio.Event, delay_s: float | None) -> None:
+    """Wait for the event, which is also set when `delay_s` is over on the environment's clock (None: never)."""
+    if delay_s is None:
+        await event.wait()
+        return
+    async with asyncio.TaskGroup() as group:
+        alarm = group.create_task(_ring(env, event, delay_s))
+        await event.wait()
+        alarm.cancel()
+
+
+async def _ring(env: Env, event: asyncio.Event, delay_s: float) -> None:
+    await env.sleep(max(0.0, delay_s))
+    event.set()

@@ -12,7 +12,7 @@ from typing import Final
 
 from yurt.broker import Delivery
 from yurt.runtime.env import Env
-from yurt.scheduler import attempt, max_attempts
+from yurt.scheduler import attempt, exhausted, max_attempts
 from yurt.sdk.value import replace
 from yurt.server.eval_queue import EvalQueue
 from yurt.server.log_writer import LogWriter
@@ -84,6 +84,7 @@ class Worker:
         evaluation = delivery.evaluation
         limit = max_attempts(evaluation.type)
         tries = 0
+        outcome: Outcome | None = None
         while tries < limit:
             plan, outcome = await self._schedule(self._writer.state, evaluation, tries)
             if plan.is_empty:
@@ -94,10 +95,10 @@ class Worker:
                 return
             tries = 0 if not result.accepted.is_empty else tries + 1
             await self._waiter.wait_index(result.refresh_index, timeout_s=INDEX_WAIT_S)
-        await self._give_up(evaluation, limit)
+        await self._give_up(evaluation, outcome)
 
     async def _schedule(self, snapshot: Snapshot, evaluation: Evaluation, tries: int) -> tuple[Plan, Outcome]:
-        seed = int(self._env.uuid().replace("-", ""), 16)
+        seed = self._seed()
         now = self._env.now()
         job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
         count = sum(group.count for group in job.task_groups) if job is not None else 0
@@ -115,29 +116,15 @@ class Worker:
         finally:
             broker.resume_nack(delivery.evaluation.id, delivery.token, now=self._env.now())
 
-    async def _give_up(self, evaluation: Evaluation, limit: int) -> None:
-        now = self._env.now()
-        blocked = Evaluation(
-            id=self._env.uuid(),
-            namespace=evaluation.namespace,
-            priority=evaluation.priority,
-            type=evaluation.type,
-            triggered_by=status.TRIGGER_MAX_PLANS,
-            job_id=evaluation.job_id,
-            job_modify_index=evaluation.job_modify_index,
-            status=status.EVAL_BLOCKED,
-            status_description="created due to placement conflicts",
-            previous_eval=evaluation.id,
-            escaped_computed_class=True,
-            snapshot_index=self._writer.state.index,
-            create_time=now,
-            modify_time=now,
-        )
-        ended = replace(
+    async def _give_up(self, evaluation: Evaluation, last: Outcome | None) -> None:
+        outcome = exhausted(
             evaluation,
-            status=status.EVAL_FAILED,
-            status_description=f"maximum attempts reached ({limit})",
-            blocked_eval=blocked.id,
-            modify_time=now,
+            seed=self._seed(),
+            now=self._env.now(),
+            snapshot_index=self._writer.state.index,
+            last=last,
         )
-        await self._writer.propose(UpsertEvaluations(evaluations=(ended, blocked)))
+        await self._writer.propose(UpsertEvaluations(evaluations=outcome_evaluations(outcome)))
+
+    def _seed(self) -> int:
+        return int(self._env.uuid().replace("-", ""), 16)
