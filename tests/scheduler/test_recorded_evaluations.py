@@ -1,4 +1,6 @@
-"""The recorded evaluations of Nomad's own scenarios reduce to the same shape, save for the differences that are named."""
+"""The recorded evaluations of Nomad's own scenarios reduce to the same shape, save for the differences that are
+named.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,6 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from yurt import scheduler
 from yurt.scheduler.attempts import Attempt
 from yurt.sdk.value import UnixNano
@@ -31,7 +32,9 @@ from yurt.structs.status import EVAL_BLOCKED, JOB_SYSTEM
 CASES = Path(os.environ.get("YURT_SCHEDULER_CASES", Path(__file__).parents[3] / "shared/corpus/scheduler"))
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 TYPES = {"nodes": Node, "jobs": Job, "allocs": Allocation, "deployments": Deployment, "evals": Evaluation}
-DIFFERENT: Mapping[int, str] = {}
+DIFFERENT: Mapping[int, str] = {
+    66: "an empty plan is not submitted; 1.1.2 submitted one for a node that is no longer eligible",
+}
 """Cases whose shape differs, by number, and the rule that explains it."""
 
 

@@ -1,8 +1,9 @@
 """Scheduler: what to do for a job, as a plan with reasons; pure.
 
-`attempt` answers one evaluation on one snapshot. The worker submits its plan; when parts of it are refused it attempts again on a
-newer snapshot, up to `max_attempts` times without progress, and then ends the evaluation with `exhausted`. The same snapshot,
-evaluation, `now`, seed and attempt give the same plan to the byte: ids come from the seed, equal scores are told apart by it.
+`attempt` answers one evaluation on one snapshot. The worker submits its plan; when parts of it are refused it
+attempts again on a newer snapshot, up to `max_attempts` times without progress, and then ends the evaluation with
+`exhausted`. The same snapshot, evaluation, `now`, seed and attempt give the same plan to the byte: ids come from the
+seed, equal scores are told apart by it.
 """
 
 from __future__ import annotations

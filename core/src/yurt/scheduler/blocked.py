@@ -73,7 +73,7 @@ def exhausted(
     snapshot_index: int,
     last: Outcome | None = None,
 ) -> Outcome:
-    """The end of an evaluation whose plans kept being refused: failed, and for service and batch jobs tried again later.
+    """The end of an evaluation whose plans kept being refused: failed; service and batch jobs are tried again.
 
     `last` is the outcome of the last attempt; what it queued and could not place is kept.
     """
@@ -87,7 +87,7 @@ def exhausted(
         modify_time=now,
         blocked_eval="",
     )
-    if evaluation.status == EVAL_BLOCKED or evaluation.type in (JOB_SYSTEM, JOB_SYSBATCH):
+    if evaluation.type in (JOB_SYSTEM, JOB_SYSBATCH):
         return Outcome(evaluation=failed)
     waiting = replace(
         blocked_eval(evaluation, id=Ids(seed, "exhausted").next("eval"), now=now, snapshot_index=snapshot_index),

@@ -1,4 +1,6 @@
-"""What a new job version means for a running allocation: nothing, an update in place, or a replacement (semantics 11, end)."""
+"""What a new job version means for a running allocation: nothing, an update in place, or a replacement (semantics
+11, end).
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def _task_facts(task: Task) -> tuple[Any, ...]:
 
 def _network(network: NetworkResource) -> tuple[Any, ...]:
     ports = (*network.reserved_ports, *network.dynamic_ports)
-    labels = tuple(sorted((p.label, p.value if p in network.reserved_ports else 0, p.to, p.host_network) for p in ports))
+    labels = tuple(
+        sorted((p.label, p.value if p in network.reserved_ports else 0, p.to, p.host_network) for p in ports)
+    )
     return (network.mode, network.dns, network.mbits, network.hostname, network.cni, labels)
 
 

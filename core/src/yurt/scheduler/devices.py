@@ -1,4 +1,6 @@
-"""Devices: which kinds a request matches on a node, which free instances it gets, and how well they suit its affinities."""
+"""Devices: which kinds a request matches on a node, which free instances it gets, and how well they suit its
+affinities.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,10 @@ from yurt.structs.node import Attribute, Node, NodeDeviceResource
 from yurt.structs.resources import RequestedDevice
 
 _UNITS = {
-    "": 1.0, "k": 1e3, "kb": 1e3, "kib": 2.0**10, "m": 1e6, "mb": 1e6, "mib": 2.0**20, "g": 1e9, "gb": 1e9, "gib": 2.0**30,
-    "t": 1e12, "tb": 1e12, "tib": 2.0**40, "hz": 1.0, "khz": 1e3, "mhz": 1e6, "ghz": 1e9, "mw": 1e-3, "w": 1.0, "kw": 1e3,
-    "kb/s": 1e3, "kib/s": 2.0**10, "mb/s": 1e6, "mib/s": 2.0**20, "gb/s": 1e9, "gib/s": 2.0**30,
+    "": 1.0, "k": 1e3, "kb": 1e3, "kib": 2.0**10, "m": 1e6, "mb": 1e6, "mib": 2.0**20, "g": 1e9, "gb": 1e9, "gib":
+    2.0**30, "t": 1e12, "tb": 1e12, "tib": 2.0**40, "hz": 1.0, "khz": 1e3, "mhz": 1e6, "ghz": 1e9, "mw": 1e-3,
+    "w": 1.0, "kw": 1e3, "kb/s": 1e3, "kib/s": 2.0**10, "mb/s": 1e6, "mib/s": 2.0**20, "gb/s": 1e9, "gib/s":
+    2.0**30,
 }  # fmt: skip
 _QUANTITY = re.compile(r"([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z/]*)")
 
@@ -28,9 +31,7 @@ class DeviceGrant(NamedTuple):
 
 def has_devices(node: Node, requests: Iterable[RequestedDevice]) -> bool:
     """Whether the node has the kinds and numbers asked for, in use or not."""
-    return all(
-        any(len(kind.instances) >= request.count for kind in _kinds(node, request)) for request in requests
-    )
+    return all(any(len(kind.instances) >= request.count for kind in _kinds(node, request)) for request in requests)
 
 
 def grant_devices(
@@ -51,7 +52,9 @@ def grant_devices(
         ids = tuple(free[: max(0, request.count)])
         held.update(_key(kind, instance) for instance in ids)
         grants.append(
-            DeviceGrant(task, AllocatedDeviceResource(vendor=kind.vendor, type=kind.type, name=kind.name, device_ids=ids))
+            DeviceGrant(
+                task, AllocatedDeviceResource(vendor=kind.vendor, type=kind.type, name=kind.name, device_ids=ids)
+            )
         )
         matched -= weight
         total += sum(abs(affinity.weight) for affinity in request.affinities)
@@ -60,9 +63,7 @@ def grant_devices(
 
 def matched_weight(kind: NodeDeviceResource, request: RequestedDevice) -> float:
     """The sum of the weights of the affinities that a kind of device meets."""
-    return float(
-        sum(a.weight for a in request.affinities if _holds(a.operand, kind, a.l_target, a.r_target))
-    )
+    return float(sum(a.weight for a in request.affinities if _holds(a.operand, kind, a.l_target, a.r_target)))
 
 
 def _kinds(node: Node, request: RequestedDevice) -> list[NodeDeviceResource]:

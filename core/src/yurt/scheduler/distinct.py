@@ -75,5 +75,9 @@ def _property(snapshot: Snapshot, constraint: Constraint, *, is_job_wide: bool) 
     text = constraint.r_target.strip()
     limit = int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else 1
     return _Property(
-        f"{DISTINCT_PROPERTY}: {constraint.l_target}", codes, np.zeros(len(values) + 1, np.int64), max(1, limit), is_job_wide
+        f"{DISTINCT_PROPERTY}: {constraint.l_target}",
+        codes,
+        np.zeros(len(values) + 1, np.int64),
+        max(1, limit),
+        is_job_wide,
     )

@@ -1,8 +1,8 @@
 """Feasibility: which nodes a job and its groups may use at all, as masks over the rows of the columns.
 
-Every check gives one mask, computed once per node shape (or per node, where it asks for something unique) and kept with the node
-columns, so that it costs nothing until a node changes. A group's mask is the conjunction; its reasons are the masks themselves, so
-every constraint says how many nodes it filtered, not only the first one that did.
+Every check gives one mask, computed once per node shape (or per node, where it asks for something unique) and kept
+with the node columns, so that it costs nothing until a node changes. A group's mask is the conjunction; its reasons
+are the masks themselves, so every constraint says how many nodes it filtered, not only the first one that did.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class Feasibility(NamedTuple):
 
 def remembered(rows: NodeRows, key: Hashable, compute: Callable[[], object]) -> object:
     """An answer that depends on the node columns alone, computed once."""
-    memo = rows.memo
-    if key not in memo:
-        if len(memo) >= MEMO_MAX:
-            memo.clear()
-        memo[key] = compute()
-    return memo[key]
+    found = rows.memo.get(key)
+    if found is None:
+        if len(rows.memo) >= MEMO_MAX:
+            rows.memo.clear()
+        found = rows.memo[key] = compute()
+    return found
 
 
 def candidates(rows: NodeRows, job: Job) -> Candidates:
@@ -74,11 +74,13 @@ def candidates(rows: NodeRows, job: Job) -> Candidates:
         in_pool = offered[:, IS_NODE] > 0
         if job.node_pool != POOL_ALL:
             in_pool &= offered[:, POOL] == rows.pools.numbers.get(job.node_pool, -1)
-        wanted = np.array([_is_in(name, job.datacenters) for name in rows.datacenters.values] or [False])
+        names = tuple(rows.datacenters.values)
+        wanted = np.array([_is_in(name, job.datacenters) for name in names] or [False])
         mask = in_pool & (offered[:, IS_READY] > 0) & wanted[offered[:, DATACENTER]]
-        counts = np.bincount(offered[mask, DATACENTER], minlength=len(rows.datacenters.values))
+        counts = np.bincount(offered[mask, DATACENTER], minlength=len(names))
         available = {
-            name: int(counts[number]) for number, name in sorted(enumerate(rows.datacenters.values), key=lambda e: e[1])
+            name: int(counts[number])
+            for number, name in sorted(enumerate(names), key=lambda entry: entry[1])
             if counts[number]
         }
         return Candidates(_frozen(mask), int(np.count_nonzero(in_pool)), available)
@@ -175,9 +177,13 @@ def checks_of(job: Job, group: TaskGroup) -> tuple[Check, ...]:
         checks.append(Check("missing network", ("networks", modes), lambda node: _has_networks(node, modes), False))
     aliases = tuple(sorted(_host_networks(group)))
     if aliases:
-        text = f"missing host network \"{', '.join(aliases)}\" for port"
-        checks.append(Check(text, ("aliases", aliases), lambda node: all(a in node.host_networks for a in aliases), False))
-    volumes = tuple(sorted((v.source, v.read_only) for v in group.volumes.values() if v.type == "host" and not v.per_alloc))
+        text = f'missing host network "{", ".join(aliases)}" for port'
+        checks.append(
+            Check(text, ("aliases", aliases), lambda node: all(a in node.host_networks for a in aliases), False)
+        )
+    volumes = tuple(
+        sorted((v.source, v.read_only) for v in group.volumes.values() if v.type == "host" and not v.per_alloc)
+    )
     if volumes:
         text = "missing compatible host volumes"
         checks.append(Check(text, ("volumes", volumes), lambda node: _has_volumes(node, volumes), False))
@@ -209,8 +215,9 @@ def is_row_feasible(snapshot: Snapshot, job: Job, group: TaskGroup, row: int) ->
 
 def class_counts(rows: NodeRows, mask: BoolArray) -> dict[str, int]:
     """How many of the rows have each node class; nodes without one are not counted."""
-    counts = np.bincount(rows.offered[mask, NODE_CLASS], minlength=len(rows.classes.values))
-    return {name: int(counts[number]) for number, name in enumerate(rows.classes.values) if name and counts[number]}
+    names = tuple(rows.classes.values)
+    counts = np.bincount(rows.offered[mask, NODE_CLASS], minlength=len(names))
+    return {name: int(n) for name, n in sorted(zip(names, counts, strict=True)) if name and n}
 
 
 def _has_drivers(node: Node, drivers: tuple[str, ...]) -> bool:
@@ -220,7 +227,10 @@ def _has_drivers(node: Node, drivers: tuple[str, ...]) -> bool:
 
 def _device_check(devices: tuple[RequestedDevice, ...]) -> Check:
     is_per_node = any(
-        is_unique(target) for device in devices for rule in device.constraints for target in (rule.l_target, rule.r_target)
+        is_unique(target)
+        for device in devices
+        for rule in device.constraints
+        for target in (rule.l_target, rule.r_target)
     )
     return Check("missing devices", ("devices", devices), lambda node: has_devices(node, devices), False, is_per_node)
 

@@ -124,9 +124,7 @@ class GenericAttempt:
             placer.count(previous, -1)
             if previous.client_status not in CLIENT_TERMINAL:
                 placer.recount()
-        found = placer.place(
-            expected=expected, penalised=self._penalised(place), preferred=self._preferred(job, place)
-        )
+        found = placer.place(expected=expected, penalised=self._penalised(place), preferred=self._preferred(job, place))
         if found is None:
             self.failed[place.group] = placer.failure()
             if place.stops and previous is not None:
@@ -170,9 +168,7 @@ class GenericAttempt:
         if placer is None:
             group = job.group(name)
             assert group is not None
-            placer = self.placers[name] = GroupPlacer(
-                self.view, job, group, seed=self.seed, own=list(self._running())
-            )
+            placer = self.placers[name] = GroupPlacer(self.view, job, group, seed=self.seed, own=list(self._running()))
             for placement in self.placements:
                 row = self.view.row(placement.node_id)
                 if row is not None and placer.distinct.is_used:

@@ -75,7 +75,7 @@ class GroupReconciler:
         extra = self._reconnect(classes, present)
         lost = [*classes.lost, *classes.expiring]
         replacements = self._disconnect(classes.disconnecting)
-        is_waiting = self._wait_for_clients(lost)
+        is_waiting = self._wait_for_clients(lost, allocs)
         self._reschedule_later(present.later)
         canaries = [alloc for alloc in present.present if alloc.id in self.canary_ids]
         names = NameIndex(
@@ -84,7 +84,9 @@ class GroupReconciler:
             self.group.count,
             [*present.present, *classes.migrate, *present.now, *lost, *classes.disconnecting],
         )
-        kept = self._stop_surplus(present.present, classes.migrate, lost, names, has_canaries=self._is_canarying(canaries))
+        kept = self._stop_surplus(
+            present.present, classes.migrate, lost, names, has_canaries=self._is_canarying(canaries)
+        )
         destructive, in_place = self._updates(kept)
         is_canarying = self._place_canaries(names, destructive, canaries)
         place = [] if is_waiting else self._placements(kept, classes.migrate, present.now, lost, names)
@@ -149,7 +151,8 @@ class GroupReconciler:
         """Choose between each returning allocation and its replacements; the losers leave all sets."""
         for original in classes.reconnecting:
             rivals = [
-                alloc for alloc in (*present.present, *classes.migrate)
+                alloc
+                for alloc in (*present.present, *classes.migrate)
                 if alloc.name == original.name and alloc.id != original.id and not _is_terminal(alloc)
             ]
             keeps, stopped = decide(original, rivals, self.job)
@@ -182,11 +185,15 @@ class GroupReconciler:
         self._follow_up(due_at, TRIGGER_MAX_DISCONNECT)
         return places
 
-    def _wait_for_clients(self, lost: list[Allocation]) -> bool:
+    def _wait_for_clients(self, lost: list[Allocation], allocs: list[Allocation]) -> bool:
         """Lost allocations whose clients stop them by themselves are replaced only after that."""
-        due_at = [(alloc, at) for alloc in lost if (at := waits_until(alloc, self.context.now)) > self.context.now]
+        now = self.context.now
+        due_at = [(alloc, at) for alloc in lost if (at := waits_until(alloc, now)) > now]
         self._follow_up(due_at, TRIGGER_RETRY_FAILED_ALLOC, is_attribute=False)
-        return bool(due_at)
+        return bool(due_at) or any(
+            alloc.client_status == CLIENT_LOST and not alloc.next_allocation and waits_until(alloc, now) > now
+            for alloc in allocs
+        )
 
     def _reschedule_later(self, later: list[tuple[Allocation, int]]) -> None:
         self.counts["reschedule_later"] += len(later)
@@ -281,9 +288,7 @@ class GroupReconciler:
 
     # -- placing ---------------------------------------------------------------------------------------------------
 
-    def _place_canaries(
-        self, names: NameIndex, destructive: list[Allocation], canaries: list[Allocation]
-    ) -> bool:
+    def _place_canaries(self, names: NameIndex, destructive: list[Allocation], canaries: list[Allocation]) -> bool:
         """Place missing canaries; whether the group waits for its canaries."""
         update = self.group.update
         wanted = update.canary if update is not None and self.job.type == JOB_SERVICE else 0

@@ -1,7 +1,7 @@
 """Names and tie-breaks drawn from a seed: the same seed gives the same ones, in any process.
 
-A seed names one attempt. Ids are blake2b(seed, kind, counter) in the form of a UUID; `mix` scrambles the hash of a node's id with
-the seed, so that equal nodes take turns over attempts but never within a rerun of the same one.
+A seed names one attempt. Ids are blake2b(seed, kind, counter) in the form of a UUID; `mix` scrambles the hash of a
+node's id with the seed, so that equal nodes take turns over attempts but never within a rerun of the same one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Ids:
 def number_of(seed: int, *scope: str) -> int:
     """64 bits from a seed and a scope."""
     head = (seed & ((1 << 128) - 1)).to_bytes(16, "big")
-    return int.from_bytes(hashlib.blake2b(head + b"\0".join(part.encode() for part in scope), digest_size=8).digest(), "big")
+    return int.from_bytes(
+        hashlib.blake2b(head + b"\0".join(part.encode() for part in scope), digest_size=8).digest(), "big"
+    )
 
 
 def mix(ties: TieArray, salt: int) -> TieArray:

@@ -1,8 +1,8 @@
 """Placing: from what the reconciler wants placed to placements on nodes, one group after another.
 
-A group has one `Ranker`; each placement takes the best row, asks its node for ports, cores and devices when the group needs any,
-and tells the ranker what changed. A row that refuses is closed for the group and remembered with its reason, so a placement that
-finds no row knows all the reasons.
+A group has one `Ranker`; each placement takes the best row, asks its node for ports, cores and devices when the group
+needs any, and tells the ranker what changed. A row that refuses is closed for the group and remembered with its
+reason, so a placement that finds no row knows all the reasons.
 """
 
 from __future__ import annotations
@@ -106,9 +106,7 @@ class GroupPlacer:
             ranker.placed(row)
             return row, grant, scores
 
-    def place_on(
-        self, row: int
-    ) -> tuple[Grant, tuple[NodeScoreMeta, ...], tuple[Allocation, ...]] | AllocationMetric:
+    def place_on(self, row: int) -> tuple[Grant, tuple[NodeScoreMeta, ...], tuple[Allocation, ...]] | AllocationMetric:
         """One allocation on a given node, preempting others when that is allowed; or why it does not fit."""
         reasons = list(self.view.exhausted(row, self.ask.plain.usage))
         grant: Grant | str = "" if reasons else self._grant(row)

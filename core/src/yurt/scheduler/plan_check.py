@@ -1,7 +1,7 @@
 """The plan applier's check: which parts of a plan still hold on the newest state (semantics 4).
 
-A plan is checked node by node; what a node refuses is dropped whole, with everything else of the plan for that node. Evictions
-always hold. With `all_at_once` one refusal drops everything.
+A plan is checked node by node; what a node refuses is dropped whole, with everything else of the plan for that node.
+Evictions always hold. With `all_at_once` one refusal drops everything.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def is_allowed(view: View, job: Job) -> bool:
 def preempt(
     view: View, job: Job, group: TaskGroup, ask: Ask, *, row: int, salt: int
 ) -> tuple[Grant, tuple[Allocation, ...]] | None:
-    """The fewest, least important and closest allocations to end on a node so that the ask fits; released in the view."""
+    """The least important, closest allocations whose end makes room on a node; they are released in the view."""
     if not is_allowed(view, job):
         return None
     candidates = _candidates(view, job, row)
@@ -98,7 +98,9 @@ def _next(
 
 
 def _helps(need: tuple[int, int, int], usage: Usage) -> bool:
-    return any(wanted > 0 and given > 0 for wanted, given in zip(need, (usage.cpu, usage.memory, usage.disk), strict=True))
+    return any(
+        wanted > 0 and given > 0 for wanted, given in zip(need, (usage.cpu, usage.memory, usage.disk), strict=True)
+    )
 
 
 def _need(view: View, ask: Ask, row: int) -> tuple[int, int, int]:

@@ -1,9 +1,9 @@
 """Ranking: every node scored as arrays, and a placement updates only what it changes (semantics 14, 15).
 
-A node's score is the mean of the parts that apply to it. The parts are kept as a sum and a number per row. Without spreads a
-placement changes the score of its own node alone, so the best rows are kept in a small sorted window and the arrays are scanned
-again only when it runs out; with spreads all scores are computed anew from one boost per cell. Scores are compared after rounding
-to 1e-9, and equal ones by a hash of node id and seed, never by row.
+A node's score is the mean of the parts that apply to it. The parts are kept as a sum and a number per row. Without
+spreads a placement changes the score of its own node alone, so the best rows are kept in a small sorted window and
+the arrays are scanned again only when it runs out; with spreads all scores are computed anew from one boost per cell.
+Scores are compared after rounding to 1e-9, and equal ones by a hash of node id and seed, never by row.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ class Ranker:
         self._open = self._feasible.copy()
         self._is_stale = True
 
-    def best(self, *, expected: int = 1, penalised: frozenset[int] = frozenset(), preferred: int | None = None) -> int | None:
+    def best(
+        self, *, expected: int = 1, penalised: frozenset[int] = frozenset(), preferred: int | None = None
+    ) -> int | None:
         """The row to place on, or None. `expected` more placements of the same kind are to come."""
         if self._is_stale or self._generation != self.view.generation:
             self._score_all()
@@ -118,7 +120,9 @@ class Ranker:
             scores = self._combined(penalised)
             kept = min(SCORES_KEPT, len(scores))
             rows = np.argpartition(-scores, kept - 1)[:kept].tolist() if kept else []
-            entries = sorted((-float(scores[row]), int(self._ties[row]), row) for row in rows if scores[row] != IMPOSSIBLE)
+            entries = sorted(
+                (-float(scores[row]), int(self._ties[row]), row) for row in rows if scores[row] != IMPOSSIBLE
+            )
         else:
             entries = self._window[:SCORES_KEPT]
         found = [entry[2] for entry in entries if entry[2] != chosen][: SCORES_KEPT - 1]

@@ -77,7 +77,9 @@ class _Part:
 
     def _targeted(self, desired: FloatArray) -> FloatArray:
         used = self._counts + 1
-        boosts: FloatArray = np.divide(desired - used, desired, out=np.full(len(desired), -1.0), where=desired > 0) * self._weight
+        boosts: FloatArray = (
+            np.divide(desired - used, desired, out=np.full(len(desired), -1.0), where=desired > 0) * self._weight
+        )
         boosts[desired < 0] = -1.0
         if (desired == 0).any():
             boosts[desired == 0] = min(-1.0, float(boosts.min()))

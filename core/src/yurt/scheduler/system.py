@@ -104,9 +104,7 @@ class SystemAttempt:
         for alloc in sorted(self.allocs, key=lambda a: (a.create_index, a.id)):
             if alloc.task_group != group.name:
                 continue
-            if self._is_done(alloc, job):
-                covered.add(alloc.node_id)
-            elif self._keep(job, group, alloc, updates):
+            if self._is_done(alloc, job) or self._keep(job, group, alloc, updates):
                 covered.add(alloc.node_id)
             elif not (alloc.desired_status in SERVER_TERMINAL and alloc.client_status not in CLIENT_TERMINAL):
                 previous[alloc.node_id] = alloc
@@ -321,7 +319,9 @@ class SystemAttempt:
         self.results.deployment = self.deployment if self.current is None else None
         updates = list(results.deployment_updates)
         deployment = self.current
-        is_busy = any(c[key] for c in self.counts.values() for key in ("place", "destructive_update", "in_place_update"))
+        is_busy = any(
+            c[key] for c in self.counts.values() for key in ("place", "destructive_update", "in_place_update")
+        )
         if deployment is not None and not is_busy and is_complete(deployment):
             updates.append(
                 DeploymentUpdate(

@@ -1,7 +1,8 @@
 """Version constraints: `>= 1.2, < 2`, `~> 1.2.3`, `!= 1.4`.
 
-`version` reads versions generously (a leading v, any number of parts) and lets a pre-release satisfy only a constraint that names
-a pre-release of the same version. `semver` reads strict Semantic Versioning 2.0, where 1.2.3-beta simply comes before 1.2.3.
+`version` reads versions generously (a leading v, any number of parts) and lets a pre-release satisfy only a
+constraint that names a pre-release of the same version. `semver` reads strict Semantic Versioning 2.0, where
+1.2.3-beta simply comes before 1.2.3.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Version(NamedTuple):
 def is_version_within(version: str, constraints: str, *, strict: bool) -> bool:
     """Whether a version meets all of the comma-separated constraints."""
     found, wanted = _version(version.strip(), strict), _constraints(constraints, strict)
-    return found is not None and wanted is not None and all(_meets(found, op, than, strict=strict) for op, than in wanted)
+    return (
+        found is not None and wanted is not None and all(_meets(found, op, than, strict=strict) for op, than in wanted)
+    )
 
 
 @lru_cache(maxsize=CACHE)
@@ -76,7 +79,9 @@ def _meets(found: Version, operand: str, than: Version, *, strict: bool) -> bool
     if not strict and not _is_prerelease_allowed(found, than):
         return False
     if operand == "~>":
-        return found.order >= than.order and found.parts[: max(1, than.given - 1)] == than.parts[: max(1, than.given - 1)]
+        return (
+            found.order >= than.order and found.parts[: max(1, than.given - 1)] == than.parts[: max(1, than.given - 1)]
+        )
     return {
         ">": found.order > than.order,
         ">=": found.order >= than.order,

@@ -1,4 +1,6 @@
-"""The cluster as it will be once the plan so far is applied: the snapshot's columns with stops and placements laid over them."""
+"""The cluster as it will be once the plan so far is applied: the snapshot's columns with stops and placements laid
+over them.
+"""
 
 from __future__ import annotations
 
@@ -96,5 +98,7 @@ def has_memory_max(snapshot: Snapshot, job: Job) -> bool:
 def is_spread_algorithm(snapshot: Snapshot, job: Job) -> bool:
     """Whether nodes are filled evenly instead of one after another in the job's node pool."""
     pool = snapshot.node_pools.get(job.node_pool)
-    override = pool.scheduler_configuration.scheduler_algorithm if pool is not None and pool.scheduler_configuration else ""
+    override = (
+        pool.scheduler_configuration.scheduler_algorithm if pool is not None and pool.scheduler_configuration else ""
+    )
     return (override or snapshot.scheduler_config.scheduler_algorithm) == "spread"

@@ -1,12 +1,14 @@
 """The columnar view: nodes as rows, what they offer and what is used on them as read-only arrays.
 
-The view is derived from the tables `nodes` and `allocs` and nothing else: it is outside digest and snapshot, kept incrementally
-from the changes of each transaction, and equal to one that is rebuilt (`rebuild`). Chunks of rows are copied on write, so a
-snapshot's columns stay true for ever. Row numbers and codes carry no meaning: two equal views may number their rows
-differently, so whoever breaks ties does it by `ties`, a hash of the node's id, never by row.
+The view is derived from the tables `nodes` and `allocs` and nothing else: it is outside digest and snapshot, kept
+incrementally from the changes of each transaction, and equal to one that is rebuilt (`rebuild`). Chunks of rows are
+copied on write, so a snapshot's columns stay true for ever. Row numbers and codes carry no meaning: two equal views
+may number their rows differently, so whoever breaks ties does it by `ties`, a hash of the node's id, never by row.
+`memo` and `Codes` are caches that only grow by what follows from the columns themselves; readers in other threads see
+complete entries.
 
-A row exists while its node does, or while an allocation still uses a node that is gone. `used` counts every allocation whose
-client has not ended it, also those that the servers have asked to stop.
+A row exists while its node does, or while an allocation still uses a node that is gone. `used` counts every
+allocation whose client has not ended it, also those that the servers have asked to stop.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ class Shape(NamedTuple):
     networks: tuple[tuple[str, str], ...]
     host_networks: tuple[str, ...]
     volumes: tuple[tuple[str, bool], ...]
+    devices: tuple[tuple[str, str, str, int], ...]
 
 
 class Held(NamedTuple):
@@ -322,6 +325,7 @@ def shape_of(node: Node) -> Shape:
         networks=tuple(sorted({(network.mode, network.device) for network in node.node_resources.networks})),
         host_networks=tuple(sorted(node.host_networks)),
         volumes=tuple(sorted((name, volume.read_only) for name, volume in node.host_volumes.items())),
+        devices=tuple((d.vendor, d.type, d.name, len(d.instances)) for d in node.node_resources.devices),
     )
 
 

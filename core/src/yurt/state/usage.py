@@ -1,7 +1,8 @@
 """What one allocation takes of its node: amounts that add up, and things that only one may hold.
 
-Tasks that never run together share: the sum is the sidecars plus the largest of what the prestart tasks, the main tasks, and the
-poststop tasks ask (semantics 4). Ports, cores and device instances are exclusive: two holders of one of them collide.
+Tasks that never run together share: the sum is the sidecars plus the largest of what the prestart tasks, the main
+tasks, and the poststop tasks ask (semantics 4). Ports, cores and device instances are exclusive: two holders of one
+of them collide.
 """
 
 from __future__ import annotations
