@@ -20,13 +20,12 @@ from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir
 from yurt.agent.parts import agent_info, client_config, server_config
 from yurt.client.client import Client
-from yurt.client.store import ClientStore, NodeIdentity
 from yurt.http.app import make_app
 from yurt.plugins.manager import LoadedPlugins, PluginManager
 from yurt.runtime.env import Env
 from yurt.sdk.driver import AgentPaths, PluginContext
 from yurt.server.server import Server
-from yurt.storage.client_db import ClientDatabase
+from yurt.storage.client_db import ClientDatabase, NodeIdentity
 from yurt.storage.log import CommandLog
 
 log = logging.getLogger(__name__)
@@ -119,7 +118,7 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     return Parts(server=server, client=client, plugins=plugins, runner=runner)
 
 
-async def node_identity(database: ClientStore, env: Env) -> str:
+async def node_identity(database: ClientDatabase, env: Env) -> str:
     """The id of this node, made at its first start; known early, so that the server can reach the node at once."""
     identity = await database.identity()
     if identity is None:

@@ -1,6 +1,4 @@
-"""Every command by its name: the module that holds it and one line about it. Only names, so that help costs no
-imports.
-"""
+"""Every command by its name: the module that holds it and one line about it; names only, so that help costs no imports."""
 
 from __future__ import annotations
 
@@ -22,13 +20,81 @@ GROUPS = {
     "system": "Work on the system as a whole",
 }
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "agent": ("yurt.cli.agent", "Run an agent: a server, a client or both"),
-    "version": ("yurt.cli.version", "Print the version"),
-    "job run": ("yurt.cli.job.run", "Run a new job, or update one"),
-    "job status": ("yurt.cli.job.status", "List jobs, or show how one fares"),
+_SUMMARIES = {
+    "agent": "Run an agent: a server, a client or both",
+    "alloc fs": "List and print files of an allocation",
+    "alloc logs": "Print what a task writes",
+    "alloc restart": "Restart tasks of an allocation",
+    "alloc signal": "Send a signal to tasks of an allocation",
+    "alloc status": "Show an allocation and its tasks",
+    "alloc stop": "Stop an allocation; another one takes its place",
+    "deployment fail": "End a deployment as failed",
+    "deployment list": "List deployments",
+    "deployment pause": "Pause a deployment",
+    "deployment promote": "Promote the canaries of a deployment",
+    "deployment resume": "Resume a paused deployment",
+    "deployment status": "Show a deployment",
+    "doctor": "Say what is missing on this host, and how to fix it",
+    "eval list": "List evaluations",
+    "eval status": "Show an evaluation: what it placed, and why not the rest",
+    "fmt": "Bring job files into the usual form",
+    "job allocs": "List the allocations of a job",
+    "job deployments": "List the deployments of a job",
+    "job dispatch": "Start a child of a parameterized job",
+    "job eval": "Have a job evaluated again",
+    "job history": "Show the versions of a job",
+    "job init": "Write an example job file",
+    "job inspect": "Print a job as JSON, or its source",
+    "job periodic force": "Start an instance of a periodic job now",
+    "job plan": "Show what `job run` would do",
+    "job restart": "Restart the tasks of a job, some at a time",
+    "job revert": "Go back to a former version of a job",
+    "job run": "Run a new job, or update one",
+    "job scale": "Change how many allocations a group has",
+    "job status": "List jobs, or show how one fares",
+    "job stop": "Stop jobs",
+    "job validate": "Check a job file without running it",
+    "monitor": "Follow the log of the agent",
+    "namespace apply": "Make or change a namespace",
+    "namespace delete": "Delete a namespace",
+    "namespace list": "List namespaces",
+    "namespace status": "Show a namespace",
+    "node drain": "Move everything away from a node",
+    "node eligibility": "Let a node have new allocations, or not",
+    "node pool info": "Show a node pool",
+    "node pool list": "List node pools",
+    "node status": "List nodes, or show one",
+    "operator api": "Send any request to the API",
+    "operator scheduler get-config": "Show the scheduler's configuration",
+    "operator scheduler set-config": "Change the scheduler's configuration",
+    "plugin list": "List Yurt's plugins and how they fare",
+    "server members": "List the servers",
+    "status": "Show whatever has this id",
+    "system gc": "Remove all that has ended",
+    "version": "Print the version",
 }
 
+_RENAMED = {"fmt": "format"}
+
+
+def _module(name: str) -> str:
+    return "yurt.cli." + _RENAMED.get(name, name.replace(" ", ".").replace("-", "_"))
+
+
+COMMANDS: dict[str, tuple[str, str]] = {name: (_module(name), summary) for name, summary in _SUMMARIES.items()}
+
 ALIASES = {
+    "alloc-status": "alloc status",
+    "eval-status": "eval status",
+    "fs": "alloc fs",
+    "init": "job init",
+    "inspect": "job inspect",
+    "logs": "alloc logs",
+    "node-drain": "node drain",
+    "node-status": "node status",
+    "plan": "job plan",
     "run": "job run",
+    "server-members": "server members",
+    "stop": "job stop",
+    "validate": "job validate",
 }

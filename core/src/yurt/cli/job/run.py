@@ -10,7 +10,7 @@ from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import number, switch, text
 from yurt.cli.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
-from yurt.cli.monitor import follow_or_detach
+from yurt.cli.follow import follow_or_detach
 from yurt.cli.text import local_time, now_ns, parse_time, two_units
 
 Json = dict[str, Any]

@@ -1,0 +1,47 @@
+"""Which allocation and which task of it a command means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.cli.command import Invocation
+from yurt.cli.errors import CliError
+from yurt.cli.lookup import api_path, find_alloc, find_job
+
+Json = dict[str, Any]
+
+
+def chosen_alloc(call: Invocation, name: str) -> Json:
+    """The allocation with that id; with -job the newest running one of that job."""
+    if not call.flags.is_on("job"):
+        return find_alloc(call, name)
+    job = find_job(call, name)
+    allocs: list[Json] = call.api.get(api_path("job", job["ID"], "allocations"), {"namespace": job.get("Namespace")}) or []
+    group = call.flags.text("group")
+    fitting = [alloc for alloc in allocs if not group or alloc["TaskGroup"] == group]
+    running = [alloc for alloc in fitting if alloc["ClientStatus"] == "running"] or fitting
+    if not running:
+        where = f' in the group "{group}"' if group else ""
+        raise CliError(f'The job "{job["ID"]}" has no allocations{where}')
+    newest = max(running, key=lambda alloc: alloc.get("CreateIndex") or 0)
+    whole: Json = call.api.get(api_path("allocation", newest["ID"]))
+    return whole
+
+
+def chosen_task(alloc: Json, name: str) -> str:
+    """The task with that name; without a name the only one."""
+    tasks = task_names(alloc)
+    if name:
+        if name not in tasks:
+            raise CliError(f'The allocation has no task "{name}"; it has {", ".join(tasks)}')
+        return name
+    if len(tasks) == 1:
+        return tasks[0]
+    raise CliError(f"Allocation \"{alloc['ID'][:8]}\" is running the following tasks:\n  * " + "\n  * ".join(tasks) + "\n\nPlease specify the task.")
+
+
+def task_names(alloc: Json) -> list[str]:
+    """The tasks of the allocation's group."""
+    groups = (alloc.get("Job") or {}).get("TaskGroups") or []
+    named = [task["Name"] for group in groups if group["Name"] == alloc["TaskGroup"] for task in group.get("Tasks") or ()]
+    return named or sorted(alloc.get("TaskStates") or {})

@@ -1,0 +1,87 @@
+"""`yurt alloc fs`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from yurt.cli.alloc.choose import chosen_alloc
+from yurt.cli.alloc.stream import last_lines, print_stream
+from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.flags import number, switch, text
+from yurt.cli.lookup import api_path
+from yurt.cli.text import bytes_text, local_time, parse_time
+
+Json = dict[str, Any]
+
+TAIL_LINES = 10
+LINE_BYTES_GUESS = 120
+
+
+def run(call: Invocation) -> int:
+    """List a folder, or print a file."""
+    alloc = chosen_alloc(call, call.args[0])
+    path = call.args[1] if len(call.args) > 1 else "/"
+    entry: Json = call.api.get(api_path("client", "fs", "stat", alloc["ID"]), {"path": path})
+    if call.flags.is_on("stat"):
+        _show_entries(call, [entry], with_type=True)
+    elif entry["IsDir"]:
+        found = call.api.get(api_path("client", "fs", "ls", alloc["ID"]), {"path": path}) or []
+        _show_entries(call, found, with_type=False)
+    else:
+        _print_file(call, alloc, path)
+    return 0
+
+
+def _show_entries(call: Invocation, entries: list[Json], *, with_type: bool) -> None:
+    is_human = call.flags.is_on("H")
+    rows = []
+    for entry in entries:
+        size = bytes_text(entry["Size"]) if is_human else str(entry["Size"])
+        name = entry["Name"] + ("/" if entry["IsDir"] else "")
+        row = [entry["FileMode"], size, local_time(parse_time(entry["ModTime"])), name]
+        if with_type:
+            row.insert(3, entry.get("ContentType") or "")
+        rows.append(row)
+    call.screen.table("Mode|Size|Modified Time|Content Type|Name" if with_type else "Mode|Size|Modified Time|Name", rows)
+
+
+def _print_file(call: Invocation, alloc: Json, path: str) -> None:
+    flags = call.flags
+    lines, characters = flags.number("n"), flags.number("c")
+    if flags.is_on("tail") and lines < 0 and characters < 0:
+        lines = TAIL_LINES
+    is_tail = lines >= 0 or characters >= 0
+    query: dict[str, str | int | bool | None] = {
+        "path": path,
+        "follow": flags.is_on("f"),
+        "origin": "end" if is_tail else "start",
+        "offset": characters if characters >= 0 else max(lines, 0) * LINE_BYTES_GUESS,
+    }
+    target = api_path("client", "fs", "stream", alloc["ID"])
+    if lines >= 0 and not flags.is_on("f"):
+        sys.stdout.buffer.write(last_lines(call.api, target, {**query, "origin": "start", "offset": 0}, lines))
+        sys.stdout.buffer.flush()
+        return
+    print_stream(call.api, target, query, skip_lines_to=lines if lines >= 0 else None)
+
+
+COMMAND = Command(
+    "alloc fs",
+    "List the folders of an allocation and print its files.",
+    run,
+    (
+        switch("H", "Sizes for humans."),
+        switch("stat", "Facts about the file instead of its content."),
+        switch("f", "Follow the file."),
+        switch("tail", "Begin near the end."),
+        number("n", "Print the last lines only, as many as given.", default=-1),
+        number("c", "Print the last bytes only, as many as given.", default=-1),
+        switch("job", "The argument is a job; its newest running allocation is taken."),
+        text("group", "With -job: only allocations of this group."),
+        VERBOSE,
+    ),
+    (1, 2),
+    "<allocation> [<path>]",
+    "one or two arguments: <allocation> [<path>]",
+)

@@ -1,0 +1,66 @@
+"""`yurt alloc logs`."""
+
+from __future__ import annotations
+
+import sys
+
+from yurt.cli.alloc.choose import chosen_alloc, chosen_task
+from yurt.cli.alloc.stream import last_lines, print_stream
+from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.errors import UsageError
+from yurt.cli.flags import number, switch, text
+from yurt.cli.lookup import api_path
+
+TAIL_LINES = 10
+LINE_BYTES_GUESS = 120
+
+
+def run(call: Invocation) -> int:
+    """Print the log of a task, its end, or what comes."""
+    flags = call.flags
+    if flags.is_on("stdout") and flags.is_on("stderr"):
+        raise UsageError("-stdout and -stderr cannot be used together")
+    alloc = chosen_alloc(call, call.args[0])
+    task = chosen_task(alloc, flags.text("task") or (call.args[1] if len(call.args) > 1 else ""))
+    lines, characters = flags.number("n"), flags.number("c")
+    is_tail = flags.is_on("tail") or lines >= 0 or characters >= 0
+    if is_tail and lines < 0 and characters < 0:
+        lines = TAIL_LINES
+    query: dict[str, str | int | bool | None] = {
+        "task": task,
+        "type": "stderr" if flags.is_on("stderr") else "stdout",
+        "follow": flags.is_on("f"),
+        "plain": False,
+        "origin": "end" if is_tail else "start",
+        "offset": characters if characters >= 0 else lines * LINE_BYTES_GUESS if is_tail else 0,
+    }
+    path = api_path("client", "fs", "logs", alloc["ID"])
+    if lines >= 0 and not flags.is_on("f"):
+        data = last_lines(call.api, path, {**query, "origin": "start", "offset": 0}, lines)
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return 0
+    print_stream(call.api, path, query, skip_lines_to=lines if lines >= 0 else None)
+    return 0
+
+
+COMMAND = Command(
+    "alloc logs",
+    "Print what a task writes to its standard output or error.",
+    run,
+    (
+        switch("f", "Follow: print what comes until interrupted."),
+        switch("tail", "Begin near the end."),
+        number("n", "Print the last lines only, as many as given.", default=-1),
+        number("c", "Print the last bytes only, as many as given.", default=-1),
+        switch("stderr", "Standard error instead of standard output."),
+        switch("stdout", "Standard output, which is the default."),
+        switch("job", "The argument is a job; its newest running allocation is taken."),
+        text("task", "The task; needed when the allocation has several."),
+        text("group", "With -job: only allocations of this group."),
+        VERBOSE,
+    ),
+    (1, 2),
+    "<allocation> [<task>]",
+    "one or two arguments: <allocation> [<task>]",
+)

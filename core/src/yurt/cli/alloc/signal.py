@@ -1,0 +1,30 @@
+"""`yurt alloc signal`."""
+
+from __future__ import annotations
+
+from yurt.cli.alloc.choose import chosen_task
+from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.flags import text
+from yurt.cli.lookup import api_path, find_alloc
+
+
+def run(call: Invocation) -> int:
+    """Send a signal to one task or to all; silent when it went well."""
+    given = call.flags.text("task") or (call.args[1] if len(call.args) > 1 else "")
+    alloc = find_alloc(call, call.args[0])
+    task = chosen_task(alloc, given) if given else ""
+    call.api.put(
+        api_path("client", "allocation", alloc["ID"], "signal"), {"Task": task, "Signal": call.flags.text("s")}
+    )
+    return 0
+
+
+COMMAND = Command(
+    "alloc signal",
+    "Send a signal to the tasks of an allocation, or to one of them.",
+    run,
+    (text("s", "The signal by name.", default="SIGKILL"), text("task", "Only this task."), VERBOSE),
+    (1, 2),
+    "<allocation> [<task>]",
+    "one or two arguments: <allocation> [<task>]",
+)

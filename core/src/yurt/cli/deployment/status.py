@@ -1,0 +1,45 @@
+"""`yurt deployment status`."""
+
+from __future__ import annotations
+
+from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.flags import switch, text
+from yurt.cli.lookup import find_deployment
+from yurt.cli.follow import follow_deployment
+from yurt.cli.output import show_data, wants_data
+from yurt.cli.views.deployments import deployment_text, show_deployments
+
+
+def run(call: Invocation) -> int:
+    """Show one deployment, or follow it; without an id all of them."""
+    is_json = wants_data(call)
+    if not call.args:
+        found = call.api.get("/v1/deployments") or []
+        if is_json:
+            return show_data(call, found)
+        show_deployments(call, found, none="No deployment found")
+        return 0
+    deployment = find_deployment(call, call.args[0])
+    if is_json:
+        return show_data(call, deployment)
+    if call.flags.is_on("monitor"):
+        return follow_deployment(call, deployment["ID"], with_allocs=call.is_verbose)
+    call.screen.line(deployment_text(deployment, id_length=call.id_length))
+    return 0
+
+
+COMMAND = Command(
+    "deployment status",
+    "Show a deployment and how far each group is.",
+    run,
+    (
+        VERBOSE,
+        switch("monitor", "Follow it until it ends; with -verbose also its allocations."),
+        text("wait", "Accepted and without effect: changes are shown at once.", default="2s"),
+        switch("ui", "Accepted and without effect."),
+        *JSON_FLAGS,
+    ),
+    (0, 1),
+    "[<deployment id>]",
+    "at most one argument: <deployment id>",
+)

@@ -1,0 +1,77 @@
+"""`yurt job inspect`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.api.http_client import ApiError
+from yurt.cli.command import Command, Invocation
+from yurt.cli.errors import CliError
+from yurt.cli.flags import switch, text
+from yurt.cli.lookup import api_path, find_job
+
+Json = dict[str, Any]
+
+
+def run(call: Invocation) -> int:
+    """Print the job as the server holds it, or the file that it came from."""
+    if call.flags.text("t"):
+        raise CliError("-t (Go templates) is not available in this version; the output is JSON already")
+    stub = find_job(call, call.args[0])
+    query = {"namespace": stub.get("Namespace")}
+    job: Json = call.api.get(api_path("job", stub["ID"]), query)
+    wanted = call.flags.text("version")
+    if wanted:
+        job = version_of(call, stub, wanted)
+    if call.flags.is_on("hcl") or call.flags.is_on("with-vars"):
+        _print_source(call, job)
+        return 0
+    call.screen.json({"Job": job})
+    return 0
+
+
+def version_of(call: Invocation, stub: Json, wanted: str) -> Json:
+    """One version of a job, by number or by tag."""
+    answer = call.api.get(api_path("job", stub["ID"], "versions"), {"namespace": stub.get("Namespace")}) or {}
+    versions: list[Json] = answer.get("Versions") or []
+    for job in versions:
+        tag = (job.get("VersionTag") or {}).get("Name")
+        if str(job.get("Version") or 0) == wanted or tag == wanted:
+            return job
+    known = ", ".join(str(job.get("Version") or 0) for job in versions)
+    raise CliError(f'The job "{stub["ID"]}" has no version "{wanted}"; it has {known}')
+
+
+def _print_source(call: Invocation, job: Json) -> None:
+    query = {"namespace": job.get("Namespace"), "version": job.get("Version") or 0}
+    try:
+        submission: Json = call.api.get(api_path("job", job["ID"], "submission"), query) or {}
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        submission = {}
+    if submission.get("Format") not in ("hcl2", "hcl1"):
+        raise CliError(f'The job "{job["ID"]}" was not submitted as HCL, so there is no source to print; leave -hcl out')
+    call.screen.line(submission["Source"].rstrip("\n"))
+    if call.flags.is_on("with-vars"):
+        for name, value in sorted((submission.get("VariableFlags") or {}).items()):
+            call.screen.line(f'{name} = "{value}"')
+        if submission.get("Variables"):
+            call.screen.line(submission["Variables"])
+
+
+COMMAND = Command(
+    "job inspect",
+    "Print a job as JSON, or the file that it came from.",
+    run,
+    (
+        switch("json", "Print JSON, which is the default."),
+        switch("hcl", "Print the job file that was submitted."),
+        switch("with-vars", "With -hcl: also the values of its variables."),
+        text("version", "A version by number or tag; default is the newest."),
+        text("t", "Format the job with a Go template."),
+    ),
+    (1, 1),
+    "<job>",
+    "one argument: <job>",
+)

@@ -1,0 +1,137 @@
+"""`yurt job plan`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.api.http_client import ApiError
+from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.errors import CliError
+from yurt.cli.flags import switch, text
+from yurt.cli.job.run import show_warnings
+from yurt.cli.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
+from yurt.cli.lookup import api_path
+from yurt.cli.text import go_duration, local_time, now_ns, parse_time, two_units
+from yurt.cli.views.diff import DiffPrinter
+from yurt.cli.views.metrics import failure_lines
+
+Json = dict[str, Any]
+
+CHANGES, NO_CHANGES, FAILED = 1, 0, 255
+
+
+def run(call: Invocation) -> int:
+    """Show what `job run` would do; 0 nothing, 1 allocations come or go, 255 on errors."""
+    variable_settings(call.flags.texts("var"))
+    file = read_job(call, call.args[0])
+    job_id = file.job.get("ID") or ""
+    if not job_id:
+        raise CliError(f"{file.filename}: the job has no ID")
+    body = {"Job": file.job, "Diff": call.flags.is_on("diff"), "PolicyOverride": call.flags.is_on("policy-override")}
+    query = {"namespace": file.job.get("Namespace"), "region": file.job.get("Region")}
+    try:
+        plan: Json = call.api.put(api_path("job", job_id, "plan"), body, query)
+    except ApiError as error:
+        raise CliError(f"Error during plan:\n{explain(file, str(error))}") from None
+    if call.flags.is_on("json-output") or call.flags.text("t"):
+        if call.flags.text("t"):
+            raise CliError("-t (Go templates) is not available in this version; use -json-output")
+        call.screen.json(plan)
+        return exit_code(plan)
+    show_plan(call, file, plan)
+    return exit_code(plan)
+
+
+def show_plan(call: Invocation, file: JobFile, plan: Json) -> None:
+    """The diff, the dry run and the index to check against."""
+    screen = call.screen
+    if plan.get("Diff"):
+        screen.line(DiffPrinter(screen, verbose=call.is_verbose).job(plan["Diff"]))
+        screen.line()
+    screen.line(screen.style("Scheduler dry-run:", "bold"))
+    _show_dry_run(call, file, plan)
+    screen.line()
+    show_warnings(call, plan.get("Warnings") or "")
+    _show_preemptions(call, (plan.get("Annotations") or {}).get("PreemptedAllocs") or [])
+    index = plan.get("JobModifyIndex") or 0
+    screen.line(screen.style(f"Job Modify Index: {index}", "bold"))
+    screen.line("To submit the job with version verification run:\n")
+    screen.line(f"yurt job run -check-index {index} {_again(call)}{file.filename}\n")
+    screen.line("When running the job with the check-index flag, the job will only be run if the")
+    screen.line("job modify index given matches the server-side version. If the index has changed,")
+    screen.line("another user has modified the job and the plan's results are potentially invalid.")
+
+
+def _again(call: Invocation) -> str:
+    settings = [f"-var {_quoted(setting)} " for setting in call.flags.texts("var")]
+    files = [f"-var-file {_quoted(name)} " for name in call.flags.texts("var-file")]
+    return "".join(settings + files)
+
+
+def _quoted(text_given: str) -> str:
+    import shlex
+
+    return shlex.quote(text_given)
+
+
+def _show_dry_run(call: Invocation, file: JobFile, plan: Json) -> None:
+    screen = call.screen
+    failed = plan.get("FailedTGAllocs") or {}
+    if failed:
+        where = " on all nodes" if file.job.get("Type") in ("system", "sysbatch") else ""
+        screen.line(screen.style(f"- WARNING: Failed to place all allocations{where}.", "yellow", "bold"))
+        lines = failure_lines(failed, screen, verbose=call.is_verbose, id_length=call.id_length)
+        screen.line("\n".join("  " + line for line in lines))
+    else:
+        screen.line(screen.style("- All tasks successfully allocated.", "green", "bold"))
+    for evaluation in plan.get("CreatedEvals") or ():
+        if evaluation.get("TriggeredBy") == "rolling-update":
+            screen.line(f"- Rolling update, next evaluation will be in {go_duration(evaluation.get('Wait') or 0)}.")
+    launch = parse_time(plan.get("NextPeriodicLaunch"))
+    if launch:
+        away = two_units(max(0, launch - now_ns()))
+        screen.line(f"- If submitted now, next periodic launch would be at {local_time(launch)} ({away} from now).")
+
+
+def _show_preemptions(call: Invocation, preempted: list[Json]) -> None:
+    if not preempted:
+        return
+    call.screen.line(call.screen.style("Preemptions:\n", "bold"))
+    if len(preempted) < 10:
+        rows = [[call.short(alloc["ID"]), alloc["JobID"], alloc["TaskGroup"]] for alloc in preempted]
+        call.screen.table("Alloc ID|Job ID|Task Group", rows)
+    else:
+        counts: dict[tuple[str, str, str], int] = {}
+        for alloc in preempted:
+            key = (alloc["JobID"], alloc.get("Namespace") or "default", alloc.get("JobType") or "")
+            counts[key] = counts.get(key, 0) + 1
+        table = [[*key, str(count)] for key, count in sorted(counts.items())]
+        call.screen.table("Job ID|Namespace|Job Type|Preemptions", table)
+    call.screen.line()
+
+
+def exit_code(plan: Json) -> int:
+    """1 when allocations would be created or destroyed."""
+    groups = ((plan.get("Annotations") or {}).get("DesiredTGUpdates") or {}).values()
+    moving = ("Stop", "Place", "Migrate", "DestructiveUpdate", "Canary")
+    return CHANGES if any(group.get(key) for group in groups for key in moving) else NO_CHANGES
+
+
+COMMAND = Command(
+    "job plan",
+    "Show what `job run` would do, without doing it.",
+    run,
+    (
+        switch("diff", "Print the difference to the running job.", default=True),
+        switch("json-output", "Print the answer of the API as JSON."),
+        switch("policy-override", "Accepted and without effect."),
+        text("t", "Format the answer with a Go template."),
+        VERBOSE,
+        *JOBFILE_FLAGS,
+    ),
+    (1, 1),
+    "<path>",
+    "one argument: <path>",
+    details="The exit code is 0 when nothing would change, 1 when allocations would come or go, 255 on errors.",
+    failure_code=FAILED,
+)

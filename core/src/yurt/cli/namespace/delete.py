@@ -1,0 +1,18 @@
+"""`yurt namespace delete`."""
+
+from __future__ import annotations
+
+from yurt.cli.command import Command, Invocation
+from yurt.cli.lookup import api_path
+
+
+def run(call: Invocation) -> int:
+    """Delete it."""
+    call.api.delete(api_path("namespace", call.args[0]))
+    call.screen.line(f'Successfully deleted namespace "{call.args[0]}"!')
+    return 0
+
+
+COMMAND = Command(
+    "namespace delete", "Delete an empty namespace.", run, (), (1, 1), "<namespace>", "one argument: <namespace>"
+)

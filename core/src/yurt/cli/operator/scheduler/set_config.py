@@ -1,0 +1,67 @@
+"""`yurt operator scheduler set-config`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.cli.command import Command, Invocation
+from yurt.cli.errors import CliError, UsageError
+from yurt.cli.flags import Flag, choice, text
+
+Json = dict[str, Any]
+
+_SWITCHES = {
+    "memory-oversubscription": "MemoryOversubscriptionEnabled",
+    "reject-job-registration": "RejectJobRegistration",
+    "pause-eval-broker": "PauseEvalBroker",
+}
+_PREEMPTION = {
+    "preempt-batch-scheduler": "BatchSchedulerEnabled",
+    "preempt-service-scheduler": "ServiceSchedulerEnabled",
+    "preempt-sysbatch-scheduler": "SysBatchSchedulerEnabled",
+    "preempt-system-scheduler": "SystemSchedulerEnabled",
+}
+
+
+def run(call: Invocation) -> int:
+    """Change what the flags name and keep the rest."""
+    flags = call.flags
+    answer: Json = call.api.get("/v1/operator/scheduler/configuration")
+    config: Json = answer.get("SchedulerConfig") or {}
+    algorithm = flags.text("scheduler-algorithm")
+    if algorithm:
+        if algorithm not in ("binpack", "spread"):
+            raise UsageError(f'-scheduler-algorithm must be binpack or spread, not "{algorithm}"')
+        config["SchedulerAlgorithm"] = algorithm
+    for name, key in _SWITCHES.items():
+        if flags.choice(name) is not None:
+            config[key] = flags.choice(name)
+    for name, key in _PREEMPTION.items():
+        if flags.choice(name) is not None:
+            config.setdefault("PreemptionConfig", {})[key] = flags.choice(name)
+    limit = flags.text("node-limit-for-feasibility-checks")
+    if limit:
+        config["NodeLimitForFeasibilityChecks"] = _whole("node-limit-for-feasibility-checks", limit)
+    check = flags.text("check-index")
+    query = {"cas": _whole("check-index", check)} if check else {}
+    changed: Json = call.api.put("/v1/operator/scheduler/configuration", config, query) or {}
+    if check and not changed.get("Updated"):
+        raise CliError("Scheduler configuration could not be atomically updated: its index has changed, please try again")
+    call.screen.line("Scheduler configuration updated!")
+    return 0
+
+
+def _whole(name: str, given: str) -> int:
+    if not given.isdigit():
+        raise UsageError(f'-{name} needs a whole number, not "{given}"')
+    return int(given)
+
+
+FLAGS: tuple[Flag, ...] = (
+    text("check-index", "Change it only when its modify index is this one."),
+    text("scheduler-algorithm", "binpack fills nodes one after another, spread keeps them equally full."),
+    *(choice(name, "true or false; unset keeps what is.") for name in (*_SWITCHES, *_PREEMPTION)),
+    text("node-limit-for-feasibility-checks", "How many nodes a system evaluation checks at a time."),
+)
+
+COMMAND = Command("operator scheduler set-config", "Change the scheduler's configuration.", run, FLAGS)

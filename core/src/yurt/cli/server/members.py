@@ -1,0 +1,54 @@
+"""`yurt server members`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.flags import switch
+from yurt.cli.output import show_data, wants_data
+
+Json = dict[str, Any]
+
+
+def run(call: Invocation) -> int:
+    """The servers that know each other."""
+    is_json = wants_data(call)
+    answer: Json = call.api.get("/v1/agent/members") or {}
+    members: list[Json] = answer.get("Members") or []
+    if is_json:
+        return show_data(call, members)
+    if not members:
+        call.screen.line("Agent doesn't know about server members")
+        return 0
+    leader = call.api.get("/v1/status/leader") or ""
+    is_detailed = call.flags.is_on("detailed") or call.flags.is_on("verbose")
+    rows = [_row(member, leader, is_detailed=is_detailed) for member in sorted(members, key=lambda each: each["Name"])]
+    header = "Name|Address|Port|Status|Leader|Raft Version|Build|Datacenter|Region"
+    if is_detailed:
+        header = "Name|Address|Port|Status|Leader|Protocol|Raft Version|Build|Datacenter|Region|Tags"
+    call.screen.table(header, rows)
+    return 0
+
+
+def _row(member: Json, leader: str, *, is_detailed: bool) -> list[str]:
+    tags: dict[str, str] = member.get("Tags") or {}
+    rpc = f"{tags.get('rpc_addr') or member.get('Addr') or ''}:{tags.get('port') or ''}"
+    row = [member["Name"], member.get("Addr") or "", str(member.get("Port") or ""), member.get("Status") or ""]
+    row.append(str(rpc == leader).lower())
+    row += [str(member.get("ProtocolCur") or tags.get("vsn") or "")] if is_detailed else []
+    row += [tags.get("raft_vsn") or "", tags.get("build") or "", tags.get("dc") or "", tags.get("region") or ""]
+    return row + ([",".join(f"{key}={value}" for key, value in sorted(tags.items()))] if is_detailed else [])
+
+
+COMMAND = Command(
+    "server members",
+    "List the servers and say which one leads.",
+    run,
+    (
+        switch("detailed", "More columns."),
+        switch("verbose", "The same as -detailed."),
+        switch("ui", "Accepted and without effect."),
+        *JSON_FLAGS,
+    ),
+)
