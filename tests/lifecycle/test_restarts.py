@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from yurt.lifecycle.restarts import (
     REASON_DELAY,
     REASON_NO_RESTARTS,

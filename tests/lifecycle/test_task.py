@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from yurt.lifecycle import events
 from yurt.lifecycle import task as machine
 from yurt.lifecycle.restarts import RestartWindow

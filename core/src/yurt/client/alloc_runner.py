@@ -51,6 +51,7 @@ class AllocRunner:
         self._changed = asyncio.Event()
         self._is_alloc_dirty = False
         self._over = asyncio.Event()
+        self.reported = asyncio.Event()
         self._saved_version = 0
         self._version = 1
         self._saved = asyncio.Condition()
@@ -100,6 +101,7 @@ class AllocRunner:
             await self.save()
             update = self._keep_final(self.update())
             self._report(update)
+            self.reported.set()
             if allocation.is_over(self.states) and self._saved_version == self._version:
                 break
             await self._wait_change(wake_at)
@@ -109,6 +111,7 @@ class AllocRunner:
         """Nothing of the allocation runs any more."""
         self.is_over = True
         self.finished_at = self.context.env.now()
+        self.reported.set()
         self._over.set()
 
     async def wait_over(self) -> None:

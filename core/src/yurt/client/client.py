@@ -129,6 +129,8 @@ class Client:
     async def _become_ready(self, ready: asyncio.Event) -> None:
         """Invariant E1: fetched, taken up and reported, then ready."""
         await self._has_pulled.wait()
+        for runner in tuple(self.runners.values()):
+            await runner.reported.wait()
         await self._reporter.wait_idle()
         self._connection.allow_ready()
         await self._connection.ready.wait()

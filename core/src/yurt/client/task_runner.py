@@ -32,6 +32,7 @@ from yurt.structs.task import Task
 KILL_RETRY_FIRST_S = 5.0
 KILL_RETRY_MAX_S = 120.0
 KILL_ATTEMPTS = 5
+RECOVER_WAITS_S = (1.0, 2.0, 4.0, 8.0)
 MIB = 1024 * 1024
 
 
@@ -139,13 +140,25 @@ class TaskRunner:
             self.post(machine.Note(event=events.driver_failure(reason)))
             self.post(machine.Lost())
             return
-        try:
-            await driver.recover_task(record.handle)
-        except YurtError as error:
-            self.post(machine.Note(event=events.driver_message(str(error))))
-            self.post(machine.Lost())
-        else:
+        if await self._recover(driver, record.handle):
             self.post(machine.Recovered())
+        else:
+            self.post(machine.Lost())
+
+    async def _recover(self, driver: Driver, handle: TaskHandle) -> bool:
+        """Let the driver find the run; one that cannot look at present is asked again before the run is given up."""
+        for wait_s in RECOVER_WAITS_S:
+            try:
+                await driver.recover_task(handle)
+            except NotFound as error:
+                self.post(machine.Note(event=events.driver_message(str(error))))
+                return False
+            except YurtError as error:
+                self.post(machine.Note(event=events.driver_message(f"finding the task again failed: {error}")))
+                await self._context.env.sleep(wait_s)
+            else:
+                return True
+        return False
 
     def post(self, event: machine.AnyTaskEvent) -> None:
         """Tell the machine what happened and begin what it wants done."""

@@ -139,7 +139,10 @@ def _end_reason(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) ->
 
 
 def _fails_group(role: Role, state: TaskState) -> bool:
-    return _is_dead(state) and state.failed and (role.is_leader or not role.is_sidecar)
+    """A failed sidecar does no harm, unless it leads, or the main tasks wait for it and it never started."""
+    if not (_is_dead(state) and state.failed):
+        return False
+    return role.is_leader or not role.is_sidecar or (role.hook == PRESTART and not state.started_at)
 
 
 def _poststop_ready(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) -> tuple[str, ...]:
