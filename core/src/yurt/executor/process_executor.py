@@ -23,6 +23,7 @@ from yurt.executor.surroundings import (
     ids_of,
     look_up_user,
     read_exit_file,
+    remove_file,
     run_beside,
     summed,
     surroundings_of,
@@ -74,7 +75,7 @@ class ProcessExecutor:
 
     @staticmethod
     def ids_of_user(user: str) -> UserIds:
-        """The ids of a user by name or number, the agent's own for none; raises DriverError when there is no such user."""
+        """The ids of a user by name or number, the agent's own for none; raises DriverError for an unknown one."""
         return look_up_user(user)
 
     @property
@@ -86,6 +87,11 @@ class ProcessExecutor:
     def cgroup_mode(self) -> str:
         """v2, v1, hybrid, or none where tasks get no cgroup."""
         return self._hierarchies.mode
+
+    @property
+    def cgroup_parents(self) -> tuple[str, ...]:
+        """The folders that hold the cgroups of this run."""
+        return self._parents
 
     async def open(self) -> None:
         """Start the zygote before the first task needs it."""
@@ -100,9 +106,9 @@ class ProcessExecutor:
         user = user_to_become(spec.user)
         planned = cgroups.plan(self._hierarchies, self._parent, task_id=spec.task_id, asked=spec.cgroup)
         self._folder.mkdir(parents=True, exist_ok=True)
-        exit_file = self._folder / f"{file_name(spec.task_id)}.exit"
-        exit_file.unlink(missing_ok=True)
-        message = encode_start(spec, exit_file=str(exit_file), cgroup=planned, user=user)
+        exit_file = str(self._folder / f"{file_name(spec.task_id)}.exit")
+        remove_file(exit_file)
+        message = encode_start(spec, exit_file=exit_file, cgroup=planned, user=user)
         answer = await self._acquired().request(spec.task_id, message)
         if "stage" in answer:
             raise start_failure(spec, stage=answer["stage"], code=answer["errno"])
@@ -113,7 +119,7 @@ class ProcessExecutor:
             shim_pid=answer["shim"],
             shim_start_time=answer["shim_start"] or processes.start_time(answer["shim"]),
             boot_id=self._boot_id,
-            exit_file=str(exit_file),
+            exit_file=exit_file,
             started_at=answer["at"],
             cgroups=tuple(folder for folder, _ in planned.folders),
         )
@@ -126,7 +132,7 @@ class ProcessExecutor:
             return
         is_same_boot = handle.boot_id == self._boot_id
         is_alive = is_same_boot and processes.is_alive(handle.pid, handle.start_time)
-        if not is_alive and not os.path.exists(handle.exit_file):
+        if not is_alive and read_exit_file(handle.exit_file) is None:
             reason = "its process is gone" if is_same_boot else "the machine was restarted"
             raise NotFound(f"task {handle.task_id} cannot be found again: {reason} and left no exit file")
         self._watch(Task(handle, None, asyncio.get_running_loop()))
@@ -157,7 +163,7 @@ class ProcessExecutor:
         """Kill what is left of a task, remove its files and cgroups, and forget it."""
         task = self._task(task_id)
         await self._kill(task)
-        Path(task.handle.exit_file).unlink(missing_ok=True)
+        remove_file(task.handle.exit_file)
         cgroups.remove(task.handle.cgroups)
         self._unwatch(task)
         self._tasks.pop(task_id, None)
@@ -260,7 +266,7 @@ class ProcessExecutor:
         if record is not None:
             task.ended.set_result(record)
         elif not is_shim_alive or waited_s > EXIT_FILE_LIMIT_S:
-            lost = f"the exit status is lost: the shim (pid {handle.shim_pid}) that watches the task ended without writing it"
+            lost = f"the exit status is lost: the task's shim (pid {handle.shim_pid}) ended without writing it"
             task.ended.set_result(ExitResult(error=lost, finished_at=self._env.now()))
         else:
             loop = asyncio.get_running_loop()
@@ -290,7 +296,7 @@ class ProcessExecutor:
 
 
 def needs_search(task: Task) -> bool:
-    """Whether processes may be left that no cgroup names: where the shim did not do its work, or cannot adopt orphans."""
+    """Whether processes may be left that no cgroup names: the shim did not do its work, or cannot adopt orphans."""
     return sys.platform != "linux" or bool(task.ended.result().error)
 
 

@@ -102,7 +102,7 @@ def signal_number(name: str) -> int:
 def relatives(pid: int, started: int, shim: int) -> list[psutil.Process]:
     """Processes of a task: its session, their descendants, and those of its shim.
 
-    The system keeps a session's number while it has members, so a number whose process started at another time is a stranger's.
+    The system keeps a session's number while it has members: one whose process started at another time is a stranger's.
     """
     members: dict[int, psutil.Process] = {}
     if start_time(pid) in (0, started):
@@ -111,7 +111,7 @@ def relatives(pid: int, started: int, shim: int) -> list[psutil.Process]:
         with contextlib.suppress(psutil.Error):
             members |= {child.pid: child for child in psutil.Process(root).children(recursive=True)}
     members.pop(shim, None)
-    return list(members.values())
+    return [process for process in members.values() if start_time(process.pid)]
 
 
 def session_of(pid: int) -> int:
@@ -130,9 +130,9 @@ def kill_all(found: list[psutil.Process]) -> None:
 
 
 def by_pid(pids: list[int]) -> list[psutil.Process]:
-    """Those of the pids that are still there."""
+    """Those of the pids that still live."""
     found = []
-    for pid in pids:
+    for pid in filter(start_time, pids):
         with contextlib.suppress(psutil.Error):
             found.append(psutil.Process(pid))
     return found

@@ -23,7 +23,7 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class CgroupSpec(Value):
-    """What the task's cgroup limits: bytes (0: no limit), CPU shares (MHz), cores; or cgroups of the operator's to join instead."""
+    """Limits of a task: bytes (0: none), CPU shares (MHz), cores; or the operator's own cgroups to join instead."""
 
     memory_bytes: int = 0
     memory_reserved_bytes: int = 0
@@ -59,7 +59,7 @@ class ProcessSpec(Value):
 
 
 class ProcessHandle(Value):
-    """What is needed to find a task again. Start times are the system's own ticks: they tell a process from a later one of its pid."""
+    """What is needed to find a task again; the start times (system ticks) tell its processes from later ones."""
 
     task_id: str
     pid: int
@@ -81,7 +81,7 @@ class UserIds(Value):
 
 
 class CgroupPlan(Value):
-    """Folders to make with their settings, the files to join by, those that must work, and where the kernel counts its OOM kills."""
+    """Folders to make with settings, files to join by (those that must work apart), where OOM kills are counted."""
 
     folders: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
     join: tuple[str, ...] = ()
@@ -209,7 +209,8 @@ def exec_reason(spec: ProcessSpec, *, code: int, reason: str) -> str:
     """Why an exec failed, and what to do about it."""
     command = spec.argv[0]
     if code == errno.ENOENT and "/" not in command:
-        return f"{reason}; it is in none of the folders of PATH ({search_path(spec.env)}); install it or give its full path"
+        path = search_path(spec.env)
+        return f"{reason}; it is in none of the folders of PATH ({path}); install it or give its full path"
     if code == errno.ENOENT:
         return f"{reason}; check the path, and for a script the interpreter named in its first line"
     if code == errno.EACCES:

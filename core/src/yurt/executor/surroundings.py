@@ -1,4 +1,4 @@
-"""What surrounds a task's process: its user, environment and folder, commands run beside it, what it uses, how it ended."""
+"""What surrounds a task's process: user, environment, folder, commands run beside it, what it uses, how it ended."""
 
 from __future__ import annotations
 
@@ -167,3 +167,8 @@ def read_exit_file(path: str) -> ExitResult | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         return ExitResult(error=f"the exit file {path} cannot be read: {error}")
+
+
+def remove_file(path: str) -> None:
+    """Remove a file, if it is there."""
+    Path(path).unlink(missing_ok=True)

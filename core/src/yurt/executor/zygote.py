@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 READ_SIZE = 65536
 SMALL_FILE_BYTES = 16384
-DRAIN_LIMIT_BYTES = 4 * 1024 * 1024
+DRAIN_READS_MAX = 64
 KILL_LIMIT_S = 10.0
 KILL_POLL_MS = 20
 ERROR_TEXT_BYTES = 1024
@@ -71,9 +71,14 @@ def become_subreaper(libc: ctypes.CDLL | None) -> None:
 
 
 def start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot (proc(5), field 22); 0 where there is no /proc."""
-    text = read_small(b"/proc/%d/stat" % pid)
-    return int(text.rpartition(b")")[2].split()[19]) if text else 0
+    """When a process started, in clock ticks since boot; 0 where there is no /proc."""
+    fields = stat_fields(pid)
+    return int(fields[19]) if fields else 0
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    """What follows the name in /proc/<pid>/stat: state, parent, ... (proc(5), fields 3 and on)."""
+    return (read_small(b"/proc/%d/stat" % pid) or b"").rpartition(b")")[2].split()
 
 
 def read_small(path: bytes) -> bytes | None:
@@ -99,10 +104,10 @@ def write_file(path: bytes, data: bytes) -> None:
         os.close(fd)
 
 
-def try_write_file(path: bytes, data: bytes) -> None:
-    """Write into a kernel file when that is possible."""
+def quietly(call: Callable[..., object], *arguments: object) -> None:
+    """Do what may be impossible by now: the process has gone, the folder is in use, the limit is not ours to set."""
     try:
-        write_file(path, data)
+        call(*arguments)
     except OSError:
         pass
 
@@ -121,17 +126,14 @@ def replace_file(path: bytes, data: bytes) -> None:
 def reply(fd: int, message: dict[str, object]) -> None:
     """Tell the agent; it may be gone."""
     data = marshal.dumps(message)
-    try:
-        os.write(fd, len(data).to_bytes(4, "big") + data)
-    except OSError:
-        pass
+    quietly(os.write, fd, len(data).to_bytes(4, "big") + data)
 
 
 class RotatedLog:
     """One output of a task in files `<base>.0`, `<base>.1` ...: the newest is written, the oldest is removed.
 
-    A new start of the same task goes on with the newest file. Files are cut at the end of a line when there is one. When the
-    disk is full, or the folder is gone, output is dropped: a log never stops a task.
+    A new start of the same task goes on with the newest file. Files are cut at the end of a line when there is one.
+    When the disk is full, or the folder is gone, output is dropped: a log never stops a task.
     """
 
     def __init__(self, base: bytes, *, max_files: int, max_bytes: int) -> None:
@@ -183,7 +185,7 @@ class RotatedLog:
 
 
 def cut(data: bytes, room: int, *, fresh: bool) -> int:
-    """How much of `data` goes into a file with `room` left: all, whole lines, or none when a fresh file would take the line."""
+    """How much of `data` fits into `room`: all of it, else whole lines, else (in a fresh file) as much as there is."""
     if len(data) <= room:
         return len(data)
     line_end = data.rfind(b"\n", 0, room) + 1
@@ -212,19 +214,15 @@ class Shim:
 
     def start(self, reply_fd: int) -> bool:
         """Start the task and tell the agent how that went."""
-        answer: dict[str, object] = {"id": self.request["id"]}
+        stage = "logs"
         try:
             outputs = self.open_outputs()
-        except OSError as error:
-            reply(reply_fd, answer | {"stage": "logs", "errno": error.errno})
-            return False
-        self.make_cgroups()
-        status_fd, child_status = os.pipe()
-        try:
+            self.make_cgroups()
+            status_fd, child_status = os.pipe()
+            stage = "fork"
             self.main = os.fork()
         except OSError as error:
-            reply(reply_fd, answer | {"stage": "fork", "errno": error.errno})
-            return False
+            return self.fail(reply_fd, stage, error.errno or errno.EIO)
         if self.main == 0:
             become_task(self.request, self.libc, outputs=outputs, status_fd=child_status)
         for fd in {*outputs, child_status}:
@@ -232,13 +230,18 @@ class Shim:
         failure = os.read(status_fd, ERROR_TEXT_BYTES)
         os.close(status_fd)
         if failure:
-            stage, _, code = failure.partition(b" ")
+            failed_stage, _, code = failure.partition(b" ")
             os.waitpid(self.main, 0)
-            reply(reply_fd, answer | {"stage": stage.decode(), "errno": int(code)})
-            return False
-        answer |= {"pid": self.main, "start": start_ticks(self.main), "at": time.time_ns()}
+            return self.fail(reply_fd, failed_stage.decode(), int(code))
+        answer = {"id": self.request["id"], "pid": self.main, "start": start_ticks(self.main), "at": time.time_ns()}
         reply(reply_fd, answer | {"shim": os.getpid(), "shim_start": start_ticks(os.getpid())})
         return True
+
+    def fail(self, reply_fd: int, stage: str, code: int) -> bool:
+        """Clear away, and tell the agent at which stage the start failed."""
+        self.remove_cgroups()
+        reply(reply_fd, {"id": self.request["id"], "stage": stage, "errno": code})
+        return False
 
     def open_outputs(self) -> tuple[int, int]:
         """The task's ends of its two outputs: pipes to the log files, or nothing at all."""
@@ -262,7 +265,7 @@ class Shim:
             except OSError:
                 continue
             for name, value in settings:
-                try_write_file(folder + b"/" + name, value)
+                quietly(write_file, folder + b"/" + name, value)
 
     def run(self) -> None:
         """Copy output and reap until nothing is left of the task."""
@@ -279,7 +282,7 @@ class Shim:
                     self.on_signals()
                 elif fd == self.life_fd:
                     self.is_killed = True
-                elif not self.copy(fd):
+                elif self.copy(fd) == 0:
                     poller.unregister(fd)
                     self.close_log(fd)
         if self.is_killed:
@@ -315,32 +318,22 @@ class Shim:
         number = os.WTERMSIG(status) if is_signaled else 0
         oom = "true" if number == signal.SIGKILL and out_of_memory(self.request["oom_file"]) else "false"
         text = '{"exit_code":%d,"signal":%d,"oom_killed":%s,"finished_at":%d}\n' % (code, number, oom, time.time_ns())
-        try:
-            replace_file(self.request["exit_file"], text.encode())
-        except OSError:
-            return
+        quietly(replace_file, self.request["exit_file"], text.encode())
 
-    def copy(self, fd: int) -> bool:
-        """Copy what is there; False at the end."""
+    def copy(self, fd: int) -> int:
+        """Copy a piece of what is there: its size, 0 when nothing more will come, -1 when nothing is there now."""
         try:
             data = os.read(fd, READ_SIZE)
         except BlockingIOError:
-            return True
+            return -1
         self.logs[fd].write(data)
-        return bool(data)
+        return len(data)
 
     def drain(self, fd: int) -> None:
         """Copy what the pipe holds now; bounded, for an orphan may write for ever."""
-        copied = 0
-        while copied < DRAIN_LIMIT_BYTES:
-            try:
-                data = os.read(fd, READ_SIZE)
-            except BlockingIOError:
+        for _ in range(DRAIN_READS_MAX):
+            if self.copy(fd) <= 0:
                 return
-            if not data:
-                return
-            self.logs[fd].write(data)
-            copied += len(data)
 
     def close_log(self, fd: int) -> None:
         """An output has come to its end."""
@@ -357,9 +350,9 @@ class Shim:
         self.reap()
         while self.has_children and time.monotonic() < deadline:
             if self.main:
-                try_kill(-self.main, signal.SIGKILL)
+                quietly(os.kill, -self.main, signal.SIGKILL)
             for pid in children_of(os.getpid()) or ([self.main] if self.main else []):
-                try_kill(pid, signal.SIGKILL)
+                quietly(os.kill, pid, signal.SIGKILL)
             if poller.poll(KILL_POLL_MS):
                 os.read(self.wake_fd, 512)
             self.reap()
@@ -369,27 +362,11 @@ class Shim:
     def remove_cgroups(self) -> None:
         """Remove the task's cgroups; one that still holds a process stays."""
         for folder, _ in reversed(self.request["cgroups"]):
-            remove_folder(folder)
+            quietly(os.rmdir, folder)
 
 
 def ignore_signal(_number: int, _frame: FrameType | None) -> None:
     """A handler that does nothing: the signal arrives through the wake-up pipe."""
-
-
-def try_kill(pid: int, number: int) -> None:
-    """Send a signal to a process, or with a negative pid to a group, if it is still there."""
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
-
-
-def remove_folder(folder: bytes) -> None:
-    """Remove an empty folder, if it is there."""
-    try:
-        os.rmdir(folder)
-    except OSError:
-        pass
 
 
 def children_of(parent: int) -> list[int]:
@@ -397,17 +374,8 @@ def children_of(parent: int) -> list[int]:
     listed = read_small(b"/proc/%d/task/%d/children" % (parent, parent))
     if listed is not None:
         return [int(pid) for pid in listed.split()]
-    try:
-        entries = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-    except OSError:
-        return []
-    return [pid for pid in entries if parent_of(pid) == parent]
-
-
-def parent_of(pid: int) -> int:
-    """The parent of a process, or 0."""
-    text = read_small(b"/proc/%d/stat" % pid)
-    return int(text.rpartition(b")")[2].split()[1]) if text else 0
+    pids = [int(entry) for entry in list_folder(b"/proc") if entry.isdigit()]
+    return [pid for pid in pids if (stat_fields(pid) or [b"", b"0"])[1] == b"%d" % parent]
 
 
 def out_of_memory(path: bytes) -> bool:
@@ -464,7 +432,7 @@ def restore_signals() -> None:
 def enter_cgroups(request: dict[str, Any]) -> None:
     """Move this process into its cgroups: those asked for by name must work, our own are entered when possible."""
     for path in request["join"]:
-        try_write_file(path, b"0")
+        quietly(write_file, path, b"0")
     for path in request["must_join"]:
         write_file(path, b"0")
 
@@ -509,14 +477,12 @@ def shim_main(request: dict[str, Any], libc: ctypes.CDLL | None, *, reply_fd: in
         os.setsid()
         become_subreaper(libc)
         for path in request["shim_join"]:
-            try_write_file(path, b"0")
+            quietly(write_file, path, b"0")
         shim = Shim(request, libc, life_fd)
         is_started = shim.start(reply_fd)
         os.close(reply_fd)
         if is_started:
             shim.run()
-        else:
-            shim.remove_cgroups()
     finally:
         os._exit(0)
 
@@ -588,23 +554,23 @@ class Zygote:
     def end_run(self) -> None:
         """The agent of a dev run is gone: let the shims kill their tasks, force what stays, remove the cgroups."""
         for pid in list(self.shims):
-            try_kill(pid, signal.SIGTERM)
+            quietly(os.kill, pid, signal.SIGTERM)
         deadline = time.monotonic() + KILL_LIMIT_S
         while self.shims and time.monotonic() < deadline:
             select.select([], [], [], KILL_POLL_MS / 1000)
         for pid in list(self.shims):
-            try_kill(pid, signal.SIGKILL)
+            quietly(os.kill, pid, signal.SIGKILL)
         for parent in self.cgroup_parents:
             for entry in list_folder(parent):
-                try_write_file(parent + b"/" + entry + b"/cgroup.kill", b"1")
-                remove_folder(parent + b"/" + entry)
-            remove_folder(parent)
+                quietly(write_file, parent + b"/" + entry + b"/cgroup.kill", b"1")
+                quietly(os.rmdir, parent + b"/" + entry)
+            quietly(os.rmdir, parent)
 
 
 def list_folder(folder: bytes) -> list[bytes]:
-    """Names of the folders inside a folder."""
+    """Names of what is in a folder."""
     try:
-        return [entry for entry in os.listdir(folder) if os.path.isdir(folder + b"/" + entry)]
+        return os.listdir(folder)
     except OSError:
         return []
 

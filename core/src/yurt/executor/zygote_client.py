@@ -1,5 +1,4 @@
-"""The agent's side of the zygote: starts it when the first task needs it, sends requests, gives each answer to who waits
-for it.
+"""The agent's side of the zygote: starts it at the first need, sends requests, hands each answer to who waits for it.
 
 The zygote holds nothing that cannot be made anew: when it dies, its shims and tasks go on, and the next start makes
 another one. The life pipe is made once and kept open until `close`, whatever becomes of the zygote: in a dev run its

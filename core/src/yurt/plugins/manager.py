@@ -1,8 +1,8 @@
 """Loads every installed plugin apart from the others, and says of each how that went.
 
-Each plugin gets a pluggy manager of its own: a plugin that cannot be imported, has a misspelt hook or fails when it is called
-becomes a status, and the next one is loaded all the same. A driver name has one owner; who comes second is refused. Plugins are
-taken in the order of their names, so that the same machine always has the same owner.
+Each plugin gets a pluggy manager of its own: a plugin that cannot be imported, has a misspelt hook or fails when it
+is called becomes a status, and the next one is loaded all the same. A driver name has one owner; who comes second is
+refused. Plugins are taken in the order of their names, so that the same machine always has the same owner.
 """
 
 from __future__ import annotations

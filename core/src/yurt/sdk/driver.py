@@ -206,7 +206,7 @@ class AgentPaths(Value):
 
 
 class PluginContext(Value):
-    """What core tells a plugin when it is made: whether this is `agent -dev`, its config block, its folders, the agent's clock."""
+    """What core tells a plugin: whether this is `agent -dev`, its config block, client options, folders, a clock."""
 
     dev: bool = False
     config: Mapping[str, Any] = no_entries()

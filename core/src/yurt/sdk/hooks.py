@@ -24,5 +24,5 @@ class PluginSkipped(Exception):
 
 @hookspec
 def yurt_task_drivers(context: PluginContext) -> Sequence[Driver]:
-    """Make the plugin's task drivers; raise PluginSkipped with the reason when there are none, anything else counts as failed."""
+    """Make the plugin's task drivers; raise PluginSkipped with the reason when there are none."""
     raise NotImplementedError

@@ -1,12 +1,12 @@
 """The options of a driver's `config` block as a value, and the one place that checks and decodes such a block.
 
-A schema says what a block may hold: attributes (type, required, default) and nested blocks (single, list, map with a label).
-Nodes publish it with a digest, so that a server can refuse a misspelt option when a job is registered. The same schema form
-serves Python structs and Nomad's hclspec.
+A schema says what a block may hold: attributes (type, required, default) and nested blocks (single, list, map with a
+label). Nodes publish it with a digest, so that a server can refuse a misspelt option when a job is registered. The
+same schema form serves Python structs and Nomad's hclspec.
 
-Job files and the JSON API write the same thing in several ways, and all of them are equal here: a block and an attribute of
-objects; one block and a list of one; "8080" and 8080, "true" and true. Before interpolation a string that contains `${` may become any
-scalar, so it satisfies every scalar type; after it (`decode_config`) it does not.
+Job files and the JSON API write the same thing in several ways, and all of them are equal here: a block and an
+attribute of objects; one block and a list of one; "8080" and 8080, "true" and true. Before interpolation a string
+that contains `${` may become any scalar, so it satisfies every scalar type; after it (`decode_config`) it does not.
 """
 
 from __future__ import annotations

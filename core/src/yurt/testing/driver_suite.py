@@ -9,8 +9,8 @@
         def cases(self) -> DriverCases:
             return DriverCases(ends=lambda code: {"command": "sh", "args": ["-c", f"exit {code}"]}, ...)
 
-A case is the `config` block, as a job file would give it, of a task that does a certain thing. The suite makes a driver, starts
-real tasks in a temporary folder, and destroys whatever is left at the end of a test.
+A case is the `config` block, as a job file would give it, of a task that does a certain thing. The suite makes a
+driver, starts real tasks in a temporary folder, and destroys whatever is left at the end of a test.
 """
 
 from __future__ import annotations

@@ -1,0 +1,92 @@
+"""Where cgroups go on hosts of each kind; the hosts are folders here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from yurt.executor.cgroups import Hierarchies, cpu_weight, override, parse_mounts, plan, prepare, usage
+from yurt.executor.spec import CgroupSpec
+from yurt.sdk.errors import DriverError
+
+V2_LINE = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
+V1_LINES = """\
+31 24 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+32 24 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+33 24 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+34 24 0:30 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd"""
+ASKED = CgroupSpec(memory_bytes=1024, memory_reserved_bytes=512, cpu_shares=500, cores=(1, 3))
+
+
+def test_a_v2_host_is_recognised() -> None:
+    found = parse_mounts(V2_LINE)
+    assert (found.mode, found.unified) == ("v2", "/sys/fs/cgroup")
+
+
+def test_a_hybrid_host_is_recognised() -> None:
+    found = parse_mounts(V1_LINES)
+    assert found.mode == "hybrid"
+    assert found.v1["cpuacct"] == found.v1["cpu"] == "/sys/fs/cgroup/cpu,cpuacct"
+
+
+def test_a_v1_host_is_recognised() -> None:
+    assert parse_mounts("\n".join(V1_LINES.splitlines()[1:])).mode == "v1"
+
+
+def test_a_host_without_cgroups_has_none(tmp_path: Path) -> None:
+    found, parents = prepare("yurt.slice", str(tmp_path / "no-such-file"))
+    assert (found.mode, parents) == ("none", ())
+    assert plan(found, "yurt.slice", task_id="a/b/0", asked=ASKED).folders == ()
+
+
+def test_on_v2_a_task_has_one_folder_with_every_limit() -> None:
+    found = Hierarchies(unified="/cg", controllers=("cpu", "memory", "pids", "cpuset"))
+    planned = plan(found, "yurt.slice", task_id="a/b/0", asked=ASKED)
+    ((folder, settings),) = planned.folders
+    assert folder == "/cg/yurt.slice/a%2Fb%2F0.scope"
+    assert dict(settings) == {
+        "memory.max": "1024", "memory.low": "512", "cpu.weight": str(cpu_weight(500)), "cpuset.cpus": "1,3",
+    }  # fmt: skip
+    assert planned.oom_file == f"{folder}/memory.events"
+
+
+def test_on_hybrid_a_mount_of_two_controllers_is_joined_once() -> None:
+    planned = plan(parse_mounts(V1_LINES), "yurt.slice", task_id="t", asked=CgroupSpec(memory_bytes=7, cpu_shares=1))
+    assert [path for path in planned.join if "cpuacct" in path] == [
+        "/sys/fs/cgroup/cpu,cpuacct/yurt.slice/t.scope/cgroup.procs"
+    ]
+    assert dict(dict(planned.folders)["/sys/fs/cgroup/memory/yurt.slice/t.scope"]) == {"memory.limit_in_bytes": "7"}
+    assert dict(dict(planned.folders)["/sys/fs/cgroup/cpu,cpuacct/yurt.slice/t.scope"]) == {"cpu.shares": "2"}
+
+
+def test_an_overridden_cgroup_is_joined_and_never_made() -> None:
+    planned = override(Hierarchies(unified="/cg"), "yurt.slice", CgroupSpec(override_v2="/mine/here"))
+    assert planned.folders == ()
+    assert planned.must_join == ("/cg/mine/here/cgroup.procs",)
+
+
+@pytest.mark.parametrize("asked", [CgroupSpec(override_v2="x"), CgroupSpec(override_v1={"no-such-controller": "x"})])
+def test_an_override_that_this_host_cannot_have_is_refused(asked: CgroupSpec) -> None:
+    with pytest.raises(DriverError, match="override"):
+        override(Hierarchies(), "yurt.slice", asked)
+
+
+@pytest.mark.parametrize(("shares", "weight"), [(0, 1), (2, 1), (1024, 39), (262_144, 10_000), (10**9, 10_000)])
+def test_shares_become_weights(shares: int, weight: int) -> None:
+    assert cpu_weight(shares) == weight
+
+
+def test_use_is_read_from_the_cgroups_of_either_version(tmp_path: Path) -> None:
+    v2, memory = tmp_path / "v2", tmp_path / "memory"
+    for folder in (v2, memory):
+        folder.mkdir()
+        (folder / "cgroup.procs").write_text("10\n11\n")
+    (v2 / "cpu.stat").write_text("usage_usec 30\nuser_usec 10\nsystem_usec 20\n")
+    (memory / "memory.stat").write_text("cache 5\nrss 4096\nswap 1\n")
+    counted = usage((str(v2), str(memory)))
+    assert (counted.cpu_user_ns, counted.cpu_system_ns) == (10_000, 20_000)
+    assert (counted.rss_bytes, counted.swap_bytes, counted.pids) == (4096, 1, 2)
+
+
+def test_what_no_cgroup_counts_is_unknown(tmp_path: Path) -> None:
+    assert usage((str(tmp_path),)).rss_bytes is None

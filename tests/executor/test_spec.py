@@ -1,0 +1,71 @@
+"""The pure half of the executor: names, candidates for a command, framing, and the texts of failures."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from yurt.executor.spec import ProcessSpec, candidates, file_name, framed, start_failure, unframed
+from yurt.sdk.errors import RecoverableError
+
+
+def spec(command: str = "web") -> ProcessSpec:
+    return ProcessSpec(
+        task_id="a/b/0", argv=(command,), env={}, cwd="/work", logs_dir="/logs", log_name="b", user="bob"
+    )
+
+
+def test_an_absolute_command_means_itself() -> None:
+    assert candidates("/bin/ls", "/usr/bin", ("/local",)) == ("/bin/ls",)
+
+
+def test_a_bare_command_is_looked_for_in_the_search_folders_and_then_in_path() -> None:
+    assert candidates("ls", "/a:/b", ("/local",)) == ("/local/ls", "/a/ls", "/b/ls")
+
+
+def test_a_relative_command_is_never_looked_for_in_path() -> None:
+    assert candidates("bin/ls", "/a", ("/local",)) == ("/local/bin/ls", "bin/ls")
+
+
+@given(first=st.text(min_size=1, max_size=300), second=st.text(min_size=1, max_size=300))
+def test_different_tasks_have_different_file_names(first: str, second: str) -> None:
+    assert (file_name(first) == file_name(second)) == (first == second)
+    assert "/" not in file_name(first)
+    assert len(file_name(first)) <= 200
+
+
+@given(
+    messages=st.lists(st.dictionaries(st.text(max_size=5), st.binary(max_size=50)), max_size=5), size=st.integers(1, 20)
+)
+def test_messages_arrive_whole_however_they_are_cut(messages: list[dict[str, bytes]], size: int) -> None:
+    stream, buffer, found = b"".join(map(framed, messages)), bytearray(), []
+    for start in range(0, len(stream), size):
+        buffer += stream[start : start + size]
+        found += unframed(buffer)
+    assert found == messages
+    assert not buffer
+
+
+@pytest.mark.parametrize(
+    ("stage", "code", "words"),
+    [
+        ("exec", errno.ENOENT, ['"web"', "PATH", "install it"]),
+        ("exec", errno.EACCES, ['"web"', "chmod +x"]),
+        ("exec", errno.ENOEXEC, ["#!/bin/sh"]),
+        ("cwd", errno.ENOENT, ["/work", "work_dir"]),
+        ("user", errno.EPERM, ['"bob"', "root"]),
+        ("logs", errno.EACCES, ["/logs"]),
+    ],
+)
+def test_a_failure_names_the_command_the_reason_and_the_remedy(stage: str, code: int, words: list[str]) -> None:
+    text = str(start_failure(spec(), stage=stage, code=code))
+    assert "web" in text
+    assert errno.errorcode[code] in text
+    assert all(word in text for word in words)
+
+
+def test_a_lack_of_resources_may_pass() -> None:
+    assert isinstance(start_failure(spec(), stage="fork", code=errno.EAGAIN), RecoverableError)
+    assert not isinstance(start_failure(spec(), stage="exec", code=errno.ENOENT), RecoverableError)
