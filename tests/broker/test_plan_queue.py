@@ -45,7 +45,7 @@ def test_the_parts_hold_everything_once_and_stops_come_no_later_than_their_place
     parts = cut_plan(made, limit)
     assert sum(size_of(part) for part in parts) == size_of(made)
     assert {p.id for part in parts for p in part.placements} == {p.id for p in placements}
-    assert [part.deployment for part in parts][0] == made.deployment
+    assert next(part.deployment for part in parts) == made.deployment
     assert parts[-1].deployment_updates == updates
     gone: set[str] = set()
     for part in parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -84,7 +85,7 @@ def test_minutes_go_on_through_the_overlap_in_order() -> None:
         assert found is not None
         stamps.append(found.timestamp())
         moment = found
-    assert [later - earlier for earlier, later in zip(stamps, stamps[1:], strict=False)] == [1800.0] * 5
+    assert [later - earlier for earlier, later in itertools.pairwise(stamps)] == [1800.0] * 5
 
 
 @pytest.mark.parametrize(

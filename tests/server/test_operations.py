@@ -1,0 +1,314 @@
+"""Operations on jobs, nodes, allocations and the cluster."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
+from yurt.sdk.schema import Attribute, Schema
+from yurt.sdk.value import seconds
+from yurt.server.keyring import Keyring
+from yurt.storage.memory import MemoryLog
+from yurt.structs.cluster import SchedulerConfiguration
+from yurt.structs.commands import AllocUpdate, StoreSchema
+from yurt.structs.job import Job, ParameterizedJobConfig, PeriodicConfig
+from yurt.structs.node import DrainSpec
+from yurt.structs.rpc import UpdateAllocsRequest
+from yurt.structs.task import ScalingPolicy
+from yurt.testing import factories
+from yurt.testing.fakes import FakeEnv
+
+
+def batch(id: str, **changes: Any) -> Job:
+    return factories.job(id, type="batch", **changes)
+
+
+async def test_registering_twice_makes_one_version_and_another_evaluation(bench: Any) -> None:
+    first = await bench.server.jobs.register(factories.job())
+    second = await bench.server.jobs.register(factories.job())
+    assert first.job_modify_index == second.job_modify_index
+    assert bench.server.state.jobs["default", "web"].version == 0
+    assert second.eval_id != first.eval_id
+
+
+async def test_an_enforced_index_must_be_the_jobs(bench: Any) -> None:
+    jobs = bench.server.jobs
+    with pytest.raises(Conflict, match="Enforcing job modify index 7: job does not exist"):
+        await jobs.register(factories.job(), enforce_index=7)
+    first = await jobs.register(factories.job(), enforce_index=0)
+    with pytest.raises(Conflict, match="job already exists"):
+        await jobs.register(factories.job(), enforce_index=0)
+    with pytest.raises(Conflict, match="conflicting job modify index"):
+        await jobs.register(factories.job(), enforce_index=first.job_modify_index + 5)
+    await jobs.register(factories.job(priority=60), enforce_index=first.job_modify_index)
+
+
+async def test_an_invalid_job_is_refused_with_every_problem(bench: Any) -> None:
+    job = factories.job(namespace="nowhere", node_pool="nothing", priority=1000)
+    with pytest.raises(Invalid) as caught:
+        await bench.server.jobs.register(job)
+    text = str(caught.value)
+    assert 'nonexistent namespace "nowhere"' in text
+    assert 'nonexistent node pool "nothing"' in text
+    assert "errors occurred:\n\t* " in text
+
+
+async def test_driver_options_are_checked_against_what_nodes_have_shown(bench: Any) -> None:
+    schema = Schema(attributes=(Attribute(name="run_for"), Attribute(name="exit_code", type="number")))
+    stored = msgspec.to_builtins(schema)
+    await bench.server.propose(StoreSchema(driver="mock_driver", digest="d", schema=stored))
+    await bench.server.jobs.register(factories.job())
+    task = factories.task(config={"run_fr": "1s"})
+    with pytest.raises(Invalid, match="run_for"):
+        await bench.server.jobs.register(factories.job(task_groups=(factories.group(tasks=(task,)),)))
+
+
+async def test_a_job_of_an_unknown_driver_is_warned_of(bench: Any) -> None:
+    registered = await bench.server.jobs.register(factories.job())
+    assert any("mock_driver" in warning for warning in registered.warnings)
+
+
+async def test_stopping_a_job_stops_its_allocations_and_an_unknown_one_gets_an_evaluation(bench: Any) -> None:
+    await bench.add_node()
+    await bench.server.jobs.register(factories.job())
+    await bench.until(lambda: len(bench.live()) == 1)
+    await bench.server.jobs.deregister("default", "web")
+    await bench.until(lambda: bench.live() == [])
+    assert bench.server.state.jobs["default", "web"].stop
+    unknown = await bench.server.jobs.deregister("default", "never-was")
+    assert unknown.eval_id
+    await bench.idle()
+
+
+async def test_purging_forgets_the_job(bench: Any) -> None:
+    await bench.add_node()
+    await bench.server.jobs.register(factories.job())
+    await bench.until(lambda: len(bench.live()) == 1)
+    await bench.server.jobs.deregister("default", "web", purge=True)
+    assert ("default", "web") not in bench.server.state.jobs
+    await bench.until(lambda: bench.live() == [])
+
+
+async def test_reverting_makes_a_new_version_of_the_old_specification(bench: Any) -> None:
+    jobs = bench.server.jobs
+    await jobs.register(factories.job(meta={"v": "0"}))
+    await jobs.register(factories.job(meta={"v": "1"}))
+    with pytest.raises(Invalid, match="can't revert to current version"):
+        await jobs.revert("default", "web", 1)
+    with pytest.raises(Conflict, match="Current job has version 1; enforcing version 0"):
+        await jobs.revert("default", "web", 0, enforce_prior_version=0)
+    await jobs.revert("default", "web", 0)
+    job = bench.server.state.jobs["default", "web"]
+    assert (job.version, dict(job.meta)) == (2, {"v": "0"})
+
+
+async def test_scaling_obeys_its_bounds(bench: Any) -> None:
+    group = factories.group(scaling=ScalingPolicy(min=1, max=3, enabled=True), update=None)
+    await bench.add_node()
+    await bench.server.jobs.register(factories.job(task_groups=(group,)))
+    with pytest.raises(Invalid, match="greater than scaling policy maximum: 4 > 3"):
+        await bench.server.jobs.scale("default", "web", "web", 4)
+    with pytest.raises(NotFound, match='job "nope" not found'):
+        await bench.server.jobs.scale("default", "nope", "web", 1)
+    scaled = await bench.server.jobs.scale("default", "web", "web", 3, message="more")
+    assert scaled.eval_id
+    await bench.until(lambda: len(bench.live()) == 3)
+
+
+async def test_scaling_waits_for_an_active_deployment(bench: Any) -> None:
+    await bench.add_node()
+    await bench.server.jobs.register(factories.job())
+    await bench.until(lambda: len(bench.live()) == 1)
+    with pytest.raises(Invalid, match="job scaling blocked due to active deployment"):
+        await bench.server.jobs.scale("default", "web", "web", 2)
+
+
+async def test_dispatching_makes_a_child_with_its_payload_and_metadata(bench: Any) -> None:
+    spec = ParameterizedJobConfig(payload="required", meta_required=("key",))
+    await bench.server.jobs.register(batch("work", parameterized_job=spec))
+    for payload, meta, text in (
+        (b"", {"key": "1"}, "Payload is not provided"),
+        (b"x", {}, r"did not provide required meta keys: \[key\]"),
+        (b"x", {"key": "1", "odd": "2"}, r"unpermitted metadata keys: \[odd\]"),
+        (b"x" * 20_000, {"key": "1"}, "exceeds maximum size"),
+    ):
+        with pytest.raises(Invalid, match=text):
+            await bench.server.jobs.dispatch("default", "work", payload=payload, meta=meta)
+    made = await bench.server.jobs.dispatch(
+        "default", "work", payload=b"x", meta={"key": "1"}, idempotency_token="once"
+    )
+    child = bench.server.state.jobs["default", made.dispatched_job_id]
+    assert made.dispatched_job_id.startswith("work/dispatch-")
+    assert (child.parent_id, child.payload, child.meta["key"], child.dispatched) == ("work", b"x", "1", True)
+    again = await bench.server.jobs.dispatch(
+        "default", "work", payload=b"x", meta={"key": "1"}, idempotency_token="once"
+    )
+    assert (again.dispatched_job_id, again.eval_id) == (made.dispatched_job_id, "")
+
+
+async def test_a_periodic_job_launches_at_its_times(bench: Any) -> None:
+    await bench.server.jobs.register(batch("tick", periodic=PeriodicConfig(spec="* * * * *", time_zone="UTC")))
+    await bench.env.advance(61)
+    await bench.until(lambda: len(bench.server.state.jobs.where("parent", ("default", "tick"))) == 1)
+    await bench.env.advance(60)
+    await bench.until(lambda: len(bench.server.state.jobs.where("parent", ("default", "tick"))) == 2)
+    await bench.server.jobs.deregister("default", "tick")
+    await bench.env.advance(120)
+    assert len(bench.server.state.jobs.where("parent", ("default", "tick"))) == 2
+
+
+async def test_launches_that_must_not_overlap_are_skipped_while_one_is_alive(bench: Any) -> None:
+    periodic = PeriodicConfig(spec="* * * * *", time_zone="UTC", prohibit_overlap=True)
+    await bench.server.jobs.register(batch("tick", periodic=periodic))
+    await bench.env.advance(200)
+    assert len(bench.server.state.jobs.where("parent", ("default", "tick"))) == 1
+
+
+async def test_a_launch_missed_while_no_server_ran_is_made_up_once(run_server: Any) -> None:
+    log, env = MemoryLog(), FakeEnv()
+    async with run_server(log, env) as bench:
+        await bench.server.jobs.register(batch("tick", periodic=PeriodicConfig(spec="* * * * *", time_zone="UTC")))
+        await bench.env.advance(61)
+        await bench.until(lambda: len(bench.server.state.jobs.where("parent", ("default", "tick"))) == 1)
+    await env.advance(600)
+    async with run_server(log, env) as bench:
+        await bench.until(lambda: len(bench.server.state.jobs.where("parent", ("default", "tick"))) == 2)
+        await bench.env.advance(1)
+        assert len(bench.server.state.jobs.where("parent", ("default", "tick"))) == 2
+
+
+async def test_only_periodic_jobs_can_be_forced(bench: Any) -> None:
+    await bench.server.jobs.register(factories.job())
+    with pytest.raises(Invalid, match="can't force launch non-periodic job"):
+        await bench.server.jobs.force_periodic("default", "web")
+    await bench.server.jobs.register(batch("tick", periodic=PeriodicConfig(spec="@yearly", time_zone="UTC")))
+    with pytest.raises(Invalid, match="can't evaluate periodic job"):
+        await bench.server.jobs.evaluate("default", "tick")
+    assert (await bench.server.jobs.force_periodic("default", "tick")).eval_id
+
+
+async def test_disabled_registration_refuses_jobs(bench: Any) -> None:
+    await bench.server.system.set_scheduler_config(SchedulerConfiguration(reject_job_registration=True))
+    with pytest.raises(PermissionDenied, match="disabled by the scheduler configuration"):
+        await bench.server.jobs.register(factories.job())
+
+
+async def test_a_paused_broker_schedules_nothing_until_it_goes_on(bench: Any) -> None:
+    await bench.add_node()
+    await bench.server.system.set_scheduler_config(SchedulerConfiguration(pause_eval_broker=True))
+    await bench.server.jobs.register(factories.job())
+    await bench.env.advance(1)
+    assert bench.evals() == [("job-register", "pending")]
+    await bench.server.system.set_scheduler_config(SchedulerConfiguration())
+    await bench.until(lambda: len(bench.live()) == 1)
+
+
+async def test_a_plan_changes_nothing_and_says_what_would_happen(bench: Any) -> None:
+    await bench.add_node()
+    before = bench.server.state.index
+    planned = await bench.server.jobs.plan(factories.job(), diff=True)
+    assert planned.annotations.desired_tg_updates["web"].place == 1
+    assert planned.diff.type == "Added"
+    assert dict(planned.diff.task_groups[0].updates) == {"create": 1}
+    assert bench.server.state.index == before
+
+
+async def test_an_ineligible_node_takes_nothing_new(bench: Any) -> None:
+    node = await bench.add_node()
+    with pytest.raises(Invalid, match='invalid scheduling eligibility "maybe"'):
+        await bench.server.nodes.set_eligibility(node.id, "maybe")
+    await bench.server.nodes.set_eligibility(node.id, "ineligible")
+    await bench.server.jobs.register(factories.job())
+    await bench.idle()
+    assert bench.live() == []
+    await bench.server.nodes.set_eligibility(node.id, "eligible")
+    await bench.until(lambda: len(bench.live()) == 1)
+
+
+async def test_a_drained_node_ends_empty_and_ineligible(bench: Any) -> None:
+    one = await bench.add_node()
+    await bench.server.jobs.register(factories.job(task_groups=(factories.group(update=None),)))
+    await bench.until(lambda: len(bench.live()) == 1)
+    await bench.report("running")
+    other = await bench.add_node()
+    await bench.server.nodes.drain(one.id, DrainSpec(deadline=seconds(3600)), mark_eligible=False)
+    await bench.until(lambda: [alloc.node_id for alloc in bench.live()] == [other.id])
+    moved = next(a for a in bench.server.state.allocs.values() if a.node_id == one.id)
+    update = AllocUpdate(id=moved.id, node_id=one.id, client_status="complete")
+    await bench.server.update_allocs(UpdateAllocsRequest(node_id=one.id, updates=(update,)))
+    await bench.until(lambda: bench.server.state.nodes[one.id].drain_strategy is None)
+    node = bench.server.state.nodes[one.id]
+    assert node.scheduling_eligibility == "ineligible"
+    assert node.events[-1].message == "Node drain complete"
+    assert node.last_drain.status == "complete"
+
+
+async def test_a_stopped_service_allocation_is_replaced(bench: Any) -> None:
+    await bench.add_node()
+    await bench.server.jobs.register(factories.job(task_groups=(factories.group(update=None),)))
+    await bench.until(lambda: len(bench.live()) == 1)
+    (old,) = bench.live()
+    await bench.server.allocs.stop(old.id)
+    await bench.until(lambda: [alloc.id for alloc in bench.live()] not in ([], [old.id]))
+    with pytest.raises(NotFound, match="allocation not found"):
+        await bench.server.allocs.stop("none")
+
+
+async def test_failing_a_deployment_by_hand(bench: Any) -> None:
+    await bench.add_node()
+    await bench.server.jobs.register(factories.job())
+    await bench.until(lambda: len(bench.live()) == 1)
+    deployment = bench.server.state.latest_deployment("default", "web")
+    await bench.server.deployments.pause(deployment.id, pause=True)
+    assert bench.server.state.deployments[deployment.id].status == "paused"
+    await bench.server.deployments.fail(deployment.id)
+    ended = bench.server.state.deployments[deployment.id]
+    assert (ended.status, ended.status_description) == ("failed", "Deployment marked as failed")
+    with pytest.raises(Invalid, match="can't fail terminal deployment"):
+        await bench.server.deployments.fail(deployment.id)
+
+
+async def test_forced_garbage_collection_forgets_what_is_over_and_nothing_else(bench: Any) -> None:
+    await bench.add_node()
+    await bench.server.jobs.register(batch("done"))
+    await bench.until(lambda: len(bench.live("done")) == 1)
+    await bench.server.jobs.register(factories.job())
+    await bench.until(lambda: len(bench.live()) == 1)
+    await bench.report("complete", "done")
+    await bench.server.jobs.deregister("default", "done")
+    await bench.idle()
+    await bench.server.system.collect_garbage()
+    await bench.server.system.collect_garbage()
+    state = bench.server.state
+    assert [job.id for job in state.jobs.values()] == ["web"]
+    assert {alloc.job_id for alloc in state.allocs.values()} == {"web"}
+
+
+async def test_a_node_that_nobody_attached_cannot_be_reached(bench: Any) -> None:
+    node = await bench.add_node()
+    with pytest.raises(Unavailable, match="No path to node"):
+        bench.server.node_port(node.id)
+    with pytest.raises(NotFound, match="Unknown node"):
+        bench.server.node_port("none")
+
+
+async def test_figures_are_there_for_the_agent(bench: Any) -> None:
+    stats = bench.server.stats()
+    assert stats["raft"]["state"] == "Leader"
+    assert stats["broker"]["ready"] == "0"
+
+
+def test_the_signing_key_is_kept_and_readable_by_its_owner_only(tmp_path: Path) -> None:
+    first = Keyring(tmp_path).jwks()
+    (path,) = (tmp_path / "server" / "keystore").iterdir()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert Keyring(tmp_path).jwks() == first
+    (key,) = first["keys"]
+    assert (key["kty"], key["alg"], key["use"]) == ("RSA", "RS256", "sig")
+    path.write_text("broken")
+    with pytest.raises(Invalid, match="cannot be read"):
+        Keyring(tmp_path).jwks()
