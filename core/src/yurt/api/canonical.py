@@ -226,9 +226,9 @@ def _group_policies(group: Data, job: Data, kind: str) -> None:
     group["RestartPolicy"] = _merged(restart, group.get("RestartPolicy"))
 
 
-def _scaling(scaling: Data, count: int | None) -> None:
+def _scaling(scaling: Data, count: int) -> None:
     _fill(scaling, {"Enabled": True})
-    if count is not None and scaling.get("Min") is None:
+    if scaling.get("Min") is None:
         scaling["Min"] = count
     scaling["Type"] = scaling.get("Type") or "horizontal"
 
@@ -260,7 +260,6 @@ def _task(task: Data, group: Data, job: Data) -> None:
     _each(task, "Artifacts", _artifact)
     _each(task, "Templates", _template)
     _each(task, "VolumeMounts", lambda mount: _fill(mount, _VOLUME_MOUNT))
-    _each(task, "ScalingPolicies", _scaling, None)
     _each(task, "Secrets", lambda secret: _drop_empty(secret, "Config", "Env"))
     _each(task, "Services", _service, f"{job['Name']}-{group['Name']}-{task['Name']}")
 
