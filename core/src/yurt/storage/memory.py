@@ -10,11 +10,14 @@ from yurt.sdk.errors import Conflict
 from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState
 from yurt.structs.commands import AnyCommand
 
+KEPT_BATCHES = 256
+"""Entries kept by default: in one process nobody reads them again."""
+
 
 class MemoryLog:
-    """Keeps all entries until they are trimmed; with `keep` only so many of the newest, for who never reads them."""
+    """Keeps the newest `keep` entries (None: all until they are trimmed); reading a forgotten one raises Conflict."""
 
-    def __init__(self, *, keep: int | None = None) -> None:
+    def __init__(self, *, keep: int | None = KEPT_BATCHES) -> None:
         self._entries: deque[Entry] = deque(maxlen=keep)
         self._last_index = 0
         self._snapshot: tuple[int, tuple[bytes, ...]] | None = None

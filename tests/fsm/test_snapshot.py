@@ -1,0 +1,77 @@
+"""Snapshots that are cut, broken or of another format, and what a restore shares."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from yurt.fsm import snapshot
+from yurt.sdk.errors import Invalid
+from yurt.state import Snapshot
+from yurt.structs.commands import ApplyPlan, RegisterJob, RegisterNode
+from yurt.structs.plan import Plan
+from yurt.testing import factories
+from yurt.testing.replica import Replica
+
+
+@pytest.fixture
+def state(replica: Replica) -> Snapshot:
+    """A job with 1,500 allocations of shared resources on one node."""
+    node = factories.node()
+    replica.apply(RegisterNode(node=node), RegisterJob(job=factories.job()))
+    job = replica.state.jobs[("default", "web")]
+    placements = tuple(factories.placement(job, on=node, index=index) for index in range(1_500))
+    plan = Plan(eval_id="e", namespace="default", job_id="web", now=factories.NOW, placements=placements)
+    return replica.apply(ApplyPlan(plan=plan))
+
+
+def test_the_empty_state_survives() -> None:
+    restored = snapshot.decode(snapshot.encode(Snapshot.empty()))
+    assert snapshot.digest(restored) == snapshot.digest(Snapshot.empty())
+
+
+def test_chunks_hold_at_most_a_thousand_rows(state: Snapshot) -> None:
+    kinds = [msgspec.msgpack.decode(chunk)[0] for chunk in list(snapshot.encode(state))[1:]]
+    assert kinds.count("allocs") == 2
+    assert kinds[-1] == "*end"
+
+
+def test_a_restore_shares_what_was_shared(state: Snapshot) -> None:
+    restored = snapshot.decode(snapshot.encode(state))
+    allocs = list(restored.allocs.values())
+    assert len({id(alloc.job) for alloc in allocs}) == 1
+    assert len({id(alloc.allocated_resources) for alloc in allocs}) == 1
+    assert len({id(alloc.node_id) for alloc in allocs}) <= 2
+    job = restored.jobs[("default", "web")]
+    assert allocs[0].job is not None
+    assert allocs[0].job.task_groups is job.task_groups
+    assert restored.version("default", "web", 0) is job
+
+
+@pytest.mark.parametrize("dropped", [0, 1, 2, -1])
+def test_a_stream_with_a_chunk_missing_is_refused(state: Snapshot, dropped: int) -> None:
+    chunks = list(snapshot.encode(state))
+    del chunks[dropped]
+    with pytest.raises(Invalid, match="snapshot is"):
+        snapshot.decode(chunks)
+
+
+def test_a_cut_stream_says_that_it_is_incomplete(state: Snapshot) -> None:
+    with pytest.raises(Invalid, match="incomplete"):
+        snapshot.decode(list(snapshot.encode(state))[:-1])
+
+
+@pytest.mark.parametrize("chunks", [[], [b""], [b"nonsense"], [b"\xc1"]])
+def test_garbage_is_refused(chunks: list[bytes]) -> None:
+    with pytest.raises(Invalid, match="broken"):
+        snapshot.decode(chunks)
+
+
+def test_another_format_is_refused_by_its_number() -> None:
+    header = msgspec.msgpack.encode(snapshot.Header(2, 0, {}))
+    with pytest.raises(Invalid, match="format 2, this version reads format 1"):
+        snapshot.decode([header])
+
+
+def test_digests_tell_states_apart(state: Snapshot) -> None:
+    changed = state.edit(state.index + 1).commit()
+    assert snapshot.digest(changed) != snapshot.digest(state)

@@ -1,0 +1,66 @@
+"""Transactions, their changes, and the watches that hear of them."""
+
+from __future__ import annotations
+
+from yurt.state import Change, Snapshot
+from yurt.state.watch import Watches
+from yurt.testing import factories
+
+
+def test_a_transaction_tells_each_row_once_with_its_first_and_last_content() -> None:
+    node, job = factories.node(), factories.job()
+    edit = Snapshot.empty().edit(1)
+    edit.put("nodes", node.id, node)
+    edit.put("jobs", job.key, job)
+    changed = factories.replace(node, name="other")
+    edit.put("nodes", node.id, changed)
+    assert edit.changes == (Change("nodes", node.id, None, changed), Change("jobs", job.key, None, job))
+    assert edit.get("nodes", node.id) is changed
+
+
+def test_a_commit_leaves_the_base_as_it_was() -> None:
+    base = Snapshot.empty()
+    edit = base.edit(3)
+    edit.put("jobs", ("default", "web"), factories.job())
+    after = edit.commit()
+    assert (len(base.jobs), len(after.jobs)) == (0, 1)
+    assert (base.index, after.index, after.jobs.index, after.nodes.index) == (0, 3, 3, 0)
+    assert after.nodes is base.nodes
+
+
+def test_live_indexes_drop_what_has_ended() -> None:
+    alloc = factories.alloc()
+    edit = Snapshot.empty().edit(1)
+    edit.put("allocs", alloc.id, alloc)
+    assert edit.keys_where("allocs", "live", ("default", "web")) == (alloc.id,)
+    edit.put("allocs", alloc.id, factories.replace(alloc, client_status="complete"))
+    assert edit.count_where("allocs", "live", ("default", "web")) == 0
+    assert edit.count_where("allocs", "job", ("default", "web")) == 1
+
+
+def test_watches_wake_once_for_row_table_and_index_key() -> None:
+    watches, woken = Watches(), []
+    alloc = factories.alloc()
+    keys = [("allocs",), ("allocs", alloc.id), ("allocs", "job", ("default", "web"))]
+    watches.add(keys, lambda: woken.append("alloc"))
+    watches.add([("nodes",)], lambda: woken.append("nodes"))
+    watches.wake([Change("allocs", alloc.id, None, alloc)])
+    assert woken == ["alloc"]
+
+
+def test_a_row_that_leaves_an_index_key_wakes_its_watchers() -> None:
+    watches, woken = Watches(), []
+    alloc = factories.alloc()
+    watches.add([("allocs", "live", ("default", "web"))], lambda: woken.append(1))
+    watches.wake([Change("allocs", alloc.id, alloc, factories.replace(alloc, desired_status="stop"))])
+    assert woken == [1]
+
+
+def test_a_cancelled_watch_hears_nothing_and_leaves_nothing() -> None:
+    watches, woken = Watches(), []
+    cancel = watches.add([("nodes",), ("nodes", "n")], lambda: woken.append(1))
+    cancel()
+    cancel()
+    watches.wake([Change("nodes", "n", None, factories.node("n"))])
+    watches.wake_all()
+    assert (woken, len(watches)) == ([], 0)
