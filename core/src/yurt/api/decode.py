@@ -22,6 +22,8 @@ from yurt.structs.job import Job
 
 DEPTH_MAX = 64
 WARNINGS_MAX = 20
+DEFAULT_NODE_POOL = "default"
+"""The pool of a job that names none; Nomad's servers fill it in, its clients do not."""
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 
 RETIRED_KEYS = frozenset({"consultoken", "vaulttoken", "nomadtokenid", "authtoken", "secretid"})
@@ -106,7 +108,9 @@ def decode_job(data: Any) -> tuple[Job, tuple[str, ...]]:
     walk = _Walk()
     spelled = walk.struct(data, Job, "Job")
     _convert(spelled, Job, "Job")
-    return _convert(canonicalize_job(spelled), Job, "Job"), tuple(walk.warnings)
+    canonical = dict(canonicalize_job(spelled))
+    canonical["NodePool"] = canonical.get("NodePool") or DEFAULT_NODE_POOL
+    return _convert(canonical, Job, "Job"), tuple(walk.warnings)
 
 
 def check_bounds(data: Any, depth: int = 0) -> None:

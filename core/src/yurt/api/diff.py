@@ -44,7 +44,8 @@ def job_diff(old: Job | None, new: Job | None) -> JobDiff:
     fields = _changed_fields(_plain(old, _JOB_SKIPPED), _plain(new, _JOB_SKIPPED))
     objects = _blocks(old, new, _JOB_SKIPPED)
     groups = tuple(
-        _group_diff(before, after) for before, after in _by_name(old and old.task_groups, new and new.task_groups)
+        _group_diff(before, after)
+        for before, after in _by_name(old.task_groups if old else (), new.task_groups if new else ())
     )
     kind = _kind(old, new, any((fields, objects, any(group.type != NONE for group in groups))))
     named = new or old
@@ -56,7 +57,9 @@ def job_diff(old: Job | None, new: Job | None) -> JobDiff:
 def _group_diff(old: TaskGroup | None, new: TaskGroup | None) -> TaskGroupDiff:
     fields = _changed_fields(_plain(old, _GROUP_SKIPPED), _plain(new, _GROUP_SKIPPED))
     objects = _blocks(old, new, _GROUP_SKIPPED)
-    tasks = tuple(_task_diff(before, after) for before, after in _by_name(old and old.tasks, new and new.tasks))
+    tasks = tuple(
+        _task_diff(before, after) for before, after in _by_name(old.tasks if old else (), new.tasks if new else ())
+    )
     kind = _kind(old, new, any((fields, objects, any(task.type != NONE for task in tasks))))
     named = new or old
     assert named is not None
@@ -82,11 +85,9 @@ def _kind(old: Any, new: Any, is_changed: bool) -> str:
     return EDITED if is_changed else NONE
 
 
-def _by_name(
-    old: Iterable[S] | None, new: Iterable[S] | None, label: str = "name"
-) -> Iterator[tuple[S | None, S | None]]:
-    before = {getattr(item, label): item for item in old or ()}
-    after = {getattr(item, label): item for item in new or ()}
+def _by_name(old: Iterable[S], new: Iterable[S], label: str = "name") -> Iterator[tuple[S | None, S | None]]:
+    before = {getattr(item, label): item for item in old}
+    after = {getattr(item, label): item for item in new}
     for name in sorted(before.keys() | after.keys()):
         yield before.get(name), after.get(name)
 

@@ -1,0 +1,128 @@
+"""The rules that every route shares: methods, errors, options, bounds, compression."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import UNKNOWN_ID, Api
+
+
+async def test_an_unknown_path_is_404_with_an_empty_body(api: Api) -> None:
+    answer = await api.get("/v1/nonsense")
+    assert (answer.status, answer.text) == (404, "")
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/job/web", "/v1/nodes", "/v1/status/leader", "/v1/job/web/plan"])
+async def test_a_wrong_method_is_405(api: Api, path: str) -> None:
+    answer = await api.call("PATCH", path)
+    assert (answer.status, answer.text) == (405, "Invalid method")
+
+
+async def test_an_error_is_plain_text_without_a_newline(api: Api) -> None:
+    answer = await api.get("/v1/job/nope")
+    assert (answer.status, answer.text) == (404, "job not found")
+    assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+
+
+async def test_the_start_page_leads_to_the_user_interface_with_its_query(api: Api) -> None:
+    answer = await api.get("/?a=b")
+    assert (answer.status, answer.headers["Location"]) == (307, "/ui/?a=b")
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("index=a", "Invalid index"),
+        ("index=-1", "Invalid index"),
+        ("index=99999999999999999999", "Invalid index"),
+        ("wait=soon", "Invalid wait time"),
+        ("stale=zz", "Expect `true` or `false` for `stale` query string parameter"),
+        ("per_page=x", "Expect a number for `per_page` query string parameter"),
+    ],
+)
+async def test_a_bad_option_is_400_with_nomads_text(api: Api, query: str, text: str) -> None:
+    answer = await api.get(f"/v1/jobs?{query}")
+    assert (answer.status, answer.text) == (400, text)
+
+
+async def test_another_region_cannot_be_reached(api: Api) -> None:
+    answer = await api.get("/v1/jobs?region=mars")
+    assert (answer.status, answer.text) == (500, "No path to region")
+
+
+async def test_a_read_tells_index_leader_and_last_contact(api: Api) -> None:
+    answer = await api.get("/v1/jobs")
+    assert answer.index >= 1
+    assert answer.headers["X-Nomad-KnownLeader"] == "true"
+    assert answer.headers["X-Nomad-LastContact"] == "0"
+
+
+async def test_pretty_indents_by_four_and_ends_the_line(api: Api) -> None:
+    answer = await api.get("/v1/agent/members?pretty")
+    assert answer.text.startswith('{\n    "Members"')
+    assert answer.text.endswith("\n")
+    assert not (await api.get("/v1/agent/members?pretty=0")).text.endswith("\n")
+
+
+async def test_a_large_answer_is_compressed_for_a_client_that_accepts_it(api: Api) -> None:
+    await api.register(Meta={str(number): "x" * 20 for number in range(100)})
+    answer = await api.get("/v1/job/web", headers={"Accept-Encoding": "gzip"})
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert answer.headers["Vary"] == "Accept-Encoding"
+    assert answer.json["ID"] == "web"
+    assert "Content-Encoding" not in (await api.get("/v1/job/web", headers={"Accept-Encoding": "identity"})).headers
+
+
+@pytest.mark.parametrize("path", ["/v1/quotas", "/v1/sentinel/policies", "/v1/operator/license", "/v1/recommendations"])
+async def test_an_enterprise_route_is_501(api: Api, path: str) -> None:
+    answer = await api.get(path)
+    assert (answer.status, answer.text) == (501, "Nomad Enterprise only endpoint")
+
+
+@pytest.mark.parametrize("path", ["/v1/acl/policies", "/v1/acl/token/self", "/v1/acl/bootstrap"])
+async def test_acl_routes_say_that_acls_are_off(api: Api, path: str) -> None:
+    answer = await api.get(path)
+    assert (answer.status, answer.text) == (400, "ACL support disabled")
+
+
+@pytest.mark.parametrize("path", ["/v1/volumes", "/v1/plugins", "/v1/services", "/v1/service/x", "/v1/allocations"])
+async def test_an_empty_list_is_a_list(api: Api, path: str) -> None:
+    assert (await api.get(path)).text == "[]"
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/v1/allocation/x", "alloc"),
+        ("/v1/deployment/x", "deployment"),
+        ("/v1/evaluation/x", "eval"),
+        ("/v1/node/x", "node"),
+    ],
+)
+async def test_an_id_that_is_no_uuid_is_500(api: Api, path: str, kind: str) -> None:
+    answer = await api.get(path)
+    assert (answer.status, answer.text) == (500, f"{kind} lookup failed: index error: UUID must be 36 characters")
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/v1/allocation/", "alloc not found"), ("/v1/deployment/", "deployment not found"),
+        ("/v1/evaluation/", "eval not found"), ("/v1/node/", "node not found"),
+    ],
+)  # fmt: skip
+async def test_an_unknown_uuid_is_404(api: Api, path: str, text: str) -> None:
+    answer = await api.get(path + UNKNOWN_ID)
+    assert (answer.status, answer.text) == (404, text)
+
+
+async def test_a_prefix_needs_an_even_number_of_hex_digits(api: Api) -> None:
+    odd = await api.get("/v1/nodes?prefix=abc")
+    assert odd.text == "node lookup failed: index error: Input (without hyphens) must be even length"
+    assert (odd.status, (await api.get("/v1/nodes?prefix=abcd")).status) == (500, 200)
+    assert (await api.get("/v1/allocations?prefix=zz")).status == 500
+
+
+async def test_browsers_may_read_files_from_any_origin(api: Api) -> None:
+    answer = await api.get(f"/v1/client/fs/ls/{UNKNOWN_ID}")
+    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+    assert "Access-Control-Allow-Origin" not in (await api.get("/v1/jobs")).headers

@@ -1,0 +1,198 @@
+"""Streams: events, the agent's log, and files and logs of allocations read through a node."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from conftest import NODE_ID, Api
+from yurt.sdk.errors import NotFound
+from yurt.structs.rpc import AllocResourceUsage, FileInfo, HostStats, StreamFrame
+
+FILES = {"alloc/logs/main.stdout.0": b"hello\n", "local/page.html": b"<script>"}
+
+
+class FileNode:
+    """A connected node that serves a few files."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+
+    async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
+        return tuple(self._info(name) for name in sorted(FILES))
+
+    async def stat_file(self, alloc_id: str, path: str) -> FileInfo:
+        return self._info(path)
+
+    def _info(self, path: str) -> FileInfo:
+        if path not in FILES:
+            raise NotFound(f"{path}: no such file or directory")
+        kind = "text/html" if path.endswith("html") else "text/plain"
+        return FileInfo(
+            name=path, is_dir=False, size=len(FILES[path]), file_mode="-rw-r--r--", mod_time=1, content_type=kind
+        )
+
+    async def read_file(self, alloc_id: str, path: str, *, offset: int, limit: int) -> AsyncIterator[bytes]:
+        yield FILES[path][offset : offset + limit if limit else None]
+
+    async def stream_file(
+        self, alloc_id: str, path: str, *, offset: int, origin: str, follow: bool
+    ) -> AsyncIterator[StreamFrame]:
+        yield StreamFrame(offset=6, data=FILES[path], file=path)
+        yield StreamFrame()
+
+    async def stream_logs(
+        self, alloc_id: str, task: str, *, kind: str, offset: int, origin: str, follow: bool
+    ) -> AsyncIterator[StreamFrame]:
+        if task != "main":
+            raise NotFound(f'task "{task}" not found')
+        yield StreamFrame(offset=6, data=b"hello\n", file="main.stdout.0")
+        yield StreamFrame()
+
+    async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
+        return AllocResourceUsage(timestamp=7)
+
+    async def host_stats(self) -> HostStats:
+        return HostStats(uptime=5)
+
+    async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
+        self.asked.append(("restart", task, all_tasks))
+
+    async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
+        self.asked.append(("signal", task, signal))
+
+    async def collect_garbage(self, alloc_id: str | None) -> None:
+        self.asked.append(("gc", alloc_id))
+
+
+@pytest.fixture
+async def node(api_with_node: Api) -> FileNode:
+    """A connected node."""
+    found = FileNode()
+    api_with_node.server.attach_node(NODE_ID, found)
+    return found
+
+
+@pytest.fixture
+async def alloc_id(api_with_node: Api, node: FileNode) -> str:
+    """An allocation on the connected node."""
+    await api_with_node.register()
+    (stub,) = await api_with_node.wait_until("/v1/job/web/allocations", len)
+    return str(stub["ID"])
+
+
+async def test_files_are_listed_and_described(api_with_node: Api, alloc_id: str) -> None:
+    (log, _) = (await api_with_node.get(f"/v1/client/fs/ls/{alloc_id}?path=/")).json
+    assert log == {
+        "ContentType": "text/plain", "FileMode": "-rw-r--r--", "IsDir": False,
+        "ModTime": "1970-01-01T00:00:00.000000001Z", "Name": "alloc/logs/main.stdout.0", "Size": 6,
+    }  # fmt: skip
+    missing = await api_with_node.get(f"/v1/client/fs/stat/{alloc_id}?path=nope")
+    assert (missing.status, "no such file" in missing.text) == (404, True)
+    assert (await api_with_node.get(f"/v1/client/fs/stat/{alloc_id}")).text == "must provide a file name"
+
+
+async def test_a_file_is_read_whole_and_in_part(api_with_node: Api, alloc_id: str) -> None:
+    path = f"{alloc_id}?path=alloc/logs/main.stdout.0"
+    assert (await api_with_node.get(f"/v1/client/fs/cat/{path}")).text == "hello\n"
+    assert (await api_with_node.get(f"/v1/client/fs/readat/{path}&offset=1&limit=3")).text == "ell"
+    assert (await api_with_node.get(f"/v1/client/fs/readat/{path}")).status == 400
+    assert (await api_with_node.get(f"/v1/client/fs/cat/{alloc_id}?path=nope")).status == 404
+
+
+async def test_html_is_never_served_as_html(api_with_node: Api, alloc_id: str) -> None:
+    answer = await api_with_node.get(f"/v1/client/fs/cat/{alloc_id}?path=local/page.html")
+    assert answer.headers["Content-Type"].startswith("text/plain")
+
+
+async def test_logs_come_in_frames_or_plain(api_with_node: Api, alloc_id: str) -> None:
+    path = f"/v1/client/fs/logs/{alloc_id}?task=main&type=stdout"
+    first, beat = (json.loads(line) for line in (await api_with_node.get(path)).text.splitlines())
+    assert first == {"Data": base64.b64encode(b"hello\n").decode(), "File": "main.stdout.0", "Offset": 6}
+    assert beat == {}
+    assert (await api_with_node.get(f"{path}&plain=true")).text == "hello\n"
+    stream = await api_with_node.get(f"/v1/client/fs/stream/{alloc_id}?path=alloc/logs/main.stdout.0")
+    assert json.loads(stream.text.splitlines()[0])["Offset"] == 6
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "text"),
+    [
+        ("", 400, "must provide task name"),
+        ("task=main", 400, "must provide log type (stdout/stderr)"),
+        ("task=main&type=stdout&origin=middle", 400, "origin must be start or end"),
+        ("task=nope&type=stdout", 404, 'task "nope" not found'),
+    ],
+)
+async def test_a_bad_log_request_has_a_status(
+    api_with_node: Api, alloc_id: str, query: str, status: int, text: str
+) -> None:
+    answer = await api_with_node.get(f"/v1/client/fs/logs/{alloc_id}?{query}")
+    assert (answer.status, answer.text) == (status, text)
+
+
+async def test_actions_reach_the_node(api_with_node: Api, node: FileNode, alloc_id: str) -> None:
+    path = f"/v1/client/allocation/{alloc_id}"
+    assert (await api_with_node.put(f"{path}/restart")).json == {}
+    assert (await api_with_node.put(f"{path}/restart", {"TaskName": "main"})).json == {}
+    assert (await api_with_node.put(f"{path}/signal", {"Signal": "SIGHUP"})).json == {}
+    assert (await api_with_node.get(f"{path}/gc")).status == 200
+    assert node.asked == [
+        ("restart", "", False), ("restart", "main", False), ("signal", "", "SIGHUP"), ("gc", alloc_id),
+    ]  # fmt: skip
+    assert (await api_with_node.put(f"{path}/restart", {"TaskName": "nope"})).status == 500
+    assert (await api_with_node.get(f"{path}/stats")).json["Timestamp"] == 7
+    assert (await api_with_node.get(f"/v1/client/stats?node_id={NODE_ID}")).json["Uptime"] == 5
+
+
+async def read_events(api: Api, query: str, count: int) -> list[dict[str, Any]]:
+    """The first events of a stream, ten seconds at most."""
+    found: list[dict[str, Any]] = []
+    async with asyncio.timeout(10), api.client.get(f"/v1/event/stream?{query}") as response:
+        assert await response.content.readline() == b"{}\n"
+        while len(found) < count:
+            found += json.loads(await response.content.readline()).get("Events", [])
+    return found
+
+
+async def test_the_event_stream_begins_with_the_buffered_events(api: Api) -> None:
+    await api.register()
+    job, evaluation = await read_events(api, "topic=Job&topic=Evaluation:web", 2)
+    assert (job["Topic"], job["Type"], job["Key"]) == ("Job", "JobRegistered", "web")
+    assert (evaluation["Topic"], evaluation["Type"]) == ("Evaluation", "JobRegistered")
+    assert job["Payload"]["Job"]["ID"] == "web"
+
+
+async def test_a_placement_is_told_without_its_job(api_with_node: Api) -> None:
+    await api_with_node.register()
+    (event,) = await read_events(api_with_node, "topic=Allocation:web", 1)
+    assert (event["Type"], event["Payload"]["Allocation"]["Job"], event["FilterKeys"]) == ("PlanResult", None, ["web"])
+
+
+async def test_events_of_other_namespaces_are_left_out(api: Api) -> None:
+    await api.put("/v1/namespace", {"Name": "dev"})
+    await api.register("hidden", Namespace="dev")
+    await api.register("shown")
+    (event,) = await read_events(api, "topic=Job", 1)
+    assert event["Key"] == "shown"
+    assert (await read_events(api, "topic=Job&namespace=*", 1))[0]["Key"] == "hidden"
+
+
+async def test_the_agents_log_can_be_followed(api: Api) -> None:
+    async with asyncio.timeout(10), api.client.get("/v1/agent/monitor?log_level=debug&plain=true") as response:
+        logging.getLogger("yurt.test").debug("a line for %s", "whoever listens")
+        line = (await response.content.readline()).decode()
+    assert "[DEBUG] yurt.test: a line for whoever listens" in line
+
+
+async def test_the_agents_log_comes_in_frames_too(api: Api) -> None:
+    async with asyncio.timeout(10), api.client.get("/v1/agent/monitor?log_level=info&log_json=true") as response:
+        logging.getLogger("yurt.test").warning("careful")
+        frame = json.loads(await response.content.readline())
+    line = json.loads(base64.b64decode(frame["Data"]).splitlines()[0])
+    assert (line["@level"], line["@message"]) == ("warn", "careful")
