@@ -136,11 +136,11 @@ class Agent:
     def running(self, job_id: str, count: int) -> list[dict[str, Any]]:
         """Wait until the job has exactly that many running allocations; those."""
 
-        def probe() -> list[dict[str, Any]] | None:
+        def probe() -> tuple[list[dict[str, Any]]] | None:
             live = [alloc for alloc in self.allocs(job_id) if alloc["ClientStatus"] == "running"]
-            return live if len(live) == count else None
+            return (live,) if len(live) == count else None
 
-        return wait_for(f"{count} running allocations of {job_id}", probe, 30.0)
+        return wait_for(f"{count} running allocations of {job_id}", probe, 30.0)[0]
 
 
 class ApiFailure(Exception):
