@@ -7,7 +7,7 @@ from yurt.sdk.executor import ProcessExecutor
 from yurt.sdk.value import replace
 from yurt.testing.driver_suite import Config, DriverCases, DriverFactory, DriverSuite
 from yurt_driver_raw_exec.config import plugin_config
-from yurt_driver_raw_exec.driver import RawExecDriver
+from yurt_driver_raw_exec.driver import raw_exec_driver
 
 
 def shell(script: str) -> Config:
@@ -18,7 +18,7 @@ def shell(script: str) -> Config:
 class TestRawExec(DriverSuite):
     @pytest.fixture
     def make_driver(self) -> DriverFactory:
-        return lambda context: RawExecDriver(
+        return lambda context: raw_exec_driver(
             plugin_config(replace(context, config={"enabled": True})), ProcessExecutor.from_context(context)
         )
 

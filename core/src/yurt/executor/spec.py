@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from yurt.sdk.driver import ExitResult, LogRotation
+from yurt.sdk.driver import ExitResult, LogRotation, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.value import UnixNano, Value, no_entries
 
 NAME_LENGTH_MAX = 200
+MIB = 1024 * 1024
+UNLIMITED = -1
 RETRY_MAY_HELP = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.ENOSPC})
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -31,6 +33,17 @@ class CgroupSpec(Value):
     cores: tuple[int, ...] = ()
     override_v2: str = ""
     override_v1: Mapping[str, str] = no_entries()
+
+    @classmethod
+    def of_resources(cls, resources: TaskResources) -> CgroupSpec:
+        """The limits that a task asks for: memory_max when it is given (-1: none), otherwise memory."""
+        limit_mb = resources.memory_max_mb or resources.memory_mb
+        return cls(
+            memory_bytes=0 if limit_mb == UNLIMITED else limit_mb * MIB,
+            memory_reserved_bytes=resources.memory_mb * MIB if resources.memory_max_mb else 0,
+            cpu_shares=resources.cpu_shares,
+            cores=resources.reserved_cores,
+        )
 
     @property
     def is_overridden(self) -> bool:
@@ -56,6 +69,23 @@ class ProcessSpec(Value):
     cgroup: CgroupSpec = CgroupSpec()
     oom_score_adj: int | None = None
     network_namespace: str = ""
+
+    @classmethod
+    def of_task(cls, request: TaskRequest, argv: tuple[str, ...]) -> ProcessSpec:
+        """The command with the variables, folder, logs, user, limits and network that the task asks for."""
+        return cls(
+            task_id=request.task_id,
+            argv=argv,
+            env=request.env,
+            cwd=request.dirs.task_dir,
+            search=(request.dirs.local_dir, request.dirs.task_dir),
+            logs_dir=request.dirs.logs_dir,
+            log_name=request.task_name,
+            logs=request.logs,
+            user=request.user,
+            cgroup=CgroupSpec.of_resources(request.resources),
+            network_namespace=request.network_namespace,
+        )
 
 
 class ProcessHandle(Value):

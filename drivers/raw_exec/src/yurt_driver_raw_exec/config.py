@@ -6,15 +6,14 @@ import fnmatch
 from collections.abc import Iterable
 
 import msgspec
-from yurt.sdk.driver import PluginContext, TaskRequest, TaskResources
+from yurt.sdk.driver import PluginContext, TaskRequest
 from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.executor import CgroupSpec, ProcessSpec
 from yurt.sdk.schema import decode_config
+from yurt.sdk.value import replace
 
 ENABLE_OPTION = "driver.raw_exec.enable"
 TRUE_WORDS = ("1", "t", "true", "yes")
-MIB = 1024 * 1024
-UNLIMITED = -1
 
 
 class TaskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,43 +101,23 @@ def environment(request: TaskRequest, denied_patterns: tuple[str, ...]) -> dict[
 
 
 def cgroup_spec(request: TaskRequest) -> CgroupSpec:
-    """Limits of the task: memory_max when it is given (-1: none), otherwise memory; or the operator's own cgroups."""
+    """The limits that the task asks for, or the operator's own cgroups."""
     config: TaskConfig = request.config
-    resources = request.resources
     if config.cgroup_v2_override or config.cgroup_v1_override:
         if config.cgroup_v2_override and config.cgroup_v1_override:
             raise DriverError("cgroup_v1_override and cgroup_v2_override exclude each other; keep the one of this host")
         merged = {name: path for each in config.cgroup_v1_override for name, path in each.items()}
         return CgroupSpec(override_v2=config.cgroup_v2_override, override_v1=merged)
-    return CgroupSpec(
-        memory_bytes=memory_limit_mb(resources) * MIB,
-        memory_reserved_bytes=resources.memory_mb * MIB if resources.memory_max_mb else 0,
-        cpu_shares=resources.cpu_shares,
-        cores=resources.reserved_cores,
-    )
-
-
-def memory_limit_mb(resources: TaskResources) -> int:
-    """The hard limit in MiB; 0 is none."""
-    if resources.memory_max_mb == UNLIMITED:
-        return 0
-    return resources.memory_max_mb or resources.memory_mb
+    return CgroupSpec.of_resources(request.resources)
 
 
 def process_spec(request: TaskRequest, denied_patterns: tuple[str, ...] = ()) -> ProcessSpec:
     """The whole step from a task to its process."""
     config: TaskConfig = request.config
-    return ProcessSpec(
-        task_id=request.task_id,
-        argv=command_line(request),
+    return replace(
+        ProcessSpec.of_task(request, command_line(request)),
         env=environment(request, denied_patterns),
         cwd=working_folder(request),
-        search=(request.dirs.local_dir, request.dirs.task_dir),
-        logs_dir=request.dirs.logs_dir,
-        log_name=request.task_name,
-        logs=request.logs,
-        user=request.user,
         cgroup=cgroup_spec(request),
         oom_score_adj=config.oom_score_adj or None,
-        network_namespace=request.network_namespace,
     )

@@ -7,11 +7,11 @@ from yurt.sdk.executor import ProcessExecutor
 from yurt.sdk.hooks import hookimpl
 
 from yurt_driver_raw_exec.config import plugin_config
-from yurt_driver_raw_exec.driver import RawExecDriver
+from yurt_driver_raw_exec.driver import raw_exec_driver
 
 
 @hookimpl
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
     """The driver; when it is not enabled it reports itself as unhealthy, with the way to enable it."""
     executor = ProcessExecutor.from_context(context)
-    return [RawExecDriver(plugin_config(context), executor)]
+    return [raw_exec_driver(plugin_config(context), executor)]

@@ -1,0 +1,130 @@
+"""Plugins are loaded apart: whatever one does, the others are there and it has a status."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from yurt.plugins import LoadedPlugins, PluginManager
+from yurt.sdk.driver import PluginContext
+
+GOOD = """
+from yurt.sdk.hooks import hookimpl
+from yurt_driver_mock.config import PluginOptions
+from yurt_driver_mock.driver import MockDriver
+
+class Mine(MockDriver):
+    name = "{name}"
+    closed = False
+    async def close(self):
+        Mine.closed = True
+        {close}
+
+@hookimpl
+def yurt_task_drivers(context):
+    return [Mine(PluginOptions())]
+"""
+SKIPPED = """
+from yurt.sdk.hooks import PluginSkipped, hookimpl
+@hookimpl
+def yurt_task_drivers(context):
+    raise PluginSkipped("no socket at /run/engine.sock")
+"""
+
+
+@pytest.fixture
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder whose modules can be imported as plugins."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("plugin_")]:
+        del sys.modules[name]
+
+
+def manager_of(folder: Path, **sources: str) -> PluginManager:
+    """A manager that finds these modules as plugins."""
+    for name, source in sources.items():
+        (folder / f"plugin_{name}.py").write_text(source)
+    return PluginManager([EntryPoint(name, f"plugin_{name}", "yurt.plugins.v1") for name in sources])
+
+
+def load(folder: Path, **sources: str) -> LoadedPlugins:
+    """Load these modules as plugins."""
+    return manager_of(folder, **sources).load(lambda name: PluginContext())
+
+
+def good(name: str, close: str = "pass") -> str:
+    """A plugin that offers one driver."""
+    return GOOD.format(name=name, close=close)
+
+
+async def test_a_good_plugin_offers_its_drivers(plugins: Path) -> None:
+    loaded = load(plugins, a=good("one"))
+    assert list(loaded.drivers) == ["one"]
+    assert [(status.state, status.drivers) for status in loaded.statuses] == [("ok", ("one",))]
+
+
+@pytest.mark.parametrize(
+    ("source", "state", "reason"),
+    [
+        ("import no_such_library", "failed", "no_such_library"),
+        ("raise RuntimeError('broken at import')", "failed", "broken at import"),
+        ("import sys; sys.exit(3)", "failed", "3"),
+        ("x = = 1", "failed", "SyntaxError"),
+        (good("one").replace("def yurt_task_drivers", "def yurt_task_driver"), "failed", "yurt_task_driver"),
+        (good("one").replace("(context)", "(contxt)"), "failed", "contxt"),
+        (good("one").replace("[Mine(PluginOptions())]", "[object()]"), "failed", "lacks capabilities"),
+        (good("bad name!"), "failed", "no name for a driver"),
+        (good("one").replace("[Mine(PluginOptions())]", "1 / 0"), "failed", "division by zero"),
+        (SKIPPED, "skipped", "no socket at /run/engine.sock"),
+        ("", "skipped", "offers nothing"),
+    ],
+)
+async def test_a_plugin_that_cannot_be_used_has_a_reason_and_stops_no_other(
+    plugins: Path, source: str, state: str, reason: str
+) -> None:
+    loaded = load(plugins, a=source, b=good("two"))
+    assert list(loaded.drivers) == ["two"]
+    assert loaded.statuses[0].state == state
+    assert reason in loaded.statuses[0].reason
+    assert "Traceback" not in loaded.statuses[0].reason
+
+
+async def test_the_second_owner_of_a_driver_name_is_refused(plugins: Path) -> None:
+    loaded = load(plugins, b=good("same"), a=good("same"))
+    assert [(status.name, status.state) for status in loaded.statuses] == [("a", "ok"), ("b", "failed")]
+    assert 'the driver name "same" is taken' in loaded.statuses[1].reason
+
+
+async def test_a_context_is_made_for_each_plugin_by_name(plugins: Path) -> None:
+    contexts = {"a": PluginContext(options={"x": "1"}), "b": PluginContext()}
+    source = good("one").replace("    return [Mine", "    assert context.options == {'x': '1'}\n    return [Mine")
+    loaded = manager_of(plugins, a=source, b=good("two")).load(contexts.__getitem__)
+    assert list(loaded.drivers) == ["one", "two"]
+
+
+async def test_statuses_become_node_attributes(plugins: Path) -> None:
+    attributes = load(plugins, a=good("one"), b=SKIPPED).attributes()
+    assert attributes["plugin.a.status"] == "ok"
+    assert attributes["plugin.b.reason"] == "no socket at /run/engine.sock"
+
+
+async def test_one_that_fails_to_close_keeps_no_other_open(plugins: Path) -> None:
+    manager = manager_of(plugins, a=good("one", close="raise RuntimeError('stuck')"), b=good("two"))
+    loaded = manager.load(lambda name: PluginContext())
+    await manager.close()
+    assert [driver.closed for driver in loaded.drivers.values()] == [True, True]  # type: ignore[attr-defined]
+
+
+async def test_the_installed_drivers_are_found_by_their_entry_points() -> None:
+    manager = PluginManager()
+    loaded = manager.load(lambda name: PluginContext(dev=True))
+    statuses = {status.name: status for status in loaded.statuses}
+    assert statuses["raw_exec"].drivers == ("raw_exec",)
+    assert statuses["mock"].drivers == ("mock_driver",)
+    assert statuses["mock"].distribution == "yurt-driver-mock"
+    assert statuses["mock"].version
+    await manager.close()
