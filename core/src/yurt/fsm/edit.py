@@ -61,6 +61,7 @@ class Edit:
         self._without_evals: set[JobKey] = set()
         self._counts: dict[JobKey, dict[tuple[str, str], int]] = {}
         self._queued: dict[JobKey, dict[str, int]] = {}
+        self._lives: dict[JobKey, int | None] = {}
         self._progress: dict[tuple[str, str], GroupProgress] = {}
 
     # Reads, with the edits made so far.
@@ -93,7 +94,8 @@ class Edit:
         key = (after.namespace, after.job_id)
         self._touched[key] = None
         if before is None or before.client_status != after.client_status or before.job is not after.job:
-            self._count(key, before, -1)
+            if before is not None:
+                self._count(key, before, -1)
             self._count(key, after, 1)
         if after.deployment_id:
             self._note_progress(before, after)
@@ -143,6 +145,7 @@ class Edit:
             summary = JobSummary(job_id=job.id, namespace=job.namespace, create_index=job.create_index)
         if summary.children is None:
             summary = replace(summary, children=self._children(job))
+        self._lives.pop(job.key, None)
         missing = {group.name: TaskGroupSummary() for group in job.task_groups if group.name not in summary.summary}
         self.tx.put(
             "job_summaries",
@@ -183,15 +186,19 @@ class Edit:
             self._write_status(key)
         return self.tx.commit(), self.tx.changes
 
-    def _count(self, key: JobKey, alloc: Allocation | None, amount: int) -> None:
-        if alloc is None or alloc.job is None:
-            return
-        summary: JobSummary | None = self.tx.get("job_summaries", key)
-        if summary is None or summary.create_index != alloc.job.create_index:
+    def _count(self, key: JobKey, alloc: Allocation, amount: int) -> None:
+        if alloc.job is None or alloc.job.create_index != self._life(key):
             return
         counts = self._counts.setdefault(key, {})
         cell = (alloc.task_group, SUMMARY_FIELDS[alloc.client_status])
         counts[cell] = counts.get(cell, 0) + amount
+
+    def _life(self, key: JobKey) -> int | None:
+        """The create index of the job that the summary counts for; None without a summary."""
+        if key not in self._lives:
+            summary: JobSummary | None = self.tx.get("job_summaries", key)
+            self._lives[key] = None if summary is None else summary.create_index
+        return self._lives[key]
 
     def _write_summary(self, key: JobKey) -> None:
         summary: JobSummary | None = self.tx.get("job_summaries", key)

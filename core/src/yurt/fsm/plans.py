@@ -30,6 +30,7 @@ def apply_plan(edit: Edit, plan: Plan) -> Rejected | None:
     rejected = _check(edit, plan)
     if rejected is not None:
         return rejected
+    jobs = {version: _version(edit, plan, version) for version in {one.job_version for one in plan.placements}}
     _put_deployments(edit, plan)
     for stop in (*plan.stops, *plan.preemptions):
         _stop(edit, plan, stop)
@@ -39,9 +40,10 @@ def apply_plan(edit: Edit, plan: Plan) -> Rejected | None:
         _move(edit, plan, in_place)
     shared: AllocatedResources | None = None
     for placement in plan.placements:
-        if shared is None or placement.resources != shared:
+        if shared is None or (placement.resources is not shared and placement.resources != shared):
             shared = placement.resources
-        _place(edit, plan, placement, resources=shared)
+        edit.put_alloc(None, _placed(edit, plan, placement, job=jobs[placement.job_version], resources=shared))
+        _link(edit, placement)
     return None
 
 
@@ -95,18 +97,20 @@ def _put_deployments(edit: Edit, plan: Plan) -> None:
         update_deployment(edit, update, now=plan.now)
 
 
-def _place(edit: Edit, plan: Plan, placement: Placement, *, resources: AllocatedResources) -> None:
+def _placed(
+    edit: Edit, plan: Plan, placement: Placement, *, job: Job | None, resources: AllocatedResources
+) -> Allocation:
     node: Node = edit.tx.get("nodes", placement.node_id)
     health = placement.deployment_status
-    alloc = Allocation(
+    return Allocation(
         id=placement.id,
         namespace=plan.namespace,
         eval_id=plan.eval_id,
         name=placement.name,
-        node_id=placement.node_id,
+        node_id=node.id,
         node_name=node.name,
         job_id=plan.job_id,
-        job=_version(edit, plan, placement.job_version),
+        job=job,
         task_group=placement.task_group,
         allocated_resources=resources,
         metrics=placement.metrics,
@@ -121,11 +125,13 @@ def _place(edit: Edit, plan: Plan, placement: Placement, *, resources: Allocated
         create_time=plan.now,
         modify_time=plan.now,
     )
-    edit.put_alloc(None, alloc)
-    if placement.previous_allocation:
-        previous = edit.alloc(placement.previous_allocation)
-        if previous is not None:
-            edit.put_alloc(previous, replace(previous, next_allocation=alloc.id, modify_index=edit.index))
+
+
+def _link(edit: Edit, placement: Placement) -> None:
+    """An allocation that was replaced names its replacement."""
+    previous = edit.alloc(placement.previous_allocation) if placement.previous_allocation else None
+    if previous is not None:
+        edit.put_alloc(previous, replace(previous, next_allocation=placement.id, modify_index=edit.index))
 
 
 def _stop(edit: Edit, plan: Plan, stop: AllocStop) -> None:

@@ -140,9 +140,14 @@ class TableEditor(Generic[K, V]):
         before = self._rows.get(key)
         self._rows[key] = row
         self.is_changed = True
+        if before is None:
+            for column, extract in self._extract.items():
+                new = extract(row)
+                if new:
+                    self._bucket(column, new)[key] = None
+            return None
         for column, extract in self._extract.items():
-            new = extract(row)
-            old = extract(before) if before is not None else None
+            new, old = extract(row), extract(before)
             if new == old:
                 continue
             if old:
