@@ -21,6 +21,7 @@ SHARED = "alloc"
 SHARED_PARTS = ("data", "logs", "tmp")
 OPEN_MODE = 0o777
 PRIVATE_MODE = 0o700
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def component(name: str) -> str:
@@ -49,10 +50,25 @@ def task_dirs(root: str, alloc_id: str, task: str) -> TaskDirs:
     )
 
 
-def _make(path: Path, mode: int) -> None:
+def _make(path: Path, mode: int, *, user: str = "") -> None:
+    """Make a directory with its mode and owner; a symlink that a task has put there is refused, never followed."""
     with contextlib.suppress(FileExistsError):
         path.mkdir()
-    path.chmod(mode)
+    descriptor = os.open(path, FOLDER_FLAGS)
+    try:
+        os.fchmod(descriptor, mode)
+        if user and os.geteuid() == 0:
+            os.fchown(descriptor, *_ids_of(user))
+    finally:
+        os.close(descriptor)
+
+
+def _ids_of(user: str) -> tuple[int, int]:
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        raise Invalid(f"the task's user {user!r} does not exist on this node; create it or choose another") from None
+    return entry.pw_uid, entry.pw_gid
 
 
 def build_alloc_dir(root: str, alloc_id: str) -> None:
@@ -73,19 +89,8 @@ def build_task_dir(root: str, alloc_id: str, task: str, *, user: str = "") -> Ta
     _make(own / "local", OPEN_MODE)
     _make(own / "tmp", OPEN_MODE)
     for part in ("secrets", "private"):
-        _make(own / part, PRIVATE_MODE)
-        _give_to(own / part, user)
+        _make(own / part, PRIVATE_MODE, user=user)
     return dirs
-
-
-def _give_to(path: Path, user: str) -> None:
-    if not user or os.geteuid() != 0:
-        return
-    try:
-        entry = pwd.getpwnam(user)
-    except KeyError:
-        raise Invalid(f"the task's user {user!r} does not exist on this node; create it or choose another") from None
-    os.chown(path, entry.pw_uid, entry.pw_gid)
 
 
 def write_dispatch_payload(dirs: TaskDirs, name: str, payload: bytes) -> None:
@@ -93,14 +98,19 @@ def write_dispatch_payload(dirs: TaskDirs, name: str, payload: bytes) -> None:
     parts = [part for part in name.split("/") if part]
     if not parts:
         raise Invalid("dispatch_payload needs a file name")
-    parent = Path(dirs.local_dir)
-    for part in parts[:-1]:
-        parent = parent / component(part)
-        with contextlib.suppress(FileExistsError):
-            parent.mkdir()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(parent / component(parts[-1]), flags, 0o644), "wb") as file:
-        file.write(payload)
+    parent = os.open(dirs.local_dir, FOLDER_FLAGS)
+    try:
+        for part in parts[:-1]:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(component(part), dir_fd=parent)
+            inner = os.open(part, FOLDER_FLAGS, dir_fd=parent)
+            os.close(parent)
+            parent = inner
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(component(parts[-1]), flags, 0o644, dir_fd=parent), "wb") as file:
+            file.write(payload)
+    finally:
+        os.close(parent)
 
 
 def remove_alloc_dir(root: str, alloc_id: str) -> None:

@@ -72,6 +72,7 @@ class Connection:
     async def _register(self) -> None:
         while True:
             self._changed.clear()
+            self._wake.clear()
             node = replace(self._node(), status=self.status)
             try:
                 reply = await self._server.register_node(RegisterNodeRequest(node=node, schemas=self._schemas))

@@ -68,26 +68,25 @@ def open_beneath(root: str, path: str) -> int:
 
 
 def _open_from(root_fd: int, parts: tuple[str, ...], path: str) -> int:
-    if _has_openat2():
-        for _ in range(RETRIES):
-            try:
-                return _openat2(root_fd, "/".join(parts) or ".")
-            except OSError as error:
-                if error.errno == errno.ENOSYS:
-                    break
-                if error.errno != errno.EAGAIN:
-                    raise
+    if not _has_openat2():
+        return _walk(root_fd, parts)
+    for _ in range(RETRIES):
+        found = _openat2(root_fd, "/".join(parts) or ".")
+        if found >= 0:
+            return found
+        if found == -errno.ENOSYS:
+            break
+        if found != -errno.EAGAIN:
+            raise OSError(-found, os.strerror(-found), path)
     return _walk(root_fd, parts)
 
 
 def _openat2(root_fd: int, path: str) -> int:
+    """A descriptor, or the negative error number."""
     how = _OpenHow(OPEN_FLAGS, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
     libc = ctypes.CDLL(None, use_errno=True)
-    found = libc.syscall(SYS_OPENAT2, root_fd, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
-    if found < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), path)
-    return int(found)
+    found = int(libc.syscall(SYS_OPENAT2, root_fd, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
+    return found if found >= 0 else -ctypes.get_errno()
 
 
 def _walk(root_fd: int, parts: tuple[str, ...]) -> int:

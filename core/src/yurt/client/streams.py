@@ -40,32 +40,39 @@ async def stream_file(
     """Frames of one file."""
     _check(offset, origin)
     descriptor = await asyncio.to_thread(open_file, source.root, path)
-    name = path.strip("/")
     try:
         size = os.fstat(descriptor).st_size
         position = max(size - offset, 0) if origin == "end" else offset
-        silence = _Silence(source.env)
-        while True:
-            data = await asyncio.to_thread(os.pread, descriptor, CHUNK_BYTES, position)
-            if data:
-                yield StreamFrame(offset=position, data=data, file=name)
-                position += len(data)
-                silence.end()
-                continue
-            if not follow:
-                return
-            event = await asyncio.to_thread(_what_happened, source.root, path, descriptor, position)
-            if event:
-                yield StreamFrame(offset=position, file=name, file_event=event)
-                if event == DELETED:
-                    return
-                position = 0
-                continue
-            await source.env.sleep(POLL_S)
-            if silence.is_due():
-                yield StreamFrame()
+        async for frame in _frames(source, path, descriptor, position=position, follow=follow):
+            yield frame
     finally:
         os.close(descriptor)
+
+
+async def _frames(
+    source: Source, path: str, descriptor: int, *, position: int, follow: bool
+) -> AsyncIterator[StreamFrame]:
+    name = path.strip("/")
+    silence = _Silence(source.env)
+    while True:
+        data = await asyncio.to_thread(os.pread, descriptor, CHUNK_BYTES, position)
+        if data:
+            yield StreamFrame(offset=position, data=data, file=name)
+            position += len(data)
+            silence.end()
+            continue
+        if not follow:
+            return
+        event = await asyncio.to_thread(_what_happened, source.root, path, descriptor, position)
+        if event:
+            yield StreamFrame(offset=position, file=name, file_event=event)
+            position = 0
+        if event == DELETED:
+            return
+        if not event:
+            await source.env.sleep(POLL_S)
+        if silence.is_due():
+            yield StreamFrame()
 
 
 class _Silence:
