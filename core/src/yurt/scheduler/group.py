@@ -31,6 +31,7 @@ from yurt.structs.status import (
     DEPLOYMENT_PAUSED,
     JOB_BATCH,
     JOB_SERVICE,
+    NODE_READY,
     SERVER_TERMINAL,
     TRIGGER_MAX_DISCONNECT,
     TRIGGER_RETRY_FAILED_ALLOC,
@@ -64,6 +65,7 @@ class GroupReconciler:
         self.state = deployment.task_groups.get(self.group.name) if deployment is not None else None
         self.counts = dict.fromkeys(DesiredUpdates.__struct_fields__, 0)
         self.canary_ids = self._canary_ids()
+        self.taken: set[str] = set()
 
     def run(self, allocs: list[Allocation]) -> bool:
         """Reconcile; whether the group has nothing left to do."""
@@ -71,7 +73,7 @@ class GroupReconciler:
         allocs = self._drop_old_canaries(allocs)
         classes = classify_all(allocs, self.context.nodes, is_batch=self.is_batch, now=self.context.now)
         self.counts["ignore"] += len(classes.ignored)
-        present = self._split(classes.untainted)
+        present = self._split(self._without_replaced(classes.untainted))
         extra = self._reconnect(classes, present)
         lost = [*classes.lost, *classes.expiring]
         replacements = self._disconnect(classes.disconnecting)
@@ -89,12 +91,15 @@ class GroupReconciler:
         )
         destructive, in_place = self._updates(kept)
         is_canarying = self._place_canaries(names, destructive, canaries)
-        place = [] if is_waiting else self._placements(kept, classes.migrate, present.now, lost, names)
-        place.extend(replacements)
         budget = self._budget(kept, destructive, classes.migrate, is_canarying=is_canarying)
+        chosen = self._chosen(destructive, budget)
+        leaving = {alloc.id for alloc in chosen} | self.canary_ids
+        self.taken = {alloc.name for alloc in kept if alloc.id not in leaving}
+        place = [] if is_waiting else self._placements(kept, classes, present.now, lost, names)
+        place.extend(replacements)
         placed = self._place(place, present.now, is_canarying=is_canarying)
-        self._update(destructive, budget)
-        self._migrate(classes.migrate)
+        self._update(chosen, names)
+        self._migrate(classes.migrate, names)
         self._track(allocs, destructive, in_place, placed)
         self.results.desired[self.group.name] = DesiredUpdates(**self.counts)
         return not (
@@ -130,6 +135,13 @@ class GroupReconciler:
                 self._stop(alloc, why.NOT_NEEDED)
             else:
                 kept.append(alloc)
+        return kept
+
+    def _without_replaced(self, untainted: list[Allocation]) -> list[Allocation]:
+        """Unknown allocations that have a replacement wait aside until their client returns or their time is over."""
+        served = {a.name for a in untainted if a.client_status != CLIENT_UNKNOWN and not _is_terminal(a)}
+        kept = [a for a in untainted if a.client_status != CLIENT_UNKNOWN or a.name not in served]
+        self.counts["ignore"] += len(untainted) - len(kept)
         return kept
 
     def _split(self, untainted: list[Allocation]) -> Rescheduling:
@@ -276,7 +288,7 @@ class GroupReconciler:
                 self.counts["ignore"] += 1
             elif old is None or is_destructive(old, self.job, self.group.name):
                 destructive.append(alloc)
-            elif _is_terminal(alloc):
+            elif _is_terminal(alloc) or not self._is_reachable(alloc):
                 self.counts["ignore"] += 1
             elif self.context.fits_in_place(alloc):
                 in_place.append(alloc)
@@ -285,6 +297,11 @@ class GroupReconciler:
         self.counts["in_place_update"] += len(in_place)
         self.results.in_place.extend(InPlace(alloc) for alloc in in_place)
         return destructive, in_place
+
+    def _is_reachable(self, alloc: Allocation) -> bool:
+        """Whether its node takes updates; one that does not is looked at again when it is back."""
+        node = self.context.nodes.get(alloc.node_id)
+        return node is not None and node.status == NODE_READY
 
     # -- placing ---------------------------------------------------------------------------------------------------
 
@@ -305,19 +322,22 @@ class GroupReconciler:
     def _placements(
         self,
         kept: list[Allocation],
-        migrate: list[Allocation],
+        classes: Classified,
         now: list[Allocation],
         lost: list[Allocation],
         names: NameIndex,
     ) -> list[Place]:
         """Replacements for what failed or was lost, and new allocations up to the count."""
         group = self.group.name
-        places = [Place(group, alloc.name, alloc, is_rescheduled=True, stops=why.RESCHEDULED) for alloc in now]
+        places = [
+            Place(group, self._name(alloc, names), alloc, is_rescheduled=True, stops=why.RESCHEDULED) for alloc in now
+        ]
         held_back = self.canary_ids if self._is_canarying([a for a in kept if a.id in self.canary_ids]) else frozenset()
-        existing = sum(1 for alloc in kept if alloc.id not in held_back) + len(migrate) + len(places)
+        existing = sum(1 for alloc in kept if alloc.id not in held_back)
+        existing += len(classes.migrate) + len(classes.disconnecting) + len(places)
         missing = max(0, self.group.count - existing)
         for alloc in lost[:missing]:
-            places.append(Place(group, alloc.name, alloc))
+            places.append(Place(group, self._name(alloc, names), alloc))
         places.extend(Place(group, name) for name in names.next(max(0, missing - len(lost))))
         return places
 
@@ -361,20 +381,31 @@ class GroupReconciler:
             budget -= healthy is None
         return max(0, budget)
 
-    def _update(self, destructive: list[Allocation], budget: int) -> None:
-        ordered = sorted(destructive, key=lambda alloc: (index_of(alloc), alloc.name, alloc.id))
-        number = min(budget, len(ordered))
-        self.counts["destructive_update"] += number
-        self.counts["ignore"] += len(ordered) - number
-        for alloc in ordered[:number]:
-            self.results.destructive.append(Place(self.group.name, alloc.name, alloc, stops=why.UPDATING))
+    def _name(self, alloc: Allocation, names: NameIndex) -> str:
+        """The name of a replacement: the allocation's own, unless another one that stays has it too."""
+        name = names.next(1)[0] if alloc.name in self.taken else alloc.name
+        self.taken.add(name)
+        return name
 
-    def _migrate(self, migrate: list[Allocation]) -> None:
+    def _chosen(self, destructive: list[Allocation], budget: int) -> list[Allocation]:
+        """Those that are replaced now, in the order of their names."""
+        ordered = sorted(destructive, key=lambda alloc: (index_of(alloc), alloc.name, alloc.id))
+        chosen = ordered[:budget]
+        self.counts["destructive_update"] += len(chosen)
+        self.counts["ignore"] += len(ordered) - len(chosen)
+        return chosen
+
+    def _update(self, chosen: list[Allocation], names: NameIndex) -> None:
+        for alloc in chosen:
+            place = Place(self.group.name, self._name(alloc, names), alloc, stops=why.UPDATING)
+            self.results.destructive.append(place)
+
+    def _migrate(self, migrate: list[Allocation], names: NameIndex) -> None:
         self.counts["migrate"] += len(migrate)
         for alloc in sorted(migrate, key=lambda alloc: (index_of(alloc), alloc.id)):
             if alloc.desired_status not in SERVER_TERMINAL:
                 self.results.stops.append(Stop(alloc, why.MIGRATING))
-            self.results.place.append(Place(self.group.name, alloc.name, alloc))
+            self.results.place.append(Place(self.group.name, self._name(alloc, names), alloc))
 
     def _stop(self, alloc: Allocation, description: str, client_status: str = "") -> None:
         self.counts["stop"] += 1

@@ -1,0 +1,312 @@
+"""From any state the scheduler reaches what the job asks for, and is idle then; updates never take more than they may."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from yurt import scheduler
+from yurt.fsm import apply
+from yurt.scheduler.plan_check import check_plan
+from yurt.sdk.value import UnixNano, replace, seconds
+from yurt.state import Snapshot
+from yurt.structs import commands as c
+from yurt.structs import status
+from yurt.structs.alloc import AllocDeploymentStatus, Allocation, TaskState
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.questions import is_client_terminal, is_server_terminal, is_terminal
+from yurt.testing import factories
+
+CASES = int(os.environ.get("YURT_SCHEDULER_PROPERTY_CASES", "40"))
+ROUNDS = 60
+
+
+class Cluster:
+    """A state that moves by the scheduler's plans and by clients that do what they are told."""
+
+    def __init__(self, nodes: int = 6) -> None:
+        self.state = Snapshot.empty()
+        self.now = UnixNano(factories.NOW)
+        self.least_live: int | None = None
+        for number in range(nodes):
+            self.do(c.RegisterNode(node=factories.node(factories.number_id(number, kind=1))))
+
+    def do(self, command: c.AnyCommand) -> None:
+        step = apply(self.state, command, index=self.state.index + 1)
+        assert isinstance(step.result, c.Applied), step.result
+        self.state = step.state
+
+    def register(self, job: Job) -> None:
+        self.do(c.RegisterJob(job=job))
+
+    def evaluate(self, job: Job, trigger: str = status.TRIGGER_JOB_REGISTER, eval_id: str = "") -> bool:
+        """One evaluation; whether it changed anything."""
+        self.now = UnixNano(self.now + seconds(1))
+        evaluation = Evaluation(
+            id=eval_id or factories.new_id(),
+            namespace=job.namespace,
+            job_id=job.id,
+            type=job.type,
+            triggered_by=trigger,
+        )
+        made = scheduler.attempt(self.state, evaluation, now=self.now, seed=self.state.index)
+        result = check_plan(self.state, made.plan)
+        assert result.is_full, result.rejected_nodes
+        self.followups = [follow for follow in made.outcome.created if follow.wait_until]
+        self.blocked = [made_eval for made_eval in made.outcome.created if made_eval.status == status.EVAL_BLOCKED]
+        if not made.plan.is_empty:
+            self.do(c.ApplyPlan(plan=made.plan))
+        return not made.plan.is_empty
+
+    def clients_act(self, job: Job, healthy: bool = True) -> None:
+        """Stopped allocations end, pending ones run and become healthy."""
+        updates = []
+        for alloc in self.state.allocs_of_job(job.namespace, job.id):
+            if is_client_terminal(alloc):
+                continue
+            if is_server_terminal(alloc):
+                updates.append(self._told(alloc, status.CLIENT_COMPLETE, status.TASK_DEAD))
+            elif alloc.client_status == status.CLIENT_PENDING or _is_undecided(alloc):
+                told = self._told(alloc, status.CLIENT_RUNNING, status.TASK_RUNNING)
+                if alloc.deployment_id:
+                    was_canary = alloc.deployment_status is not None and alloc.deployment_status.canary
+                    health = AllocDeploymentStatus(healthy=healthy, timestamp=self.now, canary=was_canary)
+                    told = replace(told, deployment_status=health)
+                updates.append(told)
+        if updates:
+            self.do(c.UpdateAllocsFromClient(updates=tuple(updates), now=self.now))
+
+    def end(self, alloc: Allocation, client_status: str) -> None:
+        """One allocation ends by itself."""
+        failed = client_status == status.CLIENT_FAILED
+        self.do(c.UpdateAllocsFromClient(updates=(self._told(alloc, client_status, "dead", failed),), now=self.now))
+
+    def settle(self, job: Job) -> int:
+        """Evaluate until nothing changes; how many rounds it took."""
+        for number in range(ROUNDS):
+            is_changed = self.evaluate(job)
+            self.least_live = min(self.least_live or 10**9, len(self.live(job)))
+            self.clients_act(job)
+            if not is_changed:
+                return number
+        raise AssertionError("the scheduler keeps changing its mind")
+
+    def live(self, job: Job) -> list[Allocation]:
+        """The job's allocations that are wanted and not over."""
+        return [a for a in self.state.allocs_of_job(job.namespace, job.id) if not is_terminal(a)]
+
+    def names(self, job: Job) -> list[str]:
+        return sorted(alloc.name for alloc in self.live(job))
+
+    def _told(self, alloc: Allocation, client_status: str, state: str, failed: bool = False) -> c.AllocUpdate:
+        return c.AllocUpdate(
+            id=alloc.id,
+            node_id=alloc.node_id,
+            client_status=client_status,
+            task_states={"web": TaskState(state=state, failed=failed, started_at=self.now, finished_at=self.now)},
+        )
+
+
+def _is_undecided(alloc: Allocation) -> bool:
+    health = alloc.deployment_status
+    return bool(alloc.deployment_id) and (health is None or health.healthy is None)
+
+
+def _service(count: int, cpu: int = 100, **changes: object) -> Job:
+    task = factories.task(resources=replace(factories.task().resources, cpu=cpu))
+    return factories.job(task_groups=(factories.group(count=count, tasks=(task,), **changes),))
+
+
+def _wanted(job: Job) -> list[str]:
+    return sorted(f"{job.id}.{g.name}[{index}]" for g in job.task_groups for index in range(g.count))
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=5))
+def test_a_job_reaches_its_count_and_is_idle_then(counts: list[int]) -> None:
+    cluster = Cluster()
+    for count in counts:
+        job = _service(count)
+        cluster.register(job)
+        cluster.settle(job)
+        assert cluster.names(job) == _wanted(job)
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(st.integers(2, 8), st.integers(1, 4))
+def test_an_update_never_takes_more_than_max_parallel(count: int, parallel: int) -> None:
+    cluster = Cluster()
+    update = factories.update_strategy(max_parallel=parallel)
+    job = _service(count, update=update)
+    cluster.register(job)
+    cluster.settle(job)
+    cluster.register(changed := _service(count, cpu=150, update=update))
+    for _ in range(ROUNDS):
+        before = {alloc.id for alloc in cluster.live(job)}
+        is_changed = cluster.evaluate(changed)
+        stopped = before - {alloc.id for alloc in cluster.live(job)}
+        assert len(stopped) <= parallel
+        cluster.clients_act(changed)
+        if not is_changed:
+            break
+    assert cluster.names(changed) == _wanted(changed)
+    latest = cluster.state.latest_deployment("default", job.id)
+    assert latest is not None and latest.status == status.DEPLOYMENT_SUCCESSFUL
+    assert {alloc.job.version for alloc in cluster.live(job) if alloc.job is not None} == {1}
+
+
+def test_an_unhealthy_allocation_stops_the_update() -> None:
+    cluster = Cluster()
+    job = _service(4)
+    cluster.register(job)
+    cluster.settle(job)
+    cluster.register(changed := _service(4, cpu=150))
+    cluster.evaluate(changed)
+    cluster.clients_act(changed, healthy=False)
+    assert not cluster.evaluate(changed)
+    versions = sorted(alloc.job.version for alloc in cluster.live(job) if alloc.job is not None)
+    assert versions == [0, 0, 0, 1]
+
+
+def test_canaries_come_first_and_the_rest_follows_their_promotion() -> None:
+    cluster = Cluster()
+    job = _service(3)
+    cluster.register(job)
+    cluster.settle(job)
+    cluster.register(changed := _service(3, cpu=150, update=factories.update_strategy(canary=1, max_parallel=2)))
+    cluster.settle(changed)
+    versions = sorted(alloc.job.version for alloc in cluster.live(job) if alloc.job is not None)
+    assert versions == [0, 0, 0, 1]
+    deployment = cluster.state.latest_deployment("default", job.id)
+    assert deployment is not None and deployment.task_groups["web"].desired_canaries == 1
+    cluster.do(c.PromoteDeployment(deployment_id=deployment.id, now=cluster.now))
+    cluster.settle(changed)
+    assert cluster.names(changed) == _wanted(changed)
+    assert {alloc.job.version for alloc in cluster.live(job) if alloc.job is not None} == {1}
+    latest = cluster.state.latest_deployment("default", job.id)
+    assert latest is not None and latest.status == status.DEPLOYMENT_SUCCESSFUL
+
+
+def test_a_change_of_the_count_updates_in_place_and_keeps_what_runs() -> None:
+    cluster = Cluster()
+    job = _service(4)
+    cluster.register(job)
+    cluster.settle(job)
+    before = {alloc.id: alloc.node_id for alloc in cluster.live(job)}
+    cluster.register(more := _service(6))
+    cluster.settle(more)
+    after = {alloc.id: alloc.node_id for alloc in cluster.live(more)}
+    assert before.items() <= after.items()
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(st.integers(0, 2**32))
+def test_a_completed_batch_allocation_is_never_run_again(seed: int) -> None:
+    random, cluster = Random(seed), Cluster(nodes=4)
+    job = factories.job(type=status.JOB_BATCH, task_groups=(factories.group(count=3, update=None),))
+    cluster.register(job)
+    cluster.settle(job)
+    done = set()
+    for _ in range(12):
+        live = cluster.live(job)
+        match random.randrange(4):
+            case 0 if live:
+                alloc = random.choice(live)
+                cluster.end(alloc, status.CLIENT_COMPLETE)
+                done.add(alloc.name)
+            case 1:
+                node = random.choice(sorted(cluster.state.nodes.keys()))
+                command = c.SetNodeStatus(node_id=node, status=random.choice(("down", "ready")), updated_at=1)
+                cluster.do(command)
+            case 2 if live:
+                cluster.end(random.choice(live), status.CLIENT_FAILED)
+            case _:
+                cluster.now = UnixNano(cluster.now + seconds(30))
+        cluster.settle(job)
+        assert not done.intersection(cluster.names(job))
+        names = cluster.names(job)
+        assert len(set(names)) == len(names)
+
+
+def test_a_lost_node_has_its_allocations_replaced_elsewhere() -> None:
+    cluster = Cluster(nodes=3)
+    job = _service(3)
+    cluster.register(job)
+    cluster.settle(job)
+    gone = cluster.live(job)[0].node_id
+    cluster.do(c.SetNodeStatus(node_id=gone, status="down", updated_at=1))
+    cluster.settle(job)
+    assert cluster.names(job) == _wanted(job)
+    assert gone not in {alloc.node_id for alloc in cluster.live(job)}
+    lost = [a for a in cluster.state.allocs_of_node(gone)]
+    assert {alloc.client_status for alloc in lost} == {status.CLIENT_LOST}
+
+
+def test_a_failed_allocation_waits_for_its_follow_up_and_moves_away_then() -> None:
+    cluster = Cluster(nodes=3)
+    job = _service(1, update=None)
+    cluster.register(job)
+    cluster.settle(job)
+    failed = cluster.live(job)[0]
+    cluster.end(failed, status.CLIENT_FAILED)
+    cluster.evaluate(job)
+    (followup,) = cluster.followups
+    assert followup.wait_until - cluster.now == seconds(29) and followup.triggered_by == "alloc-failure"
+    cluster.now = UnixNano(followup.wait_until)
+    cluster.evaluate(job, trigger="alloc-failure", eval_id=followup.id)
+    (replacement,) = cluster.live(job)
+    assert replacement.previous_allocation == failed.id and replacement.node_id != failed.node_id
+    assert replacement.reschedule_tracker is not None and len(replacement.reschedule_tracker.events) == 1
+    assert not cluster.evaluate(job)
+
+
+def test_a_disconnected_allocation_becomes_unknown_is_replaced_and_one_of_both_stays() -> None:
+    from yurt.structs.policies import DisconnectStrategy
+
+    cluster = Cluster(nodes=3)
+    job = _service(
+        1, update=None, disconnect=DisconnectStrategy(lost_after=seconds(600), replace=True, reconcile="keep_original")
+    )
+    cluster.register(job)
+    cluster.settle(job)
+    (original,) = cluster.live(job)
+    cluster.do(c.SetNodeStatus(node_id=original.node_id, status="disconnected", updated_at=1))
+    cluster.evaluate(job)
+    assert [follow.triggered_by for follow in cluster.followups] == ["max-disconnect-timeout"]
+    cluster.clients_act(job)
+    assert sorted(alloc.client_status for alloc in cluster.live(job)) == ["running", "unknown"]
+    assert not cluster.evaluate(job)
+    for new in ("initializing", "ready"):
+        cluster.do(c.SetNodeStatus(node_id=original.node_id, status=new, updated_at=1))
+        if new == "initializing":
+            update = c.AllocUpdate(id=original.id, node_id=original.node_id, client_status="running")
+            cluster.do(c.UpdateAllocsFromClient(updates=(update,), now=cluster.now))
+    cluster.settle(job)
+    assert [alloc.id for alloc in cluster.live(job)] == [original.id]
+
+
+def test_a_system_job_runs_once_on_every_ready_node() -> None:
+    cluster = Cluster(nodes=5)
+    job = factories.job(type=status.JOB_SYSTEM)
+    cluster.register(job)
+    cluster.settle(job)
+    assert len({alloc.node_id for alloc in cluster.live(job)}) == len(cluster.live(job)) == 5
+    cluster.do(c.RegisterNode(node=factories.node(factories.number_id(9, kind=1))))
+    cluster.settle(job)
+    assert len(cluster.live(job)) == 6
+
+
+def test_what_finds_no_room_waits_in_a_blocked_evaluation_that_says_why() -> None:
+    cluster = Cluster(nodes=2)
+    job = _service(3, cpu=3000)
+    cluster.register(job)
+    cluster.evaluate(job)
+    (blocked,) = cluster.blocked
+    metric = blocked.failed_tg_allocs["web"]
+    assert len(cluster.live(job)) == 2
+    assert metric.nodes_evaluated == 2 and metric.nodes_exhausted == 2 and metric.dimension_exhausted == {"cpu": 2}
+    assert list(blocked.class_eligibility.values()) == [True]
