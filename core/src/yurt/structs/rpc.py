@@ -100,7 +100,7 @@ class CpuStats(Value):
     measured: tuple[str, ...] = ()
 
 
-class ResourceUsage(Value):
+class ResourceUsage(Value, rename=spelled(cpu_stats="CpuStats")):
     """Use of one task or one allocation."""
 
     memory_stats: MemoryStats = MemoryStats()

@@ -1,0 +1,94 @@
+"""The filter language and pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from yurt.api.filter import compile_filter
+from yurt.api.page import by_index, make_page
+from yurt.http.query import ReadOptions
+from yurt.sdk.errors import Invalid
+
+ROW: dict[str, Any] = {
+    "ID": "a", "Meta": {"x-y": "1", "n": "5"}, "Tags": ["a", "b"], "Count": 3, "Stop": False, "Job": {"Name": "web"},
+    "Nothing": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "", 'ID == "a"', "ID==a", "ID != b", '"a" in Tags', "c not in Tags", 'Meta["x-y"] == 1', '"n" in Meta',
+        'Tags contains "b"', 'Tags not contains "c"', "Tags is not empty", "Nothing is empty", 'ID contains "a"',
+        'Job.Name matches "^w.b$"', "Job.Name not matches `x`", '"/Job/Name" == "web"', "Stop == false", "not Stop == true",
+        'ID == "b" or Count == 3', 'ID == "b" or (Count == 3 and not (Meta.n == "6"))', "Meta.missing is empty",
+        'Meta.missing != "a"', "Tags.0 == a",
+    ],
+)  # fmt: skip
+def test_an_expression_that_holds(expression: str) -> None:
+    assert compile_filter(expression)(ROW)
+
+
+@pytest.mark.parametrize(
+    "expression", ['ID == "b"', "Meta is empty", "Count == 4", 'ID == "a" and Count == 4', "not ID == a", "z in Tags"]
+)
+def test_an_expression_that_does_not_hold(expression: str) -> None:
+    assert not compile_filter(expression)(ROW)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["ID ==", "ID === a", "((", "ID == a)", "== a", "ID", 'ID == "a', 'ID matches "(a+)+$"', 'ID matches "[a"',
+     "(" * 1000 + "ID == a", "not " * 1000 + "ID == a", "ID == " + "a" * 5000, 'ID matches "(a|a)*b"'],
+)  # fmt: skip
+def test_an_expression_that_cannot_be_read(expression: str) -> None:
+    with pytest.raises(Invalid):
+        compile_filter(expression)
+
+
+def test_a_field_that_a_row_lacks_is_an_error() -> None:
+    with pytest.raises(Invalid, match='struct field with name "Nonsense"'):
+        compile_filter("Nonsense == 1")(ROW)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        compile_filter(text)(ROW)
+    except Invalid as error:
+        assert str(error)
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A row with the key of a page."""
+
+    id: str
+    create_index: int
+
+
+@given(st.sets(st.integers(1, 60)), st.integers(1, 7), st.booleans(), st.sets(st.integers(1, 60)), st.integers(1, 3))
+def test_pages_show_each_row_once_whatever_comes_and_goes(
+    numbers: set[int], per_page: int, reverse: bool, gone: set[int], sharing: int
+) -> None:
+    rows = {number: Row(f"{number:02}", number // sharing) for number in numbers}
+    seen: list[str] = []
+    token = ""
+    for _ in range(len(rows) + 1):
+        options = ReadOptions(per_page=per_page, next_token=token, reverse=reverse)
+        page = make_page(rows.values(), lambda row: {"ID": row.id}, key=by_index, options=options)
+        seen += [row["ID"] for row in page.rows]
+        token = page.next_token
+        if not token:
+            break
+        rows = {number: row for number, row in rows.items() if number not in gone}
+    assert len(seen) == len(set(seen))
+    assert {f"{number:02}" for number in numbers - gone} <= set(seen)
+
+
+def test_a_bad_token_is_refused() -> None:
+    with pytest.raises(Invalid, match="Invalid next_token"):
+        make_page([Row("a", 1)], lambda row: {}, key=by_index, options=ReadOptions(next_token="x.y"))

@@ -1,0 +1,195 @@
+"""The rules of jobs: each broken rule is named, and a good job has no problems."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from yurt.api.decode import decode_job
+from yurt.api.rules import escapes, multi_error
+from yurt.api.validate import validate_job
+
+TASK: dict[str, Any] = {"Name": "main", "Driver": "raw_exec", "Config": {"command": "/bin/true"}}
+GROUP: dict[str, Any] = {"Name": "web", "Count": 1, "Tasks": [TASK]}
+JOB: dict[str, Any] = {"ID": "job", "Type": "service", "Datacenters": ["*"], "TaskGroups": [GROUP]}
+SECOND = 1_000_000_000
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    """The job with other fields."""
+    return copy.deepcopy(JOB) | changes
+
+
+def group(**changes: Any) -> dict[str, Any]:
+    """The job with other fields in its group."""
+    kind = changes.pop("Type", "service")
+    return job(Type=kind, TaskGroups=[copy.deepcopy(GROUP) | changes])
+
+
+def task(**changes: Any) -> dict[str, Any]:
+    """The job with other fields in its task."""
+    kind = changes.pop("Type", "service")
+    return group(Type=kind, Tasks=[copy.deepcopy(TASK) | changes])
+
+
+def service(**changes: Any) -> dict[str, Any]:
+    """The job with one service."""
+    return group(Services=[{"Name": "svc", "Provider": "nomad"} | changes])
+
+
+def check(**changes: Any) -> dict[str, Any]:
+    """The job with one check."""
+    body = {"Name": "c", "Type": "tcp", "Interval": 10 * SECOND, "Timeout": SECOND, "PortLabel": "80"}
+    return service(Checks=[body | changes])
+
+
+def problems(document: dict[str, Any]) -> tuple[str, ...]:
+    """The errors of a document."""
+    return validate_job(decode_job(document)[0])[0]
+
+
+@pytest.mark.parametrize("kind", ["service", "batch", "system", "sysbatch"])
+def test_a_plain_job_of_any_type_is_valid(kind: str) -> None:
+    assert problems(job(Type=kind)) == ()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        check(), service(PortLabel="8080"), task(Env={"A": "b"}), task(Templates=[{"EmbeddedTmpl": "x", "DestPath": "local/x"}]),
+        group(Networks=[{"Mode": "bridge", "DynamicPorts": [{"Label": "http", "To": -1}]}]),
+        group(Volumes={"v": {"Name": "v", "Type": "host", "Source": "s"}}, Tasks=[TASK | {"VolumeMounts": [{"Volume": "v", "Destination": "/v"}]}]),
+        job(Type="batch", Periodic={"Spec": "*/5 * * * *", "SpecType": "cron", "Enabled": True}),
+        job(Constraints=[{"LTarget": "${attr.kernel.name}", "RTarget": "linux", "Operand": "="}]),
+        job(Constraints=[{"Operand": "distinct_hosts", "RTarget": "true"}]),
+        job(Constraints=[{"LTarget": "${attr.v}", "RTarget": ">= 1.2, < 2.0", "Operand": "version"}]),
+        group(Type="batch", ReschedulePolicy={"Attempts": 3, "Interval": 3600 * SECOND, "Delay": 5 * SECOND, "DelayFunction": "constant"}),
+    ],
+)  # fmt: skip
+def test_good_blocks_have_no_problems(document: dict[str, Any]) -> None:
+    assert problems(document) == ()
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        (job(ID="a b"), "Job ID contains a space"),
+        (job(ID="a\0b"), "Job ID contains a null character"),
+        (job(ID="x" * 2000), "1024 characters at most"),
+        (job(Type="core"), 'Invalid job type: "core"'),
+        (job(Type="_core"), "job type cannot be core"),
+        (job(Datacenters=[""]), "Job datacenter must be non-empty string"),
+        (job(TaskGroups=[]), "Missing job task groups"),
+        (job(TaskGroups=[GROUP, GROUP]), "Job task group 2 redefines 'web' from group 1"),
+        (job(TaskGroups=[{"Tasks": [TASK]}]), "Job task group 1 missing name"),
+        (job(Namespace="a.b"), "invalid namespace name"),
+        (job(NodePool="a.b"), "invalid node pool"),
+        (job(Payload="aGk="), "Job can't be submitted with a payload, only dispatched"),
+        (job(Periodic={"Spec": "* * * * *", "SpecType": "cron"}), "Periodic can only be used with"),
+        (job(Type="batch", Periodic={"Spec": "61 * * * *", "SpecType": "cron"}), "minute"),
+        (job(Type="batch", Periodic={"Spec": "* * * * *", "SpecType": "cron", "TimeZone": "Mars/X"}), "unknown time zone"),
+        (job(ParameterizedJob={"Payload": "optional"}), "Parameterized job can only be used with"),
+        (job(Type="batch", ParameterizedJob={"MetaRequired": ["a"], "MetaOptional": ["a"]}), "should be disjoint"),
+        (job(Constraints=[{"LTarget": "a", "Operand": "like"}]), 'Unknown constraint type "like"'),
+        (job(Constraints=[{"LTarget": "a", "Operand": "regexp", "RTarget": "["}]), "failed to compile"),
+        (job(Constraints=[{"LTarget": "a", "Operand": "version", "RTarget": "new"}]), "Malformed constraint"),
+        (job(Constraints=[{"LTarget": "a", "Operand": "distinct_property", "RTarget": "0"}]), "count of 1 or greater"),
+        (job(Constraints=[{"RTarget": "a", "Operand": "="}]), "No LTarget provided"),
+        (job(Affinities=[{"LTarget": "a", "RTarget": "b", "Operand": "=", "Weight": 0}]), "weight cannot be zero"),
+        (job(Type="system", Affinities=[{"LTarget": "a", "Operand": "=", "Weight": 5}]), "may not have an affinity"),
+        (job(Spreads=[{"Attribute": "a", "Weight": 200}]), "positive weight from 0 to 100"),
+        (group(Count=-1), "Task group count can't be negative"),
+        (group(Type="system", Count=2), "Count cannot exceed 1 with system scheduler"),
+        (group(Tasks=[]), "Missing tasks for task group"),
+        (group(Tasks=[TASK, TASK]), "Task name 'main' is used more than once"),
+        (group(Tasks=[TASK | {"Lifecycle": {"Hook": "prestart"}}]), "no main task"),
+        (group(EphemeralDisk={"SizeMB": 5}), "minimum DiskMB value is 10"),
+        (group(MaxRunDuration=5), "max_run_duration can only be used with"),
+        (group(RestartPolicy={"Mode": "maybe"}), 'Unsupported restart mode: "maybe"'),
+        (group(RestartPolicy={"Interval": 1}), "Interval can not be less than 5s"),
+        (group(RestartPolicy={"Attempts": 100, "Delay": 60 * SECOND, "Interval": 60 * SECOND}), "can't restart the TaskGroup"),
+        (group(Type="sysbatch", ReschedulePolicy={"Attempts": 3}), "should not have a reschedule policy"),
+        (group(ReschedulePolicy={"DelayFunction": "random"}), "Invalid delay function"),
+        (group(Type="batch", Update={"MaxParallel": 1}), "does not allow update block"),
+        (group(Update={"MaxParallel": -1}), "Max parallel can not be less than zero"),
+        (group(Update={"AutoPromote": True}), "Auto Promote requires a Canary count"),
+        (group(Type="batch", Migrate={"MaxParallel": 1}), "does not allow migrate block"),
+        (group(Disconnect={"LostAfter": 5, "StopOnClientAfter": 5}), "cannot be used together"),
+        (group(Disconnect={"Reconcile": "luck"}), 'reconcile "luck" is not one of'),
+        (group(Scaling={"Min": 5, "Max": 2}), "maximum count must not be less than minimum"),
+        (group(Networks=[{}, {}]), "Only a single network block"),
+        (group(Networks=[{"Mode": "magic"}]), 'invalid network mode "magic"'),
+        (group(Networks=[{"ReservedPorts": [{"Label": "a", "Value": 70000}]}]), "invalid port 70000"),
+        (group(Networks=[{"ReservedPorts": [{"Label": "a", "Value": 80}, {"Label": "b", "Value": 80}]}]), "already reserved by a"),
+        (group(Networks=[{"DynamicPorts": [{"Label": "a"}, {"Label": "a"}]}]), "Port label a already in use"),
+        (group(Volumes={"v": {"Type": "nfs", "Source": "x"}}), 'unrecognized type "nfs"'),
+        (group(Volumes={"v": {"Type": "csi", "Source": "x"}}), "must have an attachment mode"),
+        (task(Name="a/b"), "Task name cannot include slashes"),
+        (task(Name="alloc"), 'Task name "alloc" is reserved'),
+        (task(Driver=""), "Missing task driver"),
+        (task(KillTimeout=-1), "KillTimeout must be a positive value"),
+        (task(Resources={"CPU": 100, "Cores": 2, "MemoryMB": 64}), "'cpu' or 'cores' resource, not both"),
+        (task(Resources={"CPU": 100, "MemoryMB": 64, "MemoryMaxMB": 32}), "should be larger than MemoryMB"),
+        (task(LogConfig={"MaxFiles": 0, "MaxFileSizeMB": 10}), "minimum number of files is 1"),
+        (task(LogConfig={"MaxFiles": 100, "MaxFileSizeMB": 10}), "must be less than requested disk capacity"),
+        (task(Templates=[{"DestPath": "local/x"}]), "source path or have an embedded template"),
+        (task(Templates=[{"EmbeddedTmpl": "x", "DestPath": "../../x"}]), "destination escapes"),
+        (task(Templates=[{"EmbeddedTmpl": "x", "DestPath": "x", "ChangeMode": "signal", "Envvars": True}]), "cannot use signals"),
+        (task(Templates=[{"EmbeddedTmpl": "x", "DestPath": "x", "Perms": "rw"}]), "octal"),
+        (task(Artifacts=[{"GetterSource": "http://x", "RelativeDest": "../../../etc"}]), "destination escapes"),
+        (task(Artifacts=[{"GetterSource": "http://x", "GetterMode": "tar"}]), "invalid artifact mode"),
+        (task(VolumeMounts=[{"Volume": "nope", "Destination": "/x"}]), 'undefined volume "nope"'),
+        (task(Constraints=[{"Operand": "distinct_hosts"}]), "disallowed Operand at task level"),
+        (task(Actions=[{"Name": "a b", "Command": "x"}]), "invalid name"),
+        (task(Identities=[{"Name": "a!"}]), "invalid identity name"),
+        (service(Name="a_b"), "RFC 1123"),
+        (service(Provider="etcd"), 'Service provider must be "consul" or "nomad"'),
+        (service(PortLabel="http"), 'unknown port label "http"'),
+        (service(Connect={"Native": True}), "cannot include Connect"),
+        (check(Type="script"), 'invalid check type ("script")'),
+        (check(Interval=1), "interval must be 1s or more"),
+        (check(Type="http"), "http type must have http path"),
+        (check(Type="http", Path="http://x/"), "relative http path required"),
+        (check(SuccessBeforePassing=3), "may only be set for Consul checks"),
+    ],
+)  # fmt: skip
+def test_a_broken_rule_is_named(document: dict[str, Any], text: str) -> None:
+    assert text in multi_error(problems(document)), problems(document)
+
+
+def test_problems_are_nested_by_place() -> None:
+    (found,) = problems(task(Driver=""))
+    assert found.startswith("Task group web validation failed: 1 error occurred:\n\t* Task main validation failed: ")
+
+
+def test_a_large_max_parallel_is_a_warning() -> None:
+    _, warnings = validate_job(decode_job(group(Count=2, Update={"MaxParallel": 5}))[0])
+    assert "greater than task group count (5 > 2)" in warnings[0]
+
+
+def test_huge_numbers_are_checked_at_once() -> None:
+    policy = {
+        "Attempts": 10**18,
+        "Interval": 10**18,
+        "Delay": 1,
+        "DelayFunction": "fibonacci",
+        "MaxDelay": 10**18,
+        "Unlimited": False,
+    }
+    assert problems(group(Type="batch", ReschedulePolicy=policy))
+
+
+@pytest.mark.parametrize(
+    ("path", "depth", "is_outside"),
+    [
+        ("a/b", 0, False),
+        ("../a", 0, True),
+        ("../a", 1, False),
+        ("../../a", 1, True),
+        ("/../a", 0, True),
+        ("a/../..", 0, True),
+    ],
+)
+def test_a_path_that_leaves_its_folder_is_seen(path: str, depth: int, is_outside: bool) -> None:
+    assert escapes(path, depth=depth) is is_outside

@@ -1,0 +1,136 @@
+"""Every struct has the fields of Nomad's API, spelled as there; the exceptions are named here, each with its reason."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from yurt.api.encode import encode_builtins, encode_json, to_wire
+from yurt.api.stubs import alloc_stub, job_stub, node_stub, node_wire
+from yurt.structs.alloc import (
+    AllocatedResources,
+    AllocatedTaskResources,
+    Allocation,
+    AllocDeploymentStatus,
+    TaskEvent,
+    TaskState,
+)
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.node import Node
+from yurt.structs.task import Task
+
+FIELDS: dict[str, list[str]] = json.loads(Path(__file__).with_name("api_fields.json").read_text())
+"""Wire fields by type, of the public `api` package of Nomad 2.0."""
+MODULES = (
+    "alloc", "cluster", "constraint", "deployment", "diff", "evaluation", "job", "metrics", "network", "node", "policies",
+    "resources", "rpc", "service", "summary", "task", "volume",
+)  # fmt: skip
+ADDED = {
+    "AllocatedCpuResources": {"ReservedCores"},  # written by Nomad's servers, unknown to its Go client
+    "Allocation": {"AllocStates"},  # as above
+    "Attribute": {"Bool", "Float", "Int", "String"},  # the servers' spelling, which its Go client reads by tags
+    "HostStats": {"Timestamp"},  # written by Nomad's clients
+    "Node": {"ComputedClass", "LastAllocUpdateIndex", "LastMissedHeartbeatIndex", "SecretID"},  # written by the servers
+    "RescheduleEvent": {"Delay"},  # as above
+    "TaskState": {"Paused"},  # as above
+}
+LEFT_OUT = {
+    "Allocation": {"Resources", "TaskResources"},  # replaced by AllocatedResources in Nomad 0.9
+    "Attribute": {"BoolVal", "FloatVal", "IntVal", "StringVal"},  # names inside the Go client, not on the wire
+    "MemoryStats": {"KernelMaxUsage", "KernelUsage"},  # cgroups v1 only
+    "Node": {"Drain", "Reserved", "Resources"},  # Drain is added by node_wire; the others ended with Nomad 0.9
+}
+
+
+def structs() -> dict[str, type[msgspec.Struct]]:
+    """Every struct of the domain by name."""
+    found: dict[str, type[msgspec.Struct]] = {}
+    for name in MODULES:
+        module = importlib.import_module(f"yurt.structs.{name}")
+        for kind in vars(module).values():
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__:
+                found[kind.__name__] = kind
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS.keys() & structs().keys()))
+def test_a_struct_has_the_fields_of_the_api(name: str) -> None:
+    ours = set(structs()[name].__struct_encode_fields__)
+    theirs = set(FIELDS[name])
+    assert ours - theirs == ADDED.get(name, set())
+    assert theirs - ours == LEFT_OUT.get(name, set())
+
+
+@pytest.mark.parametrize(
+    ("name", "wire", "added"),
+    [
+        ("JobListStub", job_stub(Job(), None), {"Multiregion", "NodePool", "Version"}),
+        ("AllocationListStub", alloc_stub(Allocation()), set()),
+        ("NodeListStub", node_stub(Node()), set()),
+    ],
+)
+def test_a_stub_has_the_fields_of_the_api(name: str, wire: dict[str, object], added: set[str]) -> None:
+    missing = set(FIELDS[name]) - wire.keys()
+    assert (missing, wire.keys() - set(FIELDS[name]) - {"Namespace"}) == (set(), added)
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS.keys() & structs().keys()))
+def test_every_struct_can_be_written_with_all_its_fields(name: str) -> None:
+    kind = structs()[name]
+    if any(field.required for field in msgspec.structs.fields(kind)):
+        pytest.skip("has required fields")
+    wire = json.loads(encode_json(kind()))
+    assert list(wire) == sorted(kind.__struct_encode_fields__)
+
+
+def test_empty_lists_and_maps_are_null_but_for_those_that_nomad_makes() -> None:
+    alloc = json.loads(encode_json(Allocation()))
+    assert (alloc["PreemptedAllocations"], alloc["TaskStates"], alloc["Job"]) == (None, None, None)
+    assert alloc["AllocatedResources"]["Tasks"] == {}
+    assert json.loads(encode_json(TaskEvent()))["Details"] == {}
+
+
+def test_times_are_rfc3339_and_go_has_a_zero_time() -> None:
+    state = to_wire(TaskState(started_at=1_500_000_000_120_000_000))
+    assert state["StartedAt"] == "2017-07-14T02:40:00.12Z"
+    assert state["FinishedAt"] == "0001-01-01T00:00:00Z"
+
+
+def test_bytes_are_base64() -> None:
+    assert to_wire(Job(payload=b"hi"))["Payload"] == "aGk="
+    assert to_wire(Job())["Payload"] is None
+
+
+def test_a_node_never_shows_its_secret() -> None:
+    assert b"hidden" not in encode_builtins(node_wire(Node(secret_id="hidden")))
+
+
+def test_a_driver_config_is_written_as_it_was_sent() -> None:
+    config = {"args": ["-c", 1], "nested": {"Key": None, "list": []}}
+    assert to_wire(Task(config=config))["Config"] == config
+
+
+def big_alloc(number: int) -> Allocation:
+    """An allocation as a list of running ones holds it."""
+    group = TaskGroup(name="group", tasks=(Task(name="main"),))
+    events = tuple(TaskEvent(type=kind, time=number) for kind in ("Received", "Task Setup", "Started"))
+    return Allocation(
+        id=str(number), job=Job(id="web", task_groups=(group,)), job_id="web", create_index=number,
+        task_states={"main": TaskState(state="running", started_at=1_700_000_000_000_000_000 + number, events=events)},
+        allocated_resources=AllocatedResources(tasks={"main": AllocatedTaskResources()}),
+        deployment_status=AllocDeploymentStatus(healthy=True, timestamp=number),
+    )  # fmt: skip
+
+
+def test_a_list_of_a_thousand_allocations_is_written_quickly() -> None:
+    allocs = [big_alloc(number) for number in range(1, 1001)]
+    times = []
+    for _ in range(5):
+        started = time.process_time()
+        encode_builtins([alloc_stub(alloc) for alloc in allocs])
+        times.append(time.process_time() - started)
+    assert min(times) < 0.05
