@@ -8,6 +8,7 @@ client, HTTP, server, plugins, files. Log lines are held back until the first sc
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -39,6 +40,7 @@ Reload = Callable[[], AgentConfig]
 
 def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
     """Run until a signal; the exit code. Raises YurtError when it cannot start."""
+    gc.disable()  # The server decides about collections; while everything is imported they only cost time.
     say(banner.loaded_line(config.files))
     say("==> Starting Yurt agent...")
     data = open_data_dir(config.data_dir)

@@ -97,9 +97,8 @@ class EvalMonitor:
         failed = evaluation.get("FailedTGAllocs") or {}
         status = evaluation["Status"]
         if status == "complete" and failed:
-            screen.line(
-                f'==> {clock()}: Evaluation "{short}" finished with status "{status}" but failed to place all allocations:'
-            )
+            ended = f'Evaluation "{short}" finished with status "{status}" but failed to place all allocations:'
+            screen.line(f"==> {clock()}: {ended}")
             lines = failure_lines(failed, screen, verbose=self.call.is_verbose, id_length=self.call.id_length)
             screen.line("\n".join("    " + line for line in lines))
             if evaluation.get("BlockedEval"):

@@ -9,7 +9,6 @@ from pathlib import Path
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch
-from yurt.cli.jobfile import rendered
 
 SUFFIXES = (".hcl", ".nomad")
 FILES_MAX = 10_000
@@ -44,12 +43,15 @@ def run(call: Invocation) -> int:
 
 def formatted(source: str, filename: str) -> str:
     """The text in the usual form; raises CliError for what is no HCL."""
-    from yurt_jobspec import JobspecError, format_source
+    from dataclasses import replace
+
+    from yurt_jobspec import JobspecError, format_source, render
 
     try:
-        return format_source(source, filename=filename)
+        return format_source(source)
     except JobspecError as error:
-        raise CliError(rendered(error, {filename: source})) from None
+        findings = [replace(finding, filename=filename) for finding in error.diagnostics]
+        raise CliError(render(findings, {filename: source})) from None
 
 
 def _files(paths: list[str], *, recursive: bool) -> Iterator[Path]:

@@ -107,6 +107,22 @@ def _run(command: Command, words: list[str]) -> int:
     except YurtError as error:
         print(f"Error: {error}", file=sys.stderr)
         return command.failure_code
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        return _unexpected(command, error)
+
+
+def _unexpected(command: Command, error: Exception) -> int:
+    """A defect of Yurt in one sentence; the traceback only for those who ask for it."""
+    if os.environ.get("YURT_DEBUG"):
+        raise error
+    print(
+        f"Internal error in `yurt {command.name}`: {type(error).__name__}: {error}. "
+        "This is a defect of Yurt; YURT_DEBUG=1 shows where it happened.",
+        file=sys.stderr,
+    )
+    return command.failure_code
 
 
 def _is_value_of_flag(command: Command, words: list[str]) -> bool:

@@ -22,7 +22,7 @@ def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "") -> str:
 
 
 def edit_distance(left: str, right: str, *, bound: int) -> int:
-    """Insertions, deletions, changes and swaps of neighbours that lead from one to the other; `bound` and more are equal."""
+    """Insertions, deletions, changes and swaps of neighbours between the words; `bound` and more are equal."""
     if abs(len(left) - len(right)) >= bound:
         return bound
     before: list[int] = []

@@ -41,7 +41,7 @@ def ago(at_ns: int, *, now: int | None = None) -> str:
 
 def two_units(span_ns: int) -> str:
     """The two largest units of a span: `1d3h`, `5m3s`, `0s`."""
-    parts = []
+    parts: list[tuple[int, str]] = []
     for name, size in UNITS:
         count, rest = divmod(span_ns, size)
         if count or parts:

@@ -1,4 +1,6 @@
-"""Every command by its name: the module that holds it and one line about it; names only, so that help costs no imports."""
+"""Every command by its name: the module that holds it and one line about it; names only, so that help costs no
+imports.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import TextIO
+from typing import Protocol
 
 TRACE = 5
 LEVELS = {
@@ -33,6 +33,18 @@ _NAMES = {
     logging.ERROR: "ERROR",
     logging.CRITICAL: "ERROR",
 }
+
+
+class LineStream(Protocol):
+    """Where log lines go."""
+
+    def write(self, text: str, /) -> int:
+        """Take some text."""
+        ...
+
+    def flush(self) -> None:
+        """Pass on what was taken."""
+        ...
 
 
 class NomadFormatter(logging.Formatter):
@@ -88,7 +100,7 @@ ring = LogRing()
 """The process's own ring: `set_up_logging` fills it, the HTTP layer reads it."""
 
 
-def set_up_logging(level: str, *, as_json: bool = False, stream: TextIO | None = None) -> logging.Handler:
+def set_up_logging(level: str, *, as_json: bool = False, stream: LineStream | None = None) -> logging.Handler:
     """Log to `stream` (default: standard output) from `level` on; the ring takes DEBUG and above."""
     root = logging.getLogger()
     handler = logging.StreamHandler(stream or sys.stdout)

@@ -16,7 +16,9 @@ def chosen_alloc(call: Invocation, name: str) -> Json:
     if not call.flags.is_on("job"):
         return find_alloc(call, name)
     job = find_job(call, name)
-    allocs: list[Json] = call.api.get(api_path("job", job["ID"], "allocations"), {"namespace": job.get("Namespace")}) or []
+    allocs: list[Json] = (
+        call.api.get(api_path("job", job["ID"], "allocations"), {"namespace": job.get("Namespace")}) or []
+    )
     group = call.flags.text("group")
     fitting = [alloc for alloc in allocs if not group or alloc["TaskGroup"] == group]
     running = [alloc for alloc in fitting if alloc["ClientStatus"] == "running"] or fitting
@@ -37,11 +39,17 @@ def chosen_task(alloc: Json, name: str) -> str:
         return name
     if len(tasks) == 1:
         return tasks[0]
-    raise CliError(f"Allocation \"{alloc['ID'][:8]}\" is running the following tasks:\n  * " + "\n  * ".join(tasks) + "\n\nPlease specify the task.")
+    raise CliError(
+        f'Allocation "{alloc["ID"][:8]}" is running the following tasks:\n  * '
+        + "\n  * ".join(tasks)
+        + "\n\nPlease specify the task."
+    )
 
 
 def task_names(alloc: Json) -> list[str]:
     """The tasks of the allocation's group."""
     groups = (alloc.get("Job") or {}).get("TaskGroups") or []
-    named = [task["Name"] for group in groups if group["Name"] == alloc["TaskGroup"] for task in group.get("Tasks") or ()]
+    named = [
+        task["Name"] for group in groups if group["Name"] == alloc["TaskGroup"] for task in group.get("Tasks") or ()
+    ]
     return named or sorted(alloc.get("TaskStates") or {})

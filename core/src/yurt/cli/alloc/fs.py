@@ -43,7 +43,9 @@ def _show_entries(call: Invocation, entries: list[Json], *, with_type: bool) -> 
         if with_type:
             row.insert(3, entry.get("ContentType") or "")
         rows.append(row)
-    call.screen.table("Mode|Size|Modified Time|Content Type|Name" if with_type else "Mode|Size|Modified Time|Name", rows)
+    call.screen.table(
+        "Mode|Size|Modified Time|Content Type|Name" if with_type else "Mode|Size|Modified Time|Name", rows
+    )
 
 
 def _print_file(call: Invocation, alloc: Json, path: str) -> None:

@@ -43,7 +43,10 @@ def _time(call: Invocation, at_ns: int) -> str:
 
 def _show_short(call: Invocation, alloc: Json) -> None:
     screen = call.screen
-    times = [(name, _time(call, alloc.get(key) or 0)) for name, key in (("Created", "CreateTime"), ("Modified", "ModifyTime"))]
+    times = [
+        (name, _time(call, alloc.get(key) or 0))
+        for name, key in (("Created", "CreateTime"), ("Modified", "ModifyTime"))
+    ]
     screen.pairs([("ID", call.short(alloc["ID"])), ("Name", alloc["Name"]), *times])
     screen.title("Tasks")
     rows = []
@@ -52,7 +55,15 @@ def _show_short(call: Invocation, alloc: Json) -> None:
         events = state.get("Events") or []
         last = events[-1] if events else {}
         hook = _lifecycle(alloc, name)
-        rows.append([name, state.get("State") or "pending", last.get("Type") or "", local_time(last.get("Time") or 0), hook or "main"])
+        rows.append(
+            [
+                name,
+                state.get("State") or "pending",
+                last.get("Type") or "",
+                local_time(last.get("Time") or 0),
+                hook or "main",
+            ]
+        )
     screen.table("Name|State|Last Event|Time|Lifecycle", rows)
 
 
@@ -174,7 +185,9 @@ def _stats(call: Invocation, alloc: Json) -> Json:
 def _show_task(call: Invocation, alloc: Json, name: str, stats: Json) -> None:
     state = (alloc.get("TaskStates") or {}).get(name) or {}
     hook = _lifecycle(alloc, name)
-    kind = f" ({hook}{' sidecar' if (_task(alloc, name).get('Lifecycle') or {}).get('Sidecar') else ''})" if hook else ""
+    kind = (
+        f" ({hook}{' sidecar' if (_task(alloc, name).get('Lifecycle') or {}).get('Sidecar') else ''})" if hook else ""
+    )
     screen = call.screen
     screen.title(f'Task "{name}"{kind} is "{state.get("State") or "pending"}"')
     _show_resources(call, alloc, name, stats)
@@ -192,7 +205,9 @@ def _show_task(call: Invocation, alloc: Json, name: str, stats: Json) -> None:
     )
     screen.title("Recent Events:")
     events = reversed(state.get("Events") or [])
-    rows = [[local_time(e.get("Time") or 0), e["Type"], e.get("DisplayMessage") or e.get("Message") or ""] for e in events]
+    rows = [
+        [local_time(e.get("Time") or 0), e["Type"], e.get("DisplayMessage") or e.get("Message") or ""] for e in events
+    ]
     screen.table("Time|Type|Description", rows)
 
 
@@ -224,10 +239,15 @@ def _show_stats(call: Invocation, name: str, stats: Json) -> None:
         titles = {"RSS": "RSS", "Cache": "Cache", "Swap": "Swap", "Usage": "Usage", "MaxUsage": "Max Usage"}
         measured = [key for key in titles if key in (memory.get("Measured") or [])] or ["RSS"]
         call.screen.title("Memory Stats")
-        call.screen.table("|".join(titles[key] for key in measured), [[bytes_text(memory.get(key) or 0) for key in measured]])
+        call.screen.table(
+            "|".join(titles[key] for key in measured), [[bytes_text(memory.get(key) or 0) for key in measured]]
+        )
     if cpu:
         call.screen.title("CPU Stats")
-        call.screen.table("Percent|User Mode|System Mode", [[f"{cpu.get(key) or 0:.2f}%" for key in ("Percent", "UserMode", "SystemMode")]])
+        call.screen.table(
+            "Percent|User Mode|System Mode",
+            [[f"{cpu.get(key) or 0:.2f}%" for key in ("Percent", "UserMode", "SystemMode")]],
+        )
 
 
 COMMAND = Command(

@@ -6,8 +6,8 @@ from typing import Any
 
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
 from yurt.cli.flags import switch
-from yurt.cli.lookup import api_path, find_alloc
 from yurt.cli.follow import follow_or_detach
+from yurt.cli.lookup import api_path, find_alloc
 
 Json = dict[str, Any]
 

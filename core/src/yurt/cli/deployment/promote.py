@@ -6,8 +6,8 @@ from typing import Any
 
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
 from yurt.cli.flags import texts
-from yurt.cli.lookup import api_path, find_deployment
 from yurt.cli.follow import follow_or_detach
+from yurt.cli.lookup import api_path, find_deployment
 
 Json = dict[str, Any]
 

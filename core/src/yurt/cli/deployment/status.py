@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.flags import switch, text
-from yurt.cli.lookup import find_deployment
 from yurt.cli.follow import follow_deployment
+from yurt.cli.lookup import find_deployment
 from yurt.cli.output import show_data, wants_data
 from yurt.cli.views.deployments import deployment_text, show_deployments
 

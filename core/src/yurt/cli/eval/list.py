@@ -36,11 +36,19 @@ def run(call: Invocation) -> int:
     rows = []
     for each in found:
         space, node = each.get("Namespace") or "default", call.short(each.get("NodeID"))
-        start = [call.short(each["ID"]), str(each["Priority"]), each["TriggeredBy"], each.get("JobID") or "", space, node]
+        start = [
+            call.short(each["ID"]),
+            str(each["Priority"]),
+            each["TriggeredBy"],
+            each.get("JobID") or "",
+            space,
+            node,
+        ]
         rows.append([*start, each["Status"], placement_failures(each)])
     call.screen.table("ID|Priority|Triggered By|Job ID|Namespace|Node ID|Status|Placement Failures", rows)
     if answer.next_token:
-        call.screen.line(f"\nResults have been paginated. To get the next page run:\n\nyurt eval list -page-token {answer.next_token}")
+        call.screen.line("\nResults have been paginated. To get the next page run:\n")
+        call.screen.line(f"yurt eval list -page-token {answer.next_token}")
     return 0
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.flags import switch
-from yurt.cli.lookup import api_path, find_eval
 from yurt.cli.follow import EvalMonitor
+from yurt.cli.lookup import api_path, find_eval
 from yurt.cli.output import show_data, wants_data
 from yurt.cli.text import ago, local_time, parse_time
 from yurt.cli.views.job import placement_failures
@@ -79,7 +79,12 @@ def _show_related(call: Invocation, evaluation: Json) -> None:
     rows = []
     for each in related:
         description = each.get("StatusDescription") or ""
-        start = [call.short(each["ID"]), str(each.get("Priority") or 0), each["TriggeredBy"], call.short(each.get("NodeID"))]
+        start = [
+            call.short(each["ID"]),
+            str(each.get("Priority") or 0),
+            each["TriggeredBy"],
+            call.short(each.get("NodeID")),
+        ]
         rows.append([*start, each["Status"], description])
     call.screen.table("ID|Priority|Triggered By|Node ID|Status|Description", rows)
 

@@ -10,8 +10,8 @@ from typing import Any
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import number, switch, text, texts
-from yurt.cli.lookup import api_path, find_job
 from yurt.cli.follow import follow_or_detach
+from yurt.cli.lookup import api_path, find_job
 
 Json = dict[str, Any]
 

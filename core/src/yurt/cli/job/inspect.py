@@ -51,7 +51,9 @@ def _print_source(call: Invocation, job: Json) -> None:
             raise
         submission = {}
     if submission.get("Format") not in ("hcl2", "hcl1"):
-        raise CliError(f'The job "{job["ID"]}" was not submitted as HCL, so there is no source to print; leave -hcl out')
+        raise CliError(
+            f'The job "{job["ID"]}" was not submitted as HCL, so there is no source to print; leave -hcl out'
+        )
     call.screen.line(submission["Source"].rstrip("\n"))
     if call.flags.is_on("with-vars"):
         for name, value in sorted((submission.get("VariableFlags") or {}).items()):

@@ -9,8 +9,8 @@ from yurt.api.http_client import ApiError
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import number, switch, text
-from yurt.cli.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
 from yurt.cli.follow import follow_or_detach
+from yurt.cli.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
 from yurt.cli.text import local_time, now_ns, parse_time, two_units
 
 Json = dict[str, Any]

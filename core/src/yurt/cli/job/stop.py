@@ -7,8 +7,8 @@ from typing import Any
 from yurt.cli.ask import confirm
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
 from yurt.cli.flags import number, switch
-from yurt.cli.lookup import api_path, find_job
 from yurt.cli.follow import follow_or_detach
+from yurt.cli.lookup import api_path, find_job
 
 Json = dict[str, Any]
 

@@ -18,7 +18,9 @@ def run(call: Invocation) -> int:
     variable_settings(call.flags.texts("var"))
     file = read_job(call, call.args[0])
     try:
-        answer: Json = call.api.put("/v1/validate/job", {"Job": file.job}, {"namespace": file.job.get("Namespace")}) or {}
+        answer: Json = (
+            call.api.put("/v1/validate/job", {"Job": file.job}, {"namespace": file.job.get("Namespace")}) or {}
+        )
     except ApiError as error:
         raise CliError(f"Error validating job:\n{explain(file, str(error))}") from None
     errors = answer.get("ValidationErrors") or ([answer["Error"]] if answer.get("Error") else [])

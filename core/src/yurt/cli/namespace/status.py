@@ -39,7 +39,9 @@ def run(call: Invocation) -> int:
     pools = space.get("NodePoolConfiguration") or {}
     if pools:
         call.screen.title("Node Pool Configuration")
-        call.screen.pairs([(key, ", ".join(value) if isinstance(value, list) else value) for key, value in pools.items()])
+        call.screen.pairs(
+            [(key, ", ".join(value) if isinstance(value, list) else value) for key, value in pools.items()]
+        )
     return 0
 
 

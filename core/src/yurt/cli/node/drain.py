@@ -122,8 +122,8 @@ def _tell_changes(call: Invocation, allocs: list[Json], seen: dict[str, str]) ->
             continue
         if "migrating" in now and "migrating" not in before:
             call.screen.line(f'{clock()}: Alloc "{alloc["ID"]}" marked for migration')
-        if before.split()[0] != now.split()[0]:
-            change = f"{before.split()[0]} -> {now.split()[0]}"
+        if before.split()[0] != now.split(maxsplit=1)[0]:
+            change = f"{before.split()[0]} -> {now.split(maxsplit=1)[0]}"
             call.screen.line(f'{clock()}: Alloc "{alloc["ID"]}" status {change}')
 
 

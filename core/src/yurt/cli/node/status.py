@@ -53,13 +53,19 @@ def _list(call: Invocation, *, is_json: bool) -> int:
     header += "|Running Allocs" if flags.is_on("allocs") else ""
     call.screen.table(header, [_row(call, node) for node in nodes])
     if answer.next_token:
-        call.screen.line(f"\nResults have been paginated. To get the next page run:\n\nyurt node status -page-token {answer.next_token}")
+        call.screen.line("\nResults have been paginated. To get the next page run:\n")
+        call.screen.line(f"yurt node status -page-token {answer.next_token}")
     return 0
 
 
 def _row(call: Invocation, node: Json) -> list[str]:
     row = [call.short(node["ID"]), node.get("NodePool") or "default", node["Datacenter"], node["Name"]]
-    row += [node.get("NodeClass") or "", str(bool(node.get("Drain"))).lower(), node["SchedulingEligibility"], node["Status"]]
+    row += [
+        node.get("NodeClass") or "",
+        str(bool(node.get("Drain"))).lower(),
+        node["SchedulingEligibility"],
+        node["Status"],
+    ]
     attributes = node.get("Attributes") or {}
     row += [attributes.get("os.name") or ""] if call.flags.is_on("os") else []
     row += [node.get("Address") or "", node.get("Version") or ""] if call.is_verbose else []
@@ -211,7 +217,10 @@ def _show_host_use(call: Invocation, node: Json, host: Json) -> None:
     call.screen.table("CPU|Memory|Disk", [row])
     if call.flags.is_on("stats"):
         call.screen.title("CPU Stats")
-        rows = [[each.get("CPU") or "", *(f"{each.get(key) or 0:.1f}%" for key in ("User", "System", "Idle"))] for each in host.get("CPU") or ()]
+        rows = [
+            [each.get("CPU") or "", *(f"{each.get(key) or 0:.1f}%" for key in ("User", "System", "Idle"))]
+            for each in host.get("CPU") or ()
+        ]
         call.screen.table("CPU|User|System|Idle", rows)
         taken = local_time(host.get("Timestamp") or 0)
         call.screen.line(f"\nTaken {ago(host.get('Timestamp') or 0)} ({taken})")

@@ -1,7 +1,7 @@
 """The difference between two versions of a job, as `job plan` and `job history -p` print it.
 
-Every object has a marker: `+` added, `-` removed, `+/-` edited. Markers of one level are padded to one width, so that names stand
-below each other. Inside an edited object the unchanged fields are printed too, without a marker.
+Every object has a marker: `+` added, `-` removed, `+/-` edited. Markers of one level are padded to one width, so that
+names stand below each other. Inside an edited object the unchanged fields are printed too, without a marker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class DiffPrinter:
         return "\n".join(line.rstrip() for line in lines)
 
     def _group(self, group: Json) -> list[str]:
-        updates = ", ".join(self._update(name, count) for name, count in sorted((group.get("Updates") or {}).items()) if count)
+        updates = ", ".join(
+            self._update(name, count) for name, count in sorted((group.get("Updates") or {}).items()) if count
+        )
         extra = f" ({updates})" if updates else ""
         lines = [f'{self._marker(group)}{self.screen.style("Task Group:", "bold")} "{group.get("Name") or ""}"{extra}']
         if group.get("Type") == "Edited" or self.verbose:

@@ -20,7 +20,7 @@ SUMMARY = ("Queued", "Starting", "Running", "Failed", "Complete", "Lost", "Unkno
 def job_type(job: Json) -> str:
     """The type with its kind: `batch/periodic`."""
     kinds = [("/periodic", job.get("Periodic")), ("/parameterized", job.get("ParameterizedJob"))]
-    return job["Type"] + "".join(word for word, given in kinds if given)
+    return str(job["Type"]) + "".join(word for word, given in kinds if given)
 
 
 def job_status(job: Json) -> str:
@@ -30,7 +30,9 @@ def job_status(job: Json) -> str:
 
 def show_jobs(call: Invocation, jobs: Iterable[Json], *, with_namespace: bool) -> None:
     """A table of jobs by id."""
-    header = "ID|Namespace|Type|Priority|Status|Submit Date" if with_namespace else "ID|Type|Priority|Status|Submit Date"
+    header = (
+        "ID|Namespace|Type|Priority|Status|Submit Date" if with_namespace else "ID|Type|Priority|Status|Submit Date"
+    )
     rows = []
     for job in sorted(jobs, key=lambda each: (each.get("Namespace") or "", each["ID"])):
         space = [job.get("Namespace") or "default"] if with_namespace else []
@@ -118,7 +120,9 @@ def _show_parent(call: Invocation, job: Json, summary: Json) -> None:
     started = call.api.get("/v1/jobs", {"prefix": prefix, **_query(job)}) or []
     what = "Previously Launched Jobs" if is_periodic else "Dispatched Jobs"
     if not started:
-        call.screen.line(f"\nNo {'instances of periodic job' if is_periodic else 'dispatched instances of parameterized job'} found")
+        call.screen.line(
+            f"\nNo {'instances of periodic job' if is_periodic else 'dispatched instances of parameterized job'} found"
+        )
         return
     call.screen.title(what)
     call.screen.table("ID|Status", [[child["ID"], child["Status"]] for child in started])
@@ -138,7 +142,9 @@ def _show_evaluations(call: Invocation, evaluations: list[Json]) -> None:
         return
     call.screen.title("Evaluations")
     ordered = sorted(evaluations, key=lambda each: -(each.get("CreateIndex") or 0))
-    rows = [[call.short(e["ID"]), str(e["Priority"]), e["TriggeredBy"], e["Status"], placement_failures(e)] for e in ordered]
+    rows = [
+        [call.short(e["ID"]), str(e["Priority"]), e["TriggeredBy"], e["Status"], placement_failures(e)] for e in ordered
+    ]
     call.screen.table("ID|Priority|Triggered By|Status|Placement Failures", rows)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
-from yurt.cli.lookup import api_path, find_job
 from yurt.cli.follow import follow_or_detach
+from yurt.cli.lookup import api_path, find_job
 
 Json = dict[str, Any]
 

@@ -46,7 +46,9 @@ def run(call: Invocation) -> int:
     query = {"cas": _whole("check-index", check)} if check else {}
     changed: Json = call.api.put("/v1/operator/scheduler/configuration", config, query) or {}
     if check and not changed.get("Updated"):
-        raise CliError("Scheduler configuration could not be atomically updated: its index has changed, please try again")
+        raise CliError(
+            "Scheduler configuration could not be atomically updated: its index has changed, please try again"
+        )
     call.screen.line("Scheduler configuration updated!")
     return 0
 
