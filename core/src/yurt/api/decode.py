@@ -108,7 +108,7 @@ def decode_job(data: Any) -> tuple[Job, tuple[str, ...]]:
     walk = _Walk()
     spelled = walk.struct(data, Job, "Job")
     _convert(spelled, Job, "Job")
-    canonical = dict(canonicalize_job(spelled))
+    canonical = _Walk().struct(canonicalize_job(spelled), Job, "Job")
     canonical["NodePool"] = canonical.get("NodePool") or DEFAULT_NODE_POOL
     return _convert(canonical, Job, "Job"), tuple(walk.warnings)
 

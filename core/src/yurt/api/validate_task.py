@@ -53,8 +53,8 @@ def _basic_problems(group: TaskGroup, task: Task) -> Iterator[str]:
         yield "Missing task driver"
     if task.kill_timeout < 0:
         yield "KillTimeout must be a positive value"
-    elif group.update is not None and 0 < group.update.progress_deadline <= task.kill_timeout:
-        yield "KillTimeout must be shorter than the group's progress_deadline"
+    elif group.update is not None and 0 < group.update.progress_deadline < task.kill_timeout:
+        yield "KillTimeout is longer than the group's ProgressDeadline"
     if task.shutdown_delay < 0:
         yield "ShutdownDelay must be a positive value"
 
