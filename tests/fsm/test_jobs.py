@@ -11,12 +11,14 @@ from yurt.structs.commands import (
     DeleteJobs,
     DeregisterJob,
     RecordPeriodicLaunch,
+    RecordScalingEvent,
     RegisterJob,
     SetJobStability,
+    SetJobVersionTag,
     UpsertEvaluations,
     UpsertNamespaces,
 )
-from yurt.structs.job import Job, JobSubmission, JobVersionTag, PeriodicConfig
+from yurt.structs.job import Job, JobSubmission, JobVersionTag, PeriodicConfig, ScalingEvent
 from yurt.testing import factories
 from yurt.testing.replica import Replica
 
@@ -86,15 +88,44 @@ def test_the_newest_stable_version_survives_in_place_of_the_next_one(replica: Re
     assert versions(replica) == [0, 4, 5, 6, 7, 8]
 
 
+def tag(name: str, version: int, **changes: object) -> SetJobVersionTag:
+    command = SetJobVersionTag(namespace="default", job_id="web", name=name, version=version, tag=JobVersionTag())
+    return replace(command, **changes)
+
+
 def test_a_tagged_version_does_not_count(replica: Replica) -> None:
     register(replica, with_count(1))
-    tagged = replace(replica.state.jobs[KEY], version_tag=JobVersionTag(name="golden"))
-    edit = replica.state.edit(replica.state.index + 1)
-    edit.put("job_versions", (*KEY, 0), tagged)
-    replica.state = edit.commit()
+    replica.apply(tag("golden", 0))
     for count in range(2, 10):
         register(replica, with_count(count))
     assert versions(replica) == [0, 3, 4, 5, 6, 7, 8]
+    assert replica.state.jobs[KEY].version_tag is None
+
+
+def test_a_tag_names_one_version_until_it_is_taken_away(replica: Replica) -> None:
+    register(replica, with_count(1))
+    register(replica, with_count(2))
+    replica.apply(tag("golden", 0), tag("golden", 0))
+    assert replica.reject(tag("golden", 1)).kind == "conflict"
+    assert replica.reject(tag("silver", 9)).kind == "not_found"
+    assert replica.reject(tag("silver", 0, tag=None)).kind == "not_found"
+    replica.apply(tag("golden", 0, tag=None), tag("golden", 1))
+    assert replica.state.jobs[KEY].version_tag == JobVersionTag(name="golden")
+    first = replica.state.version(*KEY, 0)
+    assert first is not None
+    assert first.version_tag is None
+
+
+def test_twenty_scaling_events_are_kept_newest_first(replica: Replica) -> None:
+    register(replica, factories.job())
+    for count in range(25):
+        event = ScalingEvent(count=count)
+        replica.apply(RecordScalingEvent(namespace="default", job_id="web", group="web", event=event))
+    events = replica.state.scaling_events[KEY].scaling_events["web"]
+    assert [event.count for event in events] == list(range(24, 4, -1))
+    assert events[0].create_index == replica.state.index
+    odd = RecordScalingEvent(namespace="default", job_id="web", group="odd", event=ScalingEvent())
+    assert replica.reject(odd).kind == "not_found"
 
 
 def test_stability_changes_no_version_and_no_job_modify_index(replica: Replica) -> None:

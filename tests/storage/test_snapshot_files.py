@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from yurt.storage import snapshot_files
 
 CHUNKS = [b"header", b"x" * 5_000, b"end"]

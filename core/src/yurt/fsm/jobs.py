@@ -11,13 +11,25 @@ from typing import assert_never
 
 from yurt.fsm.edit import Edit
 from yurt.fsm.evals import put_evaluations
-from yurt.fsm.reject import invalid, not_found
+from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import UnixNano, replace
-from yurt.state.store import JobKey
+from yurt.state.store import JobKey, VersionKey
 from yurt.structs import status
-from yurt.structs.commands import DeleteJobs, DeregisterJob, JobCommand, RegisterJob, Rejected, SetJobStability
-from yurt.structs.job import Job, JobSubmission
+from yurt.structs.commands import (
+    DeleteJobs,
+    DeregisterJob,
+    JobCommand,
+    RecordScalingEvent,
+    RegisterJob,
+    Rejected,
+    SetJobStability,
+    SetJobVersionTag,
+)
+from yurt.structs.job import Job, JobScalingEvents, JobSubmission
 from yurt.structs.plan import DeploymentUpdate
+
+SCALING_EVENTS_MAX = 20
+"""Scaling events kept per group."""
 
 
 def apply_job(edit: Edit, command: JobCommand) -> Rejected | None:
@@ -29,6 +41,10 @@ def apply_job(edit: Edit, command: JobCommand) -> Rejected | None:
             return _deregister(edit, command)
         case SetJobStability():
             return _set_stability(edit, command)
+        case SetJobVersionTag():
+            return _set_tag(edit, command)
+        case RecordScalingEvent():
+            return _record_scaling(edit, command)
         case DeleteJobs():
             for key in command.keys:
                 _delete_dead(edit, key)
@@ -148,14 +164,55 @@ def _set_stability(edit: Edit, command: SetJobStability) -> Rejected | None:
 
 
 def _mark_stable(edit: Edit, job: Job, *, stable: bool) -> None:
-    if job.stable == stable:
-        return
-    marked = replace(job, stable=stable, modify_index=edit.index)
-    current = edit.job(job.key)
-    if current is not None and current.version == job.version:
+    if job.stable != stable:
+        _put_version(edit, replace(job, stable=stable, modify_index=edit.index))
+
+
+def _put_version(edit: Edit, marked: Job) -> None:
+    """Change a version where it stands, among the versions and, when it is the current one, as the job."""
+    current = edit.job(marked.key)
+    if current is not None and current.version == marked.version:
         edit.put_job(marked)
     else:
-        edit.tx.put("job_versions", (job.namespace, job.id, job.version), marked)
+        edit.tx.put("job_versions", (marked.namespace, marked.id, marked.version), marked)
+
+
+def _set_tag(edit: Edit, command: SetJobVersionTag) -> Rejected | None:
+    versions = [edit.tx.get("job_versions", key) for key in _version_keys(edit, (command.namespace, command.job_id))]
+    tagged: Job | None = next(
+        (job for job in versions if job.version_tag and job.version_tag.name == command.name), None
+    )
+    if command.tag is None:
+        if tagged is None:
+            return not_found(f'tag "{command.name}" not found on job "{command.job_id}"')
+        _put_version(edit, replace(tagged, version_tag=None, modify_index=edit.index))
+        return None
+    job = next((job for job in versions if job.version == command.version), None)
+    if job is None:
+        return not_found(f'job "{command.job_id}" version {command.version} not found')
+    if tagged is not None and tagged.version != job.version:
+        return conflict(f'tag "{command.name}" already exists on version {tagged.version} of job "{command.job_id}"')
+    _put_version(edit, replace(job, version_tag=replace(command.tag, name=command.name), modify_index=edit.index))
+    return None
+
+
+def _record_scaling(edit: Edit, command: RecordScalingEvent) -> Rejected | None:
+    key = (command.namespace, command.job_id)
+    job = edit.job(key)
+    if job is None or job.group(command.group) is None:
+        return not_found(f'group "{command.group}" of job "{command.job_id}" not found')
+    known: JobScalingEvents = edit.tx.get("scaling_events", key) or JobScalingEvents(
+        namespace=command.namespace, job_id=command.job_id
+    )
+    event = replace(command.event, create_index=edit.index)
+    events = (event, *known.scaling_events.get(command.group, ()))[:SCALING_EVENTS_MAX]
+    groups = {**known.scaling_events, command.group: events}
+    edit.tx.put("scaling_events", key, replace(known, scaling_events=groups, modify_index=edit.index))
+    return None
+
+
+def _version_keys(edit: Edit, key: JobKey) -> tuple[VersionKey, ...]:
+    return edit.tx.keys_where("job_versions", "job", key)
 
 
 def _delete_dead(edit: Edit, key: JobKey) -> None:
@@ -166,18 +223,17 @@ def _delete_dead(edit: Edit, key: JobKey) -> None:
 
 def _delete(edit: Edit, job: Job) -> None:
     edit.count_child(job, -1)
-    for version in edit.tx.keys_where("job_versions", "job", job.key):
+    for version in _version_keys(edit, job.key):
         edit.tx.delete("job_versions", version)
         edit.tx.delete("job_submissions", version)
     edit.tx.delete("jobs", job.key)
     edit.tx.delete("job_summaries", job.key)
     edit.tx.delete("periodic_launches", job.key)
+    edit.tx.delete("scaling_events", job.key)
 
 
 def _prune_versions(edit: Edit, key: JobKey, *, keep: int) -> None:
-    versions: list[Job] = [
-        edit.tx.get("job_versions", found) for found in edit.tx.keys_where("job_versions", "job", key)
-    ]
+    versions: list[Job] = [edit.tx.get("job_versions", found) for found in _version_keys(edit, key)]
     untagged = sorted((job for job in versions if job.version_tag is None), key=lambda job: -job.version)
     kept, dropped = untagged[:keep], untagged[keep:]
     stable = next((job for job in untagged if job.stable), None)

@@ -23,7 +23,7 @@ from yurt.structs.alloc import AllocatedResources, Allocation
 from yurt.structs.cluster import DriverSchema, Namespace, NodePool, PeriodicLaunch, SchedulerConfiguration
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.job import Job, JobSubmission
+from yurt.structs.job import Job, JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
 from yurt.structs.summary import JobSummary
 
@@ -37,6 +37,7 @@ ROWS: dict[str, Any] = {
     "job_versions": tuple[VersionKey, int],
     "job_summaries": tuple[JobKey, JobSummary],
     "job_submissions": tuple[VersionKey, JobSubmission],
+    "scaling_events": tuple[JobKey, JobScalingEvents],
     "nodes": tuple[str, Node],
     "evals": tuple[str, Evaluation],
     "allocs": tuple[int, int, Allocation],

@@ -16,7 +16,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.job import Job, JobSubmission
+from yurt.structs.job import Job, JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
 from yurt.structs.questions import is_eval_terminal, is_terminal
 from yurt.structs.summary import JobSummary
@@ -33,6 +33,7 @@ INDEXES: dict[str, dict[str, Any]] = {
     "job_versions": {"job": lambda job: (job.namespace, job.id)},
     "job_summaries": {},
     "job_submissions": {},
+    "scaling_events": {},
     "nodes": {},
     "evals": {
         "job": lambda evaluation: (evaluation.namespace, evaluation.job_id),
@@ -136,6 +137,11 @@ class Snapshot:
     def job_submissions(self) -> Table[VersionKey, JobSubmission]:
         """Submitted texts by (namespace, id, version)."""
         return self._tables["job_submissions"]
+
+    @property
+    def scaling_events(self) -> Table[JobKey, JobScalingEvents]:
+        """Scaling events by (namespace, id)."""
+        return self._tables["scaling_events"]
 
     @property
     def nodes(self) -> Table[str, Node]:

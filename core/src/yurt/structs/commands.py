@@ -15,7 +15,7 @@ from yurt.sdk.value import UnixNano, Value, no_entries, wire_name
 from yurt.structs.alloc import AllocDeploymentStatus, AllocNetworkStatus, DesiredTransition, TaskState
 from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.job import Job, JobSubmission
+from yurt.structs.job import Job, JobSubmission, JobVersionTag, ScalingEvent
 from yurt.structs.node import DrainMetadata, DrainStrategy, Node, NodeEvent
 from yurt.structs.plan import DeploymentUpdate, Plan
 
@@ -56,6 +56,25 @@ class SetJobStability(Command, tag=True):
     job_id: str
     version: int
     stable: bool
+
+
+class SetJobVersionTag(Command, tag=True):
+    """Name a version, or (tag None) take the name `name` away; a tagged version is kept."""
+
+    namespace: str
+    job_id: str
+    name: str
+    version: int = 0
+    tag: JobVersionTag | None = None
+
+
+class RecordScalingEvent(Command, tag=True):
+    """Remember an attempt to scale a group; the newest 20 are kept."""
+
+    namespace: str
+    job_id: str
+    group: str
+    event: ScalingEvent
 
 
 class DeleteJobs(Command, tag=True):
@@ -250,7 +269,7 @@ class KeepAlive(Command, tag=True):
     """Nothing changes but the index."""
 
 
-JobCommand = RegisterJob | DeregisterJob | SetJobStability | DeleteJobs
+JobCommand = RegisterJob | DeregisterJob | SetJobStability | SetJobVersionTag | RecordScalingEvent | DeleteJobs
 NodeCommand = RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain | AddNodeEvents | DeleteNodes
 EvaluationCommand = UpsertEvaluations | DeleteEvaluations
 AllocCommand = ApplyPlan | UpdateAllocsFromClient | SetDesiredTransitions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from yurt.sdk.value import Duration, UnixNano, Value, no_entries
 from yurt.structs.constraint import Affinity, Constraint, Spread
@@ -175,3 +176,25 @@ class JobSubmission(Value):
     format: str = ""
     variable_flags: Mapping[str, str] = no_entries()
     variables: str = ""
+
+
+class ScalingEvent(Value):
+    """One attempt to scale a group; `count` is None when only a message was recorded."""
+
+    time: int = 0
+    count: int | None = None
+    previous_count: int = 0
+    message: str = ""
+    error: bool = False
+    meta: Mapping[str, Any] = no_entries()
+    eval_id: str | None = None
+    create_index: int = 0
+
+
+class JobScalingEvents(Value):
+    """The newest scaling events of a job by group, newest first."""
+
+    namespace: str = "default"
+    job_id: str = ""
+    scaling_events: Mapping[str, tuple[ScalingEvent, ...]] = no_entries()
+    modify_index: int = 0

@@ -25,7 +25,7 @@ from yurt.structs.alloc import (
 from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
 from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.job import Job, JobSubmission, PeriodicConfig
+from yurt.structs.job import Job, JobSubmission, JobVersionTag, PeriodicConfig, ScalingEvent
 from yurt.structs.metrics import AllocationMetric
 from yurt.structs.node import DrainStrategy, NodeEvent
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Placement, Plan
@@ -67,6 +67,7 @@ class CommandMaker:
         self._now = factories.NOW
         self._makers: tuple[Callable[[Snapshot], c.AnyCommand], ...] = (
             self._register_job, self._register_job, self._deregister, self._stability, self._delete_jobs,
+            self._tag, self._scaling,
             self._register_node, self._register_node, self._node_status, self._eligibility, self._drain,
             self._node_events, self._delete_nodes, self._evaluations, self._evaluations, self._delete_evaluations,
             self._plan, self._plan, self._plan, self._plan, self._updates, self._updates, self._updates,
@@ -148,6 +149,15 @@ class CommandMaker:
         return c.SetJobStability(
             namespace="default", job_id=self._pick(JOBS), version=self._random.randrange(4), stable=self._maybe()
         )
+
+    def _tag(self, state: Snapshot) -> c.AnyCommand:
+        tag = JobVersionTag(description="kept", tagged_time=self._now) if self._random.randrange(3) else None
+        name, version = self._pick(("golden", "silver")), self._random.randrange(4)
+        return c.SetJobVersionTag(namespace="default", job_id=self._pick(JOBS), name=name, version=version, tag=tag)
+
+    def _scaling(self, state: Snapshot) -> c.AnyCommand:
+        event = ScalingEvent(time=self._now, count=self._pick((None, 3)), message="scaled")
+        return c.RecordScalingEvent(namespace="default", job_id=self._pick(JOBS), group=self._pick(GROUPS), event=event)
 
     def _delete_jobs(self, state: Snapshot) -> c.AnyCommand:
         return c.DeleteJobs(keys=tuple((self._pick(NAMESPACES), self._pick(JOBS)) for _ in range(2)))
@@ -274,7 +284,7 @@ class CommandMaker:
 
     def _update(self, alloc: Allocation) -> c.AllocUpdate:
         event = TaskEvent(type="Started", time=self._now)
-        healthy = self._pick((None, True, False))
+        healthy = self._pick((None, True, True, False))
         return c.AllocUpdate(
             id=alloc.id,
             node_id=alloc.node_id if self._random.randrange(10) else NODES[3],
@@ -336,10 +346,10 @@ class CommandMaker:
         return c.DeleteNamespaces(names=(self._pick(("ops", "default", "spare", "odd")),))
 
     def _pools(self, state: Snapshot) -> c.AnyCommand:
-        return c.UpsertNodePools(pools=(NodePool(name=self._pick(("gpu", "gpu", "all", ""))),))
+        return c.UpsertNodePools(pools=(NodePool(name=self._pick(("gpu", "spare", "all", ""))),))
 
     def _delete_pools(self, state: Snapshot) -> c.AnyCommand:
-        return c.DeleteNodePools(names=(self._pick(("gpu", "default", "odd")),))
+        return c.DeleteNodePools(names=(self._pick(("gpu", "spare", "default", "odd")),))
 
     def _scheduler(self, state: Snapshot) -> c.AnyCommand:
         configuration = SchedulerConfiguration(scheduler_algorithm=self._pick(("binpack", "spread")))
