@@ -143,8 +143,8 @@ def memory_mb(agent: Agent) -> float:
 
 
 def helpers_mb(agent: Agent) -> float:
-    """Python processes that are not the agent: zygote and shims."""
-    return sum(pss_mb(process) for process in family(agent)[1:] if "python" in process.name())
+    """The zygote and its shims."""
+    return sum(pss_mb(process) for process in family(agent)[1:] if process.name().startswith(("python", "yurt-shim")))
 
 
 def cpu_percent(agent: Agent, span_s: float) -> float:

@@ -1,4 +1,4 @@
-"""Reading job files: import, first parse, and the median parse of a realistic file. Run with `python -m bench jobspec`."""
+"""Reading job files: import, first parse, median parse of a realistic file. Run with `python -m bench jobspec`."""
 
 from __future__ import annotations
 

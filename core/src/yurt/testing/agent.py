@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,10 +47,19 @@ class Agent:
     """One agent process and its HTTP API."""
 
     def __init__(
-        self, folder: Path, *, data_dir: Path | None, name: str = "e2e", extra: Mapping[str, Any] | None = None
-    ):
+        self,
+        folder: Path,
+        *,
+        data_dir: Path | None,
+        name: str = "e2e",
+        extra: Mapping[str, Any] | None = None,
+        command: Sequence[str] = YURT,
+        user: int | None = None,
+    ) -> None:
         self.folder = folder
         self.data_dir = data_dir
+        self.command = list(command)
+        self.user = user
         http_port, rpc_port, serf_port = free_ports(3)
         self.address = f"http://127.0.0.1:{http_port}"
         self.port = http_port
@@ -70,9 +79,11 @@ class Agent:
 
     def start(self) -> None:
         """Start it and wait until its node is ready."""
-        arguments = [*YURT, "agent", "-config", str(self.config), *([] if self.data_dir else ["-dev"])]
+        arguments = [*self.command, "agent", "-config", str(self.config), *([] if self.data_dir else ["-dev"])]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder)
+            self.process = subprocess.Popen(
+                arguments, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder, user=self.user, env=self.environment()
+            )
         wait_for("a ready node", self.is_ready)
 
     def is_ready(self) -> bool:
@@ -117,16 +128,20 @@ class Agent:
 
     def cli(self, *arguments: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Run a command against this agent."""
-        environment = {**os.environ, "NOMAD_ADDR": self.address, "NOMAD_CLI_NO_COLOR": "1"}
         return subprocess.run(
-            [*YURT, *arguments],
+            [*self.command, *arguments],
             capture_output=True,
             text=True,
-            env=environment,
+            user=self.user,
+            env=self.environment(),
             cwd=self.folder,
             timeout=timeout_s,
             check=False,
         )
+
+    def environment(self) -> dict[str, str]:
+        """The environment of the agent and of commands: this agent's address, no colours, a home that exists."""
+        return {**os.environ, "NOMAD_ADDR": self.address, "NOMAD_CLI_NO_COLOR": "1", "HOME": str(self.folder)}
 
     def allocs(self, job_id: str) -> list[dict[str, Any]]:
         """The job's allocations."""
