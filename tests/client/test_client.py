@@ -10,6 +10,7 @@ from yurt.sdk.errors import Conflict, DriverError, Invalid, NotFound, Recoverabl
 from yurt.sdk.value import replace, seconds
 from yurt.structs.alloc import Allocation
 from yurt.structs.policies import DisconnectStrategy, RestartPolicy
+from yurt.structs.service import Service
 from yurt.structs.status import (
     CLIENT_COMPLETE,
     CLIENT_FAILED,
@@ -20,7 +21,7 @@ from yurt.structs.status import (
     NODE_INIT,
     NODE_READY,
 )
-from yurt.structs.task import DispatchPayloadConfig, TaskArtifact, Template
+from yurt.structs.task import DispatchPayloadConfig, TaskArtifact, TaskLifecycle, Template
 from yurt.testing import factories
 from yurt.testing.client_objects import placed
 from yurt.testing.fakes import FakeDriver, FakeEnv, FakeServerPort, eventually, settle
@@ -445,3 +446,63 @@ async def test_an_agent_that_ends_during_a_start_finds_the_task_again(run_client
     async with run_client(with_driver=FakeDriver(driver.host)):
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
         assert driver.host.starts == [f"{alloc.id}/web/0"]
+
+
+async def test_a_replacement_waits_for_the_end_of_what_it_replaces_on_this_node(run_client, server, driver: FakeDriver):
+    gate = asyncio.Event()
+    stop = driver.stop_task
+
+    async def slow_stop(task_id: str, *, signal: str, timeout: int) -> None:
+        await gate.wait()
+        await stop(task_id, signal=signal, timeout=timeout)
+
+    driver.stop_task = slow_stop
+    async with run_client() as client:
+        old = placed(client.node_id)
+        await running(server, old)
+        new = replace(placed(client.node_id), previous_allocation=old.id)
+
+        server.put_alloc(replace(old, desired_status=DESIRED_STOP))
+        server.put_alloc(new)
+        await eventually(lambda: new.id in client.runners)
+        await settle()
+        assert len(driver.host.starts) == 1
+        gate.set()
+
+        await eventually(lambda: server.status_of(new.id) == CLIENT_RUNNING)
+
+
+async def test_services_that_cannot_be_registered_are_mentioned(run_client, server: FakeServerPort):
+    async with run_client() as client:
+        alloc = with_task(placed(client.node_id), services=(Service(name="web"),))
+        await running(server, alloc)
+
+        assert any("Services are not registered" in text for text in messages(server, alloc))
+
+
+async def test_restarting_all_tasks_runs_finished_prestart_tasks_again_first(run_client, server, driver: FakeDriver):
+    tasks = (factories.task("init", lifecycle=TaskLifecycle(hook="prestart")), factories.task("web"))
+    async with run_client() as client:
+        alloc = placed(client.node_id, job=factories.job(task_groups=(factories.group(tasks=tasks),)))
+        server.put_alloc(alloc)
+        await eventually(lambda: driver.host.starts == [f"{alloc.id}/init/0"])
+        driver.finish(f"{alloc.id}/init/0")
+        await eventually(lambda: f"{alloc.id}/web/0" in driver.host.starts)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+
+        await client.restart_alloc(alloc.id, task="", all_tasks=True)
+
+        await eventually(lambda: driver.host.starts[2:] == [f"{alloc.id}/init/1"])
+        driver.finish(f"{alloc.id}/init/1")
+        await eventually(lambda: driver.host.starts[3:] == [f"{alloc.id}/web/1"])
+
+
+async def test_denied_variables_of_the_agent_are_not_given_to_tasks(run_client, server, driver, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted")
+    monkeypatch.setenv("HARMLESS", "yes")
+    async with run_client() as client:
+        alloc = placed(client.node_id)
+        await running(server, alloc)
+
+        env = driver.host.tasks[f"{alloc.id}/web/0"].request.env
+        assert env["HARMLESS"] == "yes" and "planted" not in env.values()

@@ -116,6 +116,15 @@ def test_a_kill_during_a_restart_wins():
     assert driven.machine.phase == machine.DEAD
 
 
+def test_a_restart_from_the_start_waits_for_its_turn_again():
+    ended = running(machine.TaskPolicy()).post(machine.Exited(run=0, result=ExitResult()))
+
+    ended.post(machine.AskRestart(reason="all", from_start=True))
+
+    assert ended.machine.phase == machine.WAITING and ended.machine.state.state == TASK_PENDING
+    assert ended.machine.state.started_at == 0 and ended.machine.run == 1
+
+
 def test_a_task_that_cannot_be_prepared_fails_with_the_reason():
     failure = events.setup_failure("artifact is not available in this version")
 
@@ -153,7 +162,7 @@ EVENTS = st.one_of(
     st.builds(machine.Stopped, run=RUNS, error=st.sampled_from(["", "stuck"])),
     st.builds(machine.RestartDue, run=RUNS),
     st.just(machine.Kill()),
-    st.builds(machine.AskRestart, reason=st.just("u"), revive=st.booleans()),
+    st.builds(machine.AskRestart, reason=st.just("u"), from_start=st.booleans()),
     st.just(machine.Recovered()),
     st.just(machine.Lost()),
 )
@@ -179,7 +188,7 @@ def test_whatever_comes_a_killed_task_never_starts_and_starts_never_overlap(post
         assert (driven.machine.state.state == TASK_RUNNING) == (
             driven.machine.phase in (machine.RUNNING, machine.STOPPING)
         )
-        if before.phase == machine.DEAD and not (isinstance(event, machine.AskRestart) and event.revive):
+        if before.phase == machine.DEAD and not (isinstance(event, machine.AskRestart) and event.from_start):
             assert driven.machine.phase == machine.DEAD
         assert len(driven.machine.state.events) <= events.EVENTS_MAX
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from yurt.client import alloc_dir
 from yurt.client.context import ClientContext
@@ -91,9 +91,11 @@ class AllocRunner:
         async with self._saved:
             await self._saved.wait_for(lambda: self._saved_version >= wanted)
 
-    async def run(self, record: AllocRecord | None = None) -> None:
-        """Run the allocation to its end; a record continues one of an earlier agent."""
+    async def run(self, record: AllocRecord | None = None, *, after: Sequence[AllocRunner] = ()) -> None:
+        """Run the allocation to its end; a record continues one of an earlier agent; `after` must be over first."""
         await self._prepare(record)
+        for other in after:
+            await other.wait_stopped()
         while True:
             self._changed.clear()
             self._obey()
@@ -117,6 +119,11 @@ class AllocRunner:
     async def wait_over(self) -> None:
         """Wait until nothing of the allocation runs any more."""
         await self._over.wait()
+
+    async def wait_stopped(self) -> None:
+        """Wait for the end of an allocation that is meant to end; of another there is nothing to wait for."""
+        if self._stop is not None:
+            await self._over.wait()
 
     async def _prepare(self, record: AllocRecord | None) -> None:
         if record is None:
@@ -220,6 +227,15 @@ class AllocRunner:
             if runner.machine.phase != machine.DEAD:
                 runner.post(machine.Note(event=event))
 
+    def stop_at_once(self) -> None:
+        """End the allocation without its shutdown delays."""
+        hurried = replace(self.alloc.desired_transition, no_shutdown_delay=True)
+        self.alloc = replace(self.alloc, desired_transition=hurried)
+        for runner in self.tasks.values():
+            runner.update(self.alloc)
+        self._delay_over.set()
+        self.stop()
+
     def stop(self, stop: allocation.Stop | None = None) -> None:
         """End the allocation, by the order of its tasks; the group's shutdown delay comes first."""
         if self._stop is None:
@@ -308,8 +324,10 @@ class AllocRunner:
             runner.post(machine.AskRestart(reason="User requested task to restart"))
             return
         which = "all" if all_tasks else "running"
-        for runner in self.tasks.values():
-            runner.post(machine.AskRestart(reason=f"User requested {which} tasks to restart", revive=all_tasks))
+        ask = machine.AskRestart(reason=f"User requested {which} tasks to restart", from_start=all_tasks)
+        for role in self._roles:
+            if role.hook != allocation.POSTSTOP:
+                self.tasks[role.name].post(ask)
 
     async def signal(self, task: str, signal: str) -> None:
         """Send a signal to one task, or to all that run."""

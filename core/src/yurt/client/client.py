@@ -68,8 +68,7 @@ class Client:
         self._plugin_attributes = plugin_attributes
         self._store = database
         self._node = Node()
-        denied = set(config.env_denylist)
-        host_env = {name: value for name, value in os.environ.items() if name not in denied}
+        host_env = {name: value for name, value in os.environ.items() if name not in config.denied_env}
         self._context = ClientContext(
             config=config, env=env, store=database, drivers=drivers, host_env=host_env, node=lambda: self.node
         )
@@ -220,9 +219,14 @@ class Client:
         supervised(
             self._group,
             f"allocation {alloc.id[:8]}",
-            runner.run(record),
+            runner.run(record, after=self._predecessors(alloc)),
             on_error=lambda error: self._runner_broke(runner, error),
         )
+
+    def _predecessors(self, alloc: Allocation) -> tuple[AllocRunner, ...]:
+        """Allocations of this node that make room for this one."""
+        ids = (alloc.previous_allocation, *alloc.preempted_allocations)
+        return tuple(self.runners[each] for each in ids if each in self.runners)
 
     def _runner_broke(self, runner: AllocRunner, error: Exception) -> None:
         runner.end()
@@ -259,19 +263,19 @@ class Client:
     async def remove_alloc(self, alloc_id: str) -> None:
         """The servers have forgotten the allocation: end it, remove its directory and its record."""
         runner = self.runners.get(alloc_id)
-        if runner is None:
-            return
-        runner.stop()
-        await runner.wait_over()
+        if runner is not None:
+            runner.stop()
+            await runner.wait_over()
         await asyncio.to_thread(remove_alloc_dir, self.config.alloc_dir, alloc_id)
         await self._store.delete_alloc(alloc_id)
         self.runners.pop(alloc_id, None)
+        self._broken.pop(alloc_id, None)
         self._reporter.forget(alloc_id)
 
     async def stop_all(self) -> None:
         """Kill every task and wait for the ends; `run` must still be running."""
         for runner in self.runners.values():
-            runner.stop()
+            runner.stop_at_once()
         for runner in tuple(self.runners.values()):
             await runner.wait_over()
 

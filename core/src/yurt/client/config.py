@@ -61,3 +61,9 @@ class ClientConfig(Value):
     env_denylist: tuple[str, ...] = DEFAULT_ENV_DENYLIST
     default_ineligible: bool = False
     node_max_allocs: int = 0
+
+    @property
+    def denied_env(self) -> frozenset[str]:
+        """Variables of the agent that tasks never see; the option `env.denylist` replaces the default list."""
+        given = self.options.get("env.denylist") or self.options.get("env.blacklist")
+        return frozenset(name.strip() for name in given.split(",")) if given else frozenset(self.env_denylist)

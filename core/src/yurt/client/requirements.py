@@ -19,6 +19,14 @@ def unavailable(group: TaskGroup, task: Task) -> str:
     return f"{', '.join(asked)} {verb} not available in this version; remove it from task {task.name!r} to run it"
 
 
+def notice(group: TaskGroup, task: Task) -> str:
+    """What the task may run without, but its user should know; said once, by the task that has it or the first one."""
+    is_first = group.tasks[0].name == task.name
+    if task.services or (group.services and is_first):
+        return "Services are not registered and their checks are not run in this version; the task runs without them"
+    return ""
+
+
 def _asked(group: TaskGroup, task: Task) -> Iterator[str]:
     blocks = (
         ("artifact", task.artifacts),

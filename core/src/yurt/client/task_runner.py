@@ -12,7 +12,7 @@ from typing import Any, Protocol, assert_never
 
 from yurt.client import alloc_dir
 from yurt.client.context import ClientContext
-from yurt.client.requirements import unavailable
+from yurt.client.requirements import notice, unavailable
 from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, replace_in, visible_dirs
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import events
@@ -217,6 +217,9 @@ class TaskRunner:
         if reason or driver is None:
             self.post(machine.SetupFailed(event=events.setup_failure(reason)))
             return
+        unheard = notice(self.task_group, self.task) if self.machine.run == 0 else ""
+        if unheard:
+            self.post(machine.Note(event=events.task_setup(unheard)))
         try:
             dirs = await asyncio.to_thread(self._build_dir)
         except (OSError, Invalid) as error:

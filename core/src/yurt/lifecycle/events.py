@@ -29,7 +29,11 @@ def received() -> TaskEvent:
 
 def building_task_directory() -> TaskEvent:
     """The task's directory is being made."""
-    text = "Building Task Directory"
+    return task_setup("Building Task Directory")
+
+
+def task_setup(text: str) -> TaskEvent:
+    """A step, or something worth knowing, of the task's preparation."""
     return TaskEvent(type="Task Setup", display_message=text, message=text, details={"message": text})
 
 

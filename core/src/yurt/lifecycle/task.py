@@ -5,7 +5,8 @@ Phases, and what leads on:
     waiting --Begin--> setup --SetupDone--> starting --Started--> running --Exited--> backoff --RestartDue--> setup ...
     running --Kill or Restart--> stopping --Exited and Stopped--> dead, or setup again
     setup, starting, running --failure without a restart--> dead;  waiting, backoff --Kill--> dead at once
-    waiting --Recovered--> running (the agent restarted);  dead --Restart(revive)--> setup
+    waiting --Recovered--> running (the agent restarted)
+    running, backoff, dead --AskRestart(from_start)--> waiting, so that the group's order decides again
 
 The machine never does anything itself: it answers with actions, and the shell feeds back what came of them. A kill
 that arrives while a start is in flight is remembered and carried out when the start has answered, so that no started
@@ -54,6 +55,7 @@ class TaskMachine(Value):
     window: RestartWindow = RestartWindow()
     is_killed: bool = False
     is_restart_asked: bool = False
+    is_from_start: bool = False
     has_exited: bool = False
     has_stopped: bool = False
 
@@ -112,10 +114,13 @@ class Kill(Value):
 
 
 class AskRestart(Value):
-    """A user (or a changed template) wants the task to start again now; `revive` includes a dead one."""
+    """A user (or a changed template) wants the task to start again now.
+
+    `from_start`: with its whole group, even if dead.
+    """
 
     reason: str
-    revive: bool = False
+    from_start: bool = False
 
 
 class Recovered(Value):
@@ -317,9 +322,13 @@ def _after_stop(machine: TaskMachine, now: UnixNano) -> TaskStep:
 
 
 def _again_now(machine: TaskMachine, now: UnixNano) -> TaskStep:
-    """Start again at once because a user wants it; the restart window is not touched."""
+    """Start again because a user wants it, at once or when its turn comes; the restart window is not touched."""
+    is_from_start = machine.is_from_start
     machine = _noted(machine, events.restarting("", Duration(0)), now)
-    return _setup(_next_run(machine, now))
+    machine = replace(_next_run(machine, now), is_from_start=False)
+    if not is_from_start:
+        return _setup(machine)
+    return TaskStep(replace(machine, phase=WAITING, state=replace(machine.state, started_at=0)))
 
 
 def _next_run(machine: TaskMachine, now: UnixNano) -> TaskMachine:
@@ -376,16 +385,15 @@ def _stop(machine: TaskMachine) -> TaskStep:
 
 def _ask_restart(machine: TaskMachine, ask: AskRestart, now: UnixNano) -> TaskStep:
     phase = machine.phase
-    if phase == DEAD and ask.revive:
-        noted = _noted(machine, events.restart_signaled(ask.reason), now)
-        return _again_now(replace(noted, is_killed=False), now)
-    if machine.is_killed:
+    if machine.is_killed and not (phase == DEAD and ask.from_start):
         return TaskStep(machine)
+    noted = replace(_noted(machine, events.restart_signaled(ask.reason), now), is_from_start=ask.from_start)
     if phase == RUNNING:
-        noted = _noted(machine, events.restart_signaled(ask.reason), now)
         return _stop(replace(noted, is_restart_asked=True))
+    if ask.from_start and phase in (DEAD, BACKOFF):
+        return _again_now(replace(noted, is_killed=False), now)
     if phase == BACKOFF:
-        return _setup(_noted(machine, events.restart_signaled(ask.reason), now))
+        return _setup(noted)
     return TaskStep(machine)
 
 
