@@ -2,119 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
-import json
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
 
-import aiohttp
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
-from yurt.http.agent_info import AgentInfo
-from yurt.http.app import make_app
-from yurt.runtime.env import RealEnv
-from yurt.server.server import Server, ServerConfig
-from yurt.storage.memory import MemoryLog
-from yurt.structs.commands import RegisterNode, SetNodeStatus
-from yurt.structs.node import DriverInfo, Node, NodeCpuResources, NodeDiskResources, NodeMemoryResources, NodeResources
-
-NODE_ID = "11111111-2222-4333-8444-555555555555"
-UNKNOWN_ID = "99999999-2222-4333-8444-555555555555"
-START_LIMIT_S = 10.0
-
-
-class Answer(NamedTuple):
-    """What came back."""
-
-    status: int
-    text: str
-    headers: Any
-
-    @property
-    def json(self) -> Any:
-        """The body as JSON."""
-        return json.loads(self.text)
-
-    @property
-    def index(self) -> int:
-        """X-Nomad-Index."""
-        return int(self.headers["X-Nomad-Index"])
-
-
-class Api:
-    """Requests to the application."""
-
-    def __init__(self, client: TestClient[Any, Any], server: Server) -> None:
-        self.client = client
-        self.server = server
-
-    async def call(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
-        """One request; a body that is no bytes goes as JSON."""
-        raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        data = None if raw is None else io.BytesIO(raw)
-        async with self.client.request(method, path, data=data, allow_redirects=False, **options) as response:
-            return Answer(response.status, await response.text(), response.headers)
-
-    async def get(self, path: str, **options: Any) -> Answer:
-        """GET."""
-        return await self.call("GET", path, **options)
-
-    async def put(self, path: str, body: Any = None) -> Answer:
-        """PUT."""
-        return await self.call("PUT", path, body)
-
-    async def register(self, job_id: str = "web", **changes: Any) -> Answer:
-        """Register a small job."""
-        return await self.put("/v1/jobs", {"Job": job_document(job_id, **changes)})
-
-    async def wait_until(self, path: str, wanted: Any) -> Any:
-        """Ask again until `wanted` says yes to the JSON, ten seconds at most."""
-        async with asyncio.timeout(START_LIMIT_S):
-            while not wanted(found := (await self.get(path)).json):
-                await asyncio.sleep(0.01)
-        return found
-
-
-def job_document(job_id: str = "web", **changes: Any) -> dict[str, Any]:
-    """A complete small job in the shape of the API."""
-    task = {"Name": "main", "Driver": "mock_driver", "Config": {"run_for": "1h"}}
-    group = {"Name": "group", "Count": 1, "Tasks": [task]}
-    return {"ID": job_id, "Name": job_id, "Type": "batch", "Datacenters": ["*"], "TaskGroups": [group]} | changes
-
-
-def ready_node() -> Node:
-    """A node with room for a few tasks."""
-    return Node(
-        id=NODE_ID, secret_id="a secret", name="worker", http_addr="127.0.0.1:4646", computed_class="v1:1",
-        attributes={"kernel.name": "linux", "driver.mock_driver": "1", "nomad.version": "2.0.0", "os.name": "debian"},
-        drivers={"mock_driver": DriverInfo(detected=True, healthy=True)},
-        node_resources=NodeResources(
-            cpu=NodeCpuResources(cpu_shares=4000, total_cpu_cores=4), memory=NodeMemoryResources(memory_mb=8192),
-            disk=NodeDiskResources(disk_mb=100_000),
-        ),
-    )  # fmt: skip
+from yurt.testing.http_api import Api, add_ready_node, serving
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
     """The application over a leading server without nodes."""
-    server = Server(ServerConfig(name="test"), env=RealEnv(), log=MemoryLog())
-    ready = asyncio.Event()
-    agent = AgentInfo(version="0.1.0", name="test", dev=True, plugins=({"name": "raw_exec", "status": "ok"},))
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(server.run(ready=ready))
-        async with asyncio.timeout(START_LIMIT_S):
-            await ready.wait()
-        async with TestClient(TestServer(make_app(server, None, agent)), timeout=aiohttp.ClientTimeout(30)) as client:
-            yield Api(client, server)
-        await server.stop()
-        running.cancel()
+    async with serving() as found:
+        yield found
 
 
 @pytest.fixture
 async def api_with_node(api: Api) -> Api:
     """The same with one ready node."""
-    await api.server.propose(RegisterNode(node=ready_node()))
-    await api.server.propose(SetNodeStatus(node_id=NODE_ID, status="ready", updated_at=1))
+    await add_ready_node(api)
     return api

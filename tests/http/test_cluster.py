@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import NODE_ID, UNKNOWN_ID, Api
+from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, Api
 
 
 async def test_a_node_shows_no_secret_and_its_drain_flag(api_with_node: Api) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from conftest import Api, job_document
+from yurt.testing.http_api import Api, job_document
 
 
 async def test_a_registered_job_can_be_read_back(api: Api) -> None:

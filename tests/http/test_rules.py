@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import UNKNOWN_ID, Api
+from yurt.testing.http_api import UNKNOWN_ID, Api
 
 
 async def test_an_unknown_path_is_404_with_an_empty_body(api: Api) -> None:

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from conftest import NODE_ID, Api
 from yurt.sdk.errors import NotFound
 from yurt.structs.rpc import AllocResourceUsage, FileInfo, HostStats, StreamFrame
+from yurt.testing.http_api import NODE_ID, Api
 
 FILES = {"alloc/logs/main.stdout.0": b"hello\n", "local/page.html": b"<script>"}
 
