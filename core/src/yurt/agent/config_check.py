@@ -8,23 +8,32 @@ either. Out: plain dictionaries, each single block one dictionary, each labelled
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from yurt.agent.config_keys import ABSENT, Block, Entry, Key
 from yurt.api.times import parse_duration
 
 NOT_AVAILABLE = "not available in this version"
 
+Path: TypeAlias = tuple[str | int, ...]
 
-def check(data: Mapping[str, Any], table: Block, *, path: str = "") -> tuple[dict[str, Any], list[str]]:
+
+class Problem(NamedTuple):
+    """What is wrong, and the path to it in the data as it was given."""
+
+    path: Path
+    text: str
+
+
+def check(data: Mapping[str, Any], table: Block, *, path: Path = ()) -> tuple[dict[str, Any], list[Problem]]:
     """The data in one shape, and what is wrong with it."""
     checked: dict[str, Any] = {}
-    problems: list[str] = []
+    problems: list[Problem] = []
     for name, value in data.items():
-        where = f"{path}.{name}" if path else name
+        where = (*path, name)
         entry = table.entries.get(name)
         if entry is None:
-            problems.append(f'unknown key "{where}"{_hint(name, table.entries)}')
+            problems.append(Problem(where, f'unknown key "{dotted(where)}"{_hint(name, table.entries)}'))
             continue
         if value is None:
             continue
@@ -34,45 +43,55 @@ def check(data: Mapping[str, Any], table: Block, *, path: str = "") -> tuple[dic
     return checked, problems
 
 
-def _check_entry(value: Any, entry: Entry, where: str) -> tuple[Any, list[str]]:
+def dotted(path: Path) -> str:
+    """The path as a reader writes it: `client.meta`."""
+    return ".".join(step for step in path if isinstance(step, str))
+
+
+def _check_entry(value: Any, entry: Entry, where: Path) -> tuple[Any, list[Problem]]:
     if isinstance(entry, Key):
         shaped, problem = _check_value(value, entry, where)
-        return shaped, [problem] if problem else []
+        return shaped, [Problem(where, problem)] if problem else []
     if entry.is_labelled:
         return _check_labelled(value, entry, where)
     return _check_block(value, entry, where)
 
 
-def _check_block(value: Any, entry: Block, where: str) -> tuple[dict[str, Any], list[str]]:
+def _check_block(value: Any, entry: Block, where: Path) -> tuple[dict[str, Any], list[Problem]]:
     merged: dict[str, Any] = {}
-    problems: list[str] = []
-    for part in _objects(value):
+    problems: list[Problem] = []
+    for place, part in _objects(value, where):
         if not isinstance(part, Mapping):
-            return {}, [f'"{where}" must be a block: {where} {{ ... }}']
-        shaped, found = check(part, entry, path=where)
+            name = dotted(where)
+            return {}, [Problem(where, f'"{name}" must be a block: {name} {{ ... }}')]
+        shaped, found = check(part, entry, path=place)
         merged = merge(merged, shaped)
         problems += found
     return merged, problems
 
 
-def _check_labelled(value: Any, entry: Block, where: str) -> tuple[dict[str, Any], list[str]]:
+def _check_labelled(value: Any, entry: Block, where: Path) -> tuple[dict[str, Any], list[Problem]]:
     labelled: dict[str, Any] = {}
-    problems: list[str] = []
-    for part in _objects(value):
+    problems: list[Problem] = []
+    for place, part in _objects(value, where):
         if not isinstance(part, Mapping):
-            return {}, [f'"{where}" must be a block with a label: {where} "name" {{ ... }}']
+            name = dotted(where)
+            return {}, [Problem(where, f'"{name}" must be a block with a label: {name} "x" {{ ... }}')]
         for label, body in part.items():
-            shaped, found = _check_block(body, Block(entry.entries), f"{where}.{label}")
+            shaped, found = _check_block(body, Block(entry.entries), (*place, label))
             labelled[label] = merge(labelled.get(label, {}), shaped)
             problems += found
     return labelled, problems
 
 
-def _objects(value: Any) -> Iterable[Any]:
-    return value if isinstance(value, list | tuple) else [value]
+def _objects(value: Any, where: Path) -> Iterable[tuple[Path, Any]]:
+    if isinstance(value, list | tuple):
+        return [((*where, at), part) for at, part in enumerate(value)]
+    return [(where, value)]
 
 
-def _check_value(value: Any, entry: Key, where: str) -> tuple[Any, str]:
+def _check_value(value: Any, entry: Key, path: Path) -> tuple[Any, str]:
+    where = dotted(path)
     if entry.type == "map" and isinstance(value, list | tuple) and all(isinstance(part, Mapping) for part in value):
         value = {name: item for part in value for name, item in part.items()}
     problem = _type_problem(value, entry.type)

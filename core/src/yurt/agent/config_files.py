@@ -5,15 +5,18 @@ by name.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from yurt.agent.config_check import check, merge
 from yurt.agent.config_keys import ROOT
 from yurt.sdk.errors import Invalid
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
+
+PlaceOf: TypeAlias = Callable[[tuple[str | int, ...]], str]
+"""`:line:column` of a part of the file, or "" where that is not known."""
 
 
 def read_files(paths: Iterable[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -25,12 +28,12 @@ def read_files(paths: Iterable[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
         for file in _expand(path):
             read.append(str(file))
             try:
-                data = read_file(file)
+                data, place_of = read_file(file)
             except Invalid as error:
                 problems.append(str(error))
                 continue
             shaped, found = check(data, ROOT)
-            problems += [f"{file}: {problem}" for problem in found]
+            problems += [f"{file}{place_of(problem.path)}: {problem.text}" for problem in found]
             merged = merge(merged, shaped)
     if problems:
         raise Invalid("\n".join(problems))
@@ -47,8 +50,8 @@ def _expand(path: str) -> list[Path]:
     return [root]
 
 
-def read_file(path: Path) -> Mapping[str, Any]:
-    """One file as data; raises Invalid with the place of a syntax error."""
+def read_file(path: Path) -> tuple[Mapping[str, Any], PlaceOf]:
+    """One file as data, and where its parts stand; raises Invalid with the place of a syntax error."""
     try:
         if path.is_file() and path.stat().st_size > FILE_BYTES_MAX:
             raise Invalid(f"{path}: larger than {FILE_BYTES_MAX} bytes")
@@ -60,7 +63,7 @@ def read_file(path: Path) -> Mapping[str, Any]:
     except UnicodeDecodeError:
         raise Invalid(f"{path}: not a UTF-8 text") from None
     if path.suffix == ".json" or (path.suffix != ".hcl" and text.lstrip()[:1] in ("{", "")):
-        return _parse_json(path, text)
+        return _parse_json(path, text), lambda _: ""
     return _parse_hcl(path, text)
 
 
@@ -76,10 +79,16 @@ def _parse_json(path: Path, text: str) -> Mapping[str, Any]:
     return data
 
 
-def _parse_hcl(path: Path, text: str) -> Mapping[str, Any]:
-    from yurt_jobspec import JobspecError, parse_body, render
+def _parse_hcl(path: Path, text: str) -> tuple[Mapping[str, Any], PlaceOf]:
+    from yurt_jobspec import JobspecError, parse_body_with_positions, render
 
     try:
-        return parse_body(text, filename=str(path))
+        data, positions = parse_body_with_positions(text, filename=str(path))
     except JobspecError as error:
-        raise Invalid(render(error.diagnostics, {str(path): text})) from None
+        raise Invalid(render(error.diagnostics, {str(path): text}).rstrip()) from None
+
+    def place_of(where: tuple[str | int, ...]) -> str:
+        place = positions.nearest(where)
+        return f":{place.line}:{place.column}" if place else ""
+
+    return data, place_of

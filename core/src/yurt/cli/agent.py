@@ -85,7 +85,7 @@ def run(call: Invocation) -> int:
 
     from_flags, problems = check(flag_data(call), ROOT)
     if problems:
-        raise CliError("\n".join(f"command line: {problem}" for problem in problems))
+        raise CliError("\n".join(f"command line: {problem.text}" for problem in problems))
 
     def read() -> AgentConfig:
         from_files, files = read_files(flags.texts("config"))
@@ -94,7 +94,7 @@ def run(call: Invocation) -> int:
     try:
         return run_agent(read(), reload=read)
     except YurtError as error:
-        print(f"==> {error}".replace("\n", "\n==> "), file=sys.stderr)
+        print(f"==> {error}", file=sys.stderr)
         return 1
 
 
