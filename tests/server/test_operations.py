@@ -312,3 +312,16 @@ def test_the_signing_key_is_kept_and_readable_by_its_owner_only(tmp_path: Path) 
     path.write_text("broken")
     with pytest.raises(Invalid, match="cannot be read"):
         Keyring(tmp_path).jwks()
+
+
+@pytest.mark.parametrize("reschedule", [False, True])
+async def test_a_stopped_batch_allocation_is_replaced_only_when_asked(bench: Any, reschedule: bool) -> None:
+    await bench.add_node()
+    await bench.server.jobs.register(batch("work"))
+    await bench.until(lambda: len(bench.live("work")) == 1)
+    await bench.report("running", "work")
+    (old,) = bench.live("work")
+    await bench.server.allocs.stop(old.id, reschedule=reschedule)
+    await bench.until(lambda: bench.server.state.allocs[old.id].desired_status == "stop")
+    await bench.idle()
+    assert len(bench.live("work")) == int(reschedule)

@@ -163,3 +163,13 @@ async def test_a_node_with_another_secret_is_refused(bench: Any) -> None:
         assert "secret ID does not match" in str(error)
     else:
         raise AssertionError("a stolen node id was accepted")
+
+
+async def test_a_deployment_without_progress_fails_at_its_deadline(bench: Any) -> None:
+    node = await bench.add_node()
+    await bench.server.jobs.register(factories.job())
+    await bench.until(lambda: len(bench.live()) == 1)
+    await bench.report("running")
+    await bench.pass_time(608, node)
+    deployment = bench.server.state.latest_deployment("default", "web")
+    assert (deployment.status, deployment.status_description) == ("failed", "Failed due to progress deadline")

@@ -137,19 +137,17 @@ def last_unknown(alloc: Allocation) -> int:
     return start
 
 
-def with_server_fields(node: Node, known: Node | None, now: UnixNano) -> Node:
-    """A registering node, with what the servers own kept from the known one."""
-    seen = now // SECOND
-    if known is None:
-        return replace(node, status=node.status or status.NODE_INIT, status_updated_at=seen)
+def registered(state: Snapshot, node: Node, now: UnixNano) -> Node:
+    """A registering node with the status it gets: initializing, or ready when it says so and may be."""
+    known = state.nodes.get(node.id)
+    status_now = node.status
+    if status_now not in (status.NODE_INIT, status.NODE_READY):
+        status_now = status.NODE_INIT
+    if status_now == status.NODE_READY and known is not None:
+        status_now = granted_status(state, known, status_now)
+    is_same = known is not None and known.status == status_now
     return replace(
         node,
-        status=node.status or status.NODE_INIT,
-        status_updated_at=seen if node.status != known.status else known.status_updated_at,
-        drain_strategy=known.drain_strategy,
-        scheduling_eligibility=known.scheduling_eligibility,
-        last_drain=known.last_drain,
-        events=known.events,
-        last_missed_heartbeat_index=known.last_missed_heartbeat_index,
-        last_alloc_update_index=known.last_alloc_update_index,
+        status=status_now,
+        status_updated_at=known.status_updated_at if known is not None and is_same else now // SECOND,
     )

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+from typing import Final
 
 from yurt.duties.deployments import Seen, health_of, next_deadline, watch
 from yurt.duties.evals import Mint
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound
+from yurt.sdk.value import UnixNano
 from yurt.server.log_writer import LogWriter
 from yurt.server.waiting import wait_for
 from yurt.state import Changes, Snapshot
 from yurt.structs.alloc import Allocation
+from yurt.structs.deployment import Deployment
 from yurt.structs.questions import is_deployment_active
+
+SMALL: Final = 50
+GATHER_S: Final = 0.25
+"""After a look at a deployment of more than `SMALL` allocations, changes gather this long before the next."""
 
 
 class DeploymentWatcher:
@@ -23,6 +31,8 @@ class DeploymentWatcher:
         self._writer = writer
         self._seen: dict[str, Seen] = {}
         self._touched: set[str] = set()
+        self._deadlines: dict[str, UnixNano] = {}
+        self._heap: list[tuple[UnixNano, str]] = []
         self._changed = asyncio.Event()
 
     def restore(self, state: Snapshot) -> None:
@@ -31,6 +41,7 @@ class DeploymentWatcher:
             if is_deployment_active(deployment):
                 self._seen[deployment.id] = Seen()
                 self._touched.add(deployment.id)
+                self._set_deadline(deployment)
         self._changed.set()
 
     def observe(self, changes: Changes) -> None:
@@ -40,9 +51,11 @@ class DeploymentWatcher:
             if change.table == "deployments":
                 if row is not None and is_deployment_active(row):
                     self._seen.setdefault(row.id, health_of(row))
-                    self._touched.add(row.id)
+                    self._set_deadline(row)
+                    if change.before is not None:
+                        self._touched.add(row.id)
                 else:
-                    self._seen.pop(change.key, None)  # type: ignore[call-overload]
+                    self._forget(change.before or row)
             elif change.table == "allocs" and row is not None and _has_other_health(change.before, row):
                 self._touched.add(row.deployment_id)
         self._touched &= self._seen.keys()
@@ -56,6 +69,8 @@ class DeploymentWatcher:
             touched, self._touched = self._touched, set()
             for deployment_id in sorted(touched):
                 await self._look(deployment_id)
+            if any(self._size(deployment_id) > SMALL for deployment_id in touched):
+                await self._env.sleep(GATHER_S)
             await wait_for(self._env, self._changed, self._until_deadline())
 
     async def _look(self, deployment_id: str) -> None:
@@ -76,20 +91,35 @@ class DeploymentWatcher:
         if deployment_id in self._seen:
             self._seen[deployment_id] = health_of(deployment)
 
+    def _size(self, deployment_id: str) -> int:
+        return self._writer.state.allocs.count_where("deployment", deployment_id)
+
+    def _set_deadline(self, deployment: Deployment) -> None:
+        deadline = next_deadline(deployment)
+        if deadline is None:
+            self._deadlines.pop(deployment.id, None)
+        elif self._deadlines.get(deployment.id) != deadline:
+            self._deadlines[deployment.id] = deadline
+            heapq.heappush(self._heap, (deadline, deployment.id))
+
+    def _forget(self, deployment: Deployment) -> None:
+        self._seen.pop(deployment.id, None)
+        self._deadlines.pop(deployment.id, None)
+
     def _until_deadline(self) -> float | None:
+        """Seconds until a deadline comes; those that have come are looked at."""
+        now = self._env.now()
+        while self._heap and (self._heap[0][0] <= now or self._is_stale(self._heap[0])):
+            entry = heapq.heappop(self._heap)
+            if not self._is_stale(entry):
+                del self._deadlines[entry[1]]
+                self._touched.add(entry[1])
         if self._touched:
             return 0.0
-        now = self._env.now()
-        nearest: int | None = None
-        for deployment_id in self._seen:
-            deployment = self._writer.state.deployments.get(deployment_id)
-            deadline = next_deadline(deployment) if deployment is not None else None
-            if deadline is None:
-                continue
-            nearest = deadline if nearest is None else min(nearest, deadline)
-            if deadline <= now:
-                self._touched.add(deployment_id)
-        return None if nearest is None else max(0.0, (nearest - now) / 1e9)
+        return (self._heap[0][0] - now) / 1e9 if self._heap else None
+
+    def _is_stale(self, entry: tuple[UnixNano, str]) -> bool:
+        return self._deadlines.get(entry[1]) != entry[0]
 
 
 def _has_other_health(before: Allocation | None, after: Allocation) -> bool:

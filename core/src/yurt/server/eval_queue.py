@@ -13,6 +13,7 @@ from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.waiting import wait_for
 from yurt.state import Change, Changes, Snapshot
 from yurt.structs import status
+from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, Applied, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import Node
@@ -69,10 +70,8 @@ class EvalQueue:
             if change.table == "evals":
                 self._observe_eval(change, now)
             elif change.table == "allocs":
-                if change.before is not None and not is_client_terminal(change.before):
-                    after = change.after
-                    if after is None or is_client_terminal(after):
-                        freed.add(change.before.node_id)
+                if change.before is not None and gave_room(change.before, change.after):
+                    freed.add(change.before.node_id)
             elif change.table == "nodes":
                 if gained_capacity(change.before, change.after):
                     freed.add(change.after.id)
@@ -223,6 +222,16 @@ class EvalQueue:
             modify_time=now,
         )
         return (replace(ended, next_eval=follow_up.id), follow_up)
+
+
+def gave_room(before: Allocation, after: Allocation | None) -> bool:
+    """The allocation no longer holds all that it held."""
+    if is_client_terminal(before):
+        return False
+    if after is None or is_client_terminal(after):
+        return True
+    held = after.allocated_resources
+    return held is not before.allocated_resources and held != before.allocated_resources
 
 
 def gained_capacity(before: Node | None, after: Node | None) -> bool:

@@ -1,7 +1,9 @@
-"""Python's garbage collector under control: no collection on its own, the young generations by hand on a timer.
+"""Python's garbage collector under control: no collection on its own, the young generation by hand.
 
 State objects make no cycles, so a full collection would only stop the server for seconds to find nothing. What
-libraries and tracebacks leave is young, and is collected each few seconds.
+libraries and tracebacks leave is young: it is collected each few seconds, or sooner under load so that a pause stays
+short. Survivors of a busy time are state: they are frozen out of the collector's sight instead of being looked at
+again.
 """
 
 from __future__ import annotations
@@ -12,9 +14,14 @@ from typing import Final
 from yurt.runtime.env import Env
 from yurt.server.metrics import Metrics
 
-YOUNG_INTERVAL_S: Final = 5.0
-MIDDLE_EACH: Final = 12
-"""Every so many rounds the middle generation is collected too."""
+LOOK_S: Final = 0.5
+IDLE_ROUNDS: Final = 10
+"""A quiet server collects its young objects every so many looks."""
+BUSY_COUNT: Final = 20_000
+"""So many new objects are collected at the next look."""
+MIDDLE_ROUNDS: Final = 120
+"""Every so many looks the survivors are collected once more, or frozen when there are more than `FREEZE_COUNT`."""
+FREEZE_COUNT: Final = 100_000
 
 
 class HeapKeeper:
@@ -24,6 +31,7 @@ class HeapKeeper:
         self._env = env
         self._metrics = metrics
         self._was_enabled = gc.isenabled()
+        self._survivors = 0
 
     def freeze(self) -> None:
         """Take what was restored out of the collector's sight, and stop automatic collections."""
@@ -32,18 +40,32 @@ class HeapKeeper:
         gc.disable()
 
     async def run(self) -> None:
-        """Collect young generations until cancelled."""
+        """Collect until cancelled."""
         rounds = 0
         while True:
-            await self._env.sleep(YOUNG_INTERVAL_S)
+            await self._env.sleep(LOOK_S)
             rounds += 1
-            generation = 1 if rounds % MIDDLE_EACH == 0 else 0
-            started = self._env.monotonic()
-            gc.collect(generation)
-            self._metrics.time("runtime.gc_pause", self._env.monotonic() - started)
+            young = gc.get_count()[0]
+            if young >= BUSY_COUNT or rounds % IDLE_ROUNDS == 0:
+                self._collect(0)
+                self._survivors += young
+            if rounds % MIDDLE_ROUNDS == 0:
+                self._look_at_survivors()
 
     def restore_defaults(self) -> None:
         """Leave the collector as it was found."""
         gc.unfreeze()
         if self._was_enabled:
             gc.enable()
+
+    def _look_at_survivors(self) -> None:
+        if self._survivors > FREEZE_COUNT:
+            gc.freeze()
+        else:
+            self._collect(1)
+        self._survivors = 0
+
+    def _collect(self, generation: int) -> None:
+        started = self._env.monotonic()
+        gc.collect(generation)
+        self._metrics.time("runtime.gc_pause", self._env.monotonic() - started)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.admission import admit, annotated, with_counts_of
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
+from yurt.server.worker import THREAD_COUNT
 from yurt.structs import status
 from yurt.structs.alloc import DesiredTransition
 from yurt.structs.commands import (
@@ -98,7 +100,10 @@ class Jobs:
         if job.is_template:
             return planned
         seed = int(self._server.env.uuid().replace("-", ""), 16)
-        tried = dry_run(state, job, now=mint.now, seed=seed)
+        if sum(group.count for group in job.task_groups) > THREAD_COUNT:
+            tried = await asyncio.to_thread(dry_run, state, job, now=mint.now, seed=seed)
+        else:
+            tried = dry_run(state, job, now=mint.now, seed=seed)
         annotations = tried.plan.annotations
         return replace(
             planned,

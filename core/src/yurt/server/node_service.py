@@ -9,16 +9,14 @@ from typing import NamedTuple
 from yurt.duties.alloc_updates import evals_for_updates
 from yurt.duties.evals import Mint, evals_for_node
 from yurt.duties.nodes import (
-    cluster_event,
     granted_status,
     missed_status,
+    registered,
     registration_needs_evals,
     set_status,
-    with_server_fields,
 )
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
-from yurt.sdk.value import replace
 from yurt.server.heartbeats import Heartbeats
 from yurt.server.log_writer import NO_LEADER, LogWriter
 from yurt.server.waiting import StateWaiter
@@ -83,16 +81,12 @@ class NodeService:
         known = state.nodes.get(request.node.id)
         _check_node(request.node, known)
         mint = self._mint()
-        node = with_server_fields(request.node, known, mint.now)
-        node = replace(node, status=status.NODE_INIT if node.status == status.NODE_DISCONNECTED else node.status)
+        node = registered(state, request.node, mint.now)
         await self._store_schemas(request)
         evaluations: tuple[Evaluation, ...] = ()
         if registration_needs_evals(known, node):
             evaluations = evals_for_node(state, node, mint, trigger=status.TRIGGER_NODE_UPDATE)
-        message = "Node registered" if known is None else "Node re-registered"
-        is_back = known is None or known.status in (status.NODE_DOWN, status.NODE_DISCONNECTED)
-        events = (cluster_event(message, mint.now),) if is_back else ()
-        command = RegisterNode(node=node, events=events, evaluations=evaluations, create_node_pool=True)
+        command = RegisterNode(node=node, evaluations=evaluations, create_node_pool=True)
         applied = await self._writer.propose(command)
         return self._reply(node.id, heartbeats, applied.index)
 

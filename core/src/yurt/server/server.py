@@ -111,6 +111,8 @@ class Server:
                 ]
                 tasks.append(supervised(group, "snapshots", self._snapshotter.run()))
                 tasks.append(supervised(group, "garbage collector", self._heap.run()))
+                if self.config.data_dir:
+                    tasks.append(supervised(group, "signing key", self._make_key()))
                 await self._stopping.wait()
                 for task in tasks:
                     task.cancel()
@@ -185,11 +187,15 @@ class Server:
         found = await self._log.load_snapshot()
         if found is not None:
             self.writer.state = snapshots.decode(found[1])
+            self._snapshotter.index = self.state.index
         count = await self.writer.replay()
         self.node_service.start(self.state)
         self._heap.freeze()
         if found is not None or count:
             log.info("state restored at index %d, %d commands replayed", self.state.index, count)
+
+    async def _make_key(self) -> None:
+        await asyncio.to_thread(self.keyring.jwks)
 
     async def _read_campaign(self) -> None:
         async for event in self._log.campaign():

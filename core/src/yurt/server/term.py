@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from yurt.runtime.supervise import supervised
+from yurt.sdk.errors import YurtError
 from yurt.server.deployment_watcher import DeploymentWatcher
 from yurt.server.drainer import Drainer
 from yurt.server.eval_queue import EvalQueue
@@ -99,5 +100,6 @@ class Term:
                 await loop()
             except Exception as error:
                 if self._server.is_leader:
-                    log.error("%s failed and starts again: %s", name, error, exc_info=error)
+                    trace = None if isinstance(error, YurtError) else error
+                    log.error("%s failed and starts again: %s", name, error, exc_info=trace)
             await self._server.env.sleep(DUTY_RETRY_S)

@@ -13,6 +13,7 @@ from typing import Final
 from yurt.broker import Delivery
 from yurt.runtime.env import Env
 from yurt.scheduler import attempt, exhausted, max_attempts
+from yurt.sdk.errors import YurtError
 from yurt.sdk.value import replace
 from yurt.server.eval_queue import EvalQueue
 from yurt.server.log_writer import LogWriter
@@ -68,9 +69,9 @@ class Worker:
                 await self._process(delivery)
             except Exception as error:
                 self._metrics.count("worker.failed")
-                log.error(
-                    "evaluation %s failed, it will be tried again: %s", delivery.evaluation.id, error, exc_info=error
-                )
+                trace = None if isinstance(error, YurtError) else error
+                eval_id = delivery.evaluation.id
+                log.error("evaluation %s failed, it will be tried again: %s", eval_id, error, exc_info=trace)
                 self._queue.nack(delivery)
             except asyncio.CancelledError:
                 self._queue.nack(delivery)
