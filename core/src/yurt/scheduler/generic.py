@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from yurt.scheduler.blocked import blocked_eval
 from yurt.scheduler.feasible import is_row_feasible
 from yurt.scheduler.ids import Ids
 from yurt.scheduler.placer import GroupPlacer
+from yurt.scheduler.preempt import evictions
 from yurt.scheduler.reconcile import Situation, reconcile
 from yurt.scheduler.reschedule import tracker_after, unplaced
 from yurt.scheduler.results import Place, Results
@@ -16,7 +18,7 @@ from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, RescheduleTracker
 from yurt.structs.deployment import Deployment
-from yurt.structs.evaluation import Evaluation, PlanAnnotations
+from yurt.structs.evaluation import DesiredUpdates, Evaluation, PlanAnnotations
 from yurt.structs.job import Job
 from yurt.structs.metrics import AllocationMetric
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Outcome, Placement, Plan
@@ -43,6 +45,7 @@ class GenericAttempt:
         self.view = View(snapshot)
         self.placements: list[Placement] = []
         self.stops: list[AllocStop] = []
+        self.preemptions: list[AllocStop] = []
         self.attributes: dict[str, AttributeUpdate] = {}
         self.failed: dict[str, AllocationMetric] = {}
         self.queued: dict[str, int] = {}
@@ -131,16 +134,18 @@ class GenericAttempt:
                 self.view.restore(previous)
             self._note_unplaced(place)
             return False
-        row, grant, scores = found
+        row, grant, scores, preempted = found
         for name, other in self.placers.items():
             if name != place.group:
                 other.placed_elsewhere(row, place.group)
         if place.stops and previous is not None:
             self.stops.append(AllocStop(id=previous.id, node_id=previous.node_id, description=place.stops))
         is_rolling = self.deployment is not None and place.group in self.deployment.task_groups
+        alloc_id = self.ids.next("alloc")
+        self.preemptions.extend(evictions(preempted, alloc_id))
         self.placements.append(
             Placement(
-                id=self.ids.next("alloc"),
+                id=alloc_id,
                 name=place.name,
                 task_group=place.group,
                 node_id=self.view.rows.ids[row],
@@ -152,6 +157,7 @@ class GenericAttempt:
                 deployment_status=AllocDeploymentStatus(canary=True) if place.is_canary else None,
                 previous_allocation=previous.id if previous is not None else "",
                 reschedule_tracker=self._tracker(place),
+                preempted_allocations=tuple(victim.id for victim in preempted),
             )
         )
         return True
@@ -229,11 +235,20 @@ class GenericAttempt:
             in_place=in_place,
             attributes=tuple(self.attributes[key] for key in sorted(self.attributes)),
             stops=tuple(self.stops),
+            preemptions=tuple(self.preemptions),
             deployment=results.deployment,
             deployment_updates=tuple(results.deployment_updates),
-            annotations=PlanAnnotations(desired_tg_updates=results.desired),
+            annotations=PlanAnnotations(
+                desired_tg_updates=self._desired(results),
+                preempted_allocs=tuple(stop.id for stop in self.preemptions),
+            ),
             now=self.now,
         )
+
+    def _desired(self, results: Results) -> dict[str, DesiredUpdates]:
+        """The counts of each group, with the allocations that it preempts."""
+        preempted = Counter(p.task_group for p in self.placements for _ in p.preempted_allocations)
+        return {name: replace(counts, preemptions=preempted[name]) for name, counts in results.desired.items()}
 
     def _is_rolled_out(self, group: str) -> bool:
         return self.deployment is not None and group in self.deployment.task_groups

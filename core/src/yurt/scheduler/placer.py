@@ -8,6 +8,7 @@ reason, so a placement that finds no row knows all the reasons.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,14 +23,24 @@ from yurt.scheduler.feasible import (
     feasibility,
 )
 from yurt.scheduler.ids import number_of
-from yurt.scheduler.preempt import preempt
-from yurt.scheduler.rank import Ranker, RankOptions
+from yurt.scheduler.preempt import is_allowed, preempt, preemption_score
+from yurt.scheduler.rank import ROUND, Ranker, RankOptions
 from yurt.scheduler.view import View, has_memory_max, is_spread_algorithm
+from yurt.sdk.value import replace
 from yurt.state.columns import CPU, DISK, MEMORY, SHAPE
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.resources import Resources
+
+
+class Placed(NamedTuple):
+    """One more allocation: where, with what, why there, and whom it ends."""
+
+    row: int
+    grant: Grant
+    scores: tuple[NodeScoreMeta, ...]
+    preempted: tuple[Allocation, ...] = ()
 
 
 class GroupPlacer:
@@ -55,6 +66,7 @@ class GroupPlacer:
         )
         self._salt = salt
         self._refused: dict[str, list[int]] = {}
+        self._preemptions: dict[int, float | None] = {}
         self._metric: AllocationMetric | None = None
         self._seen: frozenset[int] | None = None
         for alloc in own:
@@ -73,6 +85,7 @@ class GroupPlacer:
 
     def placed_elsewhere(self, row: int, group: str) -> None:
         """Another group of the job placed on the row."""
+        self._preemptions.pop(row, None)
         if self.distinct.is_used:
             self.distinct.count((row,), group)
             self._close_refused()
@@ -81,17 +94,18 @@ class GroupPlacer:
         """Allocations went away by other means: open what they had closed."""
         self.ranker.reopen()
         self._refused.clear()
+        self._preemptions.clear()
         self._close_refused()
 
     def place(
         self, *, expected: int = 1, penalised: frozenset[int] = frozenset(), preferred: int | None = None
-    ) -> tuple[int, Grant, tuple[NodeScoreMeta, ...]] | None:
-        """The row, the grant and the top scores of one more allocation, or None when no node can take it."""
+    ) -> Placed | None:
+        """One more allocation, or None when no node can take it."""
         ranker = self.ranker
         while True:
             row = ranker.best(expected=expected, penalised=penalised, preferred=preferred)
             if row is None:
-                return None
+                return self._preempting()
             self._salt += 1
             grant = self._grant(row)
             if isinstance(grant, str):
@@ -99,14 +113,56 @@ class GroupPlacer:
                 ranker.close(row)
                 continue
             scores = ranker.top(row, penalised)
-            self.view.take(row, grant.usage)
-            if self.distinct.is_used:
-                self.distinct.count((row,), self.group.name)
-                self._close_refused()
-            ranker.placed(row)
-            return row, grant, scores
+            self._taken(row, grant)
+            return Placed(row, grant, scores)
 
-    def place_on(self, row: int) -> tuple[Grant, tuple[NodeScoreMeta, ...], tuple[Allocation, ...]] | AllocationMetric:
+    def _taken(self, row: int, grant: Grant) -> None:
+        self.view.take(row, grant.usage)
+        if self.distinct.is_used:
+            self.distinct.count((row,), self.group.name)
+            self._close_refused()
+        self.ranker.placed(row)
+
+    def _preempting(self) -> Placed | None:
+        """The placement whose victims matter least, tried only when there is room nowhere."""
+        if not is_allowed(self.view, self.job):
+            return None
+        refused = np.zeros(len(self.mask), np.bool_)
+        for mask in self.distinct.refused().values() if self.distinct.is_used else ():
+            refused |= mask
+        best: tuple[float, str, int] | None = None
+        for row in np.flatnonzero(self.mask & ~refused).tolist():
+            score = self._preemption_score(row)
+            entry = None if score is None else (-score, self.view.rows.ids[row], row)
+            if entry is not None and (best is None or entry < best):
+                best = entry
+        if best is None:
+            return None
+        row = best[2]
+        found = preempt(self.view, self.job, self.group, self.ask, row=row, salt=self._salt)
+        assert found is not None
+        grant, victims = found
+        meta = self.ranker.meta(row)
+        scores = {**meta.scores, "preemption": preemption_score(victims)}
+        self._taken(row, grant)
+        self._preemptions.pop(row, None)
+        return Placed(row, grant, (replace(meta, scores=scores, norm_score=-best[0]),), victims)
+
+    def _preemption_score(self, row: int) -> float | None:
+        """How good it is to preempt on a row; kept until the row changes."""
+        if row not in self._preemptions:
+            score: float | None = None
+            found = preempt(self.view, self.job, self.group, self.ask, row=row, salt=self._salt)
+            if found is not None:
+                parts = [value for name, value in self.ranker.meta(row).scores.items() if value or name == "binpack"]
+                parts.append(preemption_score(found[1]))
+                score = round(sum(parts) / len(parts), ROUND)
+                for victim in found[1]:
+                    self.view.restore(victim)
+            self._preemptions[row] = score
+        return self._preemptions[row]
+
+    def place_on(self, row: int) -> Placed | AllocationMetric:
         """One allocation on a given node, preempting others when that is allowed; or why it does not fit."""
         reasons = list(self.view.exhausted(row, self.ask.plain.usage))
         grant: Grant | str = "" if reasons else self._grant(row)
@@ -120,7 +176,7 @@ class GroupPlacer:
         self._salt += 1
         scores = (self.ranker.meta(row),)
         self.view.take(row, grant.usage)
-        return grant, scores, victims
+        return Placed(row, grant, scores, victims)
 
     def _refusal(self, row: int, reasons: list[str]) -> AllocationMetric:
         mask = np.zeros(len(self.mask), np.bool_)

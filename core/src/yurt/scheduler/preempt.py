@@ -11,7 +11,8 @@ from yurt.state.columns import CPU, DISK, MEMORY
 from yurt.state.usage import Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.status import JOB_BATCH, JOB_SERVICE, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
+from yurt.structs.plan import AllocStop
+from yurt.structs.status import DESIRED_EVICT, JOB_BATCH, JOB_SERVICE, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
 
 PRIORITY_DELTA = 10
 PARALLEL_PENALTY = 50.0
@@ -26,6 +27,29 @@ def is_allowed(view: View, job: Job) -> bool:
         JOB_BATCH: config.batch_scheduler_enabled,
         JOB_SERVICE: config.service_scheduler_enabled,
     }.get(job.type, False)
+
+
+def preemption_score(victims: Iterable[Allocation]) -> float:
+    """Near 1 for few unimportant victims, near 0 for many important ones (semantics 15)."""
+    priorities = [alloc.job.priority for alloc in victims if alloc.job is not None]
+    if not priorities or max(priorities) <= 0:
+        return 1.0
+    net = max(priorities) + sum(priorities) / max(priorities)
+    return 1.0 / (1.0 + math.exp(min(700.0, 0.0048 * (net - 2048.0))))
+
+
+def evictions(victims: Iterable[Allocation], by: str) -> list[AllocStop]:
+    """The stops of allocations that make room for the allocation `by`."""
+    return [
+        AllocStop(
+            id=victim.id,
+            node_id=victim.node_id,
+            desired_status=DESIRED_EVICT,
+            description=f"Preempted by alloc ID {by}",
+            preempted_by=by,
+        )
+        for victim in victims
+    ]
 
 
 def preempt(

@@ -63,6 +63,8 @@ class Ranker:
         self._is_stale = True
         self._generation = -1
         self._memo: dict[tuple[int, int, int, int], float] = {}
+        self._metas: dict[int, NodeScoreMeta] = {}
+        """Rows of the score table that still hold; shared by all placements that show them."""
         self._sums: FloatArray = np.zeros(0)
         self._counts: IntArray = np.zeros(0, np.int64)
         self._scores: FloatArray = np.zeros(0)
@@ -126,7 +128,14 @@ class Ranker:
         else:
             entries = self._window[:SCORES_KEPT]
         found = [entry[2] for entry in entries if entry[2] != chosen][: SCORES_KEPT - 1]
-        return tuple(self.meta(row, penalised) for row in (chosen, *found))
+        if penalised or self._spread.is_used:
+            return tuple(self.meta(row, penalised) for row in (chosen, *found))
+        metas = self._metas
+        return tuple(metas.get(row) or self._remember(row) for row in (chosen, *found))
+
+    def _remember(self, row: int) -> NodeScoreMeta:
+        made = self._metas[row] = self.meta(row)
+        return made
 
     def meta(self, row: int, penalised: frozenset[int] = frozenset()) -> NodeScoreMeta:
         """A row's parts and its score."""
@@ -182,8 +191,10 @@ class Ranker:
         self._sums, self._counts = sums, counts
         self._scores = np.where(room, np.round(sums / counts, ROUND), IMPOSSIBLE)
         self._window, self._is_stale, self._generation = [], False, view.generation
+        self._metas.clear()
 
     def _score_row(self, row: int) -> None:
+        self._metas.pop(row, None)
         if self.view.exhausted(row, self.ask.plain.usage):
             self.close(row)
             return

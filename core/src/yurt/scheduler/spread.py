@@ -28,6 +28,7 @@ class SpreadScore:
         stacked = np.stack([part.codes for part in self._parts], axis=1)
         self._cells, self.cell_of_row = np.unique(stacked, axis=0, return_inverse=True)
         self.cell_of_row = self.cell_of_row.reshape(-1)
+        self._known: FloatArray | None = None
 
     @property
     def is_used(self) -> bool:
@@ -36,14 +37,18 @@ class SpreadScore:
 
     def count(self, rows: Iterable[int], sign: int = 1) -> None:
         """Allocations of the group that are on these rows."""
+        self._known = None
         for part in self._parts:
             part.count(rows, sign)
 
     def boosts(self) -> FloatArray:
         """The boost of each cell."""
+        if self._known is not None:
+            return self._known
         total = np.zeros(len(self._cells))
         for column, part in enumerate(self._parts):
             total += part.boosts()[self._cells[:, column]]
+        self._known = total
         return total
 
 

@@ -14,6 +14,7 @@ from yurt.scheduler.followups import followups
 from yurt.scheduler.ids import Ids
 from yurt.scheduler.names import alloc_name
 from yurt.scheduler.placer import GroupPlacer
+from yurt.scheduler.preempt import evictions
 from yurt.scheduler.results import InPlace, Place, Results, Stop
 from yurt.scheduler.view import View
 from yurt.sdk.value import UnixNano, replace
@@ -260,20 +261,11 @@ class SystemAttempt:
                 self.view.restore(previous)
             self._fail(place.group, self.view.rows.ids[row], found)
             return
-        grant, scores, preempted = found
+        _, grant, scores, preempted = found
         if place.stops and previous is not None:
             self.stops.append(AllocStop(id=previous.id, node_id=previous.node_id, description=place.stops))
         alloc_id = self.ids.next("alloc")
-        self.preemptions.extend(
-            AllocStop(
-                id=victim.id,
-                node_id=victim.node_id,
-                desired_status="evict",
-                description=f"Preempted by alloc ID {alloc_id}",
-                preempted_by=alloc_id,
-            )
-            for victim in preempted
-        )
+        self.preemptions.extend(evictions(preempted, alloc_id))
         is_rolling = self.deployment is not None and place.group in self.deployment.task_groups
         self.placements.append(
             Placement(

@@ -1,0 +1,261 @@
+"""The scheduler alone: state, scheduler, plan applied to the state. Prints a table beside Nomad's figures.
+
+The cases are those of the comparison with Nomad 1.1.2 (one core of the same kind of machine): nodes of 16 GHz and
+64 GiB in 5 datacenters, 125 racks, 4 kernels and 4 classes; an allocation asks 500 MHz and 1 GiB.
+
+    python bench/scheduler.py [--json] [--case NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from yurt import scheduler
+from yurt.fsm import apply
+from yurt.sdk.value import UnixNano, replace
+from yurt.state import Snapshot
+from yurt.structs import commands as c
+from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
+from yurt.structs.constraint import Affinity, Constraint, Spread
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.network import NetworkResource, Port
+from yurt.structs.node import (
+    DriverInfo,
+    Node,
+    NodeCpuResources,
+    NodeDevice,
+    NodeDeviceResource,
+    NodeDiskResources,
+    NodeMemoryResources,
+    NodeResources,
+)
+from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
+from yurt.structs.task import Task
+
+NOW = UnixNano(1_700_000_000_000_000_000)
+DATACENTERS, RACKS, KERNELS, CLASSES = 5, 125, 4, 4
+
+
+class Case(NamedTuple):
+    """What to place where; `nomad` is Nomad's rate in placements a second."""
+
+    name: str
+    nodes: int
+    jobs: Callable[[], Iterator[Job]]
+    nomad: float
+    gpus: int = 0
+    fill: int = 0
+
+
+class Result(NamedTuple):
+    """What came out."""
+
+    case: Case
+    wall_s: float
+    placed: int
+    nodes_used: int
+    evenness: str
+    peak_rss_mb: int
+    preempted: int
+
+
+def node(number: int, gpus: int) -> Node:
+    """One of the benchmark's nodes."""
+    node_id = f"{number:08x}-0000-4000-8000-{number:012x}"
+    devices = tuple(
+        NodeDeviceResource(
+            vendor="nvidia",
+            type="gpu",
+            name="h200",
+            instances=tuple(NodeDevice(id=f"gpu-{number}-{index}", healthy=True) for index in range(gpus)),
+        )
+        for _ in range(min(1, gpus))
+    )
+    return Node(
+        id=node_id,
+        name=f"node-{number}",
+        datacenter=f"dc{number % DATACENTERS}",
+        node_class=f"class-{number % CLASSES}",
+        status="ready",
+        attributes={
+            "kernel.name": "linux",
+            "kernel.version": f"5.{number % KERNELS}.0",
+            "cpu.arch": "amd64",
+            "unique.hostname": f"host-{number}",
+        },
+        meta={"rack": f"r{number % RACKS}"},
+        drivers={"exec": DriverInfo(detected=True, healthy=True)},
+        node_resources=NodeResources(
+            cpu=NodeCpuResources(cpu_shares=16_000, total_cpu_cores=8, reservable_cpu_cores=tuple(range(8))),
+            memory=NodeMemoryResources(memory_mb=65_536),
+            disk=NodeDiskResources(disk_mb=500_000),
+            networks=(
+                NetworkResource(mode="host", device="eth0", ip=f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"),
+            ),
+            devices=devices,
+        ),
+    )
+
+
+def job(
+    name: str,
+    count: int,
+    *,
+    kind: str = "service",
+    priority: int = 50,
+    group: dict[str, object] | None = None,
+    resources: Resources | None = None,
+) -> Job:
+    """A job with one group of one task."""
+    asked = resources or Resources(cpu=500, memory_mb=1024)
+    made = TaskGroup(
+        name="web",
+        count=count,
+        tasks=(Task(name="web", driver="exec", resources=asked),),
+        ephemeral_disk=EphemeralDisk(size_mb=150),
+    )
+    return Job(
+        id=name,
+        name=name,
+        type=kind,
+        priority=priority,
+        constraints=(Constraint(l_target="${attr.kernel.name}", operand="=", r_target="linux"),),
+        task_groups=(replace(made, **(group or {})),),
+    )
+
+
+def one(made: Job) -> Callable[[], Iterator[Job]]:
+    """A case of a single job."""
+    return lambda: iter((made,))
+
+
+def many(kind: str) -> Callable[[], Iterator[Job]]:
+    """A thousand jobs of ten."""
+    return lambda: (job(f"{kind}-{number}", 10, kind=kind) for number in range(1000))
+
+
+SPREADS = {"spreads": (Spread(attribute="${node.datacenter}", weight=50), Spread(attribute="${meta.rack}", weight=50))}
+AFFINITY = {
+    "constraints": (
+        Constraint(l_target="${attr.unique.hostname}", operand="regexp", r_target="^host-[0-9]+$"),
+        Constraint(l_target="${attr.kernel.version}", operand="version", r_target=">= 5.0"),
+    ),
+    "affinities": (
+        Affinity(l_target="${node.class}", operand="=", r_target="class-1", weight=100),
+        Affinity(l_target="${attr.kernel.version}", operand="version", r_target=">= 5.2", weight=50),
+    ),
+}
+PORT = {"networks": (NetworkResource(mode="host", dynamic_ports=(Port(label="http"),)),)}
+GPU = Resources(cpu=500, memory_mb=32_768 // 8, devices=(RequestedDevice(name="nvidia/gpu", count=1),))
+GPUS = Resources(cpu=500, memory_mb=1024, devices=(RequestedDevice(name="nvidia/gpu", count=2),))
+CASES = (
+    Case("service-100x1000", 100, one(job("a", 1000)), 8019),
+    Case("service-1000x10000", 1000, one(job("a", 10_000)), 4038),
+    Case("service-5000x10000", 5000, one(job("a", 10_000)), 5342),
+    Case("service-5000x50000", 5000, one(job("a", 50_000)), 2230),
+    Case("service-10000x10000", 10_000, one(job("a", 10_000)), 4347),
+    Case("ports-5000x10000", 5000, one(job("a", 10_000, group=PORT)), 3801),
+    Case("spread-1000x500", 1000, one(job("b", 500, group=SPREADS)), 19),
+    Case("spread-1000x1000", 1000, one(job("b", 1000, group=SPREADS)), 27),
+    Case("spread-5000x300", 5000, one(job("b", 300, group=SPREADS)), 4.3),
+    Case("affinity-1000x500", 1000, one(job("c", 500, group=AFFINITY)), 89),
+    Case("affinity-5000x300", 5000, one(job("c", 300, group=AFFINITY)), 18),
+    Case("batch-5000x10000", 5000, one(job("d", 10_000, kind="batch")), 17_643),
+    Case("many-5000x1000x10", 5000, many("service"), 1180),
+    Case("many-batch-5000x1000x10", 5000, many("batch"), 3203),
+    Case("system-5000", 5000, one(job("f", 1, kind="system")), 18_935),
+    Case("gpu-1000x4000", 1000, one(job("g", 4000, resources=GPU)), 2657, gpus=8),
+    Case("gpus-1000x2000", 1000, one(job("g", 2000, resources=GPUS)), 3333, gpus=8),
+    Case(
+        "preempt-1000x200",
+        1000,
+        one(job("h", 200, priority=90, resources=Resources(cpu=2000, memory_mb=8192))),
+        12.4,
+        fill=16_000,
+    ),
+)
+
+
+def run(case: Case) -> Result:
+    """One case, from an empty cluster."""
+    state = Snapshot.empty()
+    for number in range(case.nodes):
+        state = apply(state, c.RegisterNode(node=node(number, case.gpus)), index=state.index + 1).state
+    if case.fill:
+        config = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
+        state = apply(state, c.SetSchedulerConfiguration(configuration=config), index=state.index + 1).state
+        filler = job("filler", case.fill, priority=20, resources=Resources(cpu=1000, memory_mb=4096))
+        state, *_ = place(state, filler)
+    placed = preempted = 0
+    gc.collect()
+    gc.disable()
+    jobs = list(case.jobs())
+    started = time.perf_counter()
+    for made in jobs:
+        state, more, ended = place(state, made)
+        placed += more
+        preempted += ended
+    wall_s = time.perf_counter() - started
+    gc.enable()
+    used = Counter(alloc.node_id for made in jobs for alloc in state.allocs_of_job(made.namespace, made.id))
+    racks = Counter(state.nodes[node_id].meta["rack"] for node_id in used.elements())
+    evenness = f"rack {min(racks.values(), default=0)}-{max(racks.values(), default=0)}"
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return Result(case, wall_s, placed, len(used), evenness, peak, preempted)
+
+
+def place(state: Snapshot, made: Job) -> tuple[Snapshot, int, int]:
+    """Register, evaluate and apply; the state, what was placed and what was preempted."""
+    state = apply(state, c.RegisterJob(job=made), index=state.index + 1).state
+    evaluation = Evaluation(id=f"eval-{made.id}", job_id=made.id, type=made.type, triggered_by="job-register")
+    attempt = scheduler.attempt(state, evaluation, now=NOW, seed=1)
+    state = apply(state, c.ApplyPlan(plan=attempt.plan), index=state.index + 1).state
+    return state, len(attempt.plan.placements), len(attempt.plan.preemptions)
+
+
+def main() -> None:
+    """Run the chosen cases."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--case", action="append", help="run only this case; may be repeated")
+    options = parser.parse_args()
+    if not options.json:
+        print(
+            f"{'case':<26}{'placed':>8}{'wall s':>9}{'placements/s':>14}{'Nomad':>9}{'x':>8}{'nodes used':>12}{'peak MB':>9}  evenness"
+        )
+    for case in CASES:
+        if options.case and case.name not in options.case:
+            continue
+        result = run(case)
+        rate = result.placed / result.wall_s
+        if options.json:
+            record = {
+                "case": case.name,
+                "nodes": case.nodes,
+                "placed": result.placed,
+                "placements_per_s": round(rate, 1),
+                "nodes_used": result.nodes_used,
+                "peak_rss_mb": result.peak_rss_mb,
+                "preempted": result.preempted,
+                "evenness": result.evenness,
+                "nomad_placements_per_s": case.nomad,
+            }
+            print(json.dumps(record), flush=True)
+            continue
+        print(
+            f"{case.name:<26}{result.placed:>8}{result.wall_s:>9.3f}{rate:>14,.0f}{case.nomad:>9,.0f}"
+            f"{rate / case.nomad:>8.1f}{result.nodes_used:>12}{result.peak_rss_mb:>9}  {result.evenness}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
