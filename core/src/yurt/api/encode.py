@@ -56,14 +56,18 @@ def to_wire(value: Any) -> Any:
 
 def encode_json(value: Any, *, pretty: bool = False) -> bytes:
     """JSON of a value; `pretty` indents by four and ends the line."""
-    data = _encoder.encode(to_wire(value))
-    return msgspec.json.format(data, indent=4) + b"\n" if pretty else data
+    return encode_builtins(to_wire(value), pretty=pretty)
 
 
 def encode_builtins(wire: Any, *, pretty: bool = False) -> bytes:
     """JSON of what `to_wire` gave."""
     data = _encoder.encode(wire)
-    return msgspec.json.format(data, indent=4) + b"\n" if pretty else data
+    return pretty_json(data) if pretty else data
+
+
+def pretty_json(data: bytes) -> bytes:
+    """JSON indented by four, with a newline at the end."""
+    return msgspec.json.format(data, indent=4) + b"\n"
 
 
 def struct_converter(cls: type) -> Convert:

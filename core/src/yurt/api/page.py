@@ -7,13 +7,32 @@ Rows are sorted by a key, either (create index, id) or (namespace, id). The toke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from yurt.api.filter import compile_filter
 from yurt.sdk.errors import Invalid
 
 R = TypeVar("R")
 Key = tuple[Any, str]
+
+STEP = 200
+"""Rows that are rendered in one go, a few milliseconds at most."""
+
+
+class PageOptions(Protocol):
+    """What a page is asked for."""
+
+    @property
+    def filter(self) -> str: ...
+
+    @property
+    def reverse(self) -> bool: ...
+
+    @property
+    def per_page(self) -> int: ...
+
+    @property
+    def next_token(self) -> str: ...
 
 
 class Page(NamedTuple):
@@ -38,31 +57,61 @@ def by_name(row: Any) -> Key:
     return (row.namespace, row.id)
 
 
+class Pager(Generic[R]):
+    """A page in the making: `step` renders some rows, so that a caller can do other things between."""
+
+    def __init__(
+        self,
+        rows: Iterable[R],
+        render: Callable[[R], dict[str, Any]],
+        *,
+        key: Callable[[R], Key],
+        options: PageOptions,
+        is_reversed: bool | None = None,
+    ) -> None:
+        reverse = options.reverse if is_reversed is None else is_reversed
+        ordered = sorted(rows, key=key, reverse=reverse)
+        if options.next_token and ordered:
+            start = _parse_token(options.next_token, key(ordered[0]))
+            ordered = [row for row in ordered if (key(row) <= start if reverse else key(row) >= start)]
+        self._ordered = iter(ordered)
+        self._render = render
+        self._key = key
+        self._keep = compile_filter(options.filter) if options.filter else None
+        self._per_page = options.per_page
+        self.found: list[dict[str, Any]] = []
+        self.next_token = ""
+
+    def step(self, count: int) -> bool:
+        """Look at `count` more rows; True when the page is full or the rows are over."""
+        for _ in range(count):
+            row = next(self._ordered, None)
+            if row is None:
+                return True
+            wire = self._render(row)
+            if self._keep is not None and not self._keep(wire):
+                continue
+            if self._per_page and len(self.found) == self._per_page:
+                first, last = self._key(row)
+                self.next_token = f"{first}.{last}"
+                return True
+            self.found.append(wire)
+        return False
+
+
 def make_page(
     rows: Iterable[R],
     render: Callable[[R], dict[str, Any]],
     *,
     key: Callable[[R], Key],
-    options: Any,
+    options: PageOptions,
     is_reversed: bool | None = None,
 ) -> Page:
-    """One page of `rows`; `options` has filter, reverse, per_page and next_token."""
-    reverse = options.reverse if is_reversed is None else is_reversed
-    keep = compile_filter(options.filter) if options.filter else None
-    ordered = sorted(rows, key=key, reverse=reverse)
-    if options.next_token and ordered:
-        start = _parse_token(options.next_token, key(ordered[0]))
-        ordered = [row for row in ordered if (key(row) <= start if reverse else key(row) >= start)]
-    found: list[dict[str, Any]] = []
-    for row in ordered:
-        wire = render(row)
-        if keep is not None and not keep(wire):
-            continue
-        if options.per_page and len(found) == options.per_page:
-            first, last = key(row)
-            return Page(found, f"{first}.{last}")
-        found.append(wire)
-    return Page(found, "")
+    """One page of `rows`, all at once."""
+    pager = Pager(rows, render, key=key, options=options, is_reversed=is_reversed)
+    while not pager.step(STEP):
+        pass
+    return Page(pager.found, pager.next_token)
 
 
 def _parse_token(token: str, like: Key) -> Key:

@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 from yurt.api.encode import struct_converter, to_wire
+from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, RescheduleTracker, TaskState
 from yurt.structs.job import Job
 from yurt.structs.node import DriverInfo, Node
@@ -101,10 +102,23 @@ def node_wire(node: Node) -> dict[str, Any]:
     return wire
 
 
-def alloc_wire(alloc: Allocation) -> dict[str, Any]:
-    """A whole allocation with its job, and the texts of its task events filled in."""
-    wire: dict[str, Any] = to_wire(alloc)
-    for state in (wire["TaskStates"] or {}).values():
-        for event in state["Events"] or ():
-            event["DisplayMessage"] = event["DisplayMessage"] or event["Message"]
-    return wire
+class AllocWriter:
+    """Writes whole allocations; a job that several of them share is worked out once."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, tuple[Job, dict[str, Any]]] = {}
+
+    def __call__(self, alloc: Allocation) -> dict[str, Any]:
+        """The allocation with its job, and the texts of its task events filled in."""
+        wire: dict[str, Any] = to_wire(replace(alloc, job=None))
+        wire["Job"] = None if alloc.job is None else self._job(alloc.job)
+        for state in (wire["TaskStates"] or {}).values():
+            for event in state["Events"] or ():
+                event["DisplayMessage"] = event["DisplayMessage"] or event["Message"]
+        return wire
+
+    def _job(self, job: Job) -> dict[str, Any]:
+        found = self._jobs.get(id(job))
+        if found is None:
+            found = self._jobs[id(job)] = (job, to_wire(job))
+        return found[1]

@@ -154,7 +154,19 @@ async def schedulers_config(call: Call) -> web.Response:
     return json_answer(call, answer)
 
 
+async def join(call: Call) -> web.Response:
+    """PUT /v1/agent/join: this server stands alone, so no address can be joined."""
+    if call.context.server is None:
+        raise Refused(501, "Invalid method")
+    addresses = call.query.getall("address", [])
+    if not addresses:
+        raise Refused(400, "missing address to join")
+    text = f"{len(addresses)} error(s) occurred: joining servers is not available in this version of Yurt"
+    return json_answer(call, {"error": text, "num_joined": 0, "warning": ""})
+
+
 ROUTES = (
+    route("/v1/agent/join", write=join),
     route("/v1/agent/self", get=self),
     route("/v1/agent/members", get=members),
     route("/v1/agent/health", get=health),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
-from yurt.api.stubs import alloc_stub, alloc_wire
+from yurt.api.stubs import AllocWriter, alloc_stub
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused
 from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
@@ -52,7 +52,7 @@ async def read(call: Call) -> web.Response:
     """GET /v1/allocation/:id."""
     alloc_id = check_uuid(call.part("id"), "alloc")
     return await object_answer(
-        call, "allocs", alloc_id, render=lambda row, _: alloc_wire(row), missing="alloc not found"
+        call, "allocs", alloc_id, render=lambda row, _: AllocWriter()(row), missing="alloc not found"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,13 +10,13 @@ from aiohttp import web
 
 from yurt.api.diff import job_diff
 from yurt.api.encode import to_wire
-from yurt.api.page import by_index, make_page
+from yurt.api.page import Pager, by_index
 from yurt.api.stubs import alloc_stub
 from yurt.http import job_actions
 from yurt.http.call import Call, Handler, changed_state, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.jobs import register_job
-from yurt.http.lists import object_answer
+from yurt.http.lists import object_answer, page_answer
 from yurt.http.query import flag, number
 from yurt.http.routing import handler_of, make_call
 from yurt.state.store import Snapshot
@@ -67,7 +68,7 @@ def _version_diffs(found: list[Job], base_version: int | None) -> list[Any]:
         if base is None:
             raise Refused(404, f"job version {base_version} not found")
         return [job_diff(base, job) for job in found if job.version != base_version]
-    return [job_diff(old, new) for new, old in zip(found, found[1:], strict=False)]
+    return [job_diff(old, new) for new, old in itertools.pairwise(found)]
 
 
 async def allocations(call: Call) -> web.Response:
@@ -109,8 +110,8 @@ async def _list_below(call: Call, table: str, rows: Any, render: Any) -> web.Res
         [(table, "job", key)],
         lambda s: max((row.modify_index for row in s.table(table).where("job", key)), default=0),
     )
-    page = make_page(rows(state), render, key=by_index, options=call.options, is_reversed=not call.options.reverse)
-    return read_answer(call, page.rows, index or state.table(table).index, next_token=page.next_token)
+    pager = Pager(rows(state), render, key=by_index, options=call.options, is_reversed=not call.options.reverse)
+    return await page_answer(call, pager, index or state.table(table).index)
 
 
 async def deployment(call: Call) -> web.Response:

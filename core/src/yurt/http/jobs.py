@@ -9,11 +9,12 @@ from aiohttp import web
 
 from yurt.api.decode import decode_job
 from yurt.api.encode import encode_builtins
-from yurt.api.page import by_modify_index, by_name, make_page
+from yurt.api.page import Pager, by_modify_index, by_name
+from yurt.api.rules import multi_error
 from yurt.api.stubs import job_stub
-from yurt.http.call import Call, changed_state, json_answer, read_answer
+from yurt.http.call import Call, changed_state, json_answer
 from yurt.http.errors import Refused, failed_call
-from yurt.http.lists import list_answer, tables_index
+from yurt.http.lists import list_answer, page_answer, tables_index
 from yurt.http.parsing import parse_text
 from yurt.http.query import flag
 from yurt.http.routing import route
@@ -188,23 +189,11 @@ async def validate(call: Call) -> web.Response:
     errors, warnings = call.server.jobs.validate(job)
     answer = {
         "DriverConfigValidated": True,
-        "Error": errors_text(errors),
+        "Error": multi_error(errors) if errors else "",
         "ValidationErrors": list(errors) or None,
         "Warnings": warnings_text((*decoded, *warnings)),
     }
     return json_answer(call, answer)
-
-
-def errors_text(errors: Iterable[str]) -> str:
-    """Errors as Nomad words them; "" for none."""
-    lines = list(errors)
-    if not lines:
-        return ""
-    return (
-        f"{len(lines)} error{'s' if len(lines) > 1 else ''} occurred:\n"
-        + "".join(f"\t* {line}\n" for line in lines)
-        + "\n"
-    )
 
 
 async def statuses(call: Call) -> web.Response:
@@ -222,11 +211,11 @@ async def statuses(call: Call) -> web.Response:
         ]  # fmt: skip
 
     state, index = await changed_state(call, [(t,) for t in tables], lambda s: tables_index(s, tables))
-    page = make_page(
+    pager = Pager(
         rows(state), lambda job: _status_row(state, job), key=by_modify_index, options=options,
         is_reversed=not options.reverse,
     )  # fmt: skip
-    return read_answer(call, page.rows, index, next_token=page.next_token)
+    return await page_answer(call, pager, index)
 
 
 async def _wanted_jobs(call: Call) -> tuple[tuple[str, str], ...] | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from aiohttp import web
 
-from yurt.api.page import Key, by_index, make_page
-from yurt.http.call import Call, changed_state, object_missing, read_answer
+from yurt.api.encode import encode_builtins, pretty_json
+from yurt.api.page import STEP, Key, Pager, by_index
+from yurt.http.call import Call, changed_state, object_missing, read_answer, read_headers
 from yurt.http.errors import Refused
 from yurt.state.store import Snapshot
 
@@ -26,8 +28,26 @@ async def list_answer(
 ) -> web.Response:
     """A page of a list; blocks on the tables."""
     state, index = await changed_state(call, [(table,) for table in tables], lambda s: tables_index(s, tables))
-    page = make_page(rows(state), render(state), key=key, options=call.options)
-    return read_answer(call, page.rows, index, next_token=page.next_token)
+    return await page_answer(call, Pager(rows(state), render(state), key=key, options=call.options), index)
+
+
+async def page_answer(call: Call, pager: Pager[Any], index: int) -> web.Response:
+    """The page as an answer; a long list lets other requests through between its steps."""
+    pieces: list[bytes] = []
+    sent, is_done = 0, False
+    while not is_done:
+        is_done = pager.step(STEP)
+        rows = pager.found[sent:]
+        sent = len(pager.found)
+        if rows:
+            pieces.append(encode_builtins(rows)[1:-1])
+        if not is_done:
+            await asyncio.sleep(0)
+    body = b"[" + b",".join(pieces) + b"]"
+    if call.options.pretty:
+        body = pretty_json(body)
+    headers = read_headers(call, index) | ({"X-Nomad-NextToken": pager.next_token} if pager.next_token else {})
+    return web.Response(body=body, content_type="application/json", headers=headers)
 
 
 async def object_answer(

@@ -17,6 +17,7 @@ from yurt.http.routing import route
 from yurt.sdk.value import NANOSECONDS
 from yurt.server.metrics import Metrics
 from yurt.server.stats import gauges as server_gauges
+from yurt.structs.summary import JobSummary
 
 PREFIX = "nomad.nomad."
 
@@ -32,22 +33,26 @@ class Gauge(NamedTuple):
 def all_gauges(call: Call) -> Iterator[Gauge]:
     """Every gauge of the server and of the client."""
     server, client = call.context.server, call.client
-    if server is not None:
-        for name, value in server_gauges(server).items():
-            yield Gauge(PREFIX + name, value, {})
-        state = server.state
-        for status, count in sorted(Counter(job.status for job in state.jobs.values()).items()):
-            yield Gauge(f"{PREFIX}job_status.{status}", float(count), {})
-        for summary in sorted(state.job_summaries.values(), key=lambda row: (row.namespace, row.job_id)):
-            for group, counts in sorted(summary.summary.items()):
-                labels = {"exported_job": summary.job_id, "namespace": summary.namespace, "task_group": group}
-                for name in counts.__struct_fields__:
-                    yield Gauge(f"{PREFIX}job_summary.{name}", float(getattr(counts, name)), labels)
-    if server is not None and client is not None:
+    if server is None:
+        return
+    for name, value in server_gauges(server).items():
+        yield Gauge(PREFIX + name, value, {})
+    for status, count in sorted(Counter(job.status for job in server.state.jobs.values()).items()):
+        yield Gauge(f"{PREFIX}job_status.{status}", float(count), {})
+    for summary in sorted(server.state.job_summaries.values(), key=lambda row: (row.namespace, row.job_id)):
+        yield from _summary_gauges(summary)
+    if client is not None:
         labels = {"node_id": client.node_id, "datacenter": client.node.datacenter}
         allocs = Counter(alloc.client_status for alloc in server.state.allocs_of_node(client.node_id))
         for status, count in sorted(allocs.items()):
             yield Gauge(f"nomad.client.allocations.{status}", float(count), labels)
+
+
+def _summary_gauges(summary: JobSummary) -> Iterator[Gauge]:
+    for group, counts in sorted(summary.summary.items()):
+        labels = {"exported_job": summary.job_id, "namespace": summary.namespace, "task_group": group}
+        for name in counts.__struct_fields__:
+            yield Gauge(f"{PREFIX}job_summary.{name}", float(getattr(counts, name)), labels)
 
 
 def _counts(call: Call) -> Metrics:

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from yurt.api.page import by_index
-from yurt.api.stubs import alloc_wire, node_stub, node_wire
+from yurt.api.stubs import AllocWriter, node_stub, node_wire
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
@@ -68,7 +68,7 @@ async def allocations(call: Call) -> web.Response:
     def rows(state: Snapshot) -> Iterable[Any]:
         return (row for row in state.allocs_of_node(node_id) if not is_narrowed or options.sees(row.namespace))
 
-    return await list_answer(call, ("allocs",), rows, render=lambda _: alloc_wire)
+    return await list_answer(call, ("allocs",), rows, render=lambda _: AllocWriter())
 
 
 async def evaluate(call: Call) -> web.Response:

@@ -72,7 +72,7 @@ class Api:
     async def wait_until(self, path: str, wanted: Any) -> Any:
         """Ask again until `wanted` says yes to the JSON, ten seconds at most."""
         async with asyncio.timeout(START_LIMIT_S):
-            while not wanted(found := (await self.get(path)).json):
+            while not wanted(found := (await self.get(path)).json):  # noqa: ASYNC110 - the change is behind HTTP
                 await asyncio.sleep(0.01)
         return found
 
