@@ -405,7 +405,8 @@ class GroupReconciler:
         for alloc in sorted(migrate, key=lambda alloc: (index_of(alloc), alloc.id)):
             if alloc.desired_status not in SERVER_TERMINAL:
                 self.results.stops.append(Stop(alloc, why.MIGRATING))
-            self.results.place.append(Place(self.group.name, self._name(alloc, names), alloc))
+            if not alloc.desired_transition.migrate_disable_placement:
+                self.results.place.append(Place(self.group.name, self._name(alloc, names), alloc))
 
     def _stop(self, alloc: Allocation, description: str, client_status: str = "") -> None:
         self.counts["stop"] += 1

@@ -1,0 +1,115 @@
+"""What garbage collection may forget, and what it must keep (D9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.duties.gc import Cutoffs, collect
+from yurt.sdk.value import UnixNano, replace, seconds
+from yurt.state import Snapshot
+from yurt.structs.commands import (
+    AllocUpdate,
+    ApplyPlan,
+    DeregisterJob,
+    RegisterJob,
+    RegisterNode,
+    SetNodeStatus,
+    UpdateAllocsFromClient,
+    UpsertEvaluations,
+)
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.plan import Plan
+from yurt.testing import factories
+
+LATER = UnixNano(factories.NOW + seconds(3600))
+
+
+def all_before(time: int) -> Cutoffs:
+    at = UnixNano(time)
+    return Cutoffs(eval=at, batch_eval=at, job=at, node=at, deployment=at)
+
+
+def placed(state_of: Any, job: Job, client_status: str, *, on: Snapshot | None = None) -> Snapshot:
+    """The job with a complete evaluation `eval-<job>` and one allocation `alloc-<job>` in that state."""
+    node = factories.node("n1")
+    evaluation = Evaluation(
+        id=f"eval-{job.id}", job_id=job.id, type=job.type, status="complete", modify_time=factories.NOW
+    )
+    placement = factories.placement(job, on=node, id=f"alloc-{job.id}")
+    plan = Plan(eval_id=evaluation.id, namespace="default", job_id=job.id, placements=(placement,), now=factories.NOW)
+    update = AllocUpdate(id=placement.id, node_id="n1", client_status=client_status)
+    return state_of(
+        RegisterNode(node=node),
+        RegisterJob(job=job),
+        ApplyPlan(plan=plan, evaluations=(evaluation,)),
+        UpdateAllocsFromClient(updates=(update,), now=factories.NOW),
+        on=on,
+    )
+
+
+def collected(state_of: Any, state: Snapshot, cutoff: int = LATER) -> Snapshot:
+    for command in tuple(collect(state, all_before(cutoff), LATER)):
+        state = state_of(command, on=state)
+    return state
+
+
+def names(state: Snapshot) -> dict[str, list[str]]:
+    return {
+        "jobs": sorted(job.id for job in state.jobs.values()),
+        "evals": sorted(state.evals.keys()),
+        "allocs": sorted(state.allocs.keys()),
+    }
+
+
+def test_a_running_job_keeps_everything(state_of: Any) -> None:
+    state = placed(state_of, factories.job(), "running")
+    assert names(collected(state_of, state)) == {"jobs": ["web"], "evals": ["eval-web"], "allocs": ["alloc-web"]}
+
+
+def test_a_stopped_job_goes_with_its_evaluations_and_allocations(state_of: Any) -> None:
+    state = placed(state_of, factories.job(), "complete")
+    state = state_of(DeregisterJob(namespace="default", job_id="web", submit_time=factories.NOW), on=state)
+    assert names(collected(state_of, state)) == {"jobs": [], "evals": [], "allocs": []}
+
+
+def test_what_is_young_stays(state_of: Any) -> None:
+    state = placed(state_of, factories.job(), "complete")
+    state = state_of(DeregisterJob(namespace="default", job_id="web", submit_time=factories.NOW), on=state)
+    assert names(collected(state_of, state, factories.NOW - 1))["jobs"] == ["web"]
+
+
+def test_a_failed_allocation_that_waits_for_its_replacement_stays(state_of: Any) -> None:
+    state = placed(state_of, factories.job(), "failed")
+    waiting = Evaluation(id="next", job_id="web", status="pending")
+    state = state_of(UpsertEvaluations(evaluations=(waiting,)), on=state)
+    assert names(collected(state_of, state))["allocs"] == ["alloc-web"]
+
+
+def test_allocations_of_a_batch_job_that_may_run_again_stay(state_of: Any) -> None:
+    job = factories.job("work", type="batch")
+    state = placed(state_of, job, "running")
+    state = placed(state_of, replace(job, id="idle", name="idle"), "running", on=state)
+    done = AllocUpdate(id="alloc-work", node_id="n1", client_status="complete")
+    state = state_of(UpdateAllocsFromClient(updates=(done,), now=factories.NOW), on=state)
+    assert "alloc-work" in names(collected(state_of, state, factories.NOW - 1))["allocs"]
+
+
+def test_a_node_that_is_down_and_empty_goes_and_one_in_use_stays(state_of: Any) -> None:
+    state = placed(state_of, factories.job(), "running")
+    state = state_of(
+        RegisterNode(node=factories.node("n2")),
+        SetNodeStatus(node_id="n1", status="down", updated_at=1),
+        SetNodeStatus(node_id="n2", status="down", updated_at=1),
+        on=state,
+    )
+    assert sorted(collected(state_of, state).nodes.keys()) == ["n1"]
+
+
+def test_commands_are_bounded(state_of: Any) -> None:
+    evaluations = tuple(
+        Evaluation(id=f"e{i}", job_id="gone", status="canceled", modify_time=factories.NOW) for i in range(2500)
+    )
+    state = state_of(UpsertEvaluations(evaluations=evaluations))
+    sizes = [len(command.eval_ids) for command in collect(state, all_before(LATER), LATER)]  # type: ignore[union-attr]
+    assert sizes == [1000, 1000, 500]
