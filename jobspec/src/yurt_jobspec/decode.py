@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from . import finish
 from .diagnostics import Diagnostic, EvaluationError, Problem, Source, fail
 from .durations import parse_duration
-from .evaluator import BudgetExhausted, Evaluator, Scope
+from .budget import BudgetExhausted
+from .evaluator import Evaluator, Scope
 from .nodes import Attribute, Block, Body, Expr, Label, Literal, place
 from .plain import to_driver_config
 from .schema import BlockSchema, Child, Field, schema_of

@@ -5,8 +5,7 @@ The evaluator is pure: an expression, a scope and nothing else decide the result
 A root name that nobody defines is not an error. `${attr.kernel.name}` means something to the client that runs the task, so a reference
 to an unknown root evaluates to its own text, `${attr.kernel.name}`, with all the attributes and constant indexes written behind it.
 
-Work is bounded. Each element that a loop, a function or a template produces is charged to a budget, and so is text, so that a file of a
-few lines cannot ask for gigabytes ("billion laughs"). Real files use less than a hundredth of the budget.
+Work is bounded: whatever a loop, a function or a template produces is charged to a budget, see `budget`.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from . import numbers
+from .budget import Budget, BudgetExhausted
 from .diagnostics import EvaluationError, Problem, fail
 from .functions.registry import Function, FunctionError, lookup, suggestion
 from .nodes import (
@@ -59,11 +59,6 @@ from .values import (
     unify,
 )
 
-MAX_ELEMENTS = 100_000
-"""Elements that the expressions of one job may produce altogether."""
-MAX_CHARACTERS = 32 * 1024 * 1024
-"""Characters of text that the expressions of one job may produce altogether."""
-
 _ARITHMETIC = {
     "+": numbers.add,
     "-": numbers.subtract,
@@ -77,33 +72,6 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "<=": lambda left, right: bool(left <= right),
     ">=": lambda left, right: bool(left >= right),
 }
-
-
-class Budget:
-    """What the evaluation of one job may still produce."""
-
-    __slots__ = ("characters", "elements")
-
-    def __init__(self) -> None:
-        self.elements = MAX_ELEMENTS
-        self.characters = MAX_CHARACTERS
-
-    def charge(self, elements: int, node: Expr | TemplateFor) -> None:
-        self.elements -= elements
-        if self.elements < 0:
-            self._exhausted(node, f"The job's expressions may produce {MAX_ELEMENTS} elements altogether.")
-
-    def charge_text(self, length: int, node: Expr | TemplateFor) -> None:
-        self.characters -= length
-        if self.characters < 0:
-            self._exhausted(node, f"The job's expressions may produce {MAX_CHARACTERS} characters of text altogether.")
-
-    def _exhausted(self, node: Expr | TemplateFor, detail: str) -> NoReturn:
-        raise BudgetExhausted((Problem("Expression result too large", detail, node.start, node.end),))
-
-
-class BudgetExhausted(EvaluationError):
-    """No `try` may catch this one."""
 
 
 class Namespace:
@@ -170,7 +138,12 @@ class Evaluator:
 
     def make_tuple(self, node: TupleOf, scope: Scope) -> Value:
         self.budget.charge(len(node.items), node)
-        return tuple(self.every(node.items, scope))
+        return self.weighed(tuple(self.every(node.items, scope)), node)
+
+    def weighed(self, value: Value, node: Any) -> Value:
+        """The value, refused if it is too heavy."""
+        self.budget.weigh(value, node)
+        return value
 
     def every(self, nodes: tuple[Expr, ...], scope: Scope) -> list[Value]:
         """All values, or the problems of all expressions that have none."""
@@ -190,7 +163,7 @@ class Evaluator:
     def make_object(self, node: ObjectOf, scope: Scope) -> Value:
         self.budget.charge(len(node.items), node)
         values = self.every(tuple(value for _, value in node.items), scope)
-        return {self.object_key(key, scope): value for (key, _), value in zip(node.items, values, strict=True)}
+        return self.weighed({self.object_key(key, scope): value for (key, _), value in zip(node.items, values, strict=True)}, node)
 
     def object_key(self, node: Expr, scope: Scope) -> str:
         if isinstance(node, Access) and isinstance(node.source, Variable):
@@ -295,13 +268,14 @@ class Evaluator:
     def splat(self, value: Value, step: Splat, scope: Scope) -> Value:
         if is_null(value):
             if value is not None and not isinstance(value.type, str):
-                raise fail("Splat of null value", "Splat expressions cannot be applied to null sequences.", step.start, step.end)
+                raise fail("Splat of null value", "Splat expressions cannot be applied to null sequences.", step.origin, step.start)
             return ()
         items = items_of(value)
-        self.budget.charge(1 if items is None else len(items), _SPLAT_NODE._replace(start=step.start, end=step.end))
+        self.budget.charge(1 if items is None else len(items), step)
         if items is None:
             return (self.walk(value, step.steps, scope),)
         results = tuple(self.walk(item, step.steps, scope) for item in items)
+        self.budget.charge_work(results, step)
         if type(value) is tuple:
             return results
         element = unify([type_of(item) for item in results])
@@ -329,7 +303,10 @@ class Evaluator:
         if operator in ("==", "!="):
             if left is _UNSET:
                 left = self.evaluate(node.left, scope)
-            return equal(left, self.evaluate(node.right, scope)) == (operator == "==")
+            right = self.evaluate(node.right, scope)
+            self.budget.charge_work(left, node)
+            self.budget.charge_work(right, node)
+            return equal(left, right) == (operator == "==")
         wanted = "bool" if operator in ("&&", "||") else "number"
         first, second = self.operands(node, left, wanted, scope)
         if operator == "&&":
@@ -362,6 +339,8 @@ class Evaluator:
 
     def conditional(self, node: Conditional, scope: Scope) -> Value:
         yes, no = self.evaluate(node.yes, scope), self.evaluate(node.no, scope)
+        self.budget.charge_work(yes, node)
+        self.budget.charge_work(no, node)
         common = unify([type_of(yes), type_of(no)])
         if common is None:
             detail = (
@@ -401,8 +380,8 @@ class Evaluator:
             else:
                 entries[key] = value
         if node.key is None:
-            return tuple(results)
-        return {key: tuple(values) for key, values in groups.items()} if node.group else entries
+            return self.weighed(tuple(results), node)
+        return self.weighed({key: tuple(values) for key, values in groups.items()} if node.group else entries, node)
 
     def for_condition(self, node: Expr, scope: Scope) -> bool:
         result: bool = self.as_type(node, scope, "bool", "Invalid 'for' condition", "The 'if' clause must be a bool.")
@@ -478,6 +457,8 @@ class Evaluator:
             detail = f'There is no function named "{node.name}".'
             raise fail("Call to unknown function", detail, node.start, node.name_end, hint=hint)
         arguments, nodes = self.arguments(node, scope)
+        for value in arguments:
+            self.budget.charge_work(value, node)
         self.check_count(node, function, arguments, nodes)
         converted = [self.argument(function, index, value, nodes[index]) for index, value in enumerate(arguments)]
         try:
@@ -537,6 +518,7 @@ class Evaluator:
         members = items_of(result) or entries_of(result)
         if members:
             self.budget.charge(len(members), node)
+            self.budget.weigh(result, node)
 
     def try_all(self, node: Call, scope: Scope) -> Value:
         """`try`: the first argument that has a value."""
@@ -572,6 +554,7 @@ class Evaluator:
         if len(node.arguments) != 2:
             raise fail("Not enough function arguments", "convert needs a value and a type.", node.close, node.close + 1)
         value, wanted = self.evaluate(node.arguments[0], scope), read_type(node.arguments[1])
+        self.budget.charge_work(value, node)
         try:
             return convert(value, wanted)
         except ConversionError as error:
@@ -580,7 +563,6 @@ class Evaluator:
 
 
 _UNSET = object()
-_SPLAT_NODE = Variable("", 0, 0)
 _SPECIAL: dict[str, Callable[[Evaluator, Call, Scope], Value]] = {
     "try": Evaluator.try_all,
     "can": Evaluator.can,

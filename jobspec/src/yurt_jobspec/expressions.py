@@ -99,13 +99,17 @@ class ExpressionParser:
         while self.kinds[self.at] == NEWLINE:
             self.at += 1
 
+    def enter(self) -> None:
+        """Go one level deeper."""
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            self.reject("Nested too deeply", f"Expressions may be nested {MAX_NESTING} deep at most.")
+
     # Operators.
 
     def expression(self) -> Expr:
         """A whole expression: the conditional is the loosest binding form."""
-        self.depth += 1
-        if self.depth > MAX_NESTING:
-            self.reject("Nested too deeply", f"Expressions may be nested {MAX_NESTING} deep at most.")
+        self.enter()
         start = self.starts[self.at]
         node = self.binary(1)
         if self.kinds[self.at] == "?":
@@ -143,9 +147,7 @@ class ExpressionParser:
     def unary(self, operator: str) -> Expr:
         start = self.starts[self.at]
         self.at += 1
-        self.depth += 1
-        if self.depth > MAX_NESTING:
-            self.reject("Nested too deeply", f"Expressions may be nested {MAX_NESTING} deep at most.")
+        self.enter()
         operand = self.term()
         self.depth -= 1
         return Unary(operator, operand, start, operand.end)
@@ -231,21 +233,21 @@ class ExpressionParser:
     # Attributes, indexes, splats.
 
     def access(self, source: Expr) -> Expr:
-        steps = self.steps()
+        steps = self.steps(source.start)
         return Access(source, steps, source.start, steps[-1].end) if steps else source
 
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self, origin: int) -> tuple[Step, ...]:
         steps: list[Step] = []
         while True:
             kind = self.kinds[self.at]
             if kind == ".":
-                steps.extend(self.dotted(self.starts[self.at]))
+                steps.extend(self.dotted(self.starts[self.at], origin))
             elif kind == "[":
-                steps.append(self.bracketed(self.starts[self.at]))
+                steps.append(self.bracketed(self.starts[self.at], origin))
             else:
                 return tuple(steps)
 
-    def dotted(self, start: int) -> tuple[Step, ...]:
+    def dotted(self, start: int, origin: int) -> tuple[Step, ...]:
         self.at += 1
         kind, end = self.kinds[self.at], self.ends[self.at]
         if kind == IDENT:
@@ -256,7 +258,7 @@ class ExpressionParser:
             return self.legacy_index(start)
         if kind == "*":
             self.at += 1
-            return (self.attribute_splat(start),)
+            return (self.attribute_splat(start, origin),)
         self.reject("Invalid attribute name", "An attribute name is required after a dot.")
 
     def legacy_index(self, start: int) -> tuple[Step, ...]:
@@ -268,7 +270,7 @@ class ExpressionParser:
             start, begin = begin + len(part), begin + len(part) + 1
         return tuple(steps)
 
-    def attribute_splat(self, start: int) -> Splat:
+    def attribute_splat(self, start: int, origin: int) -> Splat:
         """`.*` takes only the dotted steps that follow; an index after it applies to the list of results."""
         end = self.ends[self.at - 1]
         steps: list[Step] = []
@@ -276,16 +278,19 @@ class ExpressionParser:
             if self.kinds[self.at + 1] == "*":
                 detail = "The result of an attribute splat cannot be splatted again; use the [*] form for that."
                 self.reject("Nested splat expression not allowed", detail, index=self.at + 1)
-            steps.extend(self.dotted(self.starts[self.at]))
-        return Splat(tuple(steps), start, end)
+            steps.extend(self.dotted(self.starts[self.at], origin))
+        return Splat(tuple(steps), origin, start, end)
 
-    def bracketed(self, start: int) -> Step:
+    def bracketed(self, start: int, origin: int) -> Step:
         self.at += 1
         if self.kinds[self.at] == "*":
             self.at += 1
             self.expect("]", "Missing close bracket on splat index", "The star of a full splat must be followed by a closing bracket.")
             end = self.ends[self.at - 1]
-            return Splat(self.steps(), start, end)
+            self.enter()
+            steps = self.steps(origin)
+            self.depth -= 1
+            return Splat(steps, origin, start, end)
         key = self.expression()
         self.expect("]", "Missing close bracket on index", "The index operator must end with a closing bracket (']').")
         return Index(key, start, self.ends[self.at - 1])
@@ -359,7 +364,9 @@ class ExpressionParser:
         if closer == "}":
             key = value
             detail = "An object 'for' expression requires '=>' between the key and the value."
-            self.expect("=>", "Invalid 'for' expression", detail)
+            if self.kinds[self.at] != "=>":
+                raise SyntaxProblem(Problem("Invalid 'for' expression", detail, key.start, key.end))
+            self.at += 1
             value = self.expression()
         elif self.kinds[self.at] == "=>":
             self.reject("Invalid 'for' expression", "A list 'for' expression has no keys; use braces to make an object.")

@@ -8,7 +8,6 @@ formatted changes nothing. A file with syntax errors is refused.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from .diagnostics import Source, character_count
@@ -37,7 +36,6 @@ _WIDE = ("==", "!=", "<=", ">=", "<", ">", "&&", "||", "+", "-", "*", "/", "%", 
 _TIGHT_AFTER = ("(", "[", ".", "!", "::", INTERPOLATION, DIRECTIVE)
 _TIGHT_BEFORE = (")", "]", ",", ".", "...", "::")
 _OPERAND_END = (IDENT, NUMBER, STRING, CLOSE_QUOTE, CLOSE_HEREDOC, ")", "]", "}", SEQUENCE_END)
-_BLANK_LINES = re.compile(r"\n{3,}")
 
 
 class _Item(NamedTuple):
@@ -56,7 +54,8 @@ class _Row(NamedTuple):
     name: str
     rest: str
     comment: str
-    raw: bool
+    opens: bool = False
+    """Does a bracket that was opened on the line stay open?"""
 
 
 def format_source(source: str) -> str:
@@ -111,7 +110,7 @@ class _Rows:
             stop = self.line_end(items, at)
             gap = self.text.count("\n", previous_end, items[at].start)
             if self.rows and gap > 1:
-                self.rows.append(_Row(0, "", "", "", True))
+                self.rows.append(_Row(0, "", "", ""))
             self.add(items[at:stop])
             previous_end = items[stop - 1].end
             at = stop
@@ -141,16 +140,15 @@ class _Rows:
             if item.kind not in ("}", ")", "]"):
                 break
             closers += 1
+        balance = _balance(items)
         depth = max(0, self.depth - closers)
-        self.depth = max(0, self.depth + _balance(items))
-        if depth > 0 and closers == 0 and self.depth < depth:
-            depth = max(depth, 0)
-        name, rest = self.split(items)
-        self.rows.append(_Row(depth, name, rest, comment, False))
+        self.depth = max(0, self.depth + balance)
+        name, rest = self.split(items, opens=balance > 0)
+        self.rows.append(_Row(depth, name, rest, comment, balance > 0))
 
-    def split(self, items: list[_Item]) -> tuple[str, str]:
-        """(`name`, what follows) for `name = value`, otherwise ("", everything)."""
-        if len(items) > 2 and items[0].kind in (IDENT, STRING) and items[1].kind == "=":
+    def split(self, items: list[_Item], *, opens: bool) -> tuple[str, str]:
+        """(`name`, what follows) for `name = value` that can be aligned, otherwise ("", everything)."""
+        if not opens and len(items) > 2 and items[0].kind in (IDENT, STRING) and items[1].kind == "=":
             return items[0].text, self.join(items[1:])
         return "", self.join(items)
 
@@ -171,7 +169,7 @@ class _Rows:
 
 
 def _balance(items: list[_Item]) -> int:
-    """Brackets opened less brackets closed, those of templates aside; brackets opened on one line indent once."""
+    """Brackets opened less brackets closed, those of templates aside."""
     opened = closed = quoted = 0
     for item in items:
         if item.kind in (OPEN_QUOTE, OPEN_HEREDOC):
@@ -239,31 +237,24 @@ def _aligned(rows: list[_Row]) -> list[str]:
         for index in range(start, stop):
             row = rows[index]
             texts[index] = row.name + " " * (width - character_count(row.name)) + " " + row.rest
-    lines = ["" if row.raw else _INDENT * row.depth + text for row, text in zip(rows, texts, strict=True)]
+    lines = [(_INDENT * row.depth + text if text else "") for row, text in zip(rows, texts, strict=True)]
     _align_comments(rows, lines)
     return lines
 
 
 def _runs(rows: list[_Row]) -> list[tuple[int, int]]:
-    """Stretches of neighbouring one-line arguments of the same depth; one that spans several lines ends its run."""
+    """Stretches of neighbouring arguments of the same depth; one that leaves a bracket open stands alone."""
     runs: list[tuple[int, int]] = []
     start: int | None = None
     for index, row in enumerate(rows):
-        joins = bool(row.name) and not row.raw
-        if start is not None and (not joins or row.depth != rows[start].depth or _spans(rows, index - 1)):
+        if start is not None and (not row.name or row.depth != rows[start].depth):
             runs.append((start, index))
             start = None
-        if joins and start is None:
+        if row.name and start is None:
             start = index
     if start is not None:
         runs.append((start, len(rows)))
     return runs
-
-
-def _spans(rows: list[_Row], index: int) -> bool:
-    row = rows[index]
-    opens = index + 1 < len(rows) and not rows[index + 1].raw and rows[index + 1].depth > row.depth
-    return opens or "\n" in row.rest
 
 
 def _align_comments(rows: list[_Row], lines: list[str]) -> None:

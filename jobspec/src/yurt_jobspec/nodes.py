@@ -44,9 +44,10 @@ class Index(NamedTuple):
 
 
 class Splat(NamedTuple):
-    """`[*]` or `.*` with the steps that it applies to each element."""
+    """`[*]` or `.*` with the steps that it applies to each element; `origin` is where the splatted expression starts."""
 
     steps: tuple[Attr | Index | Splat, ...]
+    origin: int
     start: int
     end: int
 

@@ -14,11 +14,12 @@ from fractions import Fraction
 Number = int | Decimal
 
 PRECISION_BITS = 512
-MAX_EXPONENT = 10_000
-"""Numbers beyond 10**10000 are refused: writing them out would take more room than any job."""
+MAX_EXPONENT = 1_000
+"""Numbers beyond 10**1000 are refused: writing them out would take more room than any job needs."""
 
 _EXACT = 1 << PRECISION_BITS
 _SAFE_DIGITS = 154
+_MAX_BITS = MAX_EXPONENT * 4
 _WIDE = Context(prec=MAX_EXPONENT * 2, Emax=MAX_EXPONENT * 4, Emin=-MAX_EXPONENT * 4)
 NEGATIVE_ZERO = Decimal("-0")
 
@@ -53,9 +54,11 @@ def from_fraction(value: Fraction) -> Number:
     """The shortest decimal for the 512-bit float nearest to an exact value."""
     if value.denominator == 1 and -_EXACT < value.numerator < _EXACT:
         return value.numerator
+    if abs(value.numerator.bit_length() - value.denominator.bit_length()) > _MAX_BITS:
+        raise ValueError(f"Numbers beyond 10 to the power of {MAX_EXPONENT} are not supported.")
     mantissa, exponent = _round(abs(value))
     result = _shortest(mantissa, exponent)
-    if abs(result.adjusted()) > MAX_EXPONENT:
+    if result.adjusted() > MAX_EXPONENT:
         raise ValueError(f"Numbers beyond 10 to the power of {MAX_EXPONENT} are not supported.")
     if value < 0:
         result = result.copy_negate()
@@ -174,6 +177,8 @@ def power(base: Number, exponent: Number) -> Number:
     if isinstance(exponent, int) and abs(exponent) <= MAX_EXPONENT:
         if not base and exponent < 0:
             raise ZeroDivisionError
+        if abs(exponent) * abs(Decimal(base).adjusted() if base else 0) > MAX_EXPONENT:
+            raise ValueError("the power is too large")
         return from_fraction(to_fraction(base) ** exponent)
     return from_float(float(base) ** float(exponent))
 

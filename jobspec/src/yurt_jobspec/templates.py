@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .diagnostics import Problem
 from .expressions import ExpressionParser, SyntaxProblem, normalize
-from .lexer import CLOSE_HEREDOC, CLOSE_QUOTE, DIRECTIVE, END, IDENT, INTERPOLATION, LINE, OPEN_HEREDOC, SEQUENCE_END, TEXT
+from .lexer import CLOSE_HEREDOC, CLOSE_QUOTE, DIRECTIVE, END, IDENT, INTERPOLATION, LINE, MAX_NESTING, OPEN_HEREDOC, SEQUENCE_END, TEXT
 from .nodes import Expr, Literal, Template, TemplateFor, TemplateIf, TemplatePart, Wrap
 
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))|\$\$(?=\{)|%%(?=\{)", re.DOTALL)
@@ -43,8 +43,8 @@ def parse_quoted(parser: ExpressionParser) -> Expr:
     fold = _Fold(parser, pieces)
     parts = fold.parts(())
     parser.at += 1
-    if not heredoc and len(parts) == 1 and not isinstance(parts[0], (str, TemplateIf, TemplateFor)):
-        return Wrap(parts[0], start, end)
+    if not heredoc and len(pieces) == 1 and pieces[0].value is not None and pieces[0].kind == "value":
+        return Wrap(pieces[0].value, start, end)
     if all(isinstance(part, str) for part in parts) and not heredoc:
         return Literal("".join(part for part in parts if isinstance(part, str)), start, end, True)
     return Template(parts, inner, start, end)
@@ -55,8 +55,8 @@ def parse_template(parser: ExpressionParser) -> Expr:
     pieces = _pieces(parser, True)
     parts = _Fold(parser, pieces).parts(())
     end = parser.ends[parser.at]
-    if len(parts) == 1 and not isinstance(parts[0], (str, TemplateIf, TemplateFor)):
-        return Wrap(parts[0], 0, end)
+    if len(pieces) == 1 and pieces[0].value is not None and pieces[0].kind == "value":
+        return Wrap(pieces[0].value, 0, end)
     return Template(parts, 0, 0, end)
 
 
@@ -174,12 +174,17 @@ class _Fold:
         self.parser = parser
         self.pieces = pieces
         self.at = 0
+        self.depth = 0
 
     def parts(self, until: tuple[str, ...], opening: _Piece | None = None) -> tuple[TemplatePart, ...]:
         parts: list[TemplatePart] = []
+        self.depth += 1
+        if self.depth > MAX_NESTING and opening is not None:
+            raise SyntaxProblem(Problem("Nested too deeply", f"Directives may be nested {MAX_NESTING} deep at most.", opening.start, opening.end))
         while self.at < len(self.pieces):
             piece = self.pieces[self.at]
             if piece.kind in until:
+                self.depth -= 1
                 return tuple(parts)
             self.at += 1
             self._add(parts, piece)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .diagnostics import Diagnostic, EvaluationError, JobspecError, Problem, Source, fail
-from .evaluator import BudgetExhausted, Evaluator, Namespace, Scope
+from .budget import BudgetExhausted
+from .evaluator import Evaluator, Namespace, Scope
 from .nodes import Attribute, Block, Body, Expr, place
 from .parser import MAX_SOURCE_CHARACTERS, parse_expression, parse_file
 from .types import read_type

@@ -17,6 +17,7 @@ from ..values import ListValue, Value, entries_of, is_null, items_of
 from .registry import FunctionError
 
 _MAX_DEPTH = 100
+_MAX_ELEMENTS = 200_000
 _UNSAFE = re.compile("[<>&\u2028\u2029]")
 
 
@@ -51,7 +52,9 @@ def jsondecode(args: list[Any]) -> Value:
     try:
         data = json.loads(args[0], parse_int=_number, parse_float=_number, parse_constant=_refuse)
         return from_data(data)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise FunctionError("the data is nested too deeply", 0) from None
+    except ValueError as error:
         raise FunctionError(f"invalid JSON: {error}", 0) from None
 
 
@@ -63,14 +66,19 @@ def _refuse(text: str) -> Number:
     raise ValueError(f"{text} is not JSON")
 
 
-def from_data(data: Any, depth: int = 0) -> Value:
+def from_data(data: Any) -> Value:
     """Decoded JSON or YAML as a value: lists become tuples."""
-    if depth > _MAX_DEPTH:
-        raise FunctionError("the data is nested too deeply", 0)
+    return _from_data(data, 0, [_MAX_ELEMENTS])
+
+
+def _from_data(data: Any, depth: int, left: list[int]) -> Value:
+    left[0] -= 1
+    if depth > _MAX_DEPTH or left[0] < 0:
+        raise FunctionError("the data is nested too deeply" if left[0] >= 0 else "the data has too many elements", 0)
     if isinstance(data, list):
-        return tuple(from_data(item, depth + 1) for item in data)
+        return tuple(_from_data(item, depth + 1, left) for item in data)
     if isinstance(data, dict):
-        return {key: from_data(item, depth + 1) for key, item in data.items()}
+        return {key: _from_data(item, depth + 1, left) for key, item in data.items()}
     return data
 
 

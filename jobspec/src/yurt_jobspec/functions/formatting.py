@@ -16,6 +16,7 @@ from .registry import FunctionError
 
 _VERB = re.compile(r"%(?P<flags>[-+ 0#]*)(?P<width>\d+)?(?:\.(?P<precision>\d+)?)?(?:\[(?P<index>\d+)\])?(?P<verb>.)", re.DOTALL)
 _MAX_WIDTH = 10_000
+_MAX_LENGTH = 16 * 1024 * 1024
 
 
 class _Spec(NamedTuple):
@@ -28,10 +29,10 @@ class _Spec(NamedTuple):
 def format_text(template: str, arguments: list[Value]) -> str:
     """The template with its verbs filled in. Raises FunctionError."""
     used: set[int] = set()
-    position = 0
+    position = length = 0
 
     def fill(found: re.Match[str]) -> str:
-        nonlocal position
+        nonlocal position, length
         if found["verb"] == "%":
             return "%"
         index = int(found["index"]) - 1 if found["index"] else position
@@ -44,9 +45,13 @@ def format_text(template: str, arguments: list[Value]) -> str:
         if spec.width > _MAX_WIDTH or (spec.precision or 0) > _MAX_WIDTH:
             raise FunctionError(f"width and precision may be {_MAX_WIDTH} at most", 0)
         try:
-            return _pad(_one(spec, arguments[index], found[0]), spec)
+            text = _pad(_one(spec, arguments[index], found[0]), spec)
         except ConversionError as error:
             raise FunctionError(f"unsupported value for {found[0]!r}: {error}", index + 1) from None
+        length += len(text)
+        if length > _MAX_LENGTH:
+            raise FunctionError("the result is too long")
+        return text
 
     if re.search(r"%[-+ 0#\d.\[\]]*\Z", template):
         raise FunctionError("the format string ends in the middle of a verb", 0)

@@ -1,7 +1,8 @@
 """Regular expressions of the RE2 kind on Python's engine.
 
-Python can backtrack for a very long time where RE2 cannot, so patterns that invite it (a repeated group that itself repeats) and constructs
-that RE2 lacks are refused, and texts are bounded.
+Python can backtrack for a very long time where RE2 cannot. So a group may be repeated only if it holds neither a repetition nor alternatives
+(that is where exponential time comes from), the length of the text is bounded by the number of repetitions (that is where polynomial time
+comes from), and constructs that RE2 lacks are refused.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _POSIX = {
 _NAMED_CLASS = re.compile(r"\[:(\w+):\]")
 _REFERENCE = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+))")
 _REFUSED = re.compile(r"\(\?(?:<?[=!]|P=|#|\()|(?<!\\)(?:\\\\)*\\[1-9]|[*+?}]\+")
-_NESTED_REPEAT = re.compile(r"\([^()]*(?<!\\)[*+][^()]*\)(?:[*+]|\{\d*,)")
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]|\(\?:?|[()|*+]|\{\d*,?\d*\}", re.DOTALL)
+MAX_TEXTS = (4 * 1024 * 1024, 100_000, 4_000)
+"""Characters that a pattern with no, one, or more repetitions may be applied to."""
 _CANNOT = "the pattern uses what regular expressions of this language do not have"
 
 
@@ -38,14 +41,45 @@ def compile_pattern(pattern: str, argument: int) -> re.Pattern[str]:
     """The pattern, compiled. Raises FunctionError that blames the argument."""
     if _REFUSED.search(pattern):
         raise FunctionError(f"{_CANNOT}: no look-around, no back references", argument)
-    if _NESTED_REPEAT.search(pattern):
-        raise FunctionError("a repeated group must not itself hold a repetition", argument)
+    if _risky(pattern)[0]:
+        raise FunctionError("a repeated group must hold neither a repetition nor alternatives", argument)
     translated = _NAMED_CLASS.sub(lambda found: _POSIX.get(found[1], found[0]), pattern)
     translated = translated.replace(r"\z", r"\Z").replace("(?<", "(?P<")
     try:
         return re.compile(translated, re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:
         raise FunctionError(f"invalid regular expression: {error}", argument) from None
+
+
+def check_text(pattern: str, text: str) -> None:
+    """Refuse a text that is too long for the pattern. Raises FunctionError."""
+    most = MAX_TEXTS[min(_risky(pattern)[1], 2)]
+    if len(text) > most:
+        raise FunctionError(f"the text is too long for this pattern: at most {most} characters", 0)
+
+
+def _risky(pattern: str) -> tuple[bool, int]:
+    """Does a repeated group hold a repetition or alternatives, and how many repetitions are there?"""
+    groups = [False]
+    closed = False
+    repetitions = 0
+    nested = False
+    for found in _TOKEN.finditer(pattern):
+        token = found[0]
+        repeats = token in ("*", "+") or token.startswith("{")
+        if repeats:
+            nested |= closed and pattern[found.start() - 1] == ")"
+            repetitions += 1
+            groups[-1] = True
+        closed = False
+        if token.startswith("("):
+            groups.append(False)
+        elif token == "|":
+            groups[-1] = True
+        elif token == ")" and len(groups) > 1:
+            closed = groups.pop()
+            groups[-1] |= closed
+    return nested, repetitions
 
 
 def expand(template: str, found: re.Match[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from ..diagnostics import characters
 from ..values import Value
 from .formatting import format_text
-from .patterns import compile_pattern, expand
+from .patterns import check_text, compile_pattern, expand
 from .registry import FunctionError
 
 _SPACE = " \t\n\v\f\r\u0085\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\u1680"
@@ -40,7 +40,7 @@ def indent(args: list[Any]) -> str:
     spaces = _whole(args[0], 0)
     if not 0 <= spaces <= 10_000:
         raise FunctionError("the number of spaces must be between 0 and 10000", 0)
-    return _bounded(str(args[1]).replace("\n", "\n" + " " * spaces))
+    return _replaced(args[1], "\n", "\n" + " " * spaces)
 
 
 def join(args: list[Any]) -> str:
@@ -70,7 +70,18 @@ def title(args: list[Any]) -> str:
 
 def regex_replace(args: list[Any]) -> str:
     pattern = compile_pattern(args[1], 1)
-    return _bounded(pattern.sub(lambda found: expand(args[2], found), args[0]))
+    check_text(args[1], args[0])
+    length = 0
+
+    def fill(found: re.Match[str]) -> str:
+        nonlocal length
+        text = expand(args[2], found)
+        length += len(text)
+        if length > _MAX_TEXT:
+            raise FunctionError("the result is too long")
+        return text
+
+    return pattern.sub(fill, args[0])
 
 
 def replace(args: list[Any]) -> str:
@@ -78,9 +89,13 @@ def replace(args: list[Any]) -> str:
     text, old, new = args
     if len(old) > 1 and old.startswith("/") and old.endswith("/"):
         return regex_replace([text, old[1:-1], new])
-    if not old and len(text) * max(1, len(new)) > _MAX_TEXT:
+    return _replaced(text, old, new)
+
+
+def _replaced(text: str, old: str, new: str) -> str:
+    if len(text) + text.count(old) * len(new) > _MAX_TEXT:
         raise FunctionError("the result is too long")
-    return _bounded(text.replace(old, new))
+    return text.replace(old, new)
 
 
 def strrev(args: list[Any]) -> str:
