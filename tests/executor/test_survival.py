@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
-from yurt.executor import ProcessExecutor, ProcessHandle
+from yurt.executor import ProcessExecutor, ProcessHandle, cgroups
 from yurt.executor.processes import start_time
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import seconds
@@ -100,6 +101,10 @@ def make_agent(tmp_path: Path) -> Iterator[MakeAgent]:
         for handle in agent.told.handles:
             if start_time(handle.shim_pid) == handle.shim_start_time:
                 os.kill(handle.shim_pid, signal.SIGTERM)
+                psutil.Process(handle.shim_pid).wait(10)
+            cgroups.remove(handle.cgroups)
+        for parent in agent.told.parents:
+            cgroups.remove((parent, f"{parent}/{cgroups.SHIMS}"))
 
 
 async def test_a_task_survives_the_agent_and_is_found_again(make_agent: MakeAgent, eventually: Any) -> None:
