@@ -105,7 +105,7 @@ async def test_a_real_task_runs_with_its_environment_and_its_output_can_be_read(
 async def test_use_of_a_real_task_is_measured(tmp_path: Path):
     server = FakeServerPort()
     async with agent(tmp_path, server) as client:
-        alloc = alloc_of(client.node_id, "sleep 60")
+        alloc = alloc_of(client.node_id, "exec sleep 60")
         server.put_alloc(alloc)
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
 

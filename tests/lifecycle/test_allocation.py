@@ -168,7 +168,7 @@ class Group:
         self.obey()
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(all_roles=ROLES, steps=STEPS, stop_at=st.integers(0, 80))
 def test_the_status_moves_forward_and_an_end_is_final(all_roles, steps, stop_at):
     group = Group(all_roles)
@@ -186,7 +186,7 @@ def test_the_status_moves_forward_and_an_end_is_final(all_roles, steps, stop_at)
             assert all(state.state != TASK_RUNNING for state in group.states.values())
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(all_roles=ROLES, steps=STEPS)
 def test_a_stopped_allocation_always_comes_to_its_end(all_roles, steps):
     group = Group(all_roles)
@@ -203,7 +203,7 @@ def test_a_stopped_allocation_always_comes_to_its_end(all_roles, steps):
     assert allocation.is_over(group.states), group.states
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(all_roles=ROLES, steps=STEPS, last=st.sampled_from(["end", "fail"]))
 def test_no_task_waits_for_ever_when_every_other_one_ends(all_roles, steps, last):
     group = Group(all_roles)

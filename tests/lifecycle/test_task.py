@@ -168,7 +168,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(posted=st.lists(EVENTS, max_size=40))
 def test_whatever_comes_a_killed_task_never_starts_and_starts_never_overlap(posted):
     driven = Driven(machine.TaskPolicy(restart=RestartPolicy(attempts=3, interval=seconds(600), mode="fail")))
