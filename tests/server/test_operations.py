@@ -325,3 +325,18 @@ async def test_a_stopped_batch_allocation_is_replaced_only_when_asked(bench: Any
     await bench.until(lambda: bench.server.state.allocs[old.id].desired_status == "stop")
     await bench.idle()
     assert len(bench.live("work")) == int(reschedule)
+
+
+async def test_a_plan_says_what_each_change_leads_to(bench: Any) -> None:
+    await bench.add_node()
+    await bench.server.jobs.register(factories.job())
+    await bench.until(lambda: len(bench.live()) == 1)
+    moved = factories.group(count=3, tasks=(factories.task(env={"A": "1"}),))
+    destructive = await bench.server.jobs.plan(factories.job(task_groups=(moved,)), diff=True)
+    (group,) = destructive.diff.task_groups
+    assert group.tasks[0].annotations == ("forces create/destroy update",)
+    assert [field.annotations for field in group.fields if field.name == "Count"] == [("forces create",)]
+    gentle = factories.group(tasks=(factories.task(kill_timeout=seconds(9)),))
+    in_place = await bench.server.jobs.plan(factories.job(task_groups=(gentle,)), diff=True)
+    assert in_place.diff.task_groups[0].tasks[0].annotations == ("forces in-place update",)
+    assert dict(in_place.diff.task_groups[0].updates) == {"in-place update": 1}

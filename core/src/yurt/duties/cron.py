@@ -13,6 +13,7 @@ import calendar
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta, tzinfo
+from itertools import product
 from typing import Final
 
 import msgspec
@@ -84,13 +85,12 @@ class Cron(msgspec.Struct, frozen=True):
         return None
 
     def _days_from(self, first: date) -> Iterator[date]:
-        year, month, start = first.year, first.month, first.day
-        while year <= LAST_YEAR:
-            if (self.years is None or year in self.years) and month in self.months:
-                for number in sorted(self._matching_days(year, month)):
-                    if number >= start:
-                        yield date(year, month, number)
-            year, month, start = (year, month + 1, 1) if month < 12 else (year + 1, 1, 1)
+        for year in range(first.year, LAST_YEAR + 1):
+            if self.years is not None and year not in self.years:
+                continue
+            for month in sorted(self.months):
+                found = (date(year, month, number) for number in sorted(self._matching_days(year, month)))
+                yield from (day for day in found if day >= first)
 
     def _matching_days(self, year: int, month: int) -> set[int]:
         count = calendar.monthrange(year, month)[1]
@@ -113,13 +113,11 @@ class Cron(msgspec.Struct, frozen=True):
         return best
 
     def _instants(self, day: date, hour: int, zone: tzinfo) -> Iterator[datetime]:
-        for minute in self.minutes:
-            for second in self.seconds:
-                wall = datetime(day.year, day.month, day.day, hour, minute, second)
-                for fold in (0, 1):
-                    instant = wall.replace(tzinfo=zone, fold=fold).astimezone(UTC)
-                    if instant.astimezone(zone).replace(tzinfo=None) == wall:
-                        yield instant
+        for minute, second, fold in product(self.minutes, self.seconds, (0, 1)):
+            wall = datetime(day.year, day.month, day.day, hour, minute, second)
+            instant = wall.replace(tzinfo=zone, fold=fold).astimezone(UTC)
+            if instant.astimezone(zone).replace(tzinfo=None) == wall:
+                yield instant
 
 
 def parse(expression: str) -> Cron:

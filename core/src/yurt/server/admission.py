@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,8 +13,6 @@ from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
 from yurt.state import Snapshot
 from yurt.structs.cluster import Namespace
-from yurt.structs.diff import JobDiff
-from yurt.structs.evaluation import DesiredUpdates, PlanAnnotations
 from yurt.structs.job import Job
 from yurt.structs.task import Task
 
@@ -54,39 +52,6 @@ def with_counts_of(job: Job, known: Job) -> Job:
     counts = {group.name: group.count for group in known.task_groups}
     groups = tuple(replace(group, count=counts.get(group.name, group.count)) for group in job.task_groups)
     return replace(job, task_groups=groups)
-
-
-UPDATE_NAMES: Final = {
-    "ignore": "ignore",
-    "place": "create",
-    "migrate": "migrate",
-    "stop": "destroy",
-    "in_place_update": "in-place update",
-    "destructive_update": "create/destroy update",
-    "canary": "canary",
-    "preemptions": "preemption",
-    "disconnect": "disconnect",
-    "reconnect": "reconnect",
-    "reschedule_now": "reschedule now",
-    "reschedule_later": "reschedule later",
-}
-
-
-def annotated(diff: JobDiff, annotations: PlanAnnotations | None) -> JobDiff:
-    """The difference with what it does to each group's allocations."""
-    if annotations is None:
-        return diff
-    wanted = annotations.desired_tg_updates
-    groups = tuple(
-        replace(group, updates=_updates(wanted[group.name])) if group.name in wanted else group
-        for group in diff.task_groups
-    )
-    return replace(diff, task_groups=groups)
-
-
-def _updates(desired: DesiredUpdates) -> dict[str, int]:
-    counts = {word: getattr(desired, field) for field, word in UPDATE_NAMES.items()}
-    return {word: count for word, count in counts.items() if count}
 
 
 def _tasks(job: Job) -> Iterator[tuple[str, Task]]:

@@ -47,20 +47,22 @@ class DeploymentWatcher:
     def observe(self, changes: Changes) -> None:
         """Follow deployments and the health of their allocations."""
         for change in changes:
-            row = change.after
             if change.table == "deployments":
-                if row is not None and is_deployment_active(row):
-                    self._seen.setdefault(row.id, health_of(row))
-                    self._set_deadline(row)
-                    if change.before is not None:
-                        self._touched.add(row.id)
-                else:
-                    self._forget(change.before or row)
-            elif change.table == "allocs" and row is not None and _has_other_health(change.before, row):
-                self._touched.add(row.deployment_id)
+                self._observe_deployment(change.before, change.after)
+            elif change.table == "allocs" and _has_other_health(change.before, change.after):
+                self._touched.add(change.after.deployment_id)
         self._touched &= self._seen.keys()
         if self._touched:
             self._changed.set()
+
+    def _observe_deployment(self, before: Deployment | None, after: Deployment | None) -> None:
+        if after is None or not is_deployment_active(after):
+            self._forget(before or after)
+            return
+        self._seen.setdefault(after.id, health_of(after))
+        self._set_deadline(after)
+        if before is not None:
+            self._touched.add(after.id)
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -102,7 +104,9 @@ class DeploymentWatcher:
             self._deadlines[deployment.id] = deadline
             heapq.heappush(self._heap, (deadline, deployment.id))
 
-    def _forget(self, deployment: Deployment) -> None:
+    def _forget(self, deployment: Deployment | None) -> None:
+        if deployment is None:
+            return
         self._seen.pop(deployment.id, None)
         self._deadlines.pop(deployment.id, None)
 
@@ -122,5 +126,7 @@ class DeploymentWatcher:
         return self._deadlines.get(entry[1]) != entry[0]
 
 
-def _has_other_health(before: Allocation | None, after: Allocation) -> bool:
-    return bool(after.deployment_id) and (before is None or before.deployment_status != after.deployment_status)
+def _has_other_health(before: Allocation | None, after: Allocation | None) -> bool:
+    if after is None or not after.deployment_id:
+        return False
+    return before is None or before.deployment_status != after.deployment_status

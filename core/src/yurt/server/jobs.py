@@ -21,7 +21,8 @@ from yurt.duties.scaling import scaled, scaling_problem
 from yurt.scheduler import dry_run
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import UnixNano, replace
-from yurt.server.admission import admit, annotated, with_counts_of
+from yurt.server.admission import admit, with_counts_of
+from yurt.server.plan_annotations import annotated
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
 from yurt.server.worker import THREAD_COUNT
 from yurt.structs import status
