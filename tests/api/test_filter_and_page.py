@@ -24,7 +24,8 @@ ROW: dict[str, Any] = {
     [
         "", 'ID == "a"', "ID==a", "ID != b", '"a" in Tags', "c not in Tags", 'Meta["x-y"] == 1', '"n" in Meta',
         'Tags contains "b"', 'Tags not contains "c"', "Tags is not empty", "Nothing is empty", 'ID contains "a"',
-        'Job.Name matches "^w.b$"', "Job.Name not matches `x`", '"/Job/Name" == "web"', "Stop == false", "not Stop == true",
+        'Job.Name matches "^w.b$"', "Job.Name not matches `x`", '"/Job/Name" == "web"', "Stop == false",
+        "not Stop == true",
         'ID == "b" or Count == 3', 'ID == "b" or (Count == 3 and not (Meta.n == "6"))', "Meta.missing is empty",
         'Meta.missing != "a"', "Tags.0 == a",
     ],

@@ -14,6 +14,7 @@ TASK: dict[str, Any] = {"Name": "main", "Driver": "raw_exec", "Config": {"comman
 GROUP: dict[str, Any] = {"Name": "web", "Count": 1, "Tasks": [TASK]}
 JOB: dict[str, Any] = {"ID": "job", "Type": "service", "Datacenters": ["*"], "TaskGroups": [GROUP]}
 SECOND = 1_000_000_000
+HTTP_PORT = {"Label": "a", "Value": 80}
 
 
 def job(**changes: Any) -> dict[str, Any]:
@@ -57,14 +58,18 @@ def test_a_plain_job_of_any_type_is_valid(kind: str) -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        check(), service(PortLabel="8080"), task(Env={"A": "b"}), task(Templates=[{"EmbeddedTmpl": "x", "DestPath": "local/x"}]),
+        check(), service(PortLabel="8080"), task(Env={"A": "b"}),
+        task(Templates=[{"EmbeddedTmpl": "x", "DestPath": "local/x"}]),
         group(Networks=[{"Mode": "bridge", "DynamicPorts": [{"Label": "http", "To": -1}]}]),
-        group(Volumes={"v": {"Name": "v", "Type": "host", "Source": "s"}}, Tasks=[TASK | {"VolumeMounts": [{"Volume": "v", "Destination": "/v"}]}]),
+        group(
+            Volumes={"v": {"Name": "v", "Type": "host", "Source": "s"}},
+            Tasks=[TASK | {"VolumeMounts": [{"Volume": "v", "Destination": "/v"}]}],
+        ),
         job(Type="batch", Periodic={"Spec": "*/5 * * * *", "SpecType": "cron", "Enabled": True}),
         job(Constraints=[{"LTarget": "${attr.kernel.name}", "RTarget": "linux", "Operand": "="}]),
         job(Constraints=[{"Operand": "distinct_hosts", "RTarget": "true"}]),
         job(Constraints=[{"LTarget": "${attr.v}", "RTarget": ">= 1.2, < 2.0", "Operand": "version"}]),
-        group(Type="batch", ReschedulePolicy={"Attempts": 3, "Interval": 3600 * SECOND, "Delay": 5 * SECOND, "DelayFunction": "constant"}),
+        group(Type="batch", ReschedulePolicy={"Attempts": 3, "Interval": 3600 * SECOND, "Delay": 5 * SECOND}),
     ],
 )  # fmt: skip
 def test_good_blocks_have_no_problems(document: dict[str, Any]) -> None:
@@ -88,7 +93,7 @@ def test_good_blocks_have_no_problems(document: dict[str, Any]) -> None:
         (job(Payload="aGk="), "Job can't be submitted with a payload, only dispatched"),
         (job(Periodic={"Spec": "* * * * *", "SpecType": "cron"}), "Periodic can only be used with"),
         (job(Type="batch", Periodic={"Spec": "61 * * * *", "SpecType": "cron"}), "minute"),
-        (job(Type="batch", Periodic={"Spec": "* * * * *", "SpecType": "cron", "TimeZone": "Mars/X"}), "unknown time zone"),
+        (job(Type="batch", Periodic={"Spec": "* * * * *", "SpecType": "cron", "TimeZone": "Mars/X"}), "time zone"),
         (job(ParameterizedJob={"Payload": "optional"}), "Parameterized job can only be used with"),
         (job(Type="batch", ParameterizedJob={"MetaRequired": ["a"], "MetaOptional": ["a"]}), "should be disjoint"),
         (job(Constraints=[{"LTarget": "a", "Operand": "like"}]), 'Unknown constraint type "like"'),
@@ -108,7 +113,7 @@ def test_good_blocks_have_no_problems(document: dict[str, Any]) -> None:
         (group(MaxRunDuration=5), "max_run_duration can only be used with"),
         (group(RestartPolicy={"Mode": "maybe"}), 'Unsupported restart mode: "maybe"'),
         (group(RestartPolicy={"Interval": 1}), "Interval can not be less than 5s"),
-        (group(RestartPolicy={"Attempts": 100, "Delay": 60 * SECOND, "Interval": 60 * SECOND}), "can't restart the TaskGroup"),
+        (group(RestartPolicy={"Attempts": 9, "Delay": SECOND, "Interval": 5 * SECOND}), "restart the TaskGroup"),
         (group(Type="sysbatch", ReschedulePolicy={"Attempts": 3}), "should not have a reschedule policy"),
         (group(ReschedulePolicy={"DelayFunction": "random"}), "Invalid delay function"),
         (group(Type="batch", Update={"MaxParallel": 1}), "does not allow update block"),
@@ -121,7 +126,7 @@ def test_good_blocks_have_no_problems(document: dict[str, Any]) -> None:
         (group(Networks=[{}, {}]), "Only a single network block"),
         (group(Networks=[{"Mode": "magic"}]), 'invalid network mode "magic"'),
         (group(Networks=[{"ReservedPorts": [{"Label": "a", "Value": 70000}]}]), "invalid port 70000"),
-        (group(Networks=[{"ReservedPorts": [{"Label": "a", "Value": 80}, {"Label": "b", "Value": 80}]}]), "already reserved by a"),
+        (group(Networks=[{"ReservedPorts": [HTTP_PORT, HTTP_PORT | {"Label": "b"}]}]), "already reserved by a"),
         (group(Networks=[{"DynamicPorts": [{"Label": "a"}, {"Label": "a"}]}]), "Port label a already in use"),
         (group(Volumes={"v": {"Type": "nfs", "Source": "x"}}), 'unrecognized type "nfs"'),
         (group(Volumes={"v": {"Type": "csi", "Source": "x"}}), "must have an attachment mode"),
@@ -135,7 +140,7 @@ def test_good_blocks_have_no_problems(document: dict[str, Any]) -> None:
         (task(LogConfig={"MaxFiles": 100, "MaxFileSizeMB": 10}), "must be less than requested disk capacity"),
         (task(Templates=[{"DestPath": "local/x"}]), "source path or have an embedded template"),
         (task(Templates=[{"EmbeddedTmpl": "x", "DestPath": "../../x"}]), "destination escapes"),
-        (task(Templates=[{"EmbeddedTmpl": "x", "DestPath": "x", "ChangeMode": "signal", "Envvars": True}]), "cannot use signals"),
+        (task(Templates=[{"EmbeddedTmpl": "x", "DestPath": "x", "ChangeMode": "signal", "Envvars": True}]), "signals"),
         (task(Templates=[{"EmbeddedTmpl": "x", "DestPath": "x", "Perms": "rw"}]), "octal"),
         (task(Artifacts=[{"GetterSource": "http://x", "RelativeDest": "../../../etc"}]), "destination escapes"),
         (task(Artifacts=[{"GetterSource": "http://x", "GetterMode": "tar"}]), "invalid artifact mode"),

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from yurt.api.encode import encode_builtins, encode_json, to_wire
 from yurt.api.stubs import alloc_stub, job_stub, node_stub, node_wire
+from yurt.sdk.value import UnixNano
 from yurt.structs.alloc import (
     AllocatedResources,
     AllocatedTaskResources,
@@ -26,8 +27,8 @@ from yurt.structs.task import Task
 FIELDS: dict[str, list[str]] = json.loads(Path(__file__).with_name("api_fields.json").read_text())
 """Wire fields by type, of the public `api` package of Nomad 2.0."""
 MODULES = (
-    "alloc", "cluster", "constraint", "deployment", "diff", "evaluation", "job", "metrics", "network", "node", "policies",
-    "resources", "rpc", "service", "summary", "task", "volume",
+    "alloc", "cluster", "constraint", "deployment", "diff", "evaluation", "job", "metrics", "network", "node",
+    "policies", "resources", "rpc", "service", "summary", "task", "volume",
 )  # fmt: skip
 ADDED = {
     "AllocatedCpuResources": {"ReservedCores"},  # written by Nomad's servers, unknown to its Go client
@@ -117,7 +118,7 @@ def test_a_driver_config_is_written_as_it_was_sent() -> None:
 def big_alloc(number: int) -> Allocation:
     """An allocation as a list of running ones holds it."""
     group = TaskGroup(name="group", tasks=(Task(name="main"),))
-    events = tuple(TaskEvent(type=kind, time=number) for kind in ("Received", "Task Setup", "Started"))
+    events = tuple(TaskEvent(type=kind, time=UnixNano(number)) for kind in ("Received", "Task Setup", "Started"))
     return Allocation(
         id=str(number), job=Job(id="web", task_groups=(group,)), job_id="web", create_index=number,
         task_states={"main": TaskState(state="running", started_at=1_700_000_000_000_000_000 + number, events=events)},

@@ -1,9 +1,10 @@
 """The difference of two job versions, in the shape of Nomad's plan and version answers.
 
-Jobs, groups and tasks list only the plain fields that changed; blocks inside them that changed list the unchanged fields too, with
-type None, so that a reader sees the context. Maps are flattened to `Meta[key]`, a driver's config to `args[0]`, lists of words become
-an object with one field per word. Groups and tasks are matched by name and always listed. Blocks that repeat are matched by name where
-they have one, else each different block counts as deleted and added. Everything is sorted by name.
+Jobs, groups and tasks list only the plain fields that changed; blocks inside them that changed list the
+unchanged fields too, with type None, so that a reader sees the context. Maps are flattened to `Meta[key]`, a
+driver's config to `args[0]`, lists of words become an object with one field per word. Groups and tasks are
+matched by name and always listed. Blocks that repeat are matched by name where they have one, else each
+different block counts as deleted and added. Everything is sorted by name.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _JOB_SKIPPED = frozenset(
 _GROUP_SKIPPED = frozenset({"name", "tasks"})
 _TASK_SKIPPED = frozenset({"name", "config"})
 _OBJECT_NAMES = {
-    "Actions": "Action", "Affinities": "Affinity", "Artifacts": "Artifact", "Checks": "Check", "Constraints": "Constraint",
+    "Actions": "Action", "Affinities": "Affinity", "Artifacts": "Artifact", "Checks": "Check",
+    "Constraints": "Constraint",
     "Devices": "Device", "DynamicPorts": "Dynamic Port", "Identities": "Identity", "Networks": "Network",
     "ReservedPorts": "Static Port", "ScalingPolicies": "Scaling", "Secrets": "Secret", "Services": "Service",
     "Spreads": "Spread", "Templates": "Template", "VolumeMounts": "VolumeMount", "Volumes": "Volume",

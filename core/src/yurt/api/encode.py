@@ -1,8 +1,9 @@
 """Domain values as the JSON of Nomad's HTTP API.
 
-Every field is written, with the exact spelling of the API and in alphabetical order, as Go's codec does. Times are RFC 3339, bytes
-are base64, and an empty list or map is `null`, save where Nomad always makes one (`NEVER_NULL`). The way to write a type is worked
-out once and kept: a tuple of keys, one getter that fetches all fields at C speed, and converters for the few fields that need one.
+Every field is written, with the exact spelling of the API and in alphabetical order, as Go's codec does. Times
+are RFC 3339, bytes are base64, and an empty list or map is `null`, save where Nomad always makes one
+(`NEVER_NULL`). The way to write a type is worked out once and kept: a tuple of keys, one getter that fetches
+all fields at C speed, and converters for the few fields that need one.
 """
 
 from __future__ import annotations

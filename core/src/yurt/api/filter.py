@@ -5,8 +5,9 @@
            | selector ("is empty" | "is not empty") | value ("in" | "not in") selector
     selector := name ("." name | "[" text "]")* | a JSON pointer in quotes
 
-A value is compared as the type of the field that it meets. A selector's first name must be a field of the row; a missing key
-further down matches nothing. Regular expressions that repeat a repetition are refused, since matching them may take for ever.
+A value is compared as the type of the field that it meets. A selector's first name must be a field of the row;
+a missing key further down matches nothing. Regular expressions that repeat a repetition are refused, since
+matching them may take for ever.
 """
 
 from __future__ import annotations
@@ -180,7 +181,8 @@ def _find(row: Row, steps: tuple[str, ...]) -> Any:
     if steps[0] not in row:
         where = "/".join(steps)
         raise Invalid(
-            f'error finding value in datum: /{where} at part 0: couldn\'t find key: struct field with name "{steps[0][:64]}"'
+            f"error finding value in datum: /{where} at part 0: couldn't find key: "
+            f'struct field with name "{steps[0][:64]}"'
         )
     value: Any = row
     for step in steps:

@@ -1,7 +1,8 @@
 """Pages of a sorted list: start at a token, keep what the filter keeps, stop after a page, name the next token.
 
-Rows are sorted by a key, either (create index, id) or (namespace, id). The token is the key of the page's first row, written as
-`<first>.<id>`, so that rows inserted or deleted meanwhile move no other row to another page (invariant A6).
+Rows are sorted by a key, either (create index, id) or (namespace, id). The token is the key of the page's first
+row, written as `<first>.<id>`, so that rows inserted or deleted meanwhile move no other row to another page
+(invariant A6).
 """
 
 from __future__ import annotations

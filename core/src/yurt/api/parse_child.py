@@ -1,6 +1,7 @@
 """A process of its own that parses one job file: it can be killed, and its time and memory are bounded.
 
-It reads one JSON object {"source", "variables", "canonicalize"} from standard input and writes one back: {"job"} or {"error"}.
+It reads one JSON object {"source", "variables", "canonicalize"} from standard input and writes one back:
+{"job"} or {"error"}.
 """
 
 from __future__ import annotations

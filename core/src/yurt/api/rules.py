@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from yurt.sdk.value import NANOSECONDS
+
 INTERPOLATION = "${"
 HOSTNAME = re.compile(
     r"(?=.{1,253}\Z)([a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*\Z"
@@ -23,6 +25,11 @@ def nested(place: str, problems: Iterable[str], *, sep: str = " ") -> Iterator[s
     found = list(problems)
     if found:
         yield f"{place}{sep}validation failed: {multi_error(found)}"
+
+
+def seconds_text(duration: int) -> str:
+    """A duration as a reader wants it: `1.5s`."""
+    return f"{duration / NANOSECONDS:g}s"
 
 
 def duplicates(names: Iterable[str]) -> Iterator[str]:

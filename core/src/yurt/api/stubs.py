@@ -19,7 +19,8 @@ _ALLOC_KEYS = (
 )  # fmt: skip
 _alloc_fields = operator.attrgetter(
     "client_description", "client_status", "create_index", "create_time", "desired_description", "desired_status",
-    "eval_id", "followup_eval_id", "id", "job_id", "modify_index", "modify_time", "name", "namespace", "next_allocation",
+    "eval_id", "followup_eval_id", "id", "job_id", "modify_index", "modify_time", "name", "namespace",
+    "next_allocation",
     "node_id", "node_name", "preempted_by_allocation", "task_group",
 )  # fmt: skip
 

@@ -1,8 +1,9 @@
 """What a job must meet by itself, before anything is known of the cluster it goes to.
 
-Every rule is checked and all problems are told at once, in Nomad's form: "N error(s) occurred:" and a line for each, nested where a
-group or task is at fault. The job has its defaults filled in. The rules of groups are here, those of tasks and of services and
-networks in the two modules beside. Limits that operators set (priority, total count) are checked by the server.
+Every rule is checked and all problems are told at once, in Nomad's form: "N error(s) occurred:" and a line for
+each, nested where a group or task is at fault. The job has its defaults filled in. The rules of groups are
+here, those of tasks and of services and networks in the two modules beside. Limits that operators set
+(priority, total count) are checked by the server.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def _kind_problems(job: Job) -> Iterator[str]:
             yield f'Parameterized job can only be used with "{status.JOB_BATCH}" or "{status.JOB_SYSBATCH}" scheduler'
         yield from _parameterized_problems(job)
     if job.multiregion is not None and job.multiregion.regions:
-        yield "Multiregion jobs are an Enterprise feature of Nomad and not available in Yurt: remove the multiregion block"
+        yield "Multiregion jobs are not available in this version of Yurt: remove the multiregion block"
 
 
 def _periodic_problems(job: Job) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from yurt.api.rules import duplicates, is_open
+from yurt.api.rules import duplicates, is_open, seconds_text
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs import status
 from yurt.structs.constraint import Affinity, Constraint, Spread
@@ -130,11 +130,12 @@ def restart_problems(policy: RestartPolicy) -> Iterator[str]:
     if policy.attempts == 0 and policy.mode != "fail":
         yield f'Restart policy "{policy.mode[:64]}" with 0 attempts is ambiguous: use mode "fail" or more attempts'
     if policy.interval < RESTART_INTERVAL_MIN:
-        yield f"Interval can not be less than {RESTART_INTERVAL_MIN // NANOSECONDS}s (got {policy.interval / NANOSECONDS:g}s)"
+        least, given = seconds_text(RESTART_INTERVAL_MIN), seconds_text(policy.interval)
+        yield f"Interval can not be less than {least} (got {given})"
     elif policy.attempts * policy.delay > policy.interval:
         yield (
             f"Nomad can't restart the TaskGroup {policy.attempts} times in an interval of "
-            f"{policy.interval / NANOSECONDS:g}s with a delay of {policy.delay / NANOSECONDS:g}s"
+            f"{seconds_text(policy.interval)} with a delay of {seconds_text(policy.delay)}"
         )
 
 
@@ -155,7 +156,7 @@ def _reschedule_problems(job_type: str, group: TaskGroup) -> Iterator[str]:
     if policy.delay_function not in ("constant", "exponential", "fibonacci"):
         yield f'Invalid delay function "{policy.delay_function[:64]}", must be one of [constant exponential fibonacci]'
     if policy.delay < RESCHEDULE_DELAY_MIN:
-        yield f"Delay cannot be less than {RESCHEDULE_DELAY_MIN // NANOSECONDS}s (got {policy.delay / NANOSECONDS:g}s)"
+        yield f"Delay cannot be less than {seconds_text(RESCHEDULE_DELAY_MIN)} (got {seconds_text(policy.delay)})"
     if policy.delay_function in ("exponential", "fibonacci") and policy.max_delay < policy.delay:
         yield "Max Delay cannot be less than Delay"
     if not policy.unlimited:
@@ -164,14 +165,15 @@ def _reschedule_problems(job_type: str, group: TaskGroup) -> Iterator[str]:
 
 def _reschedule_interval_problems(policy: ReschedulePolicy) -> Iterator[str]:
     if policy.interval < RESCHEDULE_INTERVAL_MIN:
-        yield f"Interval cannot be less than {RESCHEDULE_INTERVAL_MIN // NANOSECONDS}s (got {policy.interval / NANOSECONDS:g}s)"
+        least, given = seconds_text(RESCHEDULE_INTERVAL_MIN), seconds_text(policy.interval)
+        yield f"Interval cannot be less than {least} (got {given})"
         return
     needed = _reschedule_time(policy)
     if needed > policy.interval:
         yield (
-            f"Nomad can only make fewer than {policy.attempts} attempts in {policy.interval / NANOSECONDS:g}s with initial "
-            f'delay {policy.delay / NANOSECONDS:g}s and delay function "{policy.delay_function}": they need '
-            f"{needed / NANOSECONDS:g}s"
+            f"Nomad can only make fewer than {policy.attempts} attempts in {seconds_text(policy.interval)} with "
+            f'initial delay {seconds_text(policy.delay)} and delay function "{policy.delay_function}": they need '
+            f"{seconds_text(needed)}"
         )
 
 

@@ -120,13 +120,17 @@ def _task_labels(task: Task | None) -> set[str]:
 
 def _one_service(group: TaskGroup, service: Service, labels: set[str]) -> Iterator[str]:
     if not is_open(service.name) and not SERVICE_NAME.match(service.name):
-        yield f'Service name must be valid per RFC 1123 and can contain only alphanumeric characters or dashes and must be no longer than 63 characters: "{service.name[:80]}"'
+        yield (
+            "Service name must be valid per RFC 1123 and can contain only alphanumeric characters or dashes "
+            f'and must be no longer than 63 characters: "{service.name[:80]}"'
+        )
     if service.provider not in ("", "consul", "nomad"):
         yield f'Service provider must be "consul" or "nomad"; got "{service.provider[:64]}"'
     if service.address_mode not in ("", "auto", "host", "driver", "alloc", "alloc_ipv6"):
         yield f'Service address_mode must be "auto", "host", "driver" or "alloc"; not "{service.address_mode[:64]}"'
     if service.on_update not in ("", "require_healthy", "ignore_warnings", "ignore"):
-        yield f'Service on_update must be "require_healthy", "ignore_warnings" or "ignore"; not "{service.on_update[:64]}"'
+        choices = '"require_healthy", "ignore_warnings" or "ignore"'
+        yield f'Service on_update must be {choices}; not "{service.on_update[:64]}"'
     yield from _label_problems(service.port_label, service.address_mode, labels, "service")
     if service.task_name and group.task(service.task_name) is None:
         yield f'Service task "{service.task_name[:64]}" does not exist in the group'
@@ -188,7 +192,8 @@ def _check_problems(service: Service, check: ServiceCheck, labels: set[str]) -> 
 
 def _nomad_check_problems(check: ServiceCheck) -> Iterator[str]:
     if check.success_before_passing or check.failures_before_critical or check.failures_before_warning:
-        yield "success_before_passing, failures_before_critical and failures_before_warning may only be set for Consul checks"
+        fields = "success_before_passing, failures_before_critical and failures_before_warning"
+        yield f"{fields} may only be set for Consul checks"
     if check.on_update == "ignore_warnings":
         yield "on_update may only be set to ignore_warnings for Consul service checks"
     if check.expose:

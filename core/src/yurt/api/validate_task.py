@@ -68,7 +68,8 @@ def _resource_problems(resources: Resources) -> Iterator[str]:
         yield f"minimum MemoryMB value is 10; got {resources.memory_mb}"
     if resources.memory_max_mb not in (0, -1) and resources.memory_max_mb < resources.memory_mb:
         yield (
-            f"MemoryMaxMB value ({resources.memory_max_mb}) should be larger than MemoryMB value ({resources.memory_mb})"
+            f"MemoryMaxMB value ({resources.memory_max_mb}) should be larger than "
+            f"MemoryMB value ({resources.memory_mb})"
         )
     if resources.secrets_mb > resources.memory_mb:
         yield f"SecretsMB value ({resources.secrets_mb}) cannot be larger than MemoryMB value ({resources.memory_mb})"

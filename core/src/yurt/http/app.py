@@ -1,7 +1,8 @@
 """The HTTP application of an agent: routes, and what surrounds every request.
 
-A request passes: bounds (body size; nesting is checked where JSON is read), the route, then here errors become Nomad's plain texts
-and answers are compressed when the client accepts it. Nothing that goes wrong shows a traceback to the client; it is logged.
+A request passes: bounds (body size; nesting is checked where JSON is read), the route, then here errors become
+Nomad's plain texts and answers are compressed when the client accepts it. Nothing that goes wrong shows a
+traceback to the client; it is logged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Failures as Nomad's HTTP API tells them: a status code and one plain line of text.
 
-What a handler finds wrong itself keeps its own code (`Refused`). What the servers refuse while they carry out a write is a failed
-call, which Nomad answers with 500 and the text (`failed_call`); so is a lookup by something that is no UUID. All other errors of
-the closed set are mapped here and nowhere else.
+What a handler finds wrong itself keeps its own code (`Refused`). What the servers refuse while they carry out a
+write is a failed call, which Nomad answers with 500 and the text (`failed_call`); so is a lookup by something
+that is no UUID. All other errors of the closed set are mapped here and nowhere else.
 """
 
 from __future__ import annotations

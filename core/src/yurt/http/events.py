@@ -1,7 +1,7 @@
 """The event stream: one JSON line for each command that changed something the reader asked for.
 
-The type of an event comes from the command, its topic from the table that changed. A line `{}` comes first and every 30 s. A reader
-that falls behind the buffer goes on with what is still there.
+The type of an event comes from the command, its topic from the table that changed. A line `{}` comes first and
+every 30 s. A reader that falls behind the buffer goes on with what is still there.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def check_prefix(text: str, kind: str) -> str:
     if len(text) > UUID_LENGTH:
         raise Refused(
             500,
-            f"{kind} lookup failed: index error: Invalid UUID length. UUID have {UUID_LENGTH} characters; got {len(text)}",
+            f"{kind} lookup failed: index error: more than {UUID_LENGTH} characters: {len(text)}",
         )
     if len(text) - len(digits) > 4:
         raise Refused(500, f"{kind} lookup failed: index error: Input has more than 4 hyphens")

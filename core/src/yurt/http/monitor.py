@@ -22,7 +22,8 @@ from yurt.http.targets import node_of_query
 LINES_MAX = 512
 HEARTBEAT_S = 1.0
 LEVELS = {
-    "trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR,
+    "trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING,
+    "error": logging.ERROR,
 }  # fmt: skip
 _NAMES = {logging.DEBUG: "DEBUG", logging.INFO: "INFO", logging.WARNING: "WARN", logging.ERROR: "ERROR"}
 

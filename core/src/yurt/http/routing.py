@@ -1,4 +1,6 @@
-"""Routes: a path, and a handler for each method that it takes. PUT and POST are equal unless a route says otherwise."""
+"""Routes: a path, and a handler for each method that it takes. PUT and POST are equal unless a route says
+otherwise.
+"""
 
 from __future__ import annotations
 

@@ -96,11 +96,7 @@ async def fuzzy(call: Call) -> web.Response:
     truncations: dict[str, bool] = {}
     for context in _contexts(body.context):
         names = dict(_rows(state, context, call.options.sees))
-        is_hit = (
-            str.startswith
-            if context in _UUID_CONTEXTS and context != "allocs" and context != "nodes"
-            else str.__contains__
-        )
+        is_hit = str.startswith if context in ("deployment", "evals") else str.__contains__
         found, is_cut = _limited(row_id for row_id, name in names.items() if is_hit((name or row_id).lower(), text))
         if found:
             matches[context] = [_fuzzy_match(context, row_id, names[row_id]) for row_id in found]

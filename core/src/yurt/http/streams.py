@@ -1,4 +1,6 @@
-"""Streams: answers that grow. The first piece is fetched before the answer begins, so that an early error has its own status."""
+"""Streams: answers that grow. The first piece is fetched before the answer begins, so that an early error has its
+own status.
+"""
 
 from __future__ import annotations
 

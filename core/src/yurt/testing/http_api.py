@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import io
 import json
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import aiohttp
 from aiohttp.test_utils import TestClient, TestServer
@@ -15,7 +16,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.runtime.env import RealEnv
-from yurt.server.server import Server, ServerConfig
+from yurt.server.config import ServerConfig
+from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import RegisterNode, SetNodeStatus
 from yurt.structs.node import DriverInfo, Node, NodeCpuResources, NodeDiskResources, NodeMemoryResources, NodeResources
@@ -25,7 +27,8 @@ UNKNOWN_ID = "99999999-2222-4333-8444-555555555555"
 START_LIMIT_S = 10.0
 
 
-class Answer(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
     """What came back."""
 
     status: int

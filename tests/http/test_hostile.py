@@ -1,0 +1,91 @@
+"""Whatever is sent, the answer is a status and one plain text; no route fails inside."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, Api
+
+ENDLESS = ("/v1/event/stream", "/v1/agent/monitor")
+PARTS = ("x", "%00", "..%2F..%2Fetc", "%FF", UNKNOWN_ID, NODE_ID, "a" * 2000, "%F0%9F%92%A5")
+BODIES: tuple[bytes | None, ...] = (
+    None, b"", b"null", b"[]", b"5", b'"x"', b"{", b"{}", b"\xff\xfe", b'{"Job":5}', b'{"Job":[]}', b'{"Job":{"ID":5}}',
+    b'{"Job":{"ID":"a","TaskGroups":[null,{"Tasks":[null,{"Name":"t","Config":[1]}]}]}}', b'{"Jobs":[5]}',
+    b'{"Name":5}', b'{"Name":"x","Meta":[]}', b'{"Prefix":5,"Context":{}}', b'{"DrainSpec":5}', b'{"JobHCL":5}',
+    b'{"Target":{"Group":"g"},"Count":-99999999999}', b'{"JobID":"a","JobVersion":-1}', b"[" * 5000,
+)  # fmt: skip
+QUERIES = ("", "?index=1&wait=1ms", "?filter=%22&per_page=-1", "?prefix=%00&next_token=%ff", "?namespace=%2A&reverse=x")
+
+
+def paths(api: Api) -> list[str]:
+    """Every route with a placeholder for its parts."""
+    assert api.client.app is not None
+    found = {resource.canonical for resource in api.client.app.router.resources()}
+    return sorted(path for path in found if path not in ENDLESS and "/client/fs/" not in path)
+
+
+async def check(api: Api, method: str, path: str, body: bytes | None) -> None:
+    """One request; the answer may refuse, but nothing may have failed inside."""
+    answer = await api.call(method, path, body)
+    assert not (answer.status == 500 and answer.text.startswith("Internal error")), (method, path, body)
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("part", PARTS, ids=range(len(PARTS)))
+async def test_odd_names_in_paths(api_with_node: Api, part: str) -> None:
+    for path in paths(api_with_node):
+        filled = path
+        while "{" in filled:
+            filled = filled[: filled.index("{")] + part + filled[filled.index("}") + 1 :]
+        for method in ("GET", "PUT", "DELETE", "HEAD"):
+            await check(api_with_node, method, filled, None)
+
+
+@pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
+async def test_odd_bodies(api_with_node: Api, body: bytes | None) -> None:
+    await api_with_node.register("a")
+    for path in paths(api_with_node):
+        for suffix in (
+            "a",
+            "a/plan",
+            "a/dispatch",
+            "a/revert",
+            "a/stable",
+            "a/scale",
+            "a/evaluate",
+            UNKNOWN_ID,
+            NODE_ID,
+        ):
+            filled = path
+            while "{" in filled:
+                filled = filled[: filled.index("{")] + suffix + filled[filled.index("}") + 1 :]
+            await check(api_with_node, "PUT", filled, body)
+            if filled == path:
+                break
+
+
+@pytest.mark.parametrize("query", QUERIES)
+async def test_odd_queries(api_with_node: Api, query: str) -> None:
+    await api_with_node.register("a")
+    for path in paths(api_with_node):
+        filled = path
+        while "{" in filled:
+            filled = filled[: filled.index("{")] + "a" + filled[filled.index("}") + 1 :]
+        await check(api_with_node, "GET", filled + query, None)
+
+
+async def test_a_very_long_url_is_refused_without_a_traceback(api: Api) -> None:
+    answer = await api.get("/v1/jobs?prefix=" + "a" * 100_000)
+    assert answer.status in (400, 414)
+    assert "Traceback" not in answer.text
+
+
+async def test_many_blocking_queries_wait_at_once_and_all_wake(api: Api) -> None:
+    index = (await api.get("/v1/jobs")).index
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        waiting = [group.create_task(api.get(f"/v1/jobs?index={index}&wait=60s")) for _ in range(50)]
+        await api.register()
+    answers: list[Any] = [task.result() for task in waiting]
+    assert all(answer.index > index for answer in answers)
