@@ -14,8 +14,8 @@ import json
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from yurt import scheduler
 from yurt.fsm import apply
@@ -111,7 +111,7 @@ def job(
     *,
     kind: str = "service",
     priority: int = 50,
-    group: dict[str, object] | None = None,
+    group: Mapping[str, Any] | None = None,
     resources: Resources | None = None,
 ) -> Job:
     """A job with one group of one task."""
@@ -142,8 +142,10 @@ def many(kind: str) -> Callable[[], Iterator[Job]]:
     return lambda: (job(f"{kind}-{number}", 10, kind=kind) for number in range(1000))
 
 
-SPREADS = {"spreads": (Spread(attribute="${node.datacenter}", weight=50), Spread(attribute="${meta.rack}", weight=50))}
-AFFINITY = {
+SPREADS: Mapping[str, Any] = {
+    "spreads": (Spread(attribute="${node.datacenter}", weight=50), Spread(attribute="${meta.rack}", weight=50))
+}
+AFFINITY: Mapping[str, Any] = {
     "constraints": (
         Constraint(l_target="${attr.unique.hostname}", operand="regexp", r_target="^host-[0-9]+$"),
         Constraint(l_target="${attr.kernel.version}", operand="version", r_target=">= 5.0"),
@@ -153,7 +155,7 @@ AFFINITY = {
         Affinity(l_target="${attr.kernel.version}", operand="version", r_target=">= 5.2", weight=50),
     ),
 }
-PORT = {"networks": (NetworkResource(mode="host", dynamic_ports=(Port(label="http"),)),)}
+PORT: Mapping[str, Any] = {"networks": (NetworkResource(mode="host", dynamic_ports=(Port(label="http"),)),)}
 GPU = Resources(cpu=500, memory_mb=32_768 // 8, devices=(RequestedDevice(name="nvidia/gpu", count=1),))
 GPUS = Resources(cpu=500, memory_mb=1024, devices=(RequestedDevice(name="nvidia/gpu", count=2),))
 CASES = (
@@ -229,7 +231,8 @@ def main() -> None:
     options = parser.parse_args()
     if not options.json:
         print(
-            f"{'case':<26}{'placed':>8}{'wall s':>9}{'placements/s':>14}{'Nomad':>9}{'x':>8}{'nodes used':>12}{'peak MB':>9}  evenness"
+            f"{'case':<26}{'placed':>8}{'wall s':>9}{'placements/s':>14}{'Nomad':>9}{'x':>8}"
+            f"{'nodes used':>12}{'peak MB':>9}  evenness"
         )
     for case in CASES:
         if options.case and case.name not in options.case:

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from yurt import scheduler
 from yurt.fsm import apply
 from yurt.scheduler.feasible import candidates, is_row_feasible

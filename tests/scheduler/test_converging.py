@@ -1,13 +1,13 @@
-"""From any state the scheduler reaches what the job asks for, and is idle then; updates never take more than they may."""
+"""The scheduler reaches what the job asks for and is idle then; updates never take more than they may."""
 
 from __future__ import annotations
 
 import os
 from random import Random
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from yurt import scheduler
 from yurt.fsm import apply
 from yurt.scheduler.plan_check import check_plan
@@ -15,9 +15,10 @@ from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs import status
-from yurt.structs.alloc import AllocDeploymentStatus, Allocation, TaskState
+from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
+from yurt.structs.policies import DisconnectStrategy
 from yurt.structs.questions import is_client_terminal, is_server_terminal, is_terminal
 from yurt.testing import factories
 
@@ -116,7 +117,7 @@ def _is_undecided(alloc: Allocation) -> bool:
     return bool(alloc.deployment_id) and (health is None or health.healthy is None)
 
 
-def _service(count: int, cpu: int = 100, **changes: object) -> Job:
+def _service(count: int, cpu: int = 100, **changes: Any) -> Job:
     task = factories.task(resources=replace(factories.task().resources, cpu=cpu))
     return factories.job(task_groups=(factories.group(count=count, tasks=(task,), **changes),))
 
@@ -242,8 +243,7 @@ def test_a_lost_node_has_its_allocations_replaced_elsewhere() -> None:
     cluster.settle(job)
     assert cluster.names(job) == _wanted(job)
     assert gone not in {alloc.node_id for alloc in cluster.live(job)}
-    lost = [a for a in cluster.state.allocs_of_node(gone)]
-    assert {alloc.client_status for alloc in lost} == {status.CLIENT_LOST}
+    assert {alloc.client_status for alloc in cluster.state.allocs_of_node(gone)} == {status.CLIENT_LOST}
 
 
 def test_a_failed_allocation_waits_for_its_follow_up_and_moves_away_then() -> None:
@@ -265,8 +265,6 @@ def test_a_failed_allocation_waits_for_its_follow_up_and_moves_away_then() -> No
 
 
 def test_a_disconnected_allocation_becomes_unknown_is_replaced_and_one_of_both_stays() -> None:
-    from yurt.structs.policies import DisconnectStrategy
-
     cluster = Cluster(nodes=3)
     job = _service(
         1, update=None, disconnect=DisconnectStrategy(lost_after=seconds(600), replace=True, reconcile="keep_original")

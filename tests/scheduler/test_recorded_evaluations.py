@@ -106,11 +106,10 @@ def _snapshot(record: dict[str, Any]) -> Snapshot:
 
 def _now(record: dict[str, Any]) -> int:
     known = {alloc["ID"] for alloc in record["state"]["tables"].get("allocs", [])}
-    for plan in record["plans"] or []:
-        for allocs in (plan.get("NodeAllocation") or {}).values():
-            for alloc in allocs:
-                if alloc["ID"] not in known:
-                    return int(alloc["CreateTime"])
+    by_node = [allocs for plan in record["plans"] or [] for allocs in (plan.get("NodeAllocation") or {}).values()]
+    made = [int(alloc["CreateTime"]) for allocs in by_node for alloc in allocs if alloc["ID"] not in known]
+    if made:
+        return made[0]
     finished = [
         _time(state["FinishedAt"])
         for alloc in record["state"]["tables"].get("allocs", [])
@@ -136,14 +135,16 @@ def _plan(attempt: Attempt, snapshot: Snapshot) -> dict[str, Any]:
                 "DeploymentStatus": {"Canary": status.canary} if status is not None else None,
             }
         )
-    for change in (*plan.in_place, *plan.attributes):
-        alloc = snapshot.allocs[change.id]
+    changes = [(change.id, change.node_id) for change in plan.in_place]
+    changes.extend((change.id, change.node_id) for change in plan.attributes)
+    for alloc_id, node_id in changes:
+        alloc = snapshot.allocs[alloc_id]
         row = {"ID": alloc.id, "Name": alloc.name, "TaskGroup": alloc.task_group, "DesiredStatus": alloc.desired_status}
-        placed.setdefault(change.node_id, []).append(row)
+        placed.setdefault(node_id, []).append(row)
     stopped: dict[str, list[dict[str, Any]]] = {}
     for stop in plan.stops:
-        status = stop.client_status or snapshot.allocs[stop.id].client_status
-        entry = {"DesiredStatus": stop.desired_status, "DesiredDescription": stop.description, "ClientStatus": status}
+        client = stop.client_status or snapshot.allocs[stop.id].client_status
+        entry = {"DesiredStatus": stop.desired_status, "DesiredDescription": stop.description, "ClientStatus": client}
         stopped.setdefault(stop.node_id, []).append(entry)
     preempted: dict[str, list[dict[str, Any]]] = {}
     for stop in plan.preemptions:

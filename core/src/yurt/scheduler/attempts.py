@@ -40,6 +40,8 @@ def attempt(snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, seed: 
 def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> Attempt:
     """What registering a job would do: the job laid over the snapshot as its next version, and attempted."""
     current = snapshot.jobs.get(job.key)
+    if current is not None and _specification(current) == _specification(job):
+        return attempt(snapshot, _registration(job, current.modify_index, seed, now), now=now, seed=seed)
     index = snapshot.index + 1
     laid = replace(
         job,
@@ -51,7 +53,11 @@ def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> Attemp
     edit = snapshot.edit(index)
     edit.put("jobs", laid.key, laid)
     edit.put("job_versions", (*laid.key, laid.version), laid)
-    evaluation = Evaluation(
+    return attempt(edit.commit(), _registration(job, index, seed, now), now=now, seed=seed)
+
+
+def _registration(job: Job, index: int, seed: int, now: UnixNano) -> Evaluation:
+    return Evaluation(
         id=Ids(seed, "dry run").next("eval"),
         namespace=job.namespace,
         priority=job.priority,
@@ -64,7 +70,22 @@ def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> Attemp
         create_time=now,
         modify_time=now,
     )
-    return attempt(edit.commit(), evaluation, now=now, seed=seed)
+
+
+def _specification(job: Job) -> Job:
+    """The job without what the servers write into it: equal ones are one version."""
+    return replace(
+        job,
+        status="",
+        status_description="",
+        stable=False,
+        version=0,
+        submit_time=UnixNano(0),
+        create_index=0,
+        modify_index=0,
+        job_modify_index=0,
+        version_tag=None,
+    )
 
 
 def _refused(evaluation: Evaluation, *, now: UnixNano) -> Attempt:

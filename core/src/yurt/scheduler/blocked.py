@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from yurt.scheduler.ids import Ids
 from yurt.sdk.value import UnixNano, replace
@@ -31,17 +33,17 @@ def max_attempts(job_type: str) -> int:
     return ATTEMPTS.get(job_type, 2)
 
 
+class Blockers(NamedTuple):
+    """What an evaluation waits for: the groups that found no room, and the classes or the node that may bring some."""
+
+    failed: Mapping[str, AllocationMetric] = MappingProxyType({})
+    classes: Mapping[str, bool] = MappingProxyType({})
+    is_escaped: bool = False
+    node_id: str = ""
+
+
 def blocked_eval(
-    parent: Evaluation,
-    *,
-    id: str,
-    now: UnixNano,
-    snapshot_index: int,
-    job: Job | None = None,
-    node_id: str = "",
-    classes: Mapping[str, bool] | None = None,
-    is_escaped: bool = False,
-    failed: Mapping[str, AllocationMetric] | None = None,
+    parent: Evaluation, blockers: Blockers, *, id: str, now: UnixNano, snapshot_index: int, job: Job | None = None
 ) -> Evaluation:
     """An evaluation that waits for capacity."""
     return Evaluation(
@@ -52,13 +54,13 @@ def blocked_eval(
         triggered_by=TRIGGER_QUEUED_ALLOCS,
         job_id=parent.job_id,
         job_modify_index=job.modify_index if job is not None else parent.job_modify_index,
-        node_id=node_id,
+        node_id=blockers.node_id,
         status=EVAL_BLOCKED,
         status_description=REMAINING,
         previous_eval=parent.id,
-        class_eligibility=dict(classes or {}),
-        escaped_computed_class=is_escaped,
-        failed_tg_allocs=dict(failed or {}),
+        class_eligibility=dict(blockers.classes),
+        escaped_computed_class=blockers.is_escaped,
+        failed_tg_allocs=dict(blockers.failed),
         snapshot_index=snapshot_index,
         create_time=now,
         modify_time=now,
@@ -90,9 +92,14 @@ def exhausted(
     if evaluation.type in (JOB_SYSTEM, JOB_SYSBATCH):
         return Outcome(evaluation=failed)
     waiting = replace(
-        blocked_eval(evaluation, id=Ids(seed, "exhausted").next("eval"), now=now, snapshot_index=snapshot_index),
+        blocked_eval(
+            evaluation,
+            Blockers(is_escaped=True),
+            id=Ids(seed, "exhausted").next("eval"),
+            now=now,
+            snapshot_index=snapshot_index,
+        ),
         triggered_by=TRIGGER_MAX_PLANS,
         status_description=PLACEMENT_CONFLICTS,
-        escaped_computed_class=True,
     )
     return Outcome(evaluation=replace(failed, blocked_eval=waiting.id), created=(waiting,))

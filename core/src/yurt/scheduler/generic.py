@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from yurt.scheduler.blocked import blocked_eval
+from yurt.scheduler.blocked import Blockers, blocked_eval
 from yurt.scheduler.feasible import is_row_feasible
 from yurt.scheduler.ids import Ids
 from yurt.scheduler.placer import GroupPlacer
@@ -124,14 +124,16 @@ class GenericAttempt:
         previous = place.previous
         if place.stops and previous is not None:
             self.view.release(previous)
-            placer.count(previous, -1)
-            if previous.client_status not in CLIENT_TERMINAL:
+            if self._is_running(previous):
+                placer.count(previous, -1)
                 placer.recount()
         found = placer.place(expected=expected, penalised=self._penalised(place), preferred=self._preferred(job, place))
         if found is None:
             self.failed[place.group] = placer.failure()
             if place.stops and previous is not None:
                 self.view.restore(previous)
+                if self._is_running(previous):
+                    placer.count(previous, 1)
             self._note_unplaced(place)
             return False
         row, grant, scores, preempted = found
@@ -186,9 +188,11 @@ class GenericAttempt:
         """The job's allocations that the plan leaves running."""
         stopped = {stop.id for stop in self.stops}
         for alloc in self.allocs:
-            is_terminal = alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL
-            if not is_terminal and alloc.id not in stopped:
+            if self._is_running(alloc) and alloc.id not in stopped:
                 yield alloc
+
+    def _is_running(self, alloc: Allocation) -> bool:
+        return alloc.client_status not in CLIENT_TERMINAL and alloc.desired_status not in SERVER_TERMINAL
 
     def _penalised(self, place: Place) -> frozenset[int]:
         if not place.is_rescheduled or place.previous is None:
@@ -284,13 +288,11 @@ class GenericAttempt:
             return Outcome(evaluation=reblocked, created=tuple(created), reblock=reblocked)
         waiting = blocked_eval(
             evaluation,
+            Blockers(failed=ended.failed_tg_allocs, classes=classes, is_escaped=is_escaped),
             id=self.ids.next("blocked"),
             now=self.now,
             snapshot_index=self.snapshot.index,
             job=self.job,
-            classes=classes,
-            is_escaped=is_escaped,
-            failed=ended.failed_tg_allocs,
         )
         return Outcome(evaluation=replace(ended, blocked_eval=waiting.id), created=(*created, waiting))
 

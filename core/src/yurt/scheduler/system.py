@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from yurt.scheduler import results as why
-from yurt.scheduler.blocked import blocked_eval
+from yurt.scheduler.blocked import Blockers, blocked_eval
 from yurt.scheduler.changed import is_destructive
 from yurt.scheduler.classify import DISCONNECTING, EXPIRING, LOST, MIGRATE, RECONNECTING, classify, strategy_of
 from yurt.scheduler.deploys import cancel_unneeded, fresh_state, is_complete, new_deployment
@@ -84,17 +84,14 @@ class SystemAttempt:
     def _diff(self, job: Job) -> None:
         groups = {group.name: group for group in job.task_groups}
         for alloc in self.allocs:
-            if alloc.task_group not in groups:
+            wanted = groups.get(alloc.task_group)
+            if wanted is None or wanted.count <= 0:
                 self._stop_if_live(alloc)
         for group in job.task_groups:
-            self.counts[group.name] = dict.fromkeys(DesiredUpdates.__struct_fields__, 0)
+            self.counts.setdefault(group.name, dict.fromkeys(DesiredUpdates.__struct_fields__, 0))
             self.queued[group.name] = 0
             if group.count > 0:
                 self._diff_group(job, group)
-            else:
-                for alloc in self.allocs:
-                    if alloc.task_group == group.name:
-                        self._stop_if_live(alloc)
 
     def _diff_group(self, job: Job, group: TaskGroup) -> None:
         placer = GroupPlacer(self.view, job, group, seed=self.seed, own=())
@@ -374,16 +371,15 @@ class SystemAttempt:
         else:
             reblocked = None
         for node_id in nodes:
-            groups = self.failed_nodes[node_id]
+            failed = {name: self.failed[name] for name in sorted(self.failed_nodes[node_id])}
             created.append(
                 blocked_eval(
                     evaluation,
+                    Blockers(failed=failed, node_id=node_id),
                     id=self.ids.next("blocked"),
                     now=self.now,
                     snapshot_index=self.snapshot.index,
                     job=self.job,
-                    node_id=node_id,
-                    failed={name: self.failed[name] for name in sorted(groups)},
                 )
             )
         if reblocked is not None:
