@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from yurt.scheduler.operators import holds
 from yurt.scheduler.targets import is_unique, resolve
 from yurt.testing import factories

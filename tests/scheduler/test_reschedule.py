@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from yurt.scheduler.reschedule import due, next_delay, tracker_after
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.structs.alloc import Allocation, RescheduleEvent, RescheduleTracker, TaskState
