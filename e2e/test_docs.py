@@ -1,0 +1,86 @@
+"""What the documentation shows is true: its job files parse and its examples run against a real agent.
+
+A block marked `hcl` whose first line is `# file: NAME` is written to the page's folder. In a block marked
+`console`, a line `$ COMMAND` is run; the lines below it must occur in the output in that order, `...` standing
+for anything, and `exit: N` names an exit code that is not 0.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from yurt.testing.agent import Agent
+from yurt_jobspec import parse_body, parse_job
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+class Step(NamedTuple):
+    """One command of a console block and what it must show."""
+
+    command: list[str]
+    expected: list[str]
+    code: int
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The page's blocks of that language."""
+    return [body for name, body in BLOCK.findall(page.read_text()) if name == language]
+
+
+def file_name(block: str) -> str | None:
+    """The name on the first line, if it has one."""
+    match = re.match(r"# file: (\S+)\n", block)
+    return match[1] if match else None
+
+
+def steps(block: str) -> list[Step]:
+    """The commands of a console block."""
+    found = []
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, *lines = part.rstrip("\n").split("\n")
+        exits = [int(line.removeprefix("exit: ")) for line in lines if line.startswith("exit: ")]
+        expected = [line for line in lines if line != "..." and not line.startswith("exit: ")]
+        found.append(Step(shlex.split(command), expected, exits[0] if exits else 0))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_hcl_block_is_valid(page: Path) -> None:
+    for block in blocks(page, "hcl"):
+        if re.search(r"^job ", block, re.MULTILINE):
+            parse_job(block, filename=page.name)
+        else:
+            parse_body(block, filename=page.name)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.relative_to(ROOT).as_posix()
+)
+def test_every_console_block_runs(page: Path, dev_agent: Agent) -> None:
+    for language, block in BLOCK.findall(page.read_text()):
+        name = file_name(block)
+        if language == "hcl" and name:
+            (dev_agent.folder / name).write_text(block)
+        if language == "console":
+            for step in steps(block):
+                run(dev_agent, step)
+
+
+def run(agent: Agent, step: Step) -> None:
+    """Run one command and compare."""
+    assert step.command[0] == "yurt", f"examples run yurt, not {step.command[0]}"
+    result = agent.cli(*step.command[1:], timeout_s=60)
+    output = result.stdout + result.stderr
+    assert result.returncode == step.code, f"{shlex.join(step.command)} exited {result.returncode}:\n{output}"
+    at = 0
+    for line in step.expected:
+        found = output.find(line, at)
+        assert found >= 0, f"{shlex.join(step.command)} did not show {line!r} in:\n{output}"
+        at = found + len(line)
