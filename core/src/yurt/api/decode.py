@@ -34,11 +34,11 @@ Json = dict[str, Any]
 
 
 class _Shape(NamedTuple):
-    """What a field holds: `kind` is struct, list or map (of structs `cls`), texts (of strings) or leaf."""
+    """What a field holds: `kind` is struct, list or map (of structs `info`), texts (of strings) or leaf."""
 
     key: str
     kind: str
-    cls: type | None
+    info: inspect.StructType | None
 
 
 class _Table(NamedTuple):
@@ -52,11 +52,11 @@ class _Walk:
     def __init__(self) -> None:
         self.warnings: list[str] = []
 
-    def struct(self, data: Any, cls: type, path: str) -> Any:
+    def struct(self, data: Any, info: inspect.StructType, path: str) -> Any:
         """The object with its keys spelled as the type spells them."""
         if not isinstance(data, Mapping):
             return data
-        table, known = _table(cls), {}
+        table, known = _table(info), {}
         for key, value in data.items():
             shape = table.exact.get(key) or table.folded.get(key.lower())
             if shape is None:
@@ -66,14 +66,14 @@ class _Walk:
         return known
 
     def _field(self, value: Any, shape: _Shape, path: str) -> Any:
-        cls = shape.cls
-        if cls is None:
+        info = shape.info
+        if info is None:
             return _without_nulls(value) if shape.kind == "texts" else value
         if shape.kind == "list" and isinstance(value, list):
-            return [self.struct(item, cls, f"{path}[{n}]") for n, item in enumerate(value) if item is not None]
+            return [self.struct(item, info, f"{path}[{n}]") for n, item in enumerate(value) if item is not None]
         if shape.kind == "map" and isinstance(value, Mapping):
-            return {k: self.struct(v, cls, f"{path}[{k}]") for k, v in value.items() if v is not None}
-        return self.struct(value, cls, path) if shape.kind == "struct" else value
+            return {k: self.struct(v, info, f"{path}[{k}]") for k, v in value.items() if v is not None}
+        return self.struct(value, info, path) if shape.kind == "struct" else value
 
     def _unknown(self, key: str, table: _Table, path: str) -> None:
         if key.lower() in RETIRED_KEYS or len(self.warnings) >= WARNINGS_MAX:
@@ -98,7 +98,7 @@ def decode_json(raw: bytes) -> Any:
 def decode_value(data: Any, cls: type[T], *, name: str) -> tuple[T, tuple[str, ...]]:
     """`data` as a struct of this type, and warnings; `name` opens the paths in messages."""
     walk = _Walk()
-    return _convert(walk.struct(data, cls, name), cls, name), tuple(walk.warnings)
+    return _convert(walk.struct(data, _info(cls), name), cls, name), tuple(walk.warnings)
 
 
 def decode_job(data: Any) -> tuple[Job, tuple[str, ...]]:
@@ -106,9 +106,9 @@ def decode_job(data: Any) -> tuple[Job, tuple[str, ...]]:
     if not isinstance(data, Mapping):
         raise Invalid(f"Job: expected object, got {_type_word(data)}")
     walk = _Walk()
-    spelled = walk.struct(data, Job, "Job")
+    spelled = walk.struct(data, _info(Job), "Job")
     _convert(spelled, Job, "Job")
-    canonical = _Walk().struct(canonicalize_job(spelled), Job, "Job")
+    canonical = _Walk().struct(canonicalize_job(spelled), _info(Job), "Job")
     canonical["NodePool"] = canonical.get("NodePool") or DEFAULT_NODE_POOL
     return _convert(canonical, Job, "Job"), tuple(walk.warnings)
 
@@ -186,17 +186,26 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
+_infos: dict[type, inspect.StructType] = {}
 _tables: dict[type, _Table] = {}
 
 
-def _table(cls: type) -> _Table:
-    found = _tables.get(cls)
+def _info(cls: type) -> inspect.StructType:
+    """The type's description, made once: it takes milliseconds."""
+    found = _infos.get(cls)
     if found is None:
         info = inspect.type_info(cls)
         assert isinstance(info, inspect.StructType), cls
+        found = _infos[cls] = info
+    return found
+
+
+def _table(info: inspect.StructType) -> _Table:
+    found = _tables.get(info.cls)
+    if found is None:
         shapes = [_shape(field.encode_name, field.type) for field in info.fields]
         found = _Table({shape.key: shape for shape in shapes}, {shape.key.lower(): shape for shape in shapes})
-        _tables[cls] = found
+        _tables[info.cls] = found
     return found
 
 
@@ -206,11 +215,11 @@ def _shape(key: str, kind: inspect.Type) -> _Shape:
             inner = [item for item in kind.types if not isinstance(item, inspect.NoneType)]
             return _shape(key, inner[0]) if len(inner) == 1 else _Shape(key, "leaf", None)
         case inspect.StructType():
-            return _Shape(key, "struct", kind.cls)
-        case inspect.VarTupleType(item_type=inspect.StructType(cls=cls)):
-            return _Shape(key, "list", cls)
-        case inspect.DictType(value_type=inspect.StructType(cls=cls)):
-            return _Shape(key, "map", cls)
+            return _Shape(key, "struct", kind)
+        case inspect.VarTupleType(item_type=inspect.StructType() as item):
+            return _Shape(key, "list", item)
+        case inspect.DictType(value_type=inspect.StructType() as item):
+            return _Shape(key, "map", item)
         case inspect.VarTupleType(item_type=inspect.StrType()) | inspect.DictType(value_type=inspect.StrType()):
             return _Shape(key, "texts", None)
         case _:

@@ -75,19 +75,19 @@ def struct_converter(cls: type) -> Convert:
     """The function that turns a struct of this type into a dict, made once."""
     found = _plans.get(cls)
     if found is None:
-        found = _plans[cls] = _compile(cls)
+        info = inspect.type_info(cls)
+        assert isinstance(info, inspect.StructType), cls
+        found = _plans[cls] = _compile(info)
     return found
 
 
-def _compile(cls: type) -> Convert:
-    info = inspect.type_info(cls)
-    assert isinstance(info, inspect.StructType), cls
+def _compile(info: inspect.StructType) -> Convert:
     fields = sorted(info.fields, key=lambda field: field.encode_name)
     keys = tuple(field.encode_name for field in fields)
     converts = tuple(
         (field.encode_name, convert)
         for field in fields
-        if (convert := _converter(field.type, is_kept=(cls.__name__, field.encode_name) in NEVER_NULL)) is not None
+        if (convert := _converter(field.type, is_kept=(info.cls.__name__, field.encode_name) in NEVER_NULL)) is not None
     )
     if len(keys) == 1:
         name = fields[0].name
@@ -117,7 +117,7 @@ def _converter(kind: inspect.Type, *, is_kept: bool = False) -> Convert | None:
             is_time = (kind.extra or {}).get("wire") == "rfc3339"
             return rfc3339 if is_time else _converter(kind.type)
         case inspect.StructType():
-            return _late(kind.cls)
+            return _late(kind)
         case inspect.UnionType():
             return _optional(kind)
         case inspect.VarTupleType() | inspect.ListType():
@@ -132,11 +132,15 @@ def _converter(kind: inspect.Type, *, is_kept: bool = False) -> Convert | None:
             return None
 
 
-def _late(cls: type) -> Convert:
+def _late(info: inspect.StructType) -> Convert:
     """Looks the type up when first used, because types may hold themselves."""
+    cls = info.cls
 
     def convert(value: Any) -> Any:
-        return (_plans.get(cls) or struct_converter(cls))(value)
+        found = _plans.get(cls)
+        if found is None:
+            found = _plans[cls] = _compile(info)
+        return found(value)
 
     return convert
 

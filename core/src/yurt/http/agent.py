@@ -84,9 +84,7 @@ async def health(call: Call) -> web.Response:
     asked = call.query.getall("type", ["client", "server"])
     answer: dict[str, Any] = {}
     if "client" in asked:
-        answer["client"] = _client_health(call) if call.client is not None else None
-        if answer["client"] is None:
-            answer["client"] = {"message": "client not enabled", "ok": False}
+        answer["client"] = _client_health(call)
     if "server" in asked:
         answer["server"] = _server_health(call)
     if "type" not in call.query:
@@ -100,8 +98,11 @@ _NOT_ENABLED = ("client not enabled", "server not enabled")
 
 
 def _client_health(call: Call) -> dict[str, Any]:
-    client = call.client
-    if client is None or client.node.status == status.NODE_INIT:
+    client, server = call.client, call.context.server
+    if client is None:
+        return {"message": "client not enabled", "ok": False}
+    node = None if server is None else server.state.nodes.get(client.node_id)
+    if node is None or node.status != status.NODE_READY:
         return {"message": "no known servers", "ok": False}
     return {"message": "ok", "ok": True}
 

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 BODY_MAX = 8 * 1024 * 1024
 COMPRESS_MIN = 1024
 PARSERS_MAX = 2
+BLOCKING_MAX = 10_000
+"""Blocking queries that may wait at once; each costs about 9 KiB."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -46,6 +48,7 @@ def make_app(
         agent=agent,
         env=env or RealEnv(),
         parsers=asyncio.Semaphore(PARSERS_MAX),
+        waiters=asyncio.Semaphore(BLOCKING_MAX),
         key_lock=asyncio.Lock(),
     )
     add_all_routes(app)

@@ -36,6 +36,7 @@ class Context:
     agent: AgentInfo
     env: Env
     parsers: asyncio.Semaphore
+    waiters: asyncio.Semaphore
     key_lock: asyncio.Lock
 
 
@@ -139,8 +140,12 @@ async def changed_state(
     state = call.read_state()
     options = call.options
     if options.index > 0:
+        waiters = call.context.waiters
+        if waiters.locked():
+            raise Refused(429, "Too many blocking queries wait already: try again later, or ask without an index")
         timeout_s = options.wait_s * (1 + call.context.env.random() / 16)
-        state = await call.server.wait_past(keys, index_of, min_index=options.index, timeout_s=timeout_s)
+        async with waiters:
+            state = await call.server.wait_past(keys, index_of, min_index=options.index, timeout_s=timeout_s)
     return state, index_of(state)
 
 
