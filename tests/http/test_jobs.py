@@ -265,3 +265,22 @@ async def test_a_bad_job_file_is_400(api: Api, body: dict[str, str], text: str) 
     answer = await api.put("/v1/jobs/parse", body)
     assert (answer.status, answer.text.startswith(text)) == (400, True), answer.text
     assert "root:" not in answer.text
+
+
+async def test_variables_and_defaults_are_filled_in_when_parsing(api: Api) -> None:
+    source = 'variable "who" {}\njob "x" {\n  meta {\n    owner = var.who\n  }\n}\n'
+    body = {"JobHCL": source, "Variables": 'who = "me"\n', "Canonicalize": True}
+    answer = await api.put("/v1/jobs/parse", body)
+    assert (answer.status, answer.json["Meta"], answer.json["Priority"]) == (200, {"owner": "me"}, 50), answer.text
+
+
+async def test_a_job_file_that_asks_for_too_much_is_refused_and_others_are_served(api: Api) -> None:
+    source = (
+        'job "x" {\n  meta {\n    a = join(",", [for i in range(0, 100000) : join(",", range(0, 100000))])\n  }\n}\n'
+    )
+    async with asyncio.timeout(40), asyncio.TaskGroup() as group:
+        parsing = group.create_task(api.put("/v1/jobs/parse", {"JobHCL": source}))
+        assert (await api.get("/v1/jobs")).status == 200
+        assert not parsing.done()
+    answer = parsing.result()
+    assert (answer.status, answer.text.startswith("Failed to parse job: ")) == (400, True)
