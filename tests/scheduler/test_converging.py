@@ -17,9 +17,11 @@ from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.job import Job
+from yurt.structs.job import Job, PeriodicConfig
+from yurt.structs.network import NetworkResource, Port
 from yurt.structs.policies import DisconnectStrategy
 from yurt.structs.questions import is_client_terminal, is_server_terminal, is_terminal
+from yurt.structs.service import Service
 from yurt.testing import factories
 
 CASES = int(os.environ.get("YURT_SCHEDULER_PROPERTY_CASES", "40"))
@@ -34,7 +36,9 @@ class Cluster:
         self.now = UnixNano(factories.NOW)
         self.least_live: int | None = None
         for number in range(nodes):
-            self.do(c.RegisterNode(node=factories.node(factories.number_id(number, kind=1))))
+            node = factories.node(factories.number_id(number, kind=1))
+            eth0 = NetworkResource(mode="host", device="eth0", ip=f"10.0.0.{number + 1}")
+            self.do(c.RegisterNode(node=replace(node, node_resources=replace(node.node_resources, networks=(eth0,)))))
 
     def do(self, command: c.AnyCommand) -> None:
         step = apply(self.state, command, index=self.state.index + 1)
@@ -285,6 +289,42 @@ def test_a_disconnected_allocation_becomes_unknown_is_replaced_and_one_of_both_s
             cluster.do(c.UpdateAllocsFromClient(updates=(update,), now=cluster.now))
     cluster.settle(job)
     assert [alloc.id for alloc in cluster.live(job)] == [original.id]
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(st.booleans(), st.booleans(), st.booleans(), st.booleans())
+def test_an_update_replaces_exactly_when_the_group_itself_changes(
+    cpu: bool, env: bool, services: bool, restart: bool
+) -> None:
+    cluster = Cluster()
+    ports = (NetworkResource(mode="host", dynamic_ports=(Port(label="http"),)),)
+    job = _service(1, networks=ports)
+    cluster.register(job)
+    cluster.settle(job)
+    (before,) = cluster.live(job)
+    task = job.task_groups[0].tasks[0]
+    task = replace(
+        task,
+        resources=replace(task.resources, cpu=120 if cpu else 100),
+        env={"A": "b"} if env else {},
+        services=(Service(name="web"),) if services else (),
+        kill_timeout=seconds(9 if restart else 5),
+    )
+    changed = replace(job, task_groups=(replace(job.task_groups[0], tasks=(task,)),))
+    cluster.register(changed)
+    cluster.settle(changed)
+    (after,) = cluster.live(changed)
+    assert (after.id != before.id) == (cpu or env)
+    if after.id == before.id:
+        assert after.allocated_resources == before.allocated_resources
+        assert after.job is not None and after.job.version == (1 if services or restart else 0)
+
+
+def test_a_job_that_only_launches_others_is_never_placed_itself() -> None:
+    cluster = Cluster()
+    job = replace(_service(2), periodic=PeriodicConfig(spec="@daily"))
+    cluster.register(job)
+    assert not cluster.evaluate(job)
 
 
 def test_a_system_job_runs_once_on_every_ready_node() -> None:

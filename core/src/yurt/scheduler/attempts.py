@@ -12,7 +12,15 @@ from yurt.state.store import Snapshot
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import Outcome, Plan
-from yurt.structs.status import EVAL_FAILED, EVAL_PENDING, JOB_SYSBATCH, JOB_SYSTEM, TRIGGER_JOB_REGISTER, TRIGGERS
+from yurt.structs.status import (
+    EVAL_COMPLETE,
+    EVAL_FAILED,
+    EVAL_PENDING,
+    JOB_SYSBATCH,
+    JOB_SYSTEM,
+    TRIGGER_JOB_REGISTER,
+    TRIGGERS,
+)
 
 
 class Attempt(NamedTuple):
@@ -25,10 +33,13 @@ class Attempt(NamedTuple):
 def attempt(snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, seed: int, attempt: int = 0) -> Attempt:
     """What to do about an evaluation, on this snapshot."""
     if evaluation.triggered_by not in TRIGGERS:
-        return _refused(evaluation, now=now)
+        text = f"scheduler cannot handle '{evaluation.triggered_by}' evaluation reason"
+        return _nothing(evaluation, EVAL_FAILED, text, now=now)
     own_seed = number_of(seed, "attempt", str(attempt)) if attempt else seed
     ids = Ids(seed, evaluation.id, str(attempt))
     job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
+    if job is not None and job.is_template and not job.stop:
+        return _nothing(evaluation, EVAL_COMPLETE, "", now=now)
     job_type = job.type if job is not None else evaluation.type
     if job_type in (JOB_SYSTEM, JOB_SYSBATCH):
         system = SystemAttempt(snapshot, replace(evaluation, type=job_type), now=now, ids=ids, seed=own_seed)
@@ -88,8 +99,8 @@ def _specification(job: Job) -> Job:
     )
 
 
-def _refused(evaluation: Evaluation, *, now: UnixNano) -> Attempt:
-    text = f"scheduler cannot handle '{evaluation.triggered_by}' evaluation reason"
-    ended = replace(evaluation, status=EVAL_FAILED, status_description=text, modify_time=now)
+def _nothing(evaluation: Evaluation, status: str, description: str, *, now: UnixNano) -> Attempt:
+    """No plan: the reason for the evaluation is unknown, or its job is one that only launches others."""
+    ended = replace(evaluation, status=status, status_description=description, modify_time=now)
     plan = Plan(eval_id=evaluation.id, namespace=evaluation.namespace, job_id=evaluation.job_id, now=now)
     return Attempt(plan, Outcome(evaluation=ended))

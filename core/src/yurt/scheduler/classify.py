@@ -57,7 +57,7 @@ def classify(alloc: Allocation, node: Node | None, *, is_batch: bool, now: UnixN
         return _terminal(alloc, is_server_terminal=is_server_terminal, is_batch=is_batch)
     if is_expired(alloc, now):
         return EXPIRING
-    if is_returning and alloc.client_status == CLIENT_FAILED and is_server_terminal:
+    if is_returning and is_server_terminal:
         return IGNORED
     if node is not None and node.status == NODE_DISCONNECTED:
         return _on_disconnected(alloc)

@@ -14,7 +14,6 @@ from yurt.sdk.value import replace
 from yurt.state.columns import ALLOCS, CPU, DISK, MEMORY, NOTHING_HELD, Held, is_ready, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import Usage, is_using, usage_of, usage_of_resources
-from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import Node
@@ -22,7 +21,6 @@ from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placeme
 from yurt.structs.status import CLIENT_LOST, CLIENT_UNKNOWN, ELIGIBLE, NODE_DISCONNECTED, NODE_DOWN, NODE_READY
 
 DIMENSIONS = ((CPU, "cpu"), (MEMORY, "memory"), (DISK, "disk"))
-NodeUsage = tuple[list[int], Held]
 
 
 class _Part(NamedTuple):
@@ -46,9 +44,10 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> PlanResult:
     for stop in (*plan.stops, *plan.preemptions):
         parts[stop.node_id].leaving.append(stop)
     rejected: dict[str, str] = {}
+    checker = _Checker(snapshot, plan)
     for node_id, part in parts.items():
         if part.placements or part.in_place or part.attributes:
-            reason = _Checker(snapshot, plan).refusal(node_id, part)
+            reason = checker.refusal(node_id, part)
             if reason:
                 rejected[node_id] = reason
     if not rejected:
@@ -67,6 +66,9 @@ class _Checker:
     def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
         self.snapshot = snapshot
         self.plan = plan
+        self._usages: dict[tuple[int, int, str], Usage] = {}
+        """By identity of the granted resources, which the placements of a group share; the plan keeps them alive."""
+        self._known_versions: dict[int, bool] = {}
 
     def refusal(self, node_id: str, part: _Part) -> str:
         """Why the node refuses its part, or an empty text."""
@@ -78,8 +80,6 @@ class _Checker:
             return self._attributes_refusal(node, part)
         if node is None:
             return "node does not exist"
-        if node.status in (NODE_DISCONNECTED, NODE_DOWN):
-            return "node is not ready for placements"
         if node.status != NODE_READY:
             return "node is not ready for placements"
         if not part.placements:
@@ -97,7 +97,11 @@ class _Checker:
         for placement in part.placements:
             if placement.id in allocs:
                 return "allocation exists already"
-            if self.snapshot.version(plan.namespace, plan.job_id, placement.job_version) is None:
+            version = placement.job_version
+            if version not in self._known_versions:
+                job = self.snapshot.version(plan.namespace, plan.job_id, version)
+                self._known_versions[version] = job is not None
+            if not self._known_versions[version]:
                 return "job version does not exist"
         return ""
 
@@ -140,10 +144,14 @@ class _Checker:
         return ""
 
     def _usage(self, placement: Placement) -> Usage:
-        plan = self.plan
-        job = self.snapshot.version(plan.namespace, plan.job_id, placement.job_version)
-        group: TaskGroup | None = job.group(placement.task_group) if job is not None else None
-        return usage_of_resources(placement.resources, group)
+        key = (id(placement.resources), placement.job_version, placement.task_group)
+        known = self._usages.get(key)
+        if known is None:
+            plan = self.plan
+            job = self.snapshot.version(plan.namespace, plan.job_id, placement.job_version)
+            group: TaskGroup | None = job.group(placement.task_group) if job is not None else None
+            known = self._usages[key] = usage_of_resources(placement.resources, group)
+        return known
 
 
 def _add(used: list[int], held: Held, usage: Usage, sign: int) -> Held:
@@ -203,6 +211,3 @@ def _with_canaries(deployment: Deployment | None, placed: set[str]) -> Deploymen
         for name, state in deployment.task_groups.items()
     }
     return replace(deployment, task_groups=groups)
-
-
-Allocs = tuple[Allocation, ...]

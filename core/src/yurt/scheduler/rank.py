@@ -9,7 +9,6 @@ Scores are compared after rounding to 1e-9, and equal ones by a hash of node id 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -313,6 +312,3 @@ def _affinities(view: View, job: Job, group: TaskGroup) -> FloatArray | None:
         constraint = Constraint(l_target=affinity.l_target, operand=affinity.operand, r_target=affinity.r_target)
         total += check_mask(view.snapshot, constraint_check(constraint)) * float(affinity.weight)
     return total / weight
-
-
-ScoreNames = Mapping[str, float]

@@ -26,7 +26,6 @@ from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.status import (
     CLIENT_LOST,
     CLIENT_TERMINAL,
-    DEPLOYMENT_FAILED,
     DEPLOYMENT_SUCCESSFUL,
     JOB_BATCH,
     SERVER_TERMINAL,
@@ -111,8 +110,3 @@ def stop_all(results: Results, situation: Situation, group: str, allocs: list[Al
             count += 1
     if count:
         results.desired[group] = DesiredUpdates(stop=count)
-
-
-def is_failed(deployment: Deployment | None) -> bool:
-    """Whether the roll-out failed."""
-    return deployment is not None and deployment.status == DEPLOYMENT_FAILED

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from yurt.scheduler.classify import is_unplaced
-from yurt.scheduler.reschedule import SOON, due, failed_at
+from yurt.scheduler.reschedule import SOON, due
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.status import (
@@ -99,8 +99,3 @@ def ran_successfully(alloc: Allocation) -> bool:
     """Whether all of its tasks ended well."""
     states = alloc.task_states.values()
     return bool(states) and all(state.state == TASK_DEAD and not state.failed for state in states)
-
-
-def ended_at(alloc: Allocation) -> int:
-    """When it ended, by its tasks."""
-    return failed_at(alloc)

@@ -1,0 +1,57 @@
+"""The columnar view: read-only, true for ever, and free of what a node or an allocation no longer says."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from yurt.fsm import apply
+from yurt.state import Snapshot
+from yurt.state.columns import CPU, MEMORY, Columns
+from yurt.structs import commands as c
+from yurt.testing import factories
+from yurt.testing.random_commands import random_history
+
+
+def test_columns_of_a_kept_snapshot_never_change() -> None:
+    kept = []
+    for step in random_history(Random(5), 200):
+        kept.append((step.state.columns, step.state.columns.content()))
+    assert all(columns.content() == content for columns, content in kept)
+
+
+def test_the_arrays_cannot_be_written() -> None:
+    state = Snapshot.empty()
+    state = apply(state, c.RegisterNode(node=factories.node()), index=1).state
+    with pytest.raises(ValueError, match="read-only"):
+        state.columns.used[0, CPU] = 1
+    with pytest.raises(ValueError, match="read-only"):
+        state.columns.nodes.offered[0, MEMORY] = 1
+
+
+def test_a_node_that_is_gone_gives_its_row_to_the_next() -> None:
+    state = Snapshot.empty()
+    for index in range(600):
+        node = factories.node(factories.number_id(index, kind=1))
+        state = apply(state, c.RegisterNode(node=node), index=2 * index + 1).state
+        state = apply(state, c.DeleteNodes(node_ids=(node.id,)), index=2 * index + 2).state
+    assert state.columns.content() == {}
+    assert len(state.columns.used) <= 256
+
+
+def test_node_derived_columns_are_shared_while_no_node_changes() -> None:
+    node, job = factories.node(), factories.job()
+    state = Snapshot.empty()
+    state = apply(state, c.RegisterNode(node=node), index=1).state
+    before = state.columns.nodes
+    edit = state.edit(2)
+    alloc = factories.alloc(job, on=node)
+    edit.put("allocs", alloc.id, alloc)
+    after = edit.commit()
+    assert after.columns.nodes is before
+    assert np.count_nonzero(after.columns.used) and not np.count_nonzero(state.columns.used)
+
+
+def test_an_empty_state_has_empty_columns() -> None:
+    assert Columns.empty().content() == {} and len(Columns.empty().used) == 0
