@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt.executor.zygote import RotatedLog, cut
 
@@ -59,6 +59,7 @@ def test_output_is_dropped_when_the_folder_is_gone(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+@settings(deadline=None)
 @given(
     data=st.binary(max_size=200).map(lambda raw: raw.replace(b"a", b"\n")), room=st.integers(1, 50), fresh=st.booleans()
 )
@@ -69,6 +70,7 @@ def test_what_is_cut_fits_and_a_fresh_file_takes_something(data: bytes, room: in
     assert size == len(data) or not size or fresh or data[size - 1 : size] == b"\n"
 
 
+@settings(deadline=None)
 @given(pieces=st.lists(st.binary(max_size=30), max_size=20), max_bytes=st.integers(1, 40))
 def test_nothing_is_lost_while_all_files_are_kept(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes], max_bytes: int

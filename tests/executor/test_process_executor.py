@@ -21,6 +21,11 @@ IS_ROOT = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not IS_ROOT, reason="only root may change to another user")
 
 
+def all_processes() -> list[psutil.Process]:
+    """Every process that has a command line."""
+    return [process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"]]
+
+
 async def failure(workshop: Any, *argv: str, **changes: object) -> str:
     """The text with which a start fails."""
     with pytest.raises(DriverError) as caught:
@@ -253,3 +258,23 @@ async def test_many_starts_at_once_all_succeed(workshop: Any) -> None:
     await asyncio.gather(*(workshop.executor.start(spec) for spec in specs))
     results = await asyncio.gather(*(workshop.executor.wait(spec.task_id) for spec in specs))
     assert [result.exit_code for result in results] == list(range(40))
+
+
+async def test_a_start_that_was_cancelled_leaves_no_process(workshop: Any, eventually: Any) -> None:
+    await workshop.executor.open()
+    mark = f"{os.getpid()}.4321"
+    async with asyncio.TaskGroup() as group:
+        starts = [group.create_task(workshop.executor.start(workshop.spec("sleep", mark))) for _ in range(5)]
+        await asyncio.sleep(0)
+        for start in starts:
+            start.cancel()
+    assert all(start.cancelled() for start in starts)
+    spec = workshop.spec("true")
+    await workshop.executor.start(spec)
+    await eventually(lambda: not any(mark in process.info["cmdline"] for process in all_processes()))
+
+
+async def test_a_task_that_is_being_started_is_not_started_twice(workshop: Any) -> None:
+    spec = workshop.spec("true")
+    results = await asyncio.gather(workshop.executor.start(spec), workshop.executor.start(spec), return_exceptions=True)
+    assert [type(result) for result in results].count(DriverError) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt.executor.spec import ProcessSpec, candidates, file_name, framed, start_failure, unframed
 from yurt.sdk.errors import RecoverableError
@@ -29,6 +29,7 @@ def test_a_relative_command_is_never_looked_for_in_path() -> None:
     assert candidates("bin/ls", "/a", ("/local",)) == ("/local/bin/ls", "bin/ls")
 
 
+@settings(deadline=None)
 @given(first=st.text(min_size=1, max_size=300), second=st.text(min_size=1, max_size=300))
 def test_different_tasks_have_different_file_names(first: str, second: str) -> None:
     assert (file_name(first) == file_name(second)) == (first == second)
@@ -36,6 +37,7 @@ def test_different_tasks_have_different_file_names(first: str, second: str) -> N
     assert len(file_name(first)) <= 200
 
 
+@settings(deadline=None)
 @given(
     messages=st.lists(st.dictionaries(st.text(max_size=5), st.binary(max_size=50)), max_size=5), size=st.integers(1, 20)
 )

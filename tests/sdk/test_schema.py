@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import Attribute, Block, ConfigProblem, Schema, check_config, decode_config, schema_of
@@ -165,6 +165,7 @@ anything = st.recursive(
 names = st.sampled_from([field.name for field in msgspec.structs.fields(Options)]) | st.text(max_size=5)
 
 
+@settings(deadline=None)
 @given(config=st.dictionaries(names, anything, max_size=6))
 def test_any_config_is_decoded_or_refused_and_the_check_before_agrees(config: dict[str, Any]) -> None:
     found = check_config(SCHEMA, config)

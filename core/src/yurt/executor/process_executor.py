@@ -66,6 +66,7 @@ class ProcessExecutor:
         self._dev = dev
         self._zygote: zygote_client.ZygoteClient | None = None
         self._tasks: dict[str, Task] = {}
+        self._starting: set[str] = set()
         self._closed = asyncio.Event()
 
     @classmethod
@@ -100,7 +101,7 @@ class ProcessExecutor:
 
     async def start(self, spec: ProcessSpec) -> ProcessHandle:
         """Start a task; raises DriverError, which names the command and the reason, when it cannot be started."""
-        if spec.task_id in self._tasks:
+        if spec.task_id in self._tasks or spec.task_id in self._starting:
             raise DriverError(f"task {spec.task_id} runs already; destroy it first")
         check_spec(spec)
         user = user_to_become(spec.user)
@@ -108,8 +109,14 @@ class ProcessExecutor:
         self._folder.mkdir(parents=True, exist_ok=True)
         exit_file = str(self._folder / f"{file_name(spec.task_id)}.exit")
         remove_file(exit_file)
-        message = encode_start(spec, exit_file=exit_file, cgroup=planned, user=user)
-        answer = await self._acquired().request(spec.task_id, message)
+        zygote = self._acquired()
+        request_id = zygote.next_id()
+        message = encode_start(spec, request_id=request_id, exit_file=exit_file, cgroup=planned, user=user)
+        self._starting.add(spec.task_id)
+        try:
+            answer = await zygote.request(request_id, message)
+        finally:
+            self._starting.discard(spec.task_id)
         if "stage" in answer:
             raise start_failure(spec, stage=answer["stage"], code=answer["errno"])
         handle = ProcessHandle(

@@ -159,12 +159,14 @@ def search_path(env: Mapping[str, str]) -> str:
     return env.get("PATH") or os.environ.get("PATH") or DEFAULT_PATH
 
 
-def encode_start(spec: ProcessSpec, *, exit_file: str, cgroup: CgroupPlan, user: UserIds | None) -> bytes:
+def encode_start(
+    spec: ProcessSpec, *, request_id: str, exit_file: str, cgroup: CgroupPlan, user: UserIds | None
+) -> bytes:
     """The request that makes the zygote start a task."""
     base = os.fsencode(f"{spec.logs_dir}/{spec.log_name}")
     request: dict[str, Any] = {
         "kind": "start",
-        "id": spec.task_id,
+        "id": request_id,
         "argv": [os.fsencode(word) for word in spec.argv],
         "candidates": [os.fsencode(path) for path in candidates(spec.argv[0], search_path(spec.env), spec.search)],
         "env": {os.fsencode(key): os.fsencode(value) for key, value in spec.env.items()},

@@ -8,12 +8,15 @@ end is what kills.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from yurt.executor.processes import send_signal, start_time
 from yurt.executor.spec import encode_setup, unframed
 from yurt.sdk.errors import DriverError, RecoverableError
 
@@ -57,6 +60,7 @@ class ZygoteClient:
         self._reply_fd = -1
         self._buffer = bytearray()
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._numbers = itertools.count()
         self._ready: asyncio.Future[None] | None = None
         self._life_read, self._life_write = os.pipe()
 
@@ -65,21 +69,33 @@ class ZygoteClient:
         """The zygote's pid, 0 when there is none."""
         return self._process.pid if self._process else 0
 
-    async def request(self, task_id: str, message: bytes) -> dict[str, Any]:
-        """Send a start and wait for how it went; raises RecoverableError when there is no answer."""
+    def next_id(self) -> str:
+        """A fresh id for a request."""
+        return str(next(self._numbers))
+
+    async def request(self, request_id: str, message: bytes) -> dict[str, Any]:
+        """Send a start and wait for how it went; raises RecoverableError when there is no answer.
+
+        A task whose starter has given up, or was cancelled, is killed when its answer comes after all.
+        """
         await self.start()
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._waiting[task_id] = answer
+        self._waiting[request_id] = answer
         assert self._requests is not None
         self._requests.write(message)
         try:
-            return await asyncio.wait_for(answer, START_LIMIT_S)
+            async with asyncio.timeout(START_LIMIT_S):
+                return await answer
         except TimeoutError:
             raise RecoverableError(
                 f"the task's process was not started within {START_LIMIT_S:.0f} s; is the machine overloaded?"
             ) from None
+        except asyncio.CancelledError:
+            if answer.done() and not answer.cancelled() and answer.exception() is None:
+                abandon(answer.result())
+            raise
         finally:
-            self._waiting.pop(task_id, None)
+            self._waiting.pop(request_id, None)
 
     async def start(self) -> None:
         """Make sure that the zygote runs."""
@@ -89,7 +105,8 @@ class ZygoteClient:
             await self._spawn()
         assert self._ready is not None
         try:
-            await asyncio.wait_for(asyncio.shield(self._ready), READY_LIMIT_S)
+            async with asyncio.timeout(READY_LIMIT_S):
+                await asyncio.shield(self._ready)
         except TimeoutError:
             raise RecoverableError(
                 f"the process that starts tasks was not ready within {READY_LIMIT_S:.0f} s"
@@ -138,6 +155,8 @@ class ZygoteClient:
             waiting = self._waiting.get(message.get("id", ""))
             if waiting is not None and not waiting.done():
                 waiting.set_result(message)
+            else:
+                abandon(message)
 
     def _on_end(self) -> None:
         """The zygote has ended: whoever waits is told, and the next start makes a new one."""
@@ -145,7 +164,7 @@ class ZygoteClient:
         loop.remove_reader(self._reply_fd)
         os.close(self._reply_fd)
         self._reply_fd = -1
-        if self._requests is not None:
+        if self._requests is not None and not self._requests.is_closing():
             self._requests.abort()
         if self._process is not None:
             self._process.wait()
@@ -173,6 +192,12 @@ class ZygoteClient:
             self._requests.close()
         self._ready = self._requests = None
         await asyncio.get_running_loop().run_in_executor(None, end_process, process)
+
+
+def abandon(message: dict[str, Any]) -> None:
+    """A task has started for nobody: its shim kills it."""
+    if "shim" in message:
+        send_signal(message["shim"], message["shim_start"] or start_time(message["shim"]), signal.SIGTERM)
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:

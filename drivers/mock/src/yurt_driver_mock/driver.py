@@ -136,7 +136,8 @@ class MockDriver:
     async def _is_closed_within(self, period_s: float | None) -> bool:
         """Wait for the end of the driver, for a time."""
         try:
-            await asyncio.wait_for(self._closed.wait(), period_s)
+            async with asyncio.timeout(period_s):
+                await self._closed.wait()
         except TimeoutError:
             return False
         return True

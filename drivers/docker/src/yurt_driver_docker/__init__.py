@@ -1,0 +1,1 @@
+"""The docker task driver."""

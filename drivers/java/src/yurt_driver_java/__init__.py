@@ -1,0 +1,1 @@
+"""The java task driver."""

@@ -1,0 +1,1 @@
+"""The qemu task driver."""
