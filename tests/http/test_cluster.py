@@ -187,6 +187,7 @@ async def test_evaluations_are_listed_counted_and_filtered(api: Api) -> None:
         ("/v1/client/stats", 400, "No local Node and node_id not provided"),
         (f"/v1/client/stats?node_id={UNKNOWN_ID}", 404, f'Unknown node "{UNKNOWN_ID}"'),
         ("/v1/agent/servers", 501, "Invalid method"),
+        ("/v1/event/stream?index=x", 400, "Unable to parse index: it must be a number, 0 or more"),
         ("/v1/agent/monitor?log_level=loud", 400, "Unknown log level: loud"),
         (
             "/v1/event/stream?topic=Nonsense:*",

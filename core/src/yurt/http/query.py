@@ -41,12 +41,12 @@ class ReadOptions(Value):
         return self.namespace in ("*", namespace)
 
 
-def read_options(query: Mapping[str, str]) -> ReadOptions:
+def read_options(query: Mapping[str, str], *, index_error: str = "Invalid index") -> ReadOptions:
     """The options in a query; raises Refused (400) with Nomad's text."""
     return ReadOptions(
         namespace=query.get("namespace") or "default",
         prefix=query.get("prefix", ""),
-        index=_index(query.get("index", "")),
+        index=_index(query.get("index", ""), index_error),
         wait_s=_wait(query.get("wait", "")),
         per_page=_per_page(query.get("per_page", "")),
         next_token=query.get("next_token", ""),
@@ -89,12 +89,12 @@ def _int(text: str) -> int | None:
     return value if abs(value) <= INDEX_MAX else None
 
 
-def _index(text: str) -> int:
+def _index(text: str, error: str) -> int:
     if not text:
         return 0
     value = _int(text)
     if value is None or value < 0 or text[0] == "+":
-        raise Refused(400, "Invalid index")
+        raise Refused(400, error)
     return value
 
 

@@ -17,6 +17,10 @@ CORS_PREFIXES = ("/v1/client/fs/", "/v1/client/stats", "/v1/client/allocation/",
 """Where a browser on any origin may read."""
 
 
+INDEX_ERRORS = {"/v1/event/stream": "Unable to parse index: it must be a number, 0 or more"}
+"""Routes with a text of their own for a bad `index`."""
+
+
 class Route(NamedTuple):
     """A path in aiohttp's pattern language and its handlers by method."""
 
@@ -42,7 +46,7 @@ def add_routes(app: web.Application, routes: Iterable[Route]) -> None:
 def make_call(request: web.Request) -> Call:
     """The request with its options checked; another region than ours cannot be reached."""
     context = request.app[CONTEXT]
-    options = read_options(request.query)
+    options = read_options(request.query, index_error=INDEX_ERRORS.get(request.path, "Invalid index"))
     if options.region and options.region != context.agent.region:
         raise Refused(500, "No path to region")
     return Call(request, context, options)
