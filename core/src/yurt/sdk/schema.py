@@ -216,9 +216,9 @@ def unknown_option(path: str, name: str, known: Sequence[str]) -> ConfigProblem:
 def normalise_block(block: Block, given: Any, *, path: str, is_final: bool) -> Checked:
     """A nested block, however it was written."""
     bodies = given if isinstance(given, list | tuple) else [given]
-    wrong = next((body for body in bodies if not isinstance(body, Mapping)), None)
-    if wrong is not None:
-        return failed(path, f"is a block, not {described(wrong)}", f"write {block.name} {{ ... }}")
+    wrong = [body for body in bodies if not isinstance(body, Mapping)]
+    if wrong:
+        return failed(path, f"is a block, not {described(wrong[0])}", f"write {block.name} {{ ... }}")
     if block.kind == "map":
         labelled = [(label, body) for each in bodies for label, body in each.items()]
         return joined_map(labelled, path, lambda body, here: one_body(block, body, path=here, is_final=is_final))
@@ -360,5 +360,7 @@ def described(value: Any) -> str:
             return "a block"
         case list() | tuple():
             return "a list"
+        case None:
+            return "null"
         case _:
             return type(value).__name__
