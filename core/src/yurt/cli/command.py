@@ -87,6 +87,12 @@ class Invocation:
 
         return connect(self.flags, os.environ)
 
+    def close(self) -> None:
+        """Close the connection to the agent, if there is one."""
+        api = self.__dict__.get("api")
+        if api is not None:
+            api.close()
+
     @property
     def id_length(self) -> int:
         """How much of an id is shown."""

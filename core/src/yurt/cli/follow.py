@@ -49,9 +49,12 @@ class EvalMonitor:
         if following and evaluation["Status"] == "complete" and not code:
             return self.follow(following)
         deployment = evaluation.get("DeploymentID")
-        if deployment and code in (0, PLACEMENT_FAILED):
+        if deployment and not code:
             say()
-            code = follow_deployment(self.call, deployment) or code
+            return follow_deployment(self.call, deployment)
+        if deployment and code == PLACEMENT_FAILED:
+            say("\nThe deployment goes on when there is room. Follow it with:")
+            say(f"    yurt deployment status -monitor {self.call.short(deployment)}")
         return code
 
     def _until_ended(self, eval_id: str) -> Json:

@@ -27,6 +27,9 @@ Json = dict[str, Any]
 SOURCE_BYTES_MAX = 8 * 1024 * 1024
 _PATH = re.compile(r"\bJob((?:\.[A-Za-z_]\w*|\[[^\]\[]+\])+)")
 _STEP = re.compile(r"\.([A-Za-z_]\w*)|\[([^\]\[]+)\]")
+_NAMED = re.compile(r'Task group "?(?P<group>[^" ]+)"?(?: task "?(?P<task>[^" ]+)"?)? ', re.IGNORECASE)
+_OPTION = re.compile(r"\bconfig\.([A-Za-z_][\w.\[\]]*)")
+_COUNT = re.compile(r"\d+ errors? occurred:")
 _REMOTE = re.compile(r"^(?:[a-z0-9+.-]+::)?[a-z][a-z0-9+.-]*://|^[a-z]+::|^git@")
 
 JOBFILE_FLAGS: tuple[Flag, ...] = (
@@ -130,25 +133,26 @@ def rendered(error: JobspecError, sources: dict[str, str]) -> str:
 
 def explain(file: JobFile, message: str) -> str:
     """A server's message, with the line of the file for each part of the job that it names."""
-    if file.positions is None or not _PATH.search(message):
+    if file.positions is None:
         return message
-    return "\n".join(_explain_line(file, line) for line in message.splitlines())
+    lines = [line.strip().removeprefix("* ") for line in message.splitlines()]
+    findings = [line for line in lines if line and not _COUNT.fullmatch(line)]
+    if not any(named_path(file.job, line) for line in findings):
+        return message
+    return "\n".join(_explain_line(file, line) for line in findings)
 
 
 def _explain_line(file: JobFile, line: str) -> str:
     from yurt_jobspec import Diagnostic, render
 
-    match = _PATH.search(line)
-    place = None
-    if match is not None and file.positions is not None:
-        place = file.positions.nearest(json_path(match[1]))
+    path = named_path(file.job, line)
+    place = file.positions.nearest(path) if path and file.positions is not None else None
     if place is None:
         return line
-    text_only = line.strip().removeprefix("* ")
     finding = Diagnostic(
         "error",
-        "The server refuses the job",
-        text_only,
+        "The server refuses this part of the job",
+        line,
         place.filename,
         place.line,
         place.column,
@@ -156,6 +160,30 @@ def _explain_line(file: JobFile, line: str) -> str:
         place.end_column,
     )
     return render([finding], {file.filename: file.source})
+
+
+def named_path(job: Json, line: str) -> tuple[str | int, ...]:
+    """The part of the job that a message names, by path or by the names of group and task; () for none."""
+    match = _PATH.search(line)
+    if match is not None:
+        return json_path(match[1])
+    named = _NAMED.match(line)
+    if named is None:
+        return ()
+    groups: list[Json] = job.get("TaskGroups") or []
+    at = next((at for at, group in enumerate(groups) if group.get("Name") == named["group"]), -1)
+    if at < 0:
+        return ()
+    tasks: list[Json] = groups[at].get("Tasks") or []
+    task = next((number for number, each in enumerate(tasks) if each.get("Name") == named["task"]), -1)
+    if task < 0:
+        return ("TaskGroups", at)
+    option = _OPTION.search(line)
+    return (
+        ("TaskGroups", at, "Tasks", task, "Config", *json_path("." + option[1]))
+        if option
+        else ("TaskGroups", at, "Tasks", task)
+    )
 
 
 def json_path(text_path: str) -> tuple[str | int, ...]:

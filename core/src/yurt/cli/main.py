@@ -93,10 +93,12 @@ def _run(command: Command, words: list[str]) -> int:
 
         print(command_help(command))
         return 0
+    call: Invocation | None = None
     try:
         flags, arguments = parse(words, command.all_flags, stop_at_argument=command.stop_at_argument)
         command.check_arguments(arguments)
-        return command.run(Invocation(command, flags, arguments))
+        call = Invocation(command, flags, arguments)
+        return command.run(call)
     except UsageError as error:
         print(f"{error}\nFor additional help try: yurt {command.name} -help", file=sys.stderr)
         return error.code if error.code is not None else command.failure_code
@@ -111,6 +113,9 @@ def _run(command: Command, words: list[str]) -> int:
         raise
     except Exception as error:
         return _unexpected(command, error)
+    finally:
+        if call is not None:
+            call.close()
 
 
 def _unexpected(command: Command, error: Exception) -> int:

@@ -1,4 +1,4 @@
-"""Log lines in Nomad's form, and the last of them kept in memory for `/v1/agent/monitor`.
+"""Log lines in Nomad's form.
 
 A line is `<RFC 3339 with milliseconds> [LEVEL] component: message: key=value`. Levels are Nomad's five; TRACE is
 below Python's DEBUG.
@@ -10,8 +10,6 @@ import datetime
 import json
 import logging
 import sys
-from collections import deque
-from collections.abc import Callable
 from typing import Protocol
 
 TRACE = 5
@@ -23,7 +21,6 @@ LEVELS = {
     "ERROR": logging.ERROR,
     "OFF": 100,
 }
-RING_LINES_MAX = 512
 
 _NAMES = {
     TRACE: "TRACE",
@@ -76,39 +73,23 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line)
 
 
-class LogRing(logging.Handler):
-    """Keeps the last records and hands new ones to whoever listens; a listener must not block."""
-
-    def __init__(self, lines_max: int = RING_LINES_MAX) -> None:
-        super().__init__(TRACE)
-        self.records: deque[logging.LogRecord] = deque(maxlen=lines_max)
-        self._listeners: list[Callable[[logging.LogRecord], None]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep it and pass it on."""
-        self.records.append(record)
-        for listener in tuple(self._listeners):
-            listener(record)
-
-    def listen(self, listener: Callable[[logging.LogRecord], None]) -> Callable[[], None]:
-        """Call `listener` for each new record, on the thread that logs; the returned call ends it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
-
-
-ring = LogRing()
-"""The process's own ring: `set_up_logging` fills it, the HTTP layer reads it."""
+def is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Whether a record is more than word of a reader that went away in the middle of an answer."""
+    return not (
+        record.name.startswith("aiohttp") and record.exc_info and isinstance(record.exc_info[1], ConnectionError)
+    )
 
 
 def set_up_logging(level: str, *, as_json: bool = False, stream: LineStream | None = None) -> logging.Handler:
-    """Log to `stream` (default: standard output) from `level` on; the ring takes DEBUG and above."""
+    """Log to `stream` (default: standard output) from `level` on; whoever else listens gets DEBUG and above."""
     root = logging.getLogger()
     handler = logging.StreamHandler(stream or sys.stdout)
     handler.setFormatter(JsonFormatter() if as_json else NomadFormatter())
     handler.setLevel(LEVELS[level])
+    handler.addFilter(is_worth_a_line)
     for name in ("asyncio", "aiohttp.access"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    root.handlers[:] = [handler, ring]
+    root.handlers[:] = [handler]
     root.setLevel(min(LEVELS[level], logging.DEBUG))
     return handler
 

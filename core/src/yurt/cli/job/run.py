@@ -11,7 +11,8 @@ from yurt.cli.errors import CliError
 from yurt.cli.flags import number, switch, text
 from yurt.cli.follow import follow_or_detach
 from yurt.cli.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
-from yurt.cli.text import local_time, now_ns, parse_time, two_units
+from yurt.cli.text import local_time, now_ns, two_units
+from yurt.cli.views.job import next_launch
 
 Json = dict[str, Any]
 
@@ -81,21 +82,6 @@ def _tell_registered(call: Invocation, file: JobFile) -> None:
     if launch:
         away = two_units(max(0, launch - now_ns()))
         call.screen.line(f"Approximate next launch time: {local_time(launch)} ({away} from now)")
-
-
-def next_launch(call: Invocation, job_id: str, namespace: str | None) -> int:
-    """When a periodic job starts next, as the server says; 0 when it does not say."""
-    from yurt.cli.lookup import api_path
-
-    try:
-        plan = call.api.put(
-            api_path("job", job_id, "plan"),
-            {"Job": call.api.get(api_path("job", job_id), {"namespace": namespace}), "Diff": False},
-            {"namespace": namespace},
-        )
-    except ApiError:
-        return 0
-    return parse_time((plan or {}).get("NextPeriodicLaunch"))
 
 
 COMMAND = Command(

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 DEFAULT_DEADLINE = "1h"
 FORCE_NS = -1
-WAIT_S = 5.0
+WAIT_S = 1.0
 
 
 def run(call: Invocation) -> int:

@@ -84,9 +84,8 @@ class DiffPrinter:
     def _object(self, diff: Json, indent: int, marker_width: int) -> list[str]:
         kind = diff.get("Type") or "None"
         start = f"{' ' * indent}{self._padded(kind, marker_width)}{diff['Name']} {{"
-        inner = indent + (marker_width + 1 if marker_width else 0) + 2
-        lines = self._entries(diff.get("Fields") or [], diff.get("Objects") or [], inner)
-        return [start, *lines, " " * (inner - 2) + "}"]
+        lines = self._entries(diff.get("Fields") or [], diff.get("Objects") or [], indent + 2)
+        return [start, *lines, " " * (indent + (marker_width + 1 if marker_width else 0)) + "}"]
 
     def _padded(self, kind: str, width: int) -> str:
         if not width:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from yurt.api.http_client import ApiError
 from yurt.cli.command import Invocation
 from yurt.cli.lookup import api_path
 from yurt.cli.text import ago, local_time, now_ns, parse_time, two_units
@@ -43,7 +44,7 @@ def show_jobs(call: Invocation, jobs: Iterable[Json], *, with_namespace: bool) -
 
 def show_job(call: Invocation, job: Json, *, is_short: bool, with_evals: bool, all_allocs: bool) -> None:
     """The facts of a job and, unless asked to be short, its parts."""
-    call.screen.pairs(_facts(job))
+    call.screen.pairs(_facts(call, job))
     if is_short:
         return
     summary: Json = call.api.get(api_path("job", job["ID"], "summary"), _query(job)) or {}
@@ -69,7 +70,7 @@ def _query(job: Json) -> dict[str, str | int | bool | None]:
     return {"namespace": job.get("Namespace")}
 
 
-def _facts(job: Json) -> list[tuple[str, object]]:
+def _facts(call: Invocation, job: Json) -> list[tuple[str, object]]:
     dispatched = bool(job.get("ParameterizedJob")) and not job.get("Dispatched")
     facts: list[tuple[str, object]] = [
         ("ID", job["ID"]),
@@ -87,17 +88,26 @@ def _facts(job: Json) -> list[tuple[str, object]]:
     if job.get("DispatchIdempotencyToken"):
         facts.append(("Idempotency Token", job["DispatchIdempotencyToken"]))
     if job.get("Periodic"):
-        facts.append(("Next Periodic Launch", _next_launch(job)))
+        facts.append(("Next Periodic Launch", _launch_text(call, job)))
     return facts
 
 
-def _next_launch(job: Json) -> str:
+def _launch_text(call: Invocation, job: Json) -> str:
     if job.get("Stop"):
         return "none (job stopped)"
-    at = parse_time(job.get("NextPeriodicLaunch"))
-    if not at:
-        return ", ".join((job.get("Periodic") or {}).get("Specs") or [(job.get("Periodic") or {}).get("Spec") or ""])
-    return f"{local_time(at)} ({two_units(max(0, at - now_ns()))} from now)"
+    at = next_launch(call, job["ID"], job.get("Namespace"))
+    return f"{local_time(at)} ({two_units(max(0, at - now_ns()))} from now)" if at else "none"
+
+
+def next_launch(call: Invocation, job_id: str, namespace: str | None) -> int:
+    """When a periodic job starts next, as a dry run of the server says; 0 when it does not say."""
+    query = {"namespace": namespace}
+    try:
+        job = call.api.get(api_path("job", job_id), query)
+        plan = call.api.put(api_path("job", job_id, "plan"), {"Job": job, "Diff": False}, query)
+    except ApiError:
+        return 0
+    return parse_time((plan or {}).get("NextPeriodicLaunch"))
 
 
 def _show_parent(call: Invocation, job: Json, summary: Json) -> None:

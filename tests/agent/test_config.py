@@ -1,0 +1,193 @@
+"""The configuration is read whole: every mistake at once, each with its place; nothing that protects is ignored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yurt.agent.config import AgentConfig, make_config
+from yurt.agent.config_check import check
+from yurt.agent.config_files import read_files
+from yurt.agent.config_keys import ABSENT, ROOT, Block, Entry, Key
+from yurt.agent.data_dir import open_data_dir
+from yurt.agent.parts import client_config, server_config, shown_config
+from yurt.sdk.errors import Conflict, Invalid
+
+SERVER = {"server": {"enabled": True}, "client": {"enabled": True}, "data_dir": "/tmp/x"}
+
+
+def config_of(data: dict[str, Any], *, is_dev: bool = False) -> AgentConfig:
+    shaped, problems = check(data, ROOT)
+    assert problems == []
+    return make_config(shaped, {}, is_dev=is_dev)
+
+
+def test_every_mistake_is_told_with_file_line_and_near_miss(tmp_path: Path) -> None:
+    file = tmp_path / "agent.hcl"
+    file.write_text(
+        'nam = "x"\nports {\n  http = "y"\n}\nserver {\n  bootstrap_expct = 1\n}\nclient {\n  gc_interval = 5\n}\n'
+    )
+
+    with pytest.raises(Invalid) as caught:
+        read_files([str(file)])
+
+    assert str(caught.value).splitlines() == [
+        f'{file}:1:1: unknown key "nam" (did you mean "name"?)',
+        f'{file}:3:3: "ports.http" must be a whole number, not "y"',
+        f'{file}:6:3: unknown key "server.bootstrap_expct" (did you mean "bootstrap_expect"?)',
+        f'{file}:9:3: "client.gc_interval" must be a duration in quotes, such as "30s", not 5',
+    ]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"acl": {"enabled": True}},
+        {"tls": {"http": True}},
+        {"tls": [{"rpc": True}]},
+        {"vault": {"enabled": True}},
+        {"consul": {"address": "127.0.0.1:8500"}},
+        {"server": {"encrypt": "key"}},
+        {"server": {"retry_join": ["10.0.0.1"]}},
+        {"server": {"server_join": {"start_join": ["10.0.0.1"]}}},
+        {"client": {"servers": ["10.0.0.1"]}},
+        {"client": {"drain_on_shutdown": {"deadline": "1m"}}},
+        {"audit": {"enabled": True}},
+        {"sentinel": {"import": {"x": {"path": "/p"}}}},
+        {"limits": {"http_max_conns_per_client": 5}},
+        {"enable_syslog": True},
+    ],
+)
+def test_a_setting_that_is_not_built_stops_the_start(data: dict[str, Any]) -> None:
+    _, problems = check(data, ROOT)
+
+    assert len(problems) == 1
+    assert "not available in this version" in problems[0].text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"acl": {"enabled": False}, "tls": {"http": False}, "vault": {"enabled": False}, "audit": {"enabled": False}},
+        {"consul": {}, "disable_update_check": True, "telemetry": {"prometheus_metrics": True}},
+        {"client": {"options": {"driver.raw_exec.enable": "1"}, "disable_remote_exec": True}},
+        {"limits": {"http_max_conns_per_client": 100}, "server": {"raft_multiplier": 5}},
+        {"plugin": {"raw_exec": [{"config": [{"enabled": True}]}]}},
+        {"plugin": [{"raw_exec": {"config": {"enabled": True}}}, {"docker": {"config": {}}}]},
+    ],
+)
+def test_what_asks_for_nothing_special_is_accepted(data: dict[str, Any]) -> None:
+    assert check(data, ROOT)[1] == []
+
+
+def test_json_needs_no_extension_and_folders_are_read_in_order(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text(json.dumps({"name": "from-json", "server": {"enabled": True}}))
+    folder = tmp_path / "conf.d"
+    folder.mkdir()
+    (folder / "b.hcl").write_text('region = "second"\nclient {\n  meta {\n    b = 2\n  }\n}\n')
+    (folder / "a.json").write_text(json.dumps({"region": "first", "client": {"meta": {"a": "1"}}}))
+    (folder / "ignored.txt").write_text("not read")
+
+    merged, files = read_files([str(tmp_path / "plain"), str(folder)])
+
+    assert merged["name"] == "from-json"
+    assert merged["region"] == "second"
+    assert merged["client"]["meta"] == {"a": "1", "b": "2"}
+    assert [Path(name).name for name in files] == ["plain", "a.json", "b.hcl"]
+
+
+def test_dev_mode_lies_under_the_files() -> None:
+    config = config_of({"ports": {"http": 5000}, "name": "n", "client": {"meta": {"k": "v"}}}, is_dev=True)
+
+    assert (config.is_server, config.is_client, config.name) == (True, True, "n")
+    assert (config.http_addresses, config.http_port, config.rpc_port) == (("127.0.0.1",), 5000, 4647)
+    assert config.advertise_http == "127.0.0.1:5000"
+    assert config.client["options"]["driver.raw_exec.enable"] == "true"
+    assert config.log_level == "DEBUG" and not config.has_own_log_level
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ({}, "Must specify either server, client or dev mode"),
+        ({**SERVER, "data_dir": ""}, "Must specify a data directory"),
+        ({**SERVER, "server": {"enabled": True, "bootstrap_expect": 3}}, "not available in this version"),
+        ({"client": {"enabled": True}, "data_dir": "/x"}, "A client without a server"),
+        ({**SERVER, "log_level": "loud"}, 'log_level "LOUD" is not one of'),
+        ({**SERVER, "ports": {"rpc": 99999}}, "ports.rpc is 99999"),
+        ({**SERVER, "bind_addr": "{{ GetPrivateIP }}"}, "Address templates"),
+    ],
+)
+def test_contradictions_stop_the_start(data: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(Invalid, match=complaint):
+        config_of(data)
+
+
+def test_settings_reach_server_and_client(tmp_path: Path) -> None:
+    config = config_of(
+        {
+            "data_dir": str(tmp_path),
+            "datacenter": "east",
+            "server": {"enabled": True, "heartbeat_grace": "3s", "eval_gc_threshold": "2h", "job_max_count": 7,
+                       "default_scheduler_config": {"scheduler_algorithm": "spread"}},
+            "client": {"enabled": True, "node_class": "big", "max_kill_timeout": "1m", "reserved": {"memory": 64},
+                       "host_volume": {"v": {"path": "/srv"}}},
+        }
+    )  # fmt: skip
+    data = open_data_dir(config.data_dir)
+    server, client = server_config(config, data), client_config(config, data)
+    data.close()
+
+    assert (server.heartbeat_grace_s, server.gc.eval_s, server.job_max_count) == (3.0, 7200.0, 7)
+    assert server.scheduler_config.scheduler_algorithm == "spread"
+    assert (client.datacenter, client.node_class, client.max_kill_timeout_s) == ("east", "big", 60.0)
+    assert client.reserved.memory_mb == 64
+    assert client.host_volumes["v"].path == "/srv"
+    assert client.alloc_dir == str(tmp_path / "alloc")
+
+
+def test_the_shown_configuration_hides_secrets() -> None:
+    config = config_of({**SERVER, "acl": {"replication_token": ""}, "http_api_response_headers": {"X-A": "b"}})
+    shown = shown_config(config)
+
+    assert shown["HTTPAPIResponseHeaders"] == {"X-A": "b"}
+    assert shown["Client"]["Enabled"] is True
+
+
+def test_a_data_directory_has_one_owner(tmp_path: Path) -> None:
+    first = open_data_dir(str(tmp_path / "data"))
+    with pytest.raises(Conflict, match="in use by another process"):
+        open_data_dir(str(tmp_path / "data"))
+    first.close()
+
+    open_data_dir(str(tmp_path / "data")).close()
+
+
+def test_a_temporary_data_directory_goes_when_it_is_closed() -> None:
+    data = open_data_dir("")
+    (data.alloc / "left").write_text("x")
+    data.close()
+
+    assert not data.root.exists()
+
+
+def test_a_file_in_the_way_of_the_data_directory_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(Invalid, match=r"[Cc]hoose another"):
+        open_data_dir(str(tmp_path / "file" / "data"))
+
+
+def test_every_key_of_the_table_has_a_known_type() -> None:
+    def keys(block: Block) -> list[tuple[str, Key]]:
+        found: list[tuple[str, Key]] = []
+        for name, entry in block.entries.items():
+            item: Entry = entry
+            found += keys(item) if isinstance(item, Block) else [(name, item)]
+        return found
+
+    known = {"string", "bool", "int", "float", "list", "map", "duration", "any"}
+    assert all(key.type in known for _, key in keys(ROOT))
+    assert all(key.support == ABSENT for name, key in keys(ROOT) if name == "encrypt")

@@ -1,0 +1,99 @@
+"""A real agent: it says what to do next, refuses what it cannot do in one sentence, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from yurt.testing.agent import YURT, Agent, running_agent, wait_for
+
+
+def start_and_fail(folder: Path, *arguments: str, python: tuple[str, ...] = ()) -> str:
+    """What an agent that cannot start says."""
+    command = [sys.executable, *python, *YURT[1:], "agent", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=folder, check=False)
+    assert done.returncode == 1, done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    return done.stderr
+
+
+def test_the_first_screen_says_what_runs_and_what_to_type(tmp_path: Path) -> None:
+    with running_agent(tmp_path) as agent:
+        text = wait_for(
+            "the first screen", lambda: (out := agent.log.read_text()).count("will stream in below") and out
+        )
+        root = re.search(r"Data Dir: (\S+)", text)
+        follow = agent.cli("node", "status", "-self")
+        assert agent.interrupt() == 0
+
+    assert text.startswith(f"==> Loaded configuration from {agent.config}\n==> Starting Yurt agent...\n")
+    assert "Region: global (DC: dc1)" in text
+    assert re.search(r"raw_exec +healthy", text)
+    assert f"NOMAD_ADDR={agent.address} yurt job run example.nomad.hcl" in text
+    assert len(text.splitlines()) < 30
+    assert follow.returncode == 0 and "raw_exec" in follow.stdout
+    assert root is not None and not Path(root[1]).exists()
+
+
+def test_a_port_in_use_is_told_with_the_way_out(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        (tmp_path / "c").write_text(json.dumps({"ports": {"http": port}}))
+
+        said = start_and_fail(tmp_path, "-dev", "-config", "c")
+
+    assert f"Port {port} on 127.0.0.1 is in use" in said
+    assert "choose another port" in said
+
+
+def test_a_data_directory_of_another_format_is_refused(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "format").write_text("yurt data 99\n")
+
+    said = start_and_fail(tmp_path, "-server", "-client", "-data-dir", str(data), "-bind", "127.0.0.1")
+
+    assert 'has the format "yurt data 99"' in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "Must specify either server, client or dev mode for the agent."),
+        (("-dev", "-acl-enabled"), '"acl.enabled" is not available in this version'),
+        (("-dev", "-dev-connect"), "-dev-connect is not available in this version"),
+        (("-dev", "-config", "missing.hcl"), "missing.hcl: there is no such file"),
+        (("-dev", "-bind", "192.0.2.77"), 'This machine has no address "192.0.2.77"'),
+        (("-dev", "-log-levle", "x"), 'did you mean "-log-level"?'),
+    ],
+)
+def test_a_wrong_start_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], complaint: str) -> None:
+    assert complaint in start_and_fail(tmp_path, *arguments)
+
+
+def test_it_refuses_to_run_without_its_own_checks(tmp_path: Path) -> None:
+    assert "does not run under `python -O`" in start_and_fail(tmp_path, "-dev", python=("-O",))
+
+
+def test_a_hang_up_reads_the_configuration_again(tmp_path: Path) -> None:
+    import signal
+
+    agent = Agent(tmp_path, data_dir=None)
+    agent.start()
+    assert agent.process is not None
+    try:
+        wait_for("the first screen", lambda: "will stream in below" in agent.log.read_text())
+        agent.config.write_text(json.dumps({**json.loads(agent.config.read_text()), "log_level": "WARN"}))
+        agent.process.send_signal(signal.SIGHUP)
+        agent.config.write_text(json.dumps({**json.loads(agent.config.read_text()), "log_levl": "WARN"}))
+        agent.process.send_signal(signal.SIGHUP)
+        wait_for("the refusal", lambda: 'unknown key "log_levl"' in agent.log.read_text())
+    finally:
+        assert agent.interrupt() == 0

@@ -1,0 +1,83 @@
+"""The HTTP client asks as Nomad's, and every failure is one sentence."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yurt.api.http_client import ApiClient, ApiError, Connection, Unreachable
+
+
+def test_token_namespace_region_and_query_are_sent(api: Any) -> None:
+    api.answers["/v1/jobs"] = []
+    client = ApiClient(Connection(address=api.address, token="secret", namespace="ns", region="eu", http_auth="u:p"))
+
+    answer = client.read("/v1/jobs", {"prefix": "a b", "all": True, "none": None}, index=5, wait_s=1.0)
+    client.close()
+
+    _, path, headers, _ = api.asked[0]
+    assert answer.index == 7
+    assert path == "/v1/jobs?region=eu&namespace=ns&prefix=a%20b&all=true&index=5&wait=1000ms"
+    assert headers["X-Nomad-Token"] == "secret"
+    assert headers["Authorization"] == "Basic dTpw"
+
+
+def test_an_error_of_the_agent_is_its_text(api: Any) -> None:
+    api.answers["/v1/jobs"] = (500, "No cluster leader")
+    client = ApiClient(Connection(address=api.address))
+
+    with pytest.raises(ApiError, match="No cluster leader") as caught:
+        client.get("/v1/jobs")
+    client.close()
+
+    assert caught.value.status == 500
+
+
+def test_nobody_there_says_how_to_start_an_agent() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        client = ApiClient(Connection(address=f"http://127.0.0.1:{port}"))
+
+        with pytest.raises(Unreachable, match="Start one with `yurt agent -dev`"):
+            client.get("/v1/jobs")
+
+
+def test_a_kept_connection_that_was_closed_is_opened_again(api: Any) -> None:
+    api.answers["/v1/jobs"] = []
+    client = ApiClient(Connection(address=api.address))
+    client.get("/v1/jobs")
+    kept = client._open
+    assert kept is not None and kept.sock is not None
+    kept.sock.shutdown(socket.SHUT_RDWR)
+
+    assert client.get("/v1/jobs") == []
+    client.close()
+
+
+def test_an_agent_behind_a_unix_socket_is_reached(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        client = ApiClient(Connection(address=f"unix://{path}"))
+        assert client.get("/v1/jobs") == []
+        client.close()
+        thread.join(timeout=5)
+
+
+def test_an_address_of_another_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="must begin with http://"):
+        ApiClient(Connection(address="ftp://x"))
