@@ -131,6 +131,8 @@ async def test_the_agent_tells_who_it_is(api: Api) -> None:
     assert (await api.get("/v1/status/leader")).text == '"127.0.0.1:4647"'
     assert (await api.get("/v1/status/peers")).json == ["127.0.0.1:4647"]
     assert (await api.get("/v1/regions")).json == ["global"]
+    (scheduler,) = (await api.get("/v1/agent/schedulers")).json["schedulers"]
+    assert (scheduler["status"], "service" in scheduler["enabled_schedulers"]) == ("Running", True)
     assert (await api.get("/v1/operator/raft/configuration")).json["Servers"][0]["Leader"] is True
     assert (await api.get("/v1/yurt/plugins")).json == [{"name": "raw_exec", "status": "ok"}]
 

@@ -7,6 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from yurt.api.encode import encode_builtins
+from yurt.api.times import rfc3339
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.routing import route
@@ -130,13 +131,15 @@ async def schedulers(call: Call) -> web.Response:
     if call.context.server is None:
         raise Refused(400, "Server only endpoint")
     enabled = [*status.JOB_TYPES, status.JOB_CORE]
+    term = call.server.term
+    busy = 0 if term is None else term.queue.broker.stats().outstanding
     rows = [
         {
             "enabled_schedulers": enabled,
             "id": f"{call.agent.name}-{number}",
-            "started": "",
+            "started": rfc3339(call.server.started_at),
             "status": "Running" if call.server.is_leader else "Paused",
-            "workload_status": "WaitingToDequeue",
+            "workload_status": "Scheduling" if number < busy else "WaitingToDequeue",
         }
         for number in range(call.server.config.num_schedulers)
     ]

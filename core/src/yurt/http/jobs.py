@@ -240,7 +240,7 @@ def _status_row(state: Snapshot, job: Job) -> dict[str, Any]:
                 },
                 "FollowupEvalID": alloc.followup_eval_id,
                 "Group": alloc.task_group,
-                "HasPausedTask": False,
+                "HasPausedTask": any(task.paused for task in alloc.task_states.values()),
                 "ID": alloc.id,
                 "JobVersion": alloc.job.version if alloc.job is not None else 0,
                 "NodeID": alloc.node_id,
@@ -253,7 +253,7 @@ def _status_row(state: Snapshot, job: Job) -> dict[str, Any]:
         "GroupCountSum": sum(group.count for group in job.task_groups),
         "ID": job.id,
         "IsPack": job.meta.get("pack.name", "") != "",
-        "LatestDeployment": None if deployment is None else _deployment_row(deployment),
+        "LatestDeployment": None if deployment is None else _deployment_row(deployment, job),
         "ModifyIndex": job.modify_index,
         "Name": job.name,
         "Namespace": job.namespace,
@@ -268,14 +268,15 @@ def _status_row(state: Snapshot, job: Job) -> dict[str, Any]:
     }
 
 
-def _deployment_row(deployment: Deployment) -> dict[str, Any]:
-    canaries = [group for group in deployment.task_groups.values() if group.desired_canaries > 0]
+def _deployment_row(deployment: Deployment, job: Job) -> dict[str, Any]:
+    canaries = {name: state for name, state in deployment.task_groups.items() if state.desired_canaries > 0}
+    updates = [group.update for group in job.task_groups if group.name in canaries]
     return {
-        "AllAutoPromote": False,
+        "AllAutoPromote": bool(updates) and all(update is not None and update.auto_promote for update in updates),
         "ID": deployment.id,
         "IsActive": is_deployment_active(deployment),
         "JobVersion": deployment.job_version,
-        "RequiresPromotion": any(not group.promoted for group in canaries),
+        "RequiresPromotion": any(not state.promoted for state in canaries.values()),
         "Status": deployment.status,
         "StatusDescription": deployment.status_description,
     }
