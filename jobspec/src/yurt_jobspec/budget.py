@@ -1,10 +1,11 @@
 """What the evaluation of one job may cost.
 
-A few lines can ask for gigabytes ("billion laughs"), because values share their parts: ten levels of a list of ten references to the level
-below are ten small tuples, but writing them out takes ten billion elements. So each value has a weight, the number of elements it would have
-if it were written out, with text counted by length; weights are remembered by identity, so that weighing costs no more than building. No
-value may outweigh MAX_WEIGHT. Besides, everything that produces elements or text, and every function that looks at a value, is charged to a
-budget for the whole job. Real files use less than a hundredth of it.
+A few lines can ask for gigabytes ("billion laughs"), because values share their parts: ten levels of a list of ten
+references to the level below are ten small tuples, but writing them out takes ten billion elements. So each value has
+a weight, the number of elements it would have if it were written out, with text counted by length; weights are
+remembered by identity, so that weighing costs no more than building. No value may outweigh MAX_WEIGHT. Besides,
+everything that produces elements or text, and every function that looks at a value, is charged to a budget for the
+whole job. Real files use less than a hundredth of it.
 """
 
 from __future__ import annotations

@@ -1,29 +1,37 @@
 """Bodies to API objects, led by the tables of `schema`.
 
-One method decodes any block: it starts from the zero values, converts each argument to its kind, decodes nested blocks into lists, single
-objects or maps, and lets `finish` apply the rules that a table cannot say. Findings are collected, so one bad argument does not hide the
-next; an argument that has no value is left at its zero.
+One method decodes any block: it starts from the zero values, converts each argument to its kind, decodes nested
+blocks into lists, single objects or maps, and lets `finish` apply the rules that a table cannot say. Findings are
+collected, so one bad argument does not hide the next; an argument that has no value is left at its zero.
 
-A JSON file has no blocks of its own, only objects; `jsonsyntax` gives them a body's shape with the help of the same tables, so nothing here
-knows which syntax a file was written in.
+A JSON file has no blocks of its own, only objects; `jsonsyntax` gives them a body's shape with the help of the same
+tables, so nothing here knows which syntax a file was written in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from . import finish
+from .budget import BudgetExhausted
 from .diagnostics import Diagnostic, EvaluationError, Problem, Source, fail
 from .durations import parse_duration
-from .budget import BudgetExhausted
 from .evaluator import Evaluator, Scope
 from .nodes import Attribute, Block, Body, Expr, Label, Literal, place
 from .plain import to_driver_config
 from .schema import BlockSchema, Child, Field, schema_of
 from .values import ConversionError, Value, convert, entries_of, is_null, pairs_of, type_name, type_of
 
-_BITS = {"int": (-(2**63), 2**63 - 1), "uint": (0, 2**64 - 1), "int8": (-128, 127), "uint8": (0, 255), "uint16": (0, 65535), "uint32": (0, 2**32 - 1)}
+_BITS = {
+    "int": (-(2**63), 2**63 - 1),
+    "uint": (0, 2**64 - 1),
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "uint16": (0, 65535),
+    "uint32": (0, 2**32 - 1),
+}
 _MAPS = ("map", "multimap", "free")
 
 
@@ -35,7 +43,9 @@ class Placed(NamedTuple):
 
 
 class Decoder:
-    """Decodes the bodies of one file. `marks` remembers where each object and field came from when `with_marks` is set."""
+    """Decodes the bodies of one file. `marks` remembers where each object and field came from when `with_marks` is
+    set.
+    """
 
     def __init__(self, source: Source, evaluator: Evaluator, *, with_marks: bool = False) -> None:
         self.source = source
@@ -130,7 +140,13 @@ class Decoder:
             return False
         if len(block.labels) < len(wanted):
             detail = f"All {block.type} blocks must have {len(wanted)} labels ({names})."
-            self.report(f"Missing name for {block.type}", detail, block.open, block.open + 1, hint=f'Write {block.type} "name" {{ ... }}.')
+            self.report(
+                f"Missing name for {block.type}",
+                detail,
+                block.open,
+                block.open + 1,
+                hint=f'Write {block.type} "name" {{ ... }}.',
+            )
             return False
         return True
 
@@ -174,12 +190,16 @@ class Decoder:
             self.evaluator.budget.charge(1, each)
             inner = Scope({iterator: {"key": key, "value": value}}, scope)
             labels = self.dynamic_labels(arguments.get("labels"), inner)
-            yield Placed(content._replace(type=block.labels[0].text, labels=labels, start=block.start, open=content.open), inner)
+            yield Placed(
+                replace(content, type=block.labels[0].text, labels=labels, start=block.start, open=content.open), inner
+            )
 
     def dynamic_content(self, block: Block) -> Block:
         contents = [item for item in block.body.blocks if item.type == "content"]
         if len(contents) != 1 or len(block.body.blocks) != 1:
-            wrong = next((item for item in block.body.blocks if item.type != "content"), None) or (contents[1] if contents else block)
+            wrong = next((item for item in block.body.blocks if item.type != "content"), None) or (
+                contents[1] if contents else block
+            )
             detail = 'A dynamic block needs exactly one nested block, "content", which describes each generated block.'
             raise fail("Invalid dynamic block", detail, wrong.start, wrong.name_end)
         return contents[0]
@@ -210,7 +230,9 @@ class Decoder:
         try:
             labels = convert(self.evaluator.evaluate(node, scope), ("list", "string"))
         except ConversionError as error:
-            raise fail("Invalid dynamic block", f"The labels must be a list of strings: {error}.", node.start, node.end) from None
+            raise fail(
+                "Invalid dynamic block", f"The labels must be a list of strings: {error}.", node.start, node.end
+            ) from None
         return tuple(Label(str(text), node.start, node.end) for text in (() if is_null(labels) else labels.items))
 
     # Arguments.

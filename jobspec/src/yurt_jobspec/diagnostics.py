@@ -1,8 +1,9 @@
 """What is wrong with a job file, and where.
 
-The parser and the evaluator speak of places as character offsets, which cost nothing to carry. A `Source` turns offsets into lines and
-columns when a diagnostic is made, and never before: a file without errors pays nothing. Lines and columns start at 1; a column counts
-what a reader sees as one character, so combining marks and joined emoji do not shift it.
+The parser and the evaluator speak of places as character offsets, which cost nothing to carry. A `Source` turns
+offsets into lines and columns when a diagnostic is made, and never before: a file without errors pays nothing. Lines
+and columns start at 1; a column counts what a reader sees as one character, so combining marks and joined emoji do
+not shift it.
 """
 
 from __future__ import annotations
@@ -117,7 +118,9 @@ def line_starts(text: str) -> list[int]:
 
 
 def character_count(text: str) -> int:
-    """How many characters a reader sees: combining marks, variation selectors and joined emoji belong to what precedes them."""
+    """How many characters a reader sees: combining marks, variation selectors and joined emoji belong to what
+    precedes them.
+    """
     if text.isascii():
         return len(text)
     return sum(1 for _ in characters(text))
@@ -128,7 +131,9 @@ def characters(text: str) -> list[str]:
     clusters: list[str] = []
     joined = False
     for char in text:
-        extends = joined or _extends(char) or (char == "\n" and clusters and clusters[-1] == "\r") or _pairs(clusters, char)
+        extends = (
+            joined or _extends(char) or (char == "\n" and clusters and clusters[-1] == "\r") or _pairs(clusters, char)
+        )
         if clusters and extends:
             clusters[-1] += char
         else:
@@ -143,4 +148,9 @@ def _extends(char: str) -> bool:
 
 def _pairs(clusters: list[str], char: str) -> bool:
     """Two regional indicators make one flag."""
-    return 0x1F1E6 <= ord(char) <= 0x1F1FF and bool(clusters) and len(clusters[-1]) == 1 and 0x1F1E6 <= ord(clusters[-1]) <= 0x1F1FF
+    return (
+        0x1F1E6 <= ord(char) <= 0x1F1FF
+        and bool(clusters)
+        and len(clusters[-1]) == 1
+        and 0x1F1E6 <= ord(clusters[-1]) <= 0x1F1FF
+    )

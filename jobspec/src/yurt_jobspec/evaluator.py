@@ -1,9 +1,11 @@
 """Expressions to values.
 
-The evaluator is pure: an expression, a scope and nothing else decide the result. It has two peculiarities that come from job files.
+The evaluator is pure: an expression, a scope and nothing else decide the result. It has two peculiarities that come
+from job files.
 
-A root name that nobody defines is not an error. `${attr.kernel.name}` means something to the client that runs the task, so a reference
-to an unknown root evaluates to its own text, `${attr.kernel.name}`, with all the attributes and constant indexes written behind it.
+A root name that nobody defines is not an error. `${attr.kernel.name}` means something to the client that runs the
+task, so a reference to an unknown root evaluates to its own text, `${attr.kernel.name}`, with all the attributes and
+constant indexes written behind it.
 
 Work is bounded: whatever a loop, a function or a template produces is charged to a budget, see `budget`.
 """
@@ -11,12 +13,12 @@ Work is bounded: whatever a loop, a function or a template produces is charged t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
-from . import numbers
+from . import calls, numbers
 from .budget import Budget, BudgetExhausted
 from .diagnostics import EvaluationError, Problem, fail
-from .functions.registry import Function, FunctionError, lookup, suggestion
+from .functions.registry import Function
 from .nodes import (
     Access,
     Attr,
@@ -106,7 +108,14 @@ class Scope:
 class Evaluator:
     """Evaluates the expressions of one file; `text` is that file's text, `functions` may add to the language's own."""
 
-    def __init__(self, text: str, *, budget: Budget | None = None, files: Any = None, functions: Mapping[str, Function] | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        budget: Budget | None = None,
+        files: Any = None,
+        functions: Mapping[str, Function] | None = None,
+    ) -> None:
         self.text = text
         self.budget = budget or Budget()
         self.files = files
@@ -119,7 +128,9 @@ class Evaluator:
         try:
             return _HANDLERS[type(node)](self, node, scope)
         except TooLarge:
-            raise BudgetExhausted((Problem("Expression result too large", "The value's type is too large.", *place(node)),)) from None
+            raise BudgetExhausted(
+                (Problem("Expression result too large", "The value's type is too large.", *place(node)),)
+            ) from None
 
     def as_type(self, node: Expr, scope: Scope, wanted: str, summary: str, detail: str) -> Any:
         """The expression's value, converted to a primitive type; null is refused."""
@@ -163,11 +174,15 @@ class Evaluator:
     def make_object(self, node: ObjectOf, scope: Scope) -> Value:
         self.budget.charge(len(node.items), node)
         values = self.every(tuple(value for _, value in node.items), scope)
-        return self.weighed({self.object_key(key, scope): value for (key, _), value in zip(node.items, values, strict=True)}, node)
+        return self.weighed(
+            {self.object_key(key, scope): value for (key, _), value in zip(node.items, values, strict=True)}, node
+        )
 
     def object_key(self, node: Expr, scope: Scope) -> str:
         if isinstance(node, Access) and isinstance(node.source, Variable):
-            detail = "A key must be a name or a string; to use the value of a reference as the key, put it in parentheses."
+            detail = (
+                "A key must be a name or a string; to use the value of a reference as the key, put it in parentheses."
+            )
             raise fail("Ambiguous attribute key", detail, node.start, node.end)
         return self.key(self.evaluate(node, scope), node)
 
@@ -183,9 +198,13 @@ class Evaluator:
     def embedded(self, node: Embedded, scope: Scope) -> Value:
         """An expression in a JSON string: it has a text of its own, and its problems are placed at the string."""
         try:
-            return Evaluator(node.text, budget=self.budget, files=self.files, functions=self.functions).evaluate(node.inner, scope)
+            return Evaluator(node.text, budget=self.budget, files=self.files, functions=self.functions).evaluate(
+                node.inner, scope
+            )
         except EvaluationError as error:
-            raise type(error)([problem._replace(start=node.start, end=node.end) for problem in error.problems]) from None
+            raise type(error)(
+                [problem._replace(start=node.start, end=node.end) for problem in error.problems]
+            ) from None
 
     # References.
 
@@ -231,7 +250,12 @@ class Evaluator:
                 return entries[step.name]
             raise _missing_attribute(step, tuple(entries))
         if is_null(value):
-            raise fail("Attempt to get attribute from null value", "This value is null, so it does not have any attributes.", step.start, step.end)
+            raise fail(
+                "Attempt to get attribute from null value",
+                "This value is null, so it does not have any attributes.",
+                step.start,
+                step.end,
+            )
         detail = f"Can't access attributes on a value of type {type_name(type_of(value))}."
         hint = "Use [*] to get the attribute of each element." if items_of(value) is not None else None
         raise fail("Unsupported attribute", detail, step.start, step.end, hint=hint)
@@ -250,16 +274,25 @@ class Evaluator:
         try:
             name = convert(key, "string")
         except ConversionError as error:
-            raise fail("Invalid index", f"The given key does not identify an element: {error}.", step.start, step.end) from None
+            raise fail(
+                "Invalid index", f"The given key does not identify an element: {error}.", step.start, step.end
+            ) from None
         if name not in entries:
-            raise fail("Invalid index", "The given key does not identify an element in this collection value.", step.start, step.end)
+            raise fail(
+                "Invalid index",
+                "The given key does not identify an element in this collection value.",
+                step.start,
+                step.end,
+            )
         return entries[name]
 
     def element(self, items: tuple[Value, ...], key: Value, step: Index) -> Value:
         try:
             position = convert(key, "number")
         except ConversionError as error:
-            raise fail("Invalid index", f"The given key does not identify an element: {error}.", step.start, step.end) from None
+            raise fail(
+                "Invalid index", f"The given key does not identify an element: {error}.", step.start, step.end
+            ) from None
         if not isinstance(position, int) or not 0 <= position < len(items):
             detail = f"The given index does not identify an element: the collection has {len(items)}."
             raise fail("Invalid index", detail, step.start, step.end)
@@ -268,7 +301,12 @@ class Evaluator:
     def splat(self, value: Value, step: Splat, scope: Scope) -> Value:
         if is_null(value):
             if value is not None and not isinstance(value.type, str):
-                raise fail("Splat of null value", "Splat expressions cannot be applied to null sequences.", step.origin, step.start)
+                raise fail(
+                    "Splat of null value",
+                    "Splat expressions cannot be applied to null sequences.",
+                    step.origin,
+                    step.start,
+                )
             return ()
         items = items_of(value)
         self.budget.charge(1 if items is None else len(items), step)
@@ -286,7 +324,9 @@ class Evaluator:
     def unary(self, node: Unary, scope: Scope) -> Value:
         if node.operator == "!":
             return not self.as_type(node.operand, scope, "bool", "Invalid operand", "The operand must be a bool.")
-        return numbers.negate(self.as_type(node.operand, scope, "number", "Invalid operand", "The operand must be a number."))
+        return numbers.negate(
+            self.as_type(node.operand, scope, "number", "Invalid operand", "The operand must be a number.")
+        )
 
     def binary(self, node: Binary, scope: Scope) -> Value:
         """A chain of operators is a tree that leans left; it is walked down without recursion."""
@@ -328,7 +368,9 @@ class Evaluator:
         for side, operand in (("left", node.left), ("right", node.right)):
             known = Literal(left, operand.start, operand.end) if side == "left" and left is not _UNSET else operand
             try:
-                results.append(self.as_type(known, scope, wanted, "Invalid operand", f"The {side} operand must be a {wanted}."))
+                results.append(
+                    self.as_type(known, scope, wanted, "Invalid operand", f"The {side} operand must be a {wanted}.")
+                )
             except BudgetExhausted:
                 raise
             except EvaluationError as error:
@@ -348,11 +390,18 @@ class Evaluator:
                 f"the first is {type_name(type_of(yes))}, the second {type_name(type_of(no))}."
             )
             raise fail("Inconsistent conditional result types", detail, node.yes.start, node.no.end)
-        chosen = self.as_type(node.condition, scope, "bool", "Incorrect condition type", "The condition expression must be of type bool.")
+        chosen = self.as_type(
+            node.condition, scope, "bool", "Incorrect condition type", "The condition expression must be of type bool."
+        )
         try:
             return convert(yes if chosen else no, common)
         except ConversionError as error:
-            raise fail("Inconsistent conditional result types", f"The result is unsuitable: {error}.", node.yes.start, node.no.end) from None
+            raise fail(
+                "Inconsistent conditional result types",
+                f"The result is unsuitable: {error}.",
+                node.yes.start,
+                node.no.end,
+            ) from None
 
     # Loops.
 
@@ -373,7 +422,7 @@ class Evaluator:
             if node.group:
                 groups.setdefault(key, []).append(value)
             elif key in entries:
-                detail = f'Two different items produced the key "{key}" in this \'for\' expression.'
+                detail = f"Two different items produced the key \"{key}\" in this 'for' expression."
                 hint = "Write an ellipsis (...) after the value expression to group the values by key."
                 problems.append(Problem("Duplicate object key", detail, *place(node.key), hint))
                 raise EvaluationError(problems)
@@ -425,7 +474,9 @@ class Evaluator:
 
     def piece(self, part: Expr | TemplateIf | TemplateFor, scope: Scope) -> str:
         if isinstance(part, TemplateIf):
-            chosen = self.as_type(part.condition, scope, "bool", "Incorrect condition type", "The condition must be of type bool.")
+            chosen = self.as_type(
+                part.condition, scope, "bool", "Incorrect condition type", "The condition must be of type bool."
+            )
             return "".join(self.pieces(part.yes if chosen else part.no, scope))
         if isinstance(part, TemplateFor):
             texts: list[str] = []
@@ -446,132 +497,12 @@ class Evaluator:
         self.budget.charge_text(len(text), part)
         return str(text)
 
-    # Functions.
-
-    def call(self, node: Call, scope: Scope) -> Value:
-        if node.name in _SPECIAL and node.name not in self.functions:
-            return _SPECIAL[node.name](self, node, scope)
-        function = self.functions.get(node.name) or lookup(node.name)
-        if function is None:
-            hint = suggestion(node.name)
-            detail = f'There is no function named "{node.name}".'
-            raise fail("Call to unknown function", detail, node.start, node.name_end, hint=hint)
-        arguments, nodes = self.arguments(node, scope)
-        for value in arguments:
-            self.budget.charge_work(value, node)
-        self.check_count(node, function, arguments, nodes)
-        converted = [self.argument(function, index, value, nodes[index]) for index, value in enumerate(arguments)]
-        try:
-            result = function.run(converted, self.files) if function.reads_files else function.run(converted)
-        except FunctionError as error:
-            self.function_failed(node, function, error, nodes)
-        self.charge_result(result, node)
-        return result
-
-    def arguments(self, node: Call, scope: Scope) -> tuple[list[Value], list[Expr]]:
-        """The values and the expression that each came from; a last argument with `...` is spread out."""
-        values = self.every(node.arguments, scope)
-        nodes = list(node.arguments)
-        if not node.spread:
-            return values, nodes
-        last = items_of(values[-1])
-        if last is None:
-            detail = "The expanded argument (indicated by ...) must be of a tuple, list, or set type."
-            raise fail("Invalid expanding argument value", detail, nodes[-1].start, nodes[-1].end)
-        self.budget.charge(len(last), node)
-        return [*values[:-1], *last], [*nodes[:-1], *(Parentheses(nodes[-1], nodes[-1].start, nodes[-1].end),) * len(last)]
-
-    def check_count(self, node: Call, function: Function, arguments: list[Value], nodes: list[Expr]) -> None:
-        required = function.required
-        if len(arguments) < required:
-            missing = function.parameters[len(arguments)].name
-            detail = f'Function "{node.name}" expects {function.count_text} argument(s). Missing value for "{missing}".'
-            raise fail("Not enough function arguments", detail, node.close, node.close + 1)
-        if function.variadic is None and len(arguments) > len(function.parameters):
-            detail = f'Function "{node.name}" expects only {function.count_text} argument(s).'
-            raise fail("Too many function arguments", detail, *place(nodes[len(function.parameters)]))
-
-    def argument(self, function: Function, index: int, value: Value, node: Expr) -> Value:
-        parameter = function.parameters[index] if index < len(function.parameters) else function.variadic
-        assert parameter is not None
-        if is_null(value) and not parameter.nullable:
-            detail = f'Invalid value for "{parameter.name}" parameter: argument must not be null.'
-            raise fail("Invalid function argument", detail, *place(node))
-        try:
-            return convert(value, parameter.type)
-        except ConversionError as error:
-            detail = f'Invalid value for "{parameter.name}" parameter: {error}.'
-            raise fail("Invalid function argument", detail, *place(node)) from None
-
-    def function_failed(self, node: Call, function: Function, error: FunctionError, nodes: list[Expr]) -> NoReturn:
-        if error.argument is not None and error.argument < len(nodes):
-            parameter = function.parameters[error.argument] if error.argument < len(function.parameters) else function.variadic
-            assert parameter is not None
-            detail = f'Invalid value for "{parameter.name}" parameter: {error.detail}.'
-            raise fail("Invalid function argument", detail, *place(nodes[error.argument])) from None
-        raise fail("Error in function call", f'Call to function "{node.name}" failed: {error.detail}.', node.start, node.name_end) from None
-
-    def charge_result(self, result: Value, node: Call) -> None:
-        if isinstance(result, str):
-            self.budget.charge_text(len(result), node)
-            return
-        members = items_of(result) or entries_of(result)
-        if members:
-            self.budget.charge(len(members), node)
-            self.budget.weigh(result, node)
-
-    def try_all(self, node: Call, scope: Scope) -> Value:
-        """`try`: the first argument that has a value."""
-        if not node.arguments:
-            raise fail("Not enough function arguments", "try needs at least one argument.", node.close, node.close + 1)
-        reasons: list[str] = []
-        for argument in node.arguments:
-            try:
-                return self.evaluate(argument, scope)
-            except BudgetExhausted:
-                raise
-            except EvaluationError as error:
-                reasons.append(str(error))
-        detail = "No expression succeeded: " + "; ".join(reasons)
-        raise fail("Error in function call", f'Call to function "try" failed: {detail}', node.start, node.name_end)
-
-    def can(self, node: Call, scope: Scope) -> bool:
-        """`can`: does the argument have a value?"""
-        if len(node.arguments) != 1:
-            raise fail("Not enough function arguments", "can needs exactly one argument.", node.close, node.close + 1)
-        try:
-            self.evaluate(node.arguments[0], scope)
-        except BudgetExhausted:
-            raise
-        except EvaluationError:
-            return False
-        return True
-
-    def convert_call(self, node: Call, scope: Scope) -> Value:
-        """`convert(value, type)`; the second argument is a type, not a value."""
-        from .types import read_type
-
-        if len(node.arguments) != 2:
-            raise fail("Not enough function arguments", "convert needs a value and a type.", node.close, node.close + 1)
-        value, wanted = self.evaluate(node.arguments[0], scope), read_type(node.arguments[1])
-        self.budget.charge_work(value, node)
-        try:
-            return convert(value, wanted)
-        except ConversionError as error:
-            detail = f'Call to function "convert" failed: {error}.'
-            raise fail("Error in function call", detail, node.start, node.name_end) from None
-
 
 _UNSET = object()
-_SPECIAL: dict[str, Callable[[Evaluator, Call, Scope], Value]] = {
-    "try": Evaluator.try_all,
-    "can": Evaluator.can,
-    "convert": Evaluator.convert_call,
-}
 _HANDLERS: dict[type, Callable[..., Value]] = {
     Variable: Evaluator.variable,
     Access: Evaluator.access,
-    Call: Evaluator.call,
+    Call: calls.call,
     Unary: Evaluator.unary,
     Binary: Evaluator.binary,
     Conditional: Evaluator.conditional,

@@ -1,8 +1,9 @@
 """Tokens to expressions: a recursive-descent parser with precedence climbing.
 
-Each method consumes the tokens of one construct and returns its node. A construct that cannot be read raises SyntaxProblem; the body
-parser catches it, records it and carries on at the next line, so that one run finds the mistakes of all arguments. Recursion is bounded:
-brackets by the lexer, chains of unary operators and conditionals here, and chains of binary operators are built without recursion.
+Each method consumes the tokens of one construct and returns its node. A construct that cannot be read raises
+SyntaxProblem; the body parser catches it, records it and carries on at the next line, so that one run finds the
+mistakes of all arguments. Recursion is bounded: brackets by the lexer, chains of unary operators and conditionals
+here, and chains of binary operators are built without recursion.
 """
 
 from __future__ import annotations
@@ -47,7 +48,21 @@ from .nodes import (
 )
 from .numbers import parse_number
 
-PRECEDENCE = {"||": 1, "&&": 2, "==": 3, "!=": 3, "<": 4, ">": 4, "<=": 4, ">=": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
+PRECEDENCE = {
+    "||": 1,
+    "&&": 2,
+    "==": 3,
+    "!=": 3,
+    "<": 4,
+    ">": 4,
+    "<=": 4,
+    ">=": 4,
+    "+": 5,
+    "-": 5,
+    "*": 6,
+    "/": 6,
+    "%": 6,
+}
 _KEYWORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _LEGACY_INDEX = re.compile(r"\d+(?:\.\d+)?\Z")
 
@@ -215,12 +230,17 @@ class ExpressionParser:
                 self.at += 1
                 spread = True
                 if self.kinds[self.at] != ")":
-                    self.reject("Missing closing parenthesis", "The expanded argument, marked with '...', must be the last one.")
+                    self.reject(
+                        "Missing closing parenthesis", "The expanded argument, marked with '...', must be the last one."
+                    )
                 break
             if self.kinds[self.at] == ",":
                 self.at += 1
             elif self.kinds[self.at] != ")":
-                self.reject("Missing argument separator", "A comma is required to separate each function argument from the next.")
+                self.reject(
+                    "Missing argument separator",
+                    "A comma is required to separate each function argument from the next.",
+                )
         close = self.starts[self.at]
         self.at += 1
         return Call(name, tuple(arguments), spread, name_end, close, start, close + 1)
@@ -285,7 +305,11 @@ class ExpressionParser:
         self.at += 1
         if self.kinds[self.at] == "*":
             self.at += 1
-            self.expect("]", "Missing close bracket on splat index", "The star of a full splat must be followed by a closing bracket.")
+            self.expect(
+                "]",
+                "Missing close bracket on splat index",
+                "The star of a full splat must be followed by a closing bracket.",
+            )
             end = self.ends[self.at - 1]
             self.enter()
             steps = self.steps(origin)
@@ -369,7 +393,9 @@ class ExpressionParser:
             self.at += 1
             value = self.expression()
         elif self.kinds[self.at] == "=>":
-            self.reject("Invalid 'for' expression", "A list 'for' expression has no keys; use braces to make an object.")
+            self.reject(
+                "Invalid 'for' expression", "A list 'for' expression has no keys; use braces to make an object."
+            )
         group = self.for_grouping(key)
         condition = None
         if self.is_word("if"):
@@ -382,7 +408,9 @@ class ExpressionParser:
         if self.kinds[self.at] != "...":
             return False
         if key is None:
-            self.reject("Invalid 'for' expression", "Grouping ellipsis (...) may be used only when the result is an object.")
+            self.reject(
+                "Invalid 'for' expression", "Grouping ellipsis (...) may be used only when the result is an object."
+            )
         self.at += 1
         return True
 
@@ -395,7 +423,9 @@ class ExpressionParser:
             self.at += 1
             key_name, value_name = value_name, self.word(self.expect(IDENT, f"Invalid '{what}' expression", detail))
         if not self.is_word("in"):
-            self.reject(f"Invalid '{what}' expression", "The names must be followed by the word 'in' and the collection.")
+            self.reject(
+                f"Invalid '{what}' expression", "The names must be followed by the word 'in' and the collection."
+            )
         self.at += 1
         return key_name, value_name
 
@@ -403,7 +433,10 @@ class ExpressionParser:
         """Everything has been read, or else."""
         self.skip_newlines()
         if self.kinds[self.at] != END:
-            self.reject("Extra characters after expression", "An expression was successfully parsed, but extra characters follow it.")
+            self.reject(
+                "Extra characters after expression",
+                "An expression was successfully parsed, but extra characters follow it.",
+            )
 
 
 def normalize(text: str) -> str:

@@ -27,7 +27,9 @@ class Files:
         base = self.base.resolve()
         resolved = (base / path).resolve()
         if resolved != base and base not in resolved.parents:
-            raise FileAccessError(f"no file exists at {path} inside the job file's folder; files outside it may not be read")
+            raise FileAccessError(
+                f"no file exists at {path} inside the job file's folder; files outside it may not be read"
+            )
         return resolved
 
     def read(self, path: str) -> bytes:
@@ -35,7 +37,9 @@ class Files:
         resolved = self.resolve(path)
         try:
             if not resolved.is_file():
-                raise FileAccessError(f"no file exists at {path}" if not resolved.exists() else f"{path} is not a regular file")
+                raise FileAccessError(
+                    f"no file exists at {path}" if not resolved.exists() else f"{path} is not a regular file"
+                )
             if resolved.stat().st_size > MAX_FILE_BYTES:
                 raise FileAccessError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
             return resolved.read_bytes()

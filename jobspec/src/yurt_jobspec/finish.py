@@ -1,8 +1,8 @@
 """The rules of single blocks that a table of fields cannot say.
 
-Each rule gets the decoded block and may change it before anybody else sees it; what it finds wrong goes to the decoder. Short forms of
-constraints turn into operators here, ports are sorted into reserved and dynamic ones, and the few defaults that belong to the file format
-rather than to the API are filled in.
+Each rule gets the decoded block and may change it before anybody else sees it; what it finds wrong goes to the
+decoder. Short forms of constraints turn into operators here, ports are sorted into reserved and dynamic ones, and the
+few defaults that belong to the file format rather than to the API are filled in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 _OPERATORS = ("regexp", "version", "semver", "set_contains", "set_contains_any", "set_contains_all")
 _TEMPLATE_DEFAULTS = {"ChangeMode": "restart", "Splay": 5 * 10**9, "Perms": "0644", "ErrMissingKey": False}
-_CHANGE_SCRIPT_DEFAULTS: dict[str, Any] = {"Args": [], "Timeout": 5 * 10**9, "FailOnError": False, "RunOnFirstRender": False}
+_CHANGE_SCRIPT_DEFAULTS: dict[str, Any] = {
+    "Args": [],
+    "Timeout": 5 * 10**9,
+    "FailOnError": False,
+    "RunOnFirstRender": False,
+}
 _VAULT_DEFAULTS = {"Env": True, "DisableFile": False, "ChangeMode": "restart"}
 _SCALING_TYPES = {"cpu": "vertical_cpu", "mem": "vertical_mem"}
 
@@ -81,9 +86,21 @@ def _group(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
     if scaling is None:
         return
     if scaling["Type"] not in ("", "horizontal"):
-        node = next(item for inner in block.body.blocks if inner.type == "scaling" for item in inner.body.attributes if item.name == "type").value
+        node = next(
+            item
+            for inner in block.body.blocks
+            if inner.type == "scaling"
+            for item in inner.body.attributes
+            if item.name == "type"
+        ).value
         detail = f'task group scaling policy had invalid type: "{scaling["Type"]}"'
-        decoder.report("Invalid group scaling type", detail, node.start, node.end, hint='Only "horizontal" scaling is known for groups.')
+        decoder.report(
+            "Invalid group scaling type",
+            detail,
+            node.start,
+            node.end,
+            hint='Only "horizontal" scaling is known for groups.',
+        )
     scaling["Type"] = scaling["Type"] or "horizontal"
 
 
@@ -99,7 +116,9 @@ def _task(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
         result["Identities"] = named
     policies = result.get("ScalingPolicies")
     if policies:
-        _task_scaling(decoder, policies, [inner for inner in block.body.blocks if inner.type == "scaling" and inner.labels])
+        _task_scaling(
+            decoder, policies, [inner for inner in block.body.blocks if inner.type == "scaling" and inner.labels]
+        )
 
 
 def _task_scaling(decoder: Decoder, policies: list[dict[str, Any]], blocks: list[Block]) -> None:

@@ -1,9 +1,10 @@
 """The canonical layout of a file, for `yurt fmt`.
 
-The formatter works on tokens, never on the tree, so it cannot lose anything: comments, blank lines and the text of strings and heredocs stay
-as they are. It decides three things only: indentation (two spaces for each bracket that was open at the start of the line), the spaces
-between two tokens of a line, and the column of the equals signs and of trailing comments in runs of lines. Formatting what is already
-formatted changes nothing. A file with syntax errors is refused.
+The formatter works on tokens, never on the tree, so it cannot lose anything: comments, blank lines and the text of
+strings and heredocs stay as they are. It decides three things only: indentation (two spaces for each bracket that was
+open at the start of the line), the spaces between two tokens of a line, and the column of the equals signs and of
+trailing comments in runs of lines. Formatting what is already formatted changes nothing. A file with syntax errors is
+refused.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class _Item(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A line to be written. `name` is what stands before an equals sign that may be aligned, `comment` what trails the line."""
+    """A line to be written. `name` is what stands before an equals sign that may be aligned, `comment` what trails
+    the line.
+    """
 
     depth: int
     name: str
@@ -80,7 +83,9 @@ def _format_json(source: str) -> str:
 
 
 def _items(text: str) -> list[_Item]:
-    """Tokens and comments in the order of the file. Line ends that the lexer drops inside brackets come back as NEWLINE."""
+    """Tokens and comments in the order of the file. Line ends that the lexer drops inside brackets come back as
+    NEWLINE.
+    """
     tokens = tokenize(text)
     items = [
         _Item(kind, text[start:end], start, end)
@@ -89,7 +94,14 @@ def _items(text: str) -> list[_Item]:
     ]
     for comment in tokens.comments:
         body = text[comment.start : comment.end].rstrip("\n")
-        items.append(_Item("comment", body.rstrip() if not body.startswith("/*") else body, comment.start, comment.start + len(body)))
+        items.append(
+            _Item(
+                "comment",
+                body.rstrip() if not body.startswith("/*") else body,
+                comment.start,
+                comment.start + len(body),
+            )
+        )
     return sorted(items, key=lambda item: item.start)
 
 
@@ -201,9 +213,7 @@ def _space_between(items: list[_Item], index: int) -> bool:
         return _conditional_colon(items, index)
     if before.kind == "-":
         return index > 1 and items[index - 2].kind in _OPERAND_END
-    if before.kind == "*" and after.kind == "]":
-        return False
-    return True
+    return not (before.kind == "*" and after.kind == "]")
 
 
 def _is_postfix(items: list[_Item], index: int) -> bool:

@@ -1,8 +1,9 @@
 """Configuration files of any shape: attributes and blocks to plain data, for readers that check the names themselves.
 
-A block becomes an entry of a list under its name, and each label a key around its content: `client { }` gives {"client": [{...}]} and
-`plugin "docker" { }` gives {"plugin": [{"docker": [{...}]}]}, in native syntax and in JSON alike for the objects that are written as such.
-Keys may be quoted, and functions and references are available as far as they need nothing from outside.
+A block becomes an entry of a list under its name, and each label a key around its content: `client { }` gives
+{"client": [{...}]} and `plugin "docker" { }` gives {"plugin": [{"docker": [{...}]}]}, in native syntax and in JSON
+alike for the objects that are written as such. Keys may be quoted, and functions and references are available as far
+as they need nothing from outside.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A job file to a job: the public entry.
 
-The steps: read the text into a body, give the variables their values, work out the locals, decode the job block by its table, then apply
-the three conveniences that a job file has and a job has not: `vault` and `secret` above a task are handed down to it, and a task at the job's
-level becomes a group of its own.
+The steps: read the text into a body, give the variables their values, work out the locals, decode the job block by
+its table, then apply the three conveniences that a job file has and a job has not: `vault` and `secret` above a task
+are handed down to it, and a task at the job's level becomes a group of its own.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def parse_job(
 ) -> dict[str, Any]:
     """The job of a job file as plain JSON data in the API's spelling, before defaults. Raises JobspecError.
 
-    `variables` are "name=value" settings, `environ` holds the NOMAD_VAR_ ones, `base_dir` is the only folder that file functions may read.
+    `variables` are "name=value" settings, `environ` holds the NOMAD_VAR_ ones, `base_dir` is the only folder that
+    file functions may read.
     """
     file = Source(filename, source)
     return _guarded(file, Inputs(variables, var_files, environ, strict), base_dir, with_marks=False)[0]
@@ -104,14 +105,18 @@ def _collect(value: Any, path: Path_, marks: _Marks, places: dict[Path_, tuple[i
         _collect(item, (*path, key), marks, places)
 
 
-def _guarded(source: Source, inputs: Inputs, base_dir: Path | None, *, with_marks: bool) -> tuple[dict[str, Any], _Marks | None]:
+def _guarded(
+    source: Source, inputs: Inputs, base_dir: Path | None, *, with_marks: bool
+) -> tuple[dict[str, Any], _Marks | None]:
     try:
         return _parse(source, inputs, base_dir, with_marks)
     except RecursionError:
         raise too_deep(source) from None
 
 
-def _parse(source: Source, inputs: Inputs, base_dir: Path | None, with_marks: bool) -> tuple[dict[str, Any], _Marks | None]:
+def _parse(
+    source: Source, inputs: Inputs, base_dir: Path | None, with_marks: bool
+) -> tuple[dict[str, Any], _Marks | None]:
     body = _read(source)
     evaluator = Evaluator(source.text, files=Files(base_dir))
     reader = VariableReader(source, evaluator)
@@ -158,19 +163,27 @@ def _top_level(source: Source, body: Body) -> list[Diagnostic]:
     for attribute in body.attributes:
         detail = f'An argument named "{attribute.name}" is not expected here.'
         hint = suggest(attribute.name, _TOP_LEVEL)
-        found.append(source.diagnostic(Problem("Unsupported argument", detail, attribute.start, attribute.name_end, hint)))
+        found.append(
+            source.diagnostic(Problem("Unsupported argument", detail, attribute.start, attribute.name_end, hint))
+        )
     for block in body.blocks:
         if block.type not in _TOP_LEVEL:
             detail = f'Blocks of type "{block.type}" are not expected here.'
             hint = suggest(block.type, _TOP_LEVEL) or "A job file holds one job block, variable blocks and locals."
-            found.append(source.diagnostic(Problem("Unsupported block type", detail, block.start, block.name_end, hint)))
+            found.append(
+                source.diagnostic(Problem("Unsupported block type", detail, block.start, block.name_end, hint))
+            )
     return found
 
 
 def _job_block(source: Source, body: Body, found: list[Diagnostic]) -> Block | None:
     jobs = [block for block in body.blocks if block.type == "job"]
     if not jobs:
-        found.append(source.diagnostic(Problem("Missing job block", "A job file needs a job block.", 0, 0, 'Write job "name" { ... }.')))
+        found.append(
+            source.diagnostic(
+                Problem("Missing job block", "A job file needs a job block.", 0, 0, 'Write job "name" { ... }.')
+            )
+        )
         return None
     for extra in jobs[1:]:
         line = source.position(jobs[0].start)[0]

@@ -1,9 +1,10 @@
 """The JSON form of the language.
 
-A JSON file says the same as a native one, but an object in it may mean a block, several blocks, or a value. Which one is meant depends on
-where it stands, so the reader asks the tables of `schema`: a name that is a block becomes one block for each object (for a block with
-labels, one for each key of the object), a list of such objects becomes several blocks, and every other name becomes an argument. Strings are
-templates, as in the native form. A key "//" is a comment.
+A JSON file says the same as a native one, but an object in it may mean a block, several blocks, or a value. Which one
+is meant depends on where it stands, so the reader asks the tables of `schema`: a name that is a block becomes one
+block for each object (for a block with labels, one for each key of the object), a list of such objects becomes
+several blocks, and every other name becomes an argument. Strings are templates, as in the native form. A key "//" is
+a comment.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -31,7 +33,8 @@ _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _COMMENT = "//"
 
 
-class JsonObject(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class JsonObject:
     """An object with the place of each key."""
 
     members: tuple[tuple[Label, JsonNode], ...]
@@ -39,7 +42,8 @@ class JsonObject(NamedTuple):
     end: int
 
 
-class JsonList(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class JsonList:
     items: tuple[JsonNode, ...]
     start: int
     end: int
@@ -74,7 +78,9 @@ class _Reader:
         return node
 
     def stop(self, summary: str, detail: str) -> JobspecError:
-        raise JobspecError([self.source.diagnostic(Problem(summary, detail, self.at, min(self.at + 1, len(self.text))))])
+        raise JobspecError(
+            [self.source.diagnostic(Problem(summary, detail, self.at, min(self.at + 1, len(self.text))))]
+        )
 
     def space(self) -> None:
         found = _SPACE.match(self.text, self.at)
@@ -118,7 +124,10 @@ class _Reader:
         start = self.at
         found = _STRING.match(self.text, start)
         if found is None:
-            self.stop("Invalid JSON string", "A string stands between double quotes and holds no line end and no unknown escape.")
+            self.stop(
+                "Invalid JSON string",
+                "A string stands between double quotes and holds no line end and no unknown escape.",
+            )
             raise AssertionError
         self.at = found.end()
         return Label(normalize(json.loads(found[0])), start, self.at)
@@ -171,7 +180,8 @@ class _Shaper:
     def expression(self, node: JsonNode) -> Expr:
         if isinstance(node, JsonObject):
             items = tuple(
-                (self.string_expression(JsonScalar(label.text, label.start, label.end)), self.expression(value)) for label, value in node.members
+                (self.string_expression(JsonScalar(label.text, label.start, label.end)), self.expression(value))
+                for label, value in node.members
             )
             return ObjectOf(items, node.start, node.end)
         if isinstance(node, JsonList):
@@ -213,7 +223,9 @@ class _Shaper:
                 detail = f'The argument "{label.text}" was already set. Each argument may be set only once.'
                 self.problems.append(Problem("Attribute redefined", detail, label.start, label.end))
             else:
-                attributes[label.text] = Attribute(label.text, self.expression(value), label.start, label.end, value.end)
+                attributes[label.text] = Attribute(
+                    label.text, self.expression(value), label.start, label.end, value.end
+                )
         return Body(tuple(attributes.values()), tuple(blocks), node.start, node.end)
 
     def is_block(self, node: JsonNode) -> bool:
@@ -228,7 +240,9 @@ class _Shaper:
     def block(self, label: Label, labels: tuple[Label, ...], content: JsonObject, schema: BlockSchema | None) -> Block:
         return Block(label.text, labels, self.body(content, schema), content.start, label.start, content.end)
 
-    def labelled(self, node: JsonNode, count: int, name: str, labels: tuple[Label, ...] = ()) -> Iterator[tuple[tuple[Label, ...], JsonObject]]:
+    def labelled(
+        self, node: JsonNode, count: int, name: str, labels: tuple[Label, ...] = ()
+    ) -> Iterator[tuple[tuple[Label, ...], JsonObject]]:
         """The objects under a block's name, with the keys above each as its labels."""
         if isinstance(node, JsonList):
             for item in node.items:
@@ -255,7 +269,7 @@ class _Shaper:
                 for key, value in content.members
                 if key.text == "content" and isinstance(value, JsonObject)
             )
-            yield Block("dynamic", labels, body._replace(blocks=generated), content.start, label.start, content.end)
+            yield Block("dynamic", labels, replace(body, blocks=generated), content.start, label.start, content.end)
 
 
 def parse_json_job(source: Source) -> Body:
@@ -268,9 +282,13 @@ def parse_json_job(source: Source) -> Body:
         if label.text == "job":
             blocks.extend(shaper.blocks(label, value, Child("", "blocks", "Job")))
         elif label.text == "variable":
-            blocks.extend(_variable(shaper, label, labels, content) for labels, content in shaper.labelled(value, 1, "variable"))
+            blocks.extend(
+                _variable(shaper, label, labels, content) for labels, content in shaper.labelled(value, 1, "variable")
+            )
         elif label.text in ("locals", "variables"):
-            blocks.extend(shaper.block(label, labels, content, None) for labels, content in shaper.labelled(value, 0, label.text))
+            blocks.extend(
+                shaper.block(label, labels, content, None) for labels, content in shaper.labelled(value, 0, label.text)
+            )
         elif label.text != _COMMENT:
             attributes.append(Attribute(label.text, shaper.expression(value), label.start, label.end, value.end))
     _raise(source, shaper)
@@ -281,14 +299,18 @@ def _variable(shaper: _Shaper, label: Label, labels: tuple[Label, ...], content:
     block = shaper.block(label, labels, content, None)
     attributes: list[Attribute] = []
     nested: list[Block] = []
-    for attribute, (key, value) in zip(block.body.attributes, (pair for pair in content.members if pair[0].text != _COMMENT), strict=False):
+    for attribute, (key, value) in zip(
+        block.body.attributes, (pair for pair in content.members if pair[0].text != _COMMENT), strict=False
+    ):
         if attribute.name == "validation":
-            nested.extend(shaper.block(key, found, inner, None) for found, inner in shaper.labelled(value, 0, "validation"))
+            nested.extend(
+                shaper.block(key, found, inner, None) for found, inner in shaper.labelled(value, 0, "validation")
+            )
         elif attribute.name == "type" and isinstance(value, JsonScalar) and isinstance(value.value, str):
             attributes.append(attribute._replace(value=_type_expression(shaper, value)))
         else:
             attributes.append(attribute)
-    return block._replace(body=block.body._replace(attributes=tuple(attributes), blocks=tuple(nested)))
+    return replace(block, body=replace(block.body, attributes=tuple(attributes), blocks=tuple(nested)))
 
 
 def _type_expression(shaper: _Shaper, node: JsonScalar) -> Expr:

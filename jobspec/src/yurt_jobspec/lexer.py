@@ -1,12 +1,13 @@
 """Text to tokens.
 
-The lexer is a machine with a stack of modes. The bottom mode reads ordinary code. A quote pushes the quoted-template mode, `<<MARK` the
-heredoc mode, and `${` or `%{` inside either pushes code mode again until the matching `}`. Line ends are tokens only where they mean
-something: directly in a file or between braces, not inside parentheses, brackets, template sequences or `for` expressions.
+The lexer is a machine with a stack of modes. The bottom mode reads ordinary code. A quote pushes the quoted-template
+mode, `<<MARK` the heredoc mode, and `${` or `%{` inside either pushes code mode again until the matching `}`. Line
+ends are tokens only where they mean something: directly in a file or between braces, not inside parentheses,
+brackets, template sequences or `for` expressions.
 
-A string that holds no escape and no sequence is one token (STRING); that is nearly every string of a real job file, and it is why the
-lexer is fast. The lexer never raises: what it cannot read becomes a Problem, and the tokens before it stand. What must never happen is an
-endless loop, so every step consumes at least one character.
+A string that holds no escape and no sequence is one token (STRING); that is nearly every string of a real job file,
+and it is why the lexer is fast. The lexer never raises: what it cannot read becomes a Problem, and the tokens before
+it stand. What must never happen is an endless loop, so every step consumes at least one character.
 """
 
 from __future__ import annotations
@@ -112,7 +113,9 @@ class _Lexer:
         """Bytes that are not UTF-8 arrive as lone surrogates; the first one is enough to name."""
         bad = _SURROGATE.search(self.text)
         if bad:
-            self.problems.append(Problem("Invalid character encoding", "The file must be UTF-8 throughout.", *bad.span()))
+            self.problems.append(
+                Problem("Invalid character encoding", "The file must be UTF-8 throughout.", *bad.span())
+            )
 
     def _emit(self, kind: str, start: int, end: int) -> None:
         self.kinds.append(kind)
@@ -206,7 +209,11 @@ class _Lexer:
             self._emit(SEQUENCE_END, start, end)
             self.modes.pop()
         elif operator == "~}":
-            self.problems.append(Problem("Invalid character", "A '~' may only stand at the edge of a template sequence.", start, start + 1))
+            self.problems.append(
+                Problem(
+                    "Invalid character", "A '~' may only stand at the edge of a template sequence.", start, start + 1
+                )
+            )
             self.at = start + 1
         elif operator in ("}", ")", "]"):
             self._emit(operator, start, end)
@@ -222,7 +229,9 @@ class _Lexer:
         start, char = self.at, text[self.at]
         self.at += 1
         if text.startswith("/*", start):
-            self.problems.append(Problem("Unterminated comment", "This comment is never closed with '*/'.", start, start + 2))
+            self.problems.append(
+                Problem("Unterminated comment", "This comment is never closed with '*/'.", start, start + 2)
+            )
             self._stop()
         elif text.startswith("<<", start):
             self.at += 1
@@ -232,7 +241,9 @@ class _Lexer:
             return
         elif char == "'":
             detail = "Strings stand between double quotes."
-            self.problems.append(Problem("Invalid character", detail, start, start + 1, 'Write "text" instead of \'text\'.'))
+            self.problems.append(
+                Problem("Invalid character", detail, start, start + 1, "Write \"text\" instead of 'text'.")
+            )
         else:
             self._invalid_operator(char, start)
 
@@ -265,7 +276,9 @@ class _Lexer:
             self.at = at + (1 if self.text[at] == "\\" else 0)
         else:
             start = self.modes[-1].start
-            self.problems.append(Problem("Unterminated string", "The closing quote of this string is missing.", start, start + 1))
+            self.problems.append(
+                Problem("Unterminated string", "The closing quote of this string is missing.", start, start + 1)
+            )
         self._emit(CLOSE_QUOTE, self.at, self.at)
         self.modes.pop()
 
@@ -305,7 +318,9 @@ class _Lexer:
     def _unclosed_heredoc(self, mode: _Mode) -> None:
         end = len(self.text)
         hint = f"The line with {mode.mark} must hold nothing else."
-        self.problems.append(Problem("Unterminated template string", "No closing marker was found for the string.", end, end, hint))
+        self.problems.append(
+            Problem("Unterminated template string", "No closing marker was found for the string.", end, end, hint)
+        )
         self._emit(CLOSE_HEREDOC, end, end)
         self.modes.pop()
 

@@ -1,13 +1,31 @@
-"""The syntax tree: plain immutable tuples with the offsets they span.
+"""The syntax tree: plain immutable values with the offsets they span.
 
-An expression node is data without behaviour; the evaluator decides by its type. `start` and `end` are character offsets. `place` of a
-node (see `place`) is where type errors point: inside the quotes for a template, at the opening bracket for a collection.
+An expression node is data without behaviour; the evaluator decides by its type. `start` and `end` are character
+offsets. `place` of a node (see `place`) is where type errors point: inside the quotes for a template, at the opening
+bracket for a collection.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import NamedTuple, Union
+from typing import NamedTuple, Protocol
+
+
+class Node(Protocol):
+    """What all nodes share. Nodes refer to one another by this protocol: mypy cannot follow named tuples that contain
+    each other.
+    """
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+
+
+Expr = Node
+Step = Node
+TemplatePart = str | Node
 
 
 class Literal(NamedTuple):
@@ -44,9 +62,11 @@ class Index(NamedTuple):
 
 
 class Splat(NamedTuple):
-    """`[*]` or `.*` with the steps that it applies to each element; `origin` is where the splatted expression starts."""
+    """`[*]` or `.*` with the steps that it applies to each element; `origin` is where the splatted expression
+    starts.
+    """
 
-    steps: tuple[Attr | Index | Splat, ...]
+    steps: tuple[Step, ...]
     origin: int
     start: int
     end: int
@@ -56,7 +76,7 @@ class Access(NamedTuple):
     """A value followed by attributes, indexes and splats."""
 
     source: Expr
-    steps: tuple[Attr | Index | Splat, ...]
+    steps: tuple[Step, ...]
     start: int
     end: int
 
@@ -179,19 +199,14 @@ class TemplateFor(NamedTuple):
 
 
 class Embedded(NamedTuple):
-    """An expression inside a JSON string: its own offsets are into `text`, the string's content; `start` and `end` are those of the string."""
+    """An expression inside a JSON string: its own offsets are into `text`, the string's content; `start` and `end`
+    are those of the string.
+    """
 
     inner: Expr
     text: str
     start: int
     end: int
-
-
-Expr = Union[
-    Embedded, Literal, Variable, Access, Call, Unary, Binary, Conditional, Parentheses, TupleOf, ObjectOf, For, Template, Wrap
-]
-Step = Attr | Index | Splat
-TemplatePart = Union[str, Expr, TemplateIf, TemplateFor]
 
 
 class Attribute(NamedTuple):
@@ -212,7 +227,8 @@ class Label(NamedTuple):
     end: int
 
 
-class Block(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Block:
     """`type "label" { body }`; `open` is the offset of the brace."""
 
     type: str
@@ -228,7 +244,8 @@ class Block(NamedTuple):
         return self.start + len(self.type)
 
 
-class Body(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Body:
     """Attributes and blocks, each in the order of the file; `missing` is the place to report what is not there."""
 
     attributes: tuple[Attribute, ...]

@@ -1,9 +1,10 @@
 """Exact enough numbers: the arithmetic of 512-bit binary floating point, kept in decimal.
 
-The language computes with binary floats of 512 bits of precision and prints the shortest decimal that reads back as the same float. That
-decimal identifies the float, so it is what we keep: whole numbers as int, everything else as Decimal. An operation on ints that stays
-below 2**512 is exact and costs nothing extra. Any other operation goes through fractions: each operand is rounded to its float, the exact
-result is rounded once to 512 bits (half to even), and the shortest decimal is taken again.
+The language computes with binary floats of 512 bits of precision and prints the shortest decimal that reads back as
+the same float. That decimal identifies the float, so it is what we keep: whole numbers as int, everything else as
+Decimal. An operation on ints that stays below 2**512 is exact and costs nothing extra. Any other operation goes
+through fractions: each operand is rounded to its float, the exact result is rounded once to 512 bits (half to even),
+and the shortest decimal is taken again.
 """
 
 from __future__ import annotations
@@ -81,7 +82,11 @@ def _round(value: Fraction) -> tuple[int, int]:
     """(mantissa, exponent) of the nearest float; the mantissa has exactly 512 bits."""
     shift = value.numerator.bit_length() - value.denominator.bit_length() - PRECISION_BITS
     while True:
-        top, bottom = (value.numerator, value.denominator << shift) if shift >= 0 else (value.numerator << -shift, value.denominator)
+        top, bottom = (
+            (value.numerator, value.denominator << shift)
+            if shift >= 0
+            else (value.numerator << -shift, value.denominator)
+        )
         mantissa, rest = divmod(top, bottom)
         if mantissa.bit_length() > PRECISION_BITS:
             shift += 1
@@ -113,7 +118,9 @@ def _shortest(mantissa: int, exponent: int) -> Decimal:
     return found
 
 
-def _candidate(value: Fraction, low: Fraction, high: Fraction, closed: bool, magnitude: int, digits: int) -> Decimal | None:
+def _candidate(
+    value: Fraction, low: Fraction, high: Fraction, closed: bool, magnitude: int, digits: int
+) -> Decimal | None:
     """The decimal of so many digits next to the value, when it lies within the float's interval."""
     place = magnitude - digits
     unit = Fraction(10) ** place

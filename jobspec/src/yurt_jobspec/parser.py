@@ -1,14 +1,27 @@
 """Tokens to bodies: arguments and blocks.
 
-A file is a body, and so is what stands between the braces of a block. A line that cannot be read becomes a problem and the parser goes on
-with the next line of the same body, so that a file's mistakes are found together.
+A file is a body, and so is what stands between the braces of a block. A line that cannot be read becomes a problem
+and the parser goes on with the next line of the same body, so that a file's mistakes are found together.
 """
 
 from __future__ import annotations
 
 from .diagnostics import JobspecError, Problem, Source
 from .expressions import ExpressionParser, SyntaxProblem, normalize
-from .lexer import CLOSE_QUOTE, DIRECTIVE, END, IDENT, INTERPOLATION, NEWLINE, OPEN_QUOTE, SEQUENCE_END, STRING, TEXT, Tokens, tokenize
+from .lexer import (
+    CLOSE_QUOTE,
+    DIRECTIVE,
+    END,
+    IDENT,
+    INTERPOLATION,
+    NEWLINE,
+    OPEN_QUOTE,
+    SEQUENCE_END,
+    STRING,
+    TEXT,
+    Tokens,
+    tokenize,
+)
 from .nodes import Attribute, Block, Body, Expr, Label
 
 MAX_SOURCE_CHARACTERS = 4 * 1024 * 1024
@@ -41,7 +54,9 @@ class _BodyParser(ExpressionParser):
                 "There is no closing brace for this block before the end of the file. "
                 "This may be caused by incorrect brace nesting elsewhere in this file."
             )
-            self.problems.append(Problem("Unclosed configuration block", detail, self.starts[opening], self.ends[opening]))
+            self.problems.append(
+                Problem("Unclosed configuration block", detail, self.starts[opening], self.ends[opening])
+            )
         missing = self.starts[opening] if opening is not None else 0
         return Body(tuple(attributes.values()), tuple(blocks), missing, self.ends[self.at])
 
@@ -66,8 +81,10 @@ class _BodyParser(ExpressionParser):
     def not_an_item(self, kind: str) -> None:
         if kind in (STRING, OPEN_QUOTE):
             start = self.starts[self.at]
-            hint = "A map with such keys is written as an argument: name = { \"key\" = value }."
-            raise SyntaxProblem(Problem("Invalid argument name", "Argument names must not be quoted.", start, start + 1, hint))
+            hint = 'A map with such keys is written as an argument: name = { "key" = value }.'
+            raise SyntaxProblem(
+                Problem("Invalid argument name", "Argument names must not be quoted.", start, start + 1, hint)
+            )
         self.reject("Argument or block definition required", "An argument or block definition is required here.")
 
     def add_attribute(self, attributes: dict[str, Attribute], attribute: Attribute) -> None:
@@ -121,7 +138,9 @@ class _BodyParser(ExpressionParser):
             elif kind == OPEN_QUOTE:
                 labels.append(self.quoted_label(start))
             elif kind == "=":
-                detail = 'The equals sign "=" indicates an argument definition, and must not be used when defining a block.'
+                detail = (
+                    'The equals sign "=" indicates an argument definition, and must not be used when defining a block.'
+                )
                 self.reject("Invalid block definition", detail)
             else:
                 detail = 'A block definition must have block content delimited by "{" and "}", starting on the same line as the block header.'
@@ -135,9 +154,7 @@ class _BodyParser(ExpressionParser):
             index += 1
         if self.kinds[index] in (INTERPOLATION, DIRECTIVE):
             sign = self.word(index)[0]
-            detail = (
-                f'Template sequences are not allowed in this string. To include a literal "{sign}", double it (as "{sign}{sign}") to escape it.'
-            )
+            detail = f'Template sequences are not allowed in this string. To include a literal "{sign}", double it (as "{sign}{sign}") to escape it.'
             place = Problem("Invalid string literal", detail, self.starts[index], self.starts[index] + 2)
             self.problems.append(place)
             while self.kinds[index] not in (CLOSE_QUOTE, END):
@@ -180,7 +197,9 @@ class _BodyParser(ExpressionParser):
         self.reject("Invalid single-argument block definition", detail)
 
     def recover(self, *, inside: bool) -> None:
-        """Skip to the end of the line, and over whatever was opened on the way; `inside` a block its brace ends the skip too."""
+        """Skip to the end of the line, and over whatever was opened on the way; `inside` a block its brace ends the
+        skip too.
+        """
         depth = 0
         while self.kinds[self.at] != END:
             kind = self.kinds[self.at]
@@ -194,7 +213,9 @@ class _BodyParser(ExpressionParser):
 
 
 def parse_file(source: Source, *, quoted_names: bool = False) -> Body:
-    """The body of a file in native syntax; `quoted_names` allows quoted argument names. Raises JobspecError with all syntax errors."""
+    """The body of a file in native syntax; `quoted_names` allows quoted argument names. Raises JobspecError with all
+    syntax errors.
+    """
     check_size(source)
     tokens = tokenize(source.text)
     parser = _BodyParser(source.text, tokens)
@@ -235,7 +256,10 @@ def _unwrap(tokens: Tokens) -> Tokens:
         [*(start - 1 for start in tokens.starts[1:last]), end],
         [*(stop - 1 for stop in tokens.ends[1:last]), end],
         tokens.comments,
-        [problem._replace(start=min(problem.start - 1, end), end=min(problem.end - 1, end)) for problem in tokens.problems],
+        [
+            problem._replace(start=min(problem.start - 1, end), end=min(problem.end - 1, end))
+            for problem in tokens.problems
+        ],
     )
 
 
@@ -248,14 +272,22 @@ def check_size(source: Source) -> None:
 
 def too_deep(source: Source) -> JobspecError:
     """The error for what slipped past the nesting bounds."""
-    return JobspecError([source.diagnostic(Problem("Nested too deeply", "The file's constructs are nested too deeply.", 0, 0))])
+    return JobspecError(
+        [source.diagnostic(Problem("Nested too deeply", "The file's constructs are nested too deeply.", 0, 0))]
+    )
 
 
 def raise_problems(source: Source, tokens: Tokens, problems: list[Problem]) -> None:
-    """Raise what the lexer and the parser found. Behind a character that cannot be read the parser's findings mean little."""
+    """Raise what the lexer and the parser found. Behind a character that cannot be read the parser's findings mean
+    little.
+    """
     if tokens.problems:
         first = min(problem.start for problem in tokens.problems)
-        problems = [problem for problem in problems if problem.start < first and problem.summary != "Unclosed configuration block"]
+        problems = [
+            problem
+            for problem in problems
+            if problem.start < first and problem.summary != "Unclosed configuration block"
+        ]
     found = sorted([*tokens.problems, *problems], key=lambda problem: problem.start)
     if found:
         raise JobspecError([source.diagnostic(problem) for problem in found])

@@ -38,7 +38,9 @@ def to_plain(value: Value, charge: Charge) -> Any:
 
 
 def to_driver_config(value: Value, charge: Charge, *, nested: bool = False) -> Any:
-    """An argument of a free-form block. An object stands in a list of one, the way a block of that name would; nulls are left out."""
+    """An argument of a free-form block. An object stands in a list of one, the way a block of that name would; nulls
+    are left out.
+    """
     entries = entries_of(value)
     if entries is not None:
         charge(len(entries))

@@ -13,7 +13,9 @@ _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def render(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], *, color: bool = False) -> str:
-    """Each diagnostic with its place, the line of the file underlined, and what to do about it. `sources` maps file names to texts."""
+    """Each diagnostic with its place, the line of the file underlined, and what to do about it. `sources` maps file
+    names to texts.
+    """
     lines = {name: text.split("\n") for name, text in sources.items()}
     return "\n".join(_one(item, lines, color) for item in diagnostics)
 
@@ -46,7 +48,11 @@ def _excerpt(item: Diagnostic, lines: list[str], paint: str, color: bool) -> lis
     number = str(item.line)
     padding = "".join("\t" if char == "\t" else " " for char in characters(text)[:start])
     carets = "^" * max(1, min(end, _MAX_LINE) - start)
-    return [f"  {' ' * len(number)} |", f"  {number} | {text}", f"  {' ' * len(number)} | {padding}{_painted(carets, paint, color)}"]
+    return [
+        f"  {' ' * len(number)} |",
+        f"  {number} | {text}",
+        f"  {' ' * len(number)} | {padding}{_painted(carets, paint, color)}",
+    ]
 
 
 def _printable(text: str) -> str:
@@ -68,7 +74,11 @@ def to_sarif(diagnostics: Sequence[Diagnostic]) -> dict[str, Any]:
     """The diagnostics as a SARIF 2.1.0 log, which code hosts and editors show beside the file."""
     rules = sorted({_rule(item) for item in diagnostics})
     driver = {"name": "yurt-jobspec", "rules": [{"id": rule} for rule in rules]}
-    return {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": [_result(item) for item in diagnostics]}]}
+    return {
+        "$schema": _SARIF_SCHEMA,
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": [_result(item) for item in diagnostics]}],
+    }
 
 
 def _rule(item: Diagnostic) -> str:
@@ -80,7 +90,15 @@ def _result(item: Diagnostic) -> dict[str, Any]:
     text = f"{item.summary}: {item.detail}" + (f" {item.hint}" if item.hint else "")
     result: dict[str, Any] = {"ruleId": _rule(item), "level": item.severity, "message": {"text": text}}
     if item.line is not None:
-        region = {"startLine": item.line, "startColumn": item.column, "endLine": item.end_line, "endColumn": item.end_column}
-        place = {"artifactLocation": {"uri": item.filename}, "region": {key: value for key, value in region.items() if value is not None}}
+        region = {
+            "startLine": item.line,
+            "startColumn": item.column,
+            "endLine": item.end_line,
+            "endColumn": item.end_column,
+        }
+        place = {
+            "artifactLocation": {"uri": item.filename},
+            "region": {key: value for key, value in region.items() if value is not None},
+        }
         result["locations"] = [{"physicalLocation": place}]
     return result

@@ -1,9 +1,9 @@
 """What a job file may contain: one table of blocks.
 
-A line of a block's table holds the name in the file, the field of the API, and the kind. A kind that ends in `?` leaves the field out when
-it is not set, one that ends in `!` makes the argument required, any other starts from the kind's zero value. Where the name is `-` the
-field cannot be set in a file but is part of the job as it is sent. A field that starts with `-` is a short form that `finish` turns into
-others.
+A line of a block's table holds the name in the file, the field of the API, and the kind. A kind that ends in `?`
+leaves the field out when it is not set, one that ends in `!` makes the argument required, any other starts from the
+kind's zero value. Where the name is `-` the field cannot be set in a file but is part of the job as it is sent. A
+field that starts with `-` is a short form that `finish` turns into others.
 
     label           the block's labels, in order
     string int bool duration strings ints ...    arguments

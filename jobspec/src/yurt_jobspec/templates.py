@@ -1,8 +1,9 @@
 """Quoted strings and heredocs with sequences in them.
 
-A template is read in three passes. The first turns its tokens into a flat list of pieces: text, interpolations and directives, with the
-strip markers (`~`) already applied; a marker strips the neighbouring piece of text only, and in a heredoc each line is a piece of its
-own. The second takes the common indentation off a `<<-` heredoc. The third folds `if`, `else`, `for` and their ends into a tree.
+A template is read in three passes. The first turns its tokens into a flat list of pieces: text, interpolations and
+directives, with the strip markers (`~`) already applied; a marker strips the neighbouring piece of text only, and in
+a heredoc each line is a piece of its own. The second takes the common indentation off a `<<-` heredoc. The third
+folds `if`, `else`, `for` and their ends into a tree.
 """
 
 from __future__ import annotations
@@ -12,7 +13,19 @@ from typing import NamedTuple
 
 from .diagnostics import Problem
 from .expressions import ExpressionParser, SyntaxProblem, normalize
-from .lexer import CLOSE_HEREDOC, CLOSE_QUOTE, DIRECTIVE, END, IDENT, INTERPOLATION, LINE, MAX_NESTING, OPEN_HEREDOC, SEQUENCE_END, TEXT
+from .lexer import (
+    CLOSE_HEREDOC,
+    CLOSE_QUOTE,
+    DIRECTIVE,
+    END,
+    IDENT,
+    INTERPOLATION,
+    LINE,
+    MAX_NESTING,
+    OPEN_HEREDOC,
+    SEQUENCE_END,
+    TEXT,
+)
 from .nodes import Expr, Literal, Template, TemplateFor, TemplateIf, TemplatePart, Wrap
 
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))|\$\$(?=\{)|%%(?=\{)", re.DOTALL)
@@ -97,7 +110,9 @@ def _unescape(parser: ExpressionParser, raw: str, offset: int) -> str:
             return _SIMPLE_ESCAPES[char]
         start = offset + found.start()
         detail = f'The text "{found[0]}" is not a valid escape. Known are \\n \\r \\t \\" \\\\ \\uNNNN and \\UNNNNNNNN.'
-        parser.problems.append(Problem("Invalid escape sequence", detail, start, offset + found.end(), "Double the backslash to write it."))
+        parser.problems.append(
+            Problem("Invalid escape sequence", detail, start, offset + found.end(), "Double the backslash to write it.")
+        )
         return found[0]
 
     return _ESCAPE.sub(replace, raw)
@@ -130,9 +145,15 @@ def _directive(parser: ExpressionParser, keyword: str) -> _Piece:
     if keyword == "for":
         names = parser.for_names("for")
         return _Piece("for", 0, 0, value=parser.expression(), names=names)
-    detail = f'"{keyword}" is not a valid template directive.' if keyword else "A template directive keyword is expected after '%{'."
+    detail = (
+        f'"{keyword}" is not a valid template directive.'
+        if keyword
+        else "A template directive keyword is expected after '%{'."
+    )
     hint = "Known are if, else, endif, for and endfor; double the percent sign (%%{) to write it as text."
-    parser.problems.append(Problem("Invalid template directive", detail, parser.starts[index], parser.ends[index], hint))
+    parser.problems.append(
+        Problem("Invalid template directive", detail, parser.starts[index], parser.ends[index], hint)
+    )
     while parser.kinds[parser.at] not in (SEQUENCE_END, END):
         parser.at += 1
     return _Piece("text", 0, 0)
@@ -180,7 +201,14 @@ class _Fold:
         parts: list[TemplatePart] = []
         self.depth += 1
         if self.depth > MAX_NESTING and opening is not None:
-            raise SyntaxProblem(Problem("Nested too deeply", f"Directives may be nested {MAX_NESTING} deep at most.", opening.start, opening.end))
+            raise SyntaxProblem(
+                Problem(
+                    "Nested too deeply",
+                    f"Directives may be nested {MAX_NESTING} deep at most.",
+                    opening.start,
+                    opening.end,
+                )
+            )
         while self.at < len(self.pieces):
             piece = self.pieces[self.at]
             if piece.kind in until:
@@ -206,7 +234,9 @@ class _Fold:
         elif piece.kind == "for":
             parts.append(self._for(piece))
         else:
-            detail = f"This {piece.kind} directive has no matching {'for' if piece.kind == 'endfor' else 'if'} directive."
+            detail = (
+                f"This {piece.kind} directive has no matching {'for' if piece.kind == 'endfor' else 'if'} directive."
+            )
             problem = Problem(f"Unexpected {piece.kind} directive", detail, piece.start, piece.end)
             self.parser.problems.append(problem)
 
@@ -237,4 +267,6 @@ class _Fold:
     def _unclosed(self, opening: _Piece) -> None:
         index = self.parser.at
         detail = f"The {opening.kind} directive is missing its corresponding end{opening.kind} directive."
-        raise SyntaxProblem(Problem("Unexpected end of template", detail, self.parser.starts[index], self.parser.ends[index]))
+        raise SyntaxProblem(
+            Problem("Unexpected end of template", detail, self.parser.starts[index], self.parser.ends[index])
+        )

@@ -18,7 +18,9 @@ def read_type(node: Expr, *, exact: bool = False) -> Type:
     if isinstance(node, Literal) and node.quoted and node.value in PRIMITIVES:
         return node.value
     if not isinstance(node, Call):
-        _reject(node, "A type is a primitive keyword (bool, number, string) or a constructor call such as list(string).")
+        _reject(
+            node, "A type is a primitive keyword (bool, number, string) or a constructor call such as list(string)."
+        )
     if len(node.arguments) != 1:
         _reject(node, f"The {node.name} type constructor requires one argument.")
     argument = node.arguments[0]
@@ -49,7 +51,10 @@ def _keyword(node: Variable, exact: bool) -> Type:
 
 def _object(node: Expr, exact: bool) -> Type:
     if not isinstance(node, ObjectOf):
-        _reject(node, "Object type constructor requires a map whose keys are attribute names and whose values are their types.")
+        _reject(
+            node,
+            "Object type constructor requires a map whose keys are attribute names and whose values are their types.",
+        )
     members: dict[str, Type] = {}
     for key, value in node.items:
         if not isinstance(key, Literal) or not isinstance(key.value, str):

@@ -1,11 +1,13 @@
 """The values of the language and their types.
 
-Strings, bools and numbers are Python's own (a number is int or Decimal, see `numbers`). A tuple value is a Python tuple and an object value
-a dict that nobody changes; those two know the type of each element. The collections whose elements share one type are ListValue, SetValue
-and MapValue. None is the null of no particular type, Null the null of a known one.
+Strings, bools and numbers are Python's own (a number is int or Decimal, see `numbers`). A tuple value is a Python
+tuple and an object value a dict that nobody changes; those two know the type of each element. The collections whose
+elements share one type are ListValue, SetValue and MapValue. None is the null of no particular type, Null the null of
+a known one.
 
-A type is "string", "number", "bool" or "any", or a pair such as ("list", element), ("tuple", (types...)), ("object", ((name, type), ...)).
-Types are compared with ==; there are no unknown values, because a job file is evaluated when everything it refers to is known.
+A type is "string", "number", "bool" or "any", or a pair such as ("list", element), ("tuple", (types...)), ("object",
+((name, type), ...)). Types are compared with ==; there are no unknown values, because a job file is evaluated when
+everything it refers to is known.
 """
 
 from __future__ import annotations
@@ -292,7 +294,9 @@ def _unify_compound(types: list[Type]) -> Type | None:
         columns = [unify([inner[index] for _, inner in types]) for index in range(len(types[0][1]))]
         return None if None in columns else ("tuple", tuple(columns))
     if kinds <= {"object", "map"}:
-        element = unify([item for kind, inner in types for item in ([inner] if kind == "map" else [member for _, member in inner])])
+        element = unify(
+            [item for kind, inner in types for item in ([inner] if kind == "map" else [member for _, member in inner])]
+        )
         return None if element is None else ("map", element)
     if kinds <= {"tuple", "list", "set"}:
         element = unify([item for kind, inner in types for item in (inner if kind == "tuple" else [inner])])

@@ -1,9 +1,9 @@
 """Input variables and locals.
 
-A variable gets its value from its default, the environment (NOMAD_VAR_name), variable files in the order given, and `-var` settings in the
-order given; a later source wins. A text from the environment or from `-var` is taken as it is when the variable is a string, a number or has
-no type, and read as an expression otherwise. Locals are worked out when something asks for them, which puts them in order by itself; one
-that asks for itself is an error.
+A variable gets its value from its default, the environment (NOMAD_VAR_name), variable files in the order given, and
+`-var` settings in the order given; a later source wins. A text from the environment or from `-var` is taken as it is
+when the variable is a string, a number or has no type, and read as an expression otherwise. Locals are worked out
+when something asks for them, which puts them in order by itself; one that asks for itself is an error.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .diagnostics import Diagnostic, EvaluationError, JobspecError, Problem, Source, fail
 from .budget import BudgetExhausted
+from .diagnostics import Diagnostic, EvaluationError, JobspecError, Problem, Source, fail
 from .evaluator import Evaluator, Namespace, Scope
 from .nodes import Attribute, Block, Body, Expr, place
 from .parser import MAX_SOURCE_CHARACTERS, parse_expression, parse_file
@@ -77,7 +77,9 @@ class VariableReader:
                 self.declare(block)
             elif block.type == "variables":
                 for attribute in block.body.attributes:
-                    self.add(Declaration(attribute.name, None, attribute.value, (), attribute.start, attribute.name_end))
+                    self.add(
+                        Declaration(attribute.name, None, attribute.value, (), attribute.start, attribute.name_end)
+                    )
 
     def add(self, declaration: Declaration) -> None:
         if declaration.name in self.declarations:
@@ -134,7 +136,9 @@ class VariableReader:
             value = self.evaluator.evaluate(node, Scope({}))
             text = "" if is_null(value) else convert(value, "string")
         except (EvaluationError, ConversionError):
-            self.report(Problem("Invalid validation error message", "The error message must be a string.", node.start, node.end))
+            self.report(
+                Problem("Invalid validation error message", "The error message must be a string.", node.start, node.end)
+            )
             return None
         if not text.strip():
             detail = "An empty or blank string is not a valid nor useful error message."
@@ -165,12 +169,9 @@ class VariableReader:
                 continue
             try:
                 value = self.evaluator.evaluate(declaration.default, Scope({}))
-                if declaration.type is None:
-                    if not is_null(value):
-                        self.declarations[name] = declaration._replace(type=type_of(value))
-                    values[name] = value
-                else:
-                    values[name] = convert(value, declaration.type)
+                if declaration.type is None and not is_null(value):
+                    self.declarations[name] = declaration._replace(type=type_of(value))
+                values[name] = value if declaration.type is None else convert(value, declaration.type)
             except EvaluationError as error:
                 self.failed(name, error)
             except ConversionError as error:
@@ -195,7 +196,9 @@ class VariableReader:
         for setting in settings:
             name, equals, text = setting.partition("=")
             if not equals:
-                self.general("Invalid -var option", f'The setting "{setting}" has no equals sign; it is written name=value.')
+                self.general(
+                    "Invalid -var option", f'The setting "{setting}" has no equals sign; it is written name=value.'
+                )
             elif name in self.declarations:
                 self.set_text(values, name, text, f"-var {name}")
             elif name not in self.broken:
@@ -323,7 +326,9 @@ class Locals:
                 self.diagnostics.append(self.source.diagnostic(problem))
             self.expressions.setdefault(attribute.name, attribute)
         for inner in block.body.blocks:
-            problem = Problem("Unsupported block type", "A locals block holds only arguments.", inner.start, inner.name_end)
+            problem = Problem(
+                "Unsupported block type", "A locals block holds only arguments.", inner.start, inner.name_end
+            )
             self.diagnostics.append(self.source.diagnostic(problem))
 
     def namespace(self) -> Namespace:
@@ -337,7 +342,12 @@ class Locals:
         attribute = self.expressions[name]
         if name in self.working:
             circle = " -> ".join([*self.working[self.working.index(name) :], name])
-            raise fail("Circular local definition", f"These locals refer to one another: {circle}.", attribute.start, attribute.name_end)
+            raise fail(
+                "Circular local definition",
+                f"These locals refer to one another: {circle}.",
+                attribute.start,
+                attribute.name_end,
+            )
         self.working.append(name)
         try:
             self.known[name] = self.evaluator.evaluate(attribute.value, self.scope)

@@ -1,10 +1,12 @@
 """The API's defaults: a job as it was sent to a job as it is understood.
 
-Clients leave out what they do not care about. Canonicalization fills in the defaults that Nomad's API documents, level by level: the job
-first, because groups inherit its update, reschedule and migrate policies, then each group, because tasks inherit its restart policy.
-A field that is absent or null gets its default; a field that is set stays, whatever its value. Nothing is checked here.
+Clients leave out what they do not care about. Canonicalization fills in the defaults that Nomad's API documents,
+level by level: the job first, because groups inherit its update, reschedule and migrate policies, then each group,
+because tasks inherit its restart policy. A field that is absent or null gets its default; a field that is set stays,
+whatever its value. Nothing is checked here.
 
-Policies are merged field by field: the job type's default, then the job's policy, then the group's (and for restart, the task's).
+Policies are merged field by field: the job type's default, then the job's policy, then the group's (and for restart,
+the task's).
 """
 
 from __future__ import annotations
@@ -52,7 +54,12 @@ _UPDATE: Data = {
     "AutoPromote": False,
     "Canary": 0,
 }
-_MIGRATE: Data = {"MaxParallel": 1, "HealthCheck": "checks", "MinHealthyTime": 10 * _SECOND, "HealthyDeadline": 5 * _MINUTE}
+_MIGRATE: Data = {
+    "MaxParallel": 1,
+    "HealthCheck": "checks",
+    "MinHealthyTime": 10 * _SECOND,
+    "HealthyDeadline": 5 * _MINUTE,
+}
 _RESCHEDULE: dict[str, Data] = {
     "service": {
         "Attempts": 0,
@@ -62,11 +69,37 @@ _RESCHEDULE: dict[str, Data] = {
         "MaxDelay": _HOUR,
         "Unlimited": True,
     },
-    "batch": {"Attempts": 1, "Interval": 24 * _HOUR, "Delay": 5 * _SECOND, "DelayFunction": "constant", "MaxDelay": 0, "Unlimited": False},
+    "batch": {
+        "Attempts": 1,
+        "Interval": 24 * _HOUR,
+        "Delay": 5 * _SECOND,
+        "DelayFunction": "constant",
+        "MaxDelay": 0,
+        "Unlimited": False,
+    },
 }
-_RESCHEDULE_OTHER: Data = {"Attempts": 0, "Interval": 0, "Delay": 0, "DelayFunction": "", "MaxDelay": 0, "Unlimited": False}
-_RESTART_LASTING: Data = {"Delay": 15 * _SECOND, "Attempts": 2, "Interval": 30 * _MINUTE, "Mode": "fail", "RenderTemplates": False}
-_RESTART_ENDING: Data = {"Delay": 15 * _SECOND, "Attempts": 3, "Interval": 24 * _HOUR, "Mode": "fail", "RenderTemplates": False}
+_RESCHEDULE_OTHER: Data = {
+    "Attempts": 0,
+    "Interval": 0,
+    "Delay": 0,
+    "DelayFunction": "",
+    "MaxDelay": 0,
+    "Unlimited": False,
+}
+_RESTART_LASTING: Data = {
+    "Delay": 15 * _SECOND,
+    "Attempts": 2,
+    "Interval": 30 * _MINUTE,
+    "Mode": "fail",
+    "RenderTemplates": False,
+}
+_RESTART_ENDING: Data = {
+    "Delay": 15 * _SECOND,
+    "Attempts": 3,
+    "Interval": 24 * _HOUR,
+    "Mode": "fail",
+    "RenderTemplates": False,
+}
 _EPHEMERAL_DISK: Data = {"Sticky": False, "Migrate": False, "SizeMB": 300}
 _LOGS: Data = {"MaxFiles": 10, "MaxFileSizeMB": 10, "Disabled": False}
 _TEMPLATE: Data = {
@@ -83,7 +116,13 @@ _TEMPLATE: Data = {
     "VaultGrace": 0,
     "ErrMissingKey": False,
 }
-_CHANGE_SCRIPT: Data = {"Command": "", "Args": [], "Timeout": 5 * _SECOND, "FailOnError": False, "RunOnFirstRender": False}
+_CHANGE_SCRIPT: Data = {
+    "Command": "",
+    "Args": [],
+    "Timeout": 5 * _SECOND,
+    "FailOnError": False,
+    "RunOnFirstRender": False,
+}
 _VAULT: Data = {
     "Env": True,
     "DisableFile": False,
@@ -218,9 +257,7 @@ def _group_policies(group: Data, job: Data, kind: str) -> None:
         group["ReschedulePolicy"] = _merged(default, job.get("Reschedule"), group.get("ReschedulePolicy"))
     elif group.get("ReschedulePolicy") is not None or job.get("Reschedule") is not None:
         group["ReschedulePolicy"] = _merged(_RESCHEDULE_OTHER, job.get("Reschedule"), group.get("ReschedulePolicy"))
-    if kind == "service":
-        group["Migrate"] = _merged(_MIGRATE, job.get("Migrate"), group.get("Migrate"))
-    elif group.get("Migrate") is not None or job.get("Migrate") is not None:
+    if kind == "service" or group.get("Migrate") is not None or job.get("Migrate") is not None:
         group["Migrate"] = _merged(_MIGRATE, job.get("Migrate"), group.get("Migrate"))
     restart = _RESTART_LASTING if kind in ("service", "system") else _RESTART_ENDING
     group["RestartPolicy"] = _merged(restart, group.get("RestartPolicy"))

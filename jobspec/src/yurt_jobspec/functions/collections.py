@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from ..numbers import Number, add
-from ..values import (
+from yurt_jobspec.numbers import Number, add
+from yurt_jobspec.values import (
     ListValue,
     MapValue,
     SetValue,
@@ -22,6 +22,7 @@ from ..values import (
     type_of,
     unify,
 )
+
 from .registry import FunctionError
 
 _MAX_RANGE = 1024
@@ -103,11 +104,7 @@ def concat(args: list[Any]) -> Value:
 
 
 def contains(args: list[Any]) -> bool:
-    value = args[1]
-    for item in _sequence(args[0], 0):
-        if equal(item, value):
-            return True
-    return False
+    return any(equal(item, args[1]) for item in _sequence(args[0], 0))
 
 
 def distinct(args: list[Any]) -> Value:
@@ -213,7 +210,9 @@ def range_(args: list[Any]) -> Value:
     if not step or (step < 0) != down:
         if start == limit:
             return ListValue("number", ())
-        raise FunctionError("step must not be zero" if not step else "the step leads away from the limit", len(args) - 1)
+        raise FunctionError(
+            "step must not be zero" if not step else "the step leads away from the limit", len(args) - 1
+        )
     numbers: list[Number] = []
     while start > limit if down else start < limit:
         numbers.append(start)
@@ -260,7 +259,11 @@ def setproduct(args: list[Any]) -> Value:
 
 
 def _column_type(value: Value, column: tuple[Value, ...]) -> Type:
-    return value.element if isinstance(value, (ListValue, SetValue)) else _common(list(column), "all elements must have the same type")
+    return (
+        value.element
+        if isinstance(value, (ListValue, SetValue))
+        else _common(list(column), "all elements must have the same type")
+    )
 
 
 def slice_(args: list[Any]) -> Value:
@@ -286,5 +289,3 @@ def zipmap(args: list[Any]) -> Value:
         raise FunctionError(f"number of keys ({len(names)}) does not match number of values ({len(items)})")
     entries = dict(zip(names, items, strict=True))
     return MapValue(args[1].element, entries) if isinstance(args[1], (ListValue, SetValue)) else entries
-
-

@@ -12,8 +12,9 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote_plus
 
-from ..numbers import Number, from_decimal, to_text
-from ..values import ListValue, Value, entries_of, is_null, items_of
+from yurt_jobspec.numbers import Number, from_decimal, to_text
+from yurt_jobspec.values import ListValue, Value, entries_of, is_null, items_of
+
 from .registry import FunctionError
 
 _MAX_DEPTH = 100

@@ -1,4 +1,6 @@
-"""File functions. They read one folder only, see `yurt_jobspec.files`; the ones that only take a path apart read nothing."""
+"""File functions. They read one folder only, see `yurt_jobspec.files`; the ones that only take a path apart read
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,9 @@ import posixpath
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..files import FileAccessError, Files
-from ..values import Value, make_set
+from yurt_jobspec.files import FileAccessError, Files
+from yurt_jobspec.values import Value, make_set
+
 from .registry import FunctionError
 
 _MAX_MATCHES = 1024
@@ -32,7 +35,9 @@ def file(args: list[Any], files: Files | None) -> str:
     try:
         return _read(files, args[0]).decode()
     except UnicodeDecodeError:
-        raise FunctionError(f"contents of {args[0]} are not valid UTF-8; use the filebase64 function to read it as it is") from None
+        raise FunctionError(
+            f"contents of {args[0]} are not valid UTF-8; use the filebase64 function to read it as it is"
+        ) from None
 
 
 def filebase64(args: list[Any], files: Files | None) -> str:

@@ -1,7 +1,7 @@
 """The `format` function: verbs of the printf kind.
 
-%v is the value the way a template shows it (%#v as JSON), %t a bool, %d %b %o %x %X whole numbers, %e %f %g numbers, %s text, %q quoted
-text. Flags are + - space 0 and #; width and precision may be given, and [n] picks an argument.
+%v is the value the way a template shows it (%#v as JSON), %t a bool, %d %b %o %x %X whole numbers, %e %f %g numbers,
+%s text, %q quoted text. Flags are + - space 0 and #; width and precision may be given, and [n] picks an argument.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import re
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, NamedTuple
 
-from ..numbers import to_text
-from ..values import ConversionError, Value, convert, is_null
+from yurt_jobspec.numbers import to_text
+from yurt_jobspec.values import ConversionError, Value, convert, is_null
+
 from .registry import FunctionError
 
-_VERB = re.compile(r"%(?P<flags>[-+ 0#]*)(?P<width>\d+)?(?:\.(?P<precision>\d+)?)?(?:\[(?P<index>\d+)\])?(?P<verb>.)", re.DOTALL)
+_VERB = re.compile(
+    r"%(?P<flags>[-+ 0#]*)(?P<width>\d+)?(?:\.(?P<precision>\d+)?)?(?:\[(?P<index>\d+)\])?(?P<verb>.)", re.DOTALL
+)
 _MAX_WIDTH = 10_000
 _MAX_LENGTH = 16 * 1024 * 1024
 
@@ -41,7 +44,9 @@ def format_text(template: str, arguments: list[Value]) -> str:
             raise FunctionError(f"not enough arguments for {found[0]!r}: need {index + 1} but have {len(arguments)}", 0)
         used.add(index)
         dot = "." in found[0]
-        spec = _Spec(found["flags"], int(found["width"] or 0), int(found["precision"] or 0) if dot else None, found["verb"])
+        spec = _Spec(
+            found["flags"], int(found["width"] or 0), int(found["precision"] or 0) if dot else None, found["verb"]
+        )
         if spec.width > _MAX_WIDTH or (spec.precision or 0) > _MAX_WIDTH:
             raise FunctionError(f"width and precision may be {_MAX_WIDTH} at most", 0)
         try:
@@ -108,7 +113,11 @@ def _float(spec: _Spec, number: Decimal) -> str:
     verb, precision = spec.verb, spec.precision
     if verb in "fF":
         places = 6 if precision is None else precision
-        return format(number.quantize(Decimal(1).scaleb(-places), rounding=ROUND_HALF_EVEN), "f") if places < 25 else format(number, f".{places}f")
+        return (
+            format(number.quantize(Decimal(1).scaleb(-places), rounding=ROUND_HALF_EVEN), "f")
+            if places < 25
+            else format(number, f".{places}f")
+        )
     if verb in "eE":
         return _exponent(format(number, f".{6 if precision is None else precision}{verb}"))
     if precision is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Any
 
-from ..values import ListValue, Value
+from yurt_jobspec.values import ListValue, Value
+
 from .registry import FunctionError
 
 _Network = IPv4Network | IPv6Network

@@ -6,11 +6,12 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from ..numbers import Number, from_float, negate, power
+from yurt_jobspec.numbers import Number, from_float, negate, power
+
 from .registry import FunctionError
 
 
-def abs(args: list[Any]) -> Number:  # noqa: A001 - the language's name
+def abs(args: list[Any]) -> Number:
     value: Number = args[0]
     return negate(value) if value < 0 else value
 
@@ -30,13 +31,13 @@ def log(args: list[Any]) -> Number:
     return from_float(math.log(number) / math.log(base))
 
 
-def max(args: list[Any]) -> Number:  # noqa: A001 - the language's name
+def max(args: list[Any]) -> Number:
     if not args:
         raise FunctionError("must pass at least one number")
     return sorted(args)[-1]
 
 
-def min(args: list[Any]) -> Number:  # noqa: A001 - the language's name
+def min(args: list[Any]) -> Number:
     if not args:
         raise FunctionError("must pass at least one number")
     return sorted(args)[0]
@@ -74,7 +75,7 @@ def _digit(char: str, base: int) -> int | None:
     return value if value < base else None
 
 
-def pow(args: list[Any]) -> Number:  # noqa: A001 - the language's name
+def pow(args: list[Any]) -> Number:
     try:
         return power(args[0], args[1])
     except (OverflowError, ZeroDivisionError, ValueError, TypeError):

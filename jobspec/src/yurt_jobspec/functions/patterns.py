@@ -1,8 +1,8 @@
 """Regular expressions of the RE2 kind on Python's engine.
 
-Python can backtrack for a very long time where RE2 cannot. So a group may be repeated only if it holds neither a repetition nor alternatives
-(that is where exponential time comes from), the length of the text is bounded by the number of repetitions (that is where polynomial time
-comes from), and constructs that RE2 lacks are refused.
+Python can backtrack for a very long time where RE2 cannot. So a group may be repeated only if it holds neither a
+repetition nor alternatives (that is where exponential time comes from), the length of the text is bounded by the
+number of repetitions (that is where polynomial time comes from), and constructs that RE2 lacks are refused.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Names, parameters and homes of the functions.
 
-The table is text: one line a function with its family and its parameters. A parameter is `name: type`; a type followed by `?` accepts null,
-a last parameter that starts with `*` takes any number of arguments, and `=` marks one that may be left out. Each family is a module that
-has a function of the same name (with a `_` behind names that Python has taken), which gets the converted values as one list. The files
-family gets the folder that may be read as well.
+The table is text: one line a function with its family and its parameters. A parameter is `name: type`; a type
+followed by `?` accepts null, a last parameter that starts with `*` takes any number of arguments, and `=` marks one
+that may be left out. Each family is a module that has a function of the same name (with a `_` behind names that
+Python has taken), which gets the converted values as one list. The files family gets the folder that may be read as
+well.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from ..values import Type, Value
+from yurt_jobspec.values import Type, Value
 
 TABLE = """
 chomp            text         str: string
@@ -116,7 +117,9 @@ class Parameter(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A function that can be called with `required` up to `len(parameters)` arguments, or more when `variadic` is set."""
+    """A function that can be called with `required` up to `len(parameters)` arguments, or more when `variadic` is
+    set.
+    """
 
     parameters: tuple[Parameter, ...]
     variadic: Parameter | None
@@ -182,7 +185,14 @@ def suggestion(name: str) -> str | None:
     """A hint for a name that is no function."""
     from difflib import get_close_matches
 
-    casts = {"tostring": "string", "tonumber": "number", "tobool": "bool", "tolist": "list(any)", "toset": "set(any)", "tomap": "map(any)"}
+    casts = {
+        "tostring": "string",
+        "tonumber": "number",
+        "tobool": "bool",
+        "tolist": "list(any)",
+        "toset": "set(any)",
+        "tomap": "map(any)",
+    }
     if name in casts:
         return f"Write convert(value, {casts[name]})."
     close: list[Any] = get_close_matches(name, names(), 1)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..diagnostics import characters
-from ..values import Value
+from yurt_jobspec.diagnostics import characters
+from yurt_jobspec.values import Value
+
 from .formatting import format_text
 from .patterns import check_text, compile_pattern, expand
 from .registry import FunctionError
@@ -19,20 +20,23 @@ def chomp(args: list[Any]) -> str:
     return re.sub(r"(?:\r\n?|\n)+\Z", "", args[0])
 
 
-def format(args: list[Any]) -> str:  # noqa: A001 - the language's name
+def format(args: list[Any]) -> str:
     return format_text(args[0], args[1:])
 
 
 def formatlist(args: list[Any]) -> Value:
     """`format` once per element; lists advance together and single values repeat."""
-    from ..values import ListValue, items_of
+    from yurt_jobspec.values import ListValue, items_of
 
     lists = [items_of(arg) for arg in args[1:]]
     lengths = {len(items) for items in lists if items is not None}
     if len(lengths) > 1:
         raise FunctionError("the lists have different lengths")
     count = lengths.pop() if lengths else 1
-    rows = ([arg if items is None else items[row] for arg, items in zip(args[1:], lists, strict=True)] for row in range(count))
+    rows = (
+        [arg if items is None else items[row] for arg, items in zip(args[1:], lists, strict=True)]
+        for row in range(count)
+    )
     return ListValue("string", tuple(format_text(args[0], row) for row in rows))
 
 
@@ -64,7 +68,9 @@ def upper(args: list[Any]) -> str:
 
 
 def title(args: list[Any]) -> str:
-    """The first letter of each word in upper case; a word begins after anything that is no letter, digit or underscore."""
+    """The first letter of each word in upper case; a word begins after anything that is no letter, digit or
+    underscore.
+    """
     return re.sub(r"(?<!\w)\w", lambda found: found[0].upper(), args[0])
 
 
@@ -106,7 +112,7 @@ reverse = strrev
 
 
 def split(args: list[Any]) -> Value:
-    from ..values import ListValue
+    from yurt_jobspec.values import ListValue
 
     separator, text = args
     return ListValue("string", tuple(text.split(separator) if separator else characters(text)))
@@ -122,8 +128,7 @@ def substr(args: list[Any]) -> str:
     offset, length = _whole(args[1], 1), _whole(args[2], 2)
     if offset < 0:
         offset += len(text)
-        if offset < 0:
-            offset = 0
+        offset = max(offset, 0)
     return "".join(text[offset:] if length < 0 else text[offset : offset + length])
 
 

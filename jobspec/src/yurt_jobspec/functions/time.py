@@ -6,13 +6,27 @@ import re
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from ..durations import parse_duration
+from yurt_jobspec.durations import parse_duration
+
 from .registry import FunctionError
 
 _STAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))")
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+|'")
-_MONTHS = ("January February March April May June July August September October November December").split()
-_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
+_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
 
 def _parse(text: str, argument: int) -> tuple[datetime, int]:
@@ -20,7 +34,11 @@ def _parse(text: str, argument: int) -> tuple[datetime, int]:
     found = _STAMP.fullmatch(text)
     if found is None:
         raise FunctionError(f'"{text}" is not a timestamp such as 2006-01-02T15:04:05Z', argument)
-    offset = timedelta() if found[8] else timedelta(hours=int(found[10]), minutes=int(found[11])) * (-1 if found[9] == "-" else 1)
+    offset = (
+        timedelta()
+        if found[8]
+        else timedelta(hours=int(found[10]), minutes=int(found[11])) * (-1 if found[9] == "-" else 1)
+    )
     try:
         stamp = datetime(*(int(found[group]) for group in range(1, 7)), tzinfo=timezone(offset))  # type: ignore[misc]
     except ValueError as error:

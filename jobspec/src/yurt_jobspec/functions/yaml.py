@@ -1,8 +1,9 @@
 """A reader and writer for the YAML that job files hold.
 
-Read: block mappings and sequences, flow collections, plain, quoted and block scalars, comments, anchors and aliases, one document. Scalars
-resolve by YAML 1.1's core rules as far as they are in common use. Tags, complex keys and merge keys are refused with a message. Aliases are
-resolved by reference and counted, so a small text cannot grow without bound. Written is plain YAML in a fixed form with sorted keys.
+Read: block mappings and sequences, flow collections, plain, quoted and block scalars, comments, anchors and aliases,
+one document. Scalars resolve by YAML 1.1's core rules as far as they are in common use. Tags, complex keys and merge
+keys are refused with a message. Aliases are resolved by reference and counted, so a small text cannot grow without
+bound. Written is plain YAML in a fixed form with sorted keys.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import re
 from decimal import Decimal
 from typing import Any, NoReturn
 
-from ..numbers import from_decimal, to_text
-from ..values import Value, entries_of, is_null, items_of
+from yurt_jobspec.numbers import from_decimal, to_text
+from yurt_jobspec.values import Value, entries_of, is_null, items_of
 
 _MAX_DEPTH = 60
 _MAX_ALIASES = 100
@@ -141,7 +142,11 @@ class _Reader:
 
     def sequence(self, indent: int) -> list[Any]:
         items: list[Any] = []
-        while (line := self.line()) is not None and line.indent == indent and (line.text == "-" or line.text.startswith("- ")):
+        while (
+            (line := self.line()) is not None
+            and line.indent == indent
+            and (line.text == "-" or line.text.startswith("- "))
+        ):
             rest = line.text[1:].lstrip(" ")
             if not rest or rest.startswith("#"):
                 self.at += 1
@@ -179,7 +184,11 @@ class _Reader:
             return self.inline(indent + 1)
         self.at += 1
         following = self.line()
-        sequence_here = following is not None and following.indent == indent and (following.text == "-" or following.text.startswith("- "))
+        sequence_here = (
+            following is not None
+            and following.indent == indent
+            and (following.text == "-" or following.text.startswith("- "))
+        )
         value = self.node(indent if sequence_here else indent + 1)
         if found and rest[0] == "&":
             self.anchors[found[2]] = value
@@ -239,7 +248,12 @@ class _Reader:
         if self.at >= len(self.raw) or not self.raw[self.at].strip():
             return None
         line = _Line(self.at, self.raw[self.at])
-        if line.indent < max(indent, 1) or line.text.startswith("#") or self.key_of(line.text) is not None or line.text.startswith("- "):
+        if (
+            line.indent < max(indent, 1)
+            or line.text.startswith("#")
+            or self.key_of(line.text) is not None
+            or line.text.startswith("- ")
+        ):
             return None
         return self.plain_line()
 
@@ -434,7 +448,6 @@ def resolve(text: str) -> Any:
 # Writing.
 
 
-
 def write_yaml(value: Value) -> str:
     """The value as a YAML document, strings quoted and keys sorted."""
     return "".join(_write(value, 0)) if items_of(value) or entries_of(value) else _write_scalar(value) + "\n"
@@ -460,7 +473,13 @@ def _write_entry(head: str, value: Value, indent: int) -> list[str]:
         return [f"{head}\n", *_write(value, indent + 1)]
     if items_of(value):
         return [f"{head}\n", *_write(value, indent)]
-    if isinstance(value, str) and "\n" in value and value.strip() and not value[0].isspace() and value.isprintable() is False:
+    if (
+        isinstance(value, str)
+        and "\n" in value
+        and value.strip()
+        and not value[0].isspace()
+        and value.isprintable() is False
+    ):
         return _write_block(head, value, indent)
     return [f"{head} {_write_scalar(value)}\n"]
 
@@ -472,7 +491,10 @@ def _write_block(head: str, text: str, indent: int) -> list[str]:
     if body.endswith("\n"):
         return [f"{head} {_quote_text(text)}\n"]
     pad = "  " * (indent + 1)
-    return [f"{head} |{'' if text.endswith(chr(10)) else '-'}\n", *(f"{pad}{line}\n" if line else "\n" for line in body.split("\n"))]
+    return [
+        f"{head} |{'' if text.endswith(chr(10)) else '-'}\n",
+        *(f"{pad}{line}\n" if line else "\n" for line in body.split("\n")),
+    ]
 
 
 def _write_scalar(value: Value) -> str:

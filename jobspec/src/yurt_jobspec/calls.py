@@ -1,0 +1,157 @@
+"""Function calls: finding the function, converting the arguments, blaming the right one when the call fails.
+
+Three functions are not in the registry because they do not take plain values: `try` and `can` look at whether an
+argument has a value at all, and the second argument of `convert` is a type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from .budget import BudgetExhausted
+from .diagnostics import EvaluationError, fail
+from .functions.registry import Function, FunctionError, lookup, suggestion
+from .nodes import Call, Expr, Parentheses, place
+from .types import read_type
+from .values import ConversionError, Value, convert, entries_of, is_null, items_of
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator, Scope
+
+
+def call(evaluator: Evaluator, node: Call, scope: Scope) -> Value:
+    if node.name in _SPECIAL and node.name not in evaluator.functions:
+        return _SPECIAL[node.name](evaluator, node, scope)
+    function = evaluator.functions.get(node.name) or lookup(node.name)
+    if function is None:
+        hint = suggestion(node.name)
+        detail = f'There is no function named "{node.name}".'
+        raise fail("Call to unknown function", detail, node.start, node.name_end, hint=hint)
+    arguments, nodes = spread_arguments(evaluator, node, scope)
+    for value in arguments:
+        evaluator.budget.charge_work(value, node)
+    check_count(node, function, arguments, nodes)
+    converted = [argument(function, index, value, nodes[index]) for index, value in enumerate(arguments)]
+    try:
+        result = function.run(converted, evaluator.files) if function.reads_files else function.run(converted)
+    except FunctionError as error:
+        function_failed(node, function, error, nodes)
+    charge_result(evaluator, result, node)
+    return result
+
+
+def spread_arguments(evaluator: Evaluator, node: Call, scope: Scope) -> tuple[list[Value], list[Expr]]:
+    """The values and the expression that each came from; a last argument with `...` is spread out."""
+    values = evaluator.every(node.arguments, scope)
+    nodes = list(node.arguments)
+    if not node.spread:
+        return values, nodes
+    last = items_of(values[-1])
+    if last is None:
+        detail = "The expanded argument (indicated by ...) must be of a tuple, list, or set type."
+        raise fail("Invalid expanding argument value", detail, nodes[-1].start, nodes[-1].end)
+    evaluator.budget.charge(len(last), node)
+    return [*values[:-1], *last], [
+        *nodes[:-1],
+        *(Parentheses(nodes[-1], nodes[-1].start, nodes[-1].end),) * len(last),
+    ]
+
+
+def check_count(node: Call, function: Function, arguments: list[Value], nodes: list[Expr]) -> None:
+    required = function.required
+    if len(arguments) < required:
+        missing = function.parameters[len(arguments)].name
+        detail = f'Function "{node.name}" expects {function.count_text} argument(s). Missing value for "{missing}".'
+        raise fail("Not enough function arguments", detail, node.close, node.close + 1)
+    if function.variadic is None and len(arguments) > len(function.parameters):
+        detail = f'Function "{node.name}" expects only {function.count_text} argument(s).'
+        raise fail("Too many function arguments", detail, *place(nodes[len(function.parameters)]))
+
+
+def argument(function: Function, index: int, value: Value, node: Expr) -> Value:
+    parameter = function.parameters[index] if index < len(function.parameters) else function.variadic
+    assert parameter is not None
+    if is_null(value) and not parameter.nullable:
+        detail = f'Invalid value for "{parameter.name}" parameter: argument must not be null.'
+        raise fail("Invalid function argument", detail, *place(node))
+    try:
+        return convert(value, parameter.type)
+    except ConversionError as error:
+        detail = f'Invalid value for "{parameter.name}" parameter: {error}.'
+        raise fail("Invalid function argument", detail, *place(node)) from None
+
+
+def function_failed(node: Call, function: Function, error: FunctionError, nodes: list[Expr]) -> NoReturn:
+    if error.argument is not None and error.argument < len(nodes):
+        parameter = (
+            function.parameters[error.argument] if error.argument < len(function.parameters) else function.variadic
+        )
+        assert parameter is not None
+        detail = f'Invalid value for "{parameter.name}" parameter: {error.detail}.'
+        raise fail("Invalid function argument", detail, *place(nodes[error.argument])) from None
+    raise fail(
+        "Error in function call",
+        f'Call to function "{node.name}" failed: {error.detail}.',
+        node.start,
+        node.name_end,
+    ) from None
+
+
+def charge_result(evaluator: Evaluator, result: Value, node: Call) -> None:
+    if isinstance(result, str):
+        evaluator.budget.charge_text(len(result), node)
+        return
+    members = items_of(result) or entries_of(result)
+    if members:
+        evaluator.budget.charge(len(members), node)
+        evaluator.budget.weigh(result, node)
+
+
+def try_all(evaluator: Evaluator, node: Call, scope: Scope) -> Value:
+    """`try`: the first argument that has a value."""
+    if not node.arguments:
+        raise fail("Not enough function arguments", "try needs at least one argument.", node.close, node.close + 1)
+    reasons: list[str] = []
+    for argument in node.arguments:
+        try:
+            return evaluator.evaluate(argument, scope)
+        except BudgetExhausted:
+            raise
+        except EvaluationError as error:
+            reasons.append(str(error))
+    detail = "No expression succeeded: " + "; ".join(reasons)
+    raise fail("Error in function call", f'Call to function "try" failed: {detail}', node.start, node.name_end)
+
+
+def can(evaluator: Evaluator, node: Call, scope: Scope) -> bool:
+    """`can`: does the argument have a value?"""
+    if len(node.arguments) != 1:
+        raise fail("Not enough function arguments", "can needs exactly one argument.", node.close, node.close + 1)
+    try:
+        evaluator.evaluate(node.arguments[0], scope)
+    except BudgetExhausted:
+        raise
+    except EvaluationError:
+        return False
+    return True
+
+
+def convert_call(evaluator: Evaluator, node: Call, scope: Scope) -> Value:
+    """`convert(value, type)`; the second argument is a type, not a value."""
+    if len(node.arguments) != 2:
+        raise fail("Not enough function arguments", "convert needs a value and a type.", node.close, node.close + 1)
+    value, wanted = evaluator.evaluate(node.arguments[0], scope), read_type(node.arguments[1])
+    evaluator.budget.charge_work(value, node)
+    try:
+        return convert(value, wanted)
+    except ConversionError as error:
+        detail = f'Call to function "convert" failed: {error}.'
+        raise fail("Error in function call", detail, node.start, node.name_end) from None
+
+
+_SPECIAL: dict[str, Callable[[Evaluator, Call, Scope], Value]] = {
+    "try": try_all,
+    "can": can,
+    "convert": convert_call,
+}
