@@ -154,5 +154,17 @@ def test_names_of_running_allocations_of_a_version_are_unique(state: Snapshot) -
             and alloc.id not in stopped
             and alloc.client_status != "unknown"
             and alloc.id not in {update.id for update in plan.attributes}
+            and not (alloc.deployment_status is not None and alloc.deployment_status.canary)
         }
         assert not kept.intersection(names)
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(histories)
+def test_applied_plans_soon_leave_nothing_more_to_do(state: Snapshot) -> None:
+    for namespace, job_id in _keys(state):
+        after = state
+        for number in range(3):
+            plan = scheduler.attempt(after, _evaluation(namespace, job_id), now=NOW, seed=number).plan
+            after = apply(after, ApplyPlan(plan=plan), index=after.index + 1).state
+        assert plan.is_empty

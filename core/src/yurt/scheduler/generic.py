@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from yurt.scheduler.blocked import Blockers, blocked_eval
+from yurt.scheduler.classify import is_unplaced
 from yurt.scheduler.feasible import is_row_feasible
 from yurt.scheduler.ids import Ids
 from yurt.scheduler.placer import GroupPlacer
@@ -209,7 +210,9 @@ class GenericAttempt:
 
     def _note_unplaced(self, place: Place) -> None:
         previous = place.previous
-        if place.is_rescheduled and previous is not None and previous.desired_status in SERVER_TERMINAL:
+        if not place.is_rescheduled or previous is None or is_unplaced(previous):
+            return
+        if previous.desired_status in SERVER_TERMINAL:
             known = self.attributes.get(previous.id) or AttributeUpdate(id=previous.id, node_id=previous.node_id)
             self.attributes[previous.id] = replace(known, reschedule_tracker=unplaced(previous))
 

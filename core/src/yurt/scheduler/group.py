@@ -89,6 +89,7 @@ class GroupReconciler:
         kept = self._stop_surplus(
             present.present, classes.migrate, lost, names, has_canaries=self._is_canarying(canaries)
         )
+        self._drop_unneeded(present.now, kept, classes)
         destructive, in_place = self._updates(kept)
         is_canarying = self._place_canaries(names, destructive, canaries)
         budget = self._budget(kept, destructive, classes.migrate, is_canarying=is_canarying)
@@ -254,6 +255,15 @@ class GroupReconciler:
             gone.add(alloc.id)
         migrate[:] = [alloc for alloc in migrate if alloc.id not in gone]
         return [alloc for alloc in present if alloc.id not in gone]
+
+    def _drop_unneeded(self, now: list[Allocation], kept: list[Allocation], classes: Classified) -> None:
+        """Failed allocations beyond the count are not replaced."""
+        held_back = self.canary_ids if self._is_canarying([a for a in kept if a.id in self.canary_ids]) else frozenset()
+        counted = sum(1 for alloc in kept if alloc.id not in held_back)
+        room = max(0, self.group.count - counted - len(classes.migrate) - len(classes.disconnecting))
+        now.sort(key=lambda alloc: (index_of(alloc), alloc.create_index, alloc.id))
+        self.counts["ignore"] += len(now[room:])
+        del now[room:]
 
     def _victims(
         self, counted: list[Allocation], migrate: list[Allocation], names: NameIndex, canary_names: set[str]
