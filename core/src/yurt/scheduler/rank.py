@@ -61,6 +61,7 @@ class Ranker:
         self._bound: Entry = (np.inf, 0, 0)
         self._is_stale = True
         self._generation = -1
+        self._known: tuple[frozenset[int], FloatArray] | None = None
         self._memo: dict[tuple[int, int, int, int], float] = {}
         self._metas: dict[int, NodeScoreMeta] = {}
         """Rows of the score table that still hold; shared by all placements that show them."""
@@ -98,6 +99,7 @@ class Ranker:
     def close(self, row: int) -> None:
         """The row cannot take any further placement of this group."""
         self._open[row] = False
+        self._known = None
         self._scores[row] = IMPOSSIBLE
         self._window = [entry for entry in self._window if entry[2] != row]
 
@@ -191,9 +193,11 @@ class Ranker:
         self._scores = np.where(room, np.round(sums / counts, ROUND), IMPOSSIBLE)
         self._window, self._is_stale, self._generation = [], False, view.generation
         self._metas.clear()
+        self._known = None
 
     def _score_row(self, row: int) -> None:
         self._metas.pop(row, None)
+        self._known = None
         if self.view.exhausted(row, self.ask.plain.usage):
             self.close(row)
             return
@@ -244,6 +248,12 @@ class Ranker:
         self._bound = self._window[-1]
 
     def _combined(self, penalised: frozenset[int]) -> FloatArray:
+        """All scores with penalties and spread; kept until a row changes, for the pick and its score table alike."""
+        if self._known is None or self._known[0] != penalised:
+            self._known = (penalised, self._combine(penalised))
+        return self._known[1]
+
+    def _combine(self, penalised: frozenset[int]) -> FloatArray:
         sums, counts = self._sums, self._counts
         if penalised:
             rows = np.fromiter(penalised, np.int64)
