@@ -25,8 +25,8 @@ NANOSECONDS = 1_000_000_000
 ACRONYMS = {
     "acl": "ACL", "api": "API", "cidr": "CIDR", "cni": "CNI", "cpu": "CPU", "csi": "CSI", "dns": "DNS", "gc": "GC",
     "grpc": "GRPC", "http": "HTTP", "id": "ID", "ids": "IDs", "iops": "IOPS", "ip": "IP", "ipv6": "IPv6", "jwt": "JWT",
-    "mb": "MB", "mbits": "MBits", "numa": "NUMA", "os": "OS", "selinux": "SELinux", "tg": "TG", "tls": "TLS", "ttl": "TTL",
-    "ui": "UI", "url": "URL",
+    "mb": "MB", "mbits": "MBits", "numa": "NUMA", "os": "OS", "selinux": "SELinux", "tg": "TG", "tls": "TLS",
+    "ttl": "TTL", "ui": "UI", "url": "URL",
 }  # fmt: skip
 
 
