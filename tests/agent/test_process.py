@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 from yurt.testing.agent import YURT, Agent, running_agent, wait_for
@@ -97,3 +99,22 @@ def test_a_hang_up_reads_the_configuration_again(tmp_path: Path) -> None:
         wait_for("the refusal", lambda: 'unknown key "log_levl"' in agent.log.read_text())
     finally:
         assert agent.interrupt() == 0
+
+
+def test_debug_lines_reach_a_monitor_that_asks_for_them(tmp_path: Path) -> None:
+    with running_agent(tmp_path) as agent:
+        command = [*YURT, "monitor", "-address", agent.address, "-log-level", "DEBUG"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as monitor:
+            assert monitor.stdout is not None
+            reader = monitor.stdout
+            seen = wait_for("a debug line", lambda: agent.get("/v1/status/leader") and has_line(reader, b"[DEBUG]"))
+            monitor.terminate()
+        assert "[DEBUG]" not in agent.log.read_text()
+
+    assert seen
+
+
+def has_line(reader: IO[bytes], word: bytes) -> bool:
+    """What came so far holds the word."""
+    os.set_blocking(reader.fileno(), False)
+    return word in (reader.read() or b"")

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from aiohttp.abc import AbstractAccessLogger
 
 from yurt.agent.banner import DriverLine
 from yurt.agent.config import AgentConfig
@@ -114,8 +115,28 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
         server.attach_node(await node_identity(database, env), client)
     info = agent_info(config, tuple(plugin_facts(status) for status in loaded.statuses))
     app = make_app(server, client, info, env=env)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=HTTP_CLOSE_LIMIT_S)
+    runner = web.AppRunner(
+        app,
+        access_log=logging.getLogger("yurt.http"),
+        access_log_class=RequestLog,
+        handle_signals=False,
+        shutdown_timeout=HTTP_CLOSE_LIMIT_S,
+    )
     return Parts(server=server, client=client, plugins=plugins, runner=runner)
+
+
+class RequestLog(AbstractAccessLogger):
+    """A debug line for each request, made only while somebody reads debug lines: the log itself or a monitor."""
+
+    @property
+    def enabled(self) -> bool:
+        """Asked once a connection."""
+        return any(handler.level <= logging.DEBUG for handler in logging.getLogger().handlers)
+
+    def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
+        """`request complete: method=GET path=/v1/jobs ...`; the query may hold secrets and is left out."""
+        text = "request complete: method=%s path=%s status=%d duration=%.1fms"
+        self.logger.debug(text, request.method, request.path, response.status, time * 1000)
 
 
 async def node_identity(database: ClientDatabase, env: Env) -> str:

@@ -11,7 +11,7 @@ _WIDTH = 96
 
 def root_help() -> str:
     """The common commands, then the others."""
-    tops = sorted({name.split()[0] for name in COMMANDS} | set(GROUPS))
+    tops = sorted({name.split()[0] for name in COMMANDS})
     shown = [(name, summary_of(name)) for name in COMMON]
     others = [(name, summary_of(name)) for name in tops if name not in COMMON]
     width = max(len(name) for name, _ in shown + others)
