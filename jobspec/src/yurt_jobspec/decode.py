@@ -152,7 +152,7 @@ class Decoder:
 
     def unknown_block(self, block: Block, schema: BlockSchema) -> None:
         if block.type in schema.attributes:
-            hint = f'Did you mean to define argument "{block.type}"? If so, use the equals sign to assign it a value.'
+            hint: str | None = f'Did you mean the argument "{block.type}"? Write it with an equals sign.'
         else:
             hint = suggest(block.type, (*schema.blocks, *schema.attributes))
         detail = f'Blocks of type "{block.type}" are not expected here.'
@@ -177,7 +177,7 @@ class Decoder:
         arguments = {attribute.name: attribute for attribute in block.body.attributes}
         for name in arguments.keys() - {"for_each", "iterator", "labels"}:
             attribute = arguments[name]
-            detail = f'An argument named "{name}" is not expected here; a dynamic block has for_each, iterator, labels and content.'
+            detail = f'A dynamic block has for_each, iterator, labels and content, but no "{name}".'
             self.report("Unsupported argument", detail, attribute.start, attribute.name_end)
         if "for_each" not in arguments:
             missing = block.body.missing

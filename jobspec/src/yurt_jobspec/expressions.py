@@ -130,7 +130,7 @@ class ExpressionParser:
         if self.kinds[self.at] == "?":
             self.at += 1
             yes = self.expression()
-            detail = "The ':' and the value for the false case are missing. A conditional is written: condition ? value : other value."
+            detail = "The ':' and the value for the false case are missing: condition ? value : other value."
             self.expect(":", "Missing false expression in conditional", detail)
             no = self.expression()
             node = Conditional(node, yes, no, start, no.end)

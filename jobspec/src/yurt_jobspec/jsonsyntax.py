@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from .diagnostics import JobspecError, Problem, Source
 from .expressions import ExpressionParser, SyntaxProblem, normalize
@@ -77,7 +77,7 @@ class _Reader:
             self.stop("Root value must be object", "The root of a JSON file must be an object.")
         return node
 
-    def stop(self, summary: str, detail: str) -> JobspecError:
+    def stop(self, summary: str, detail: str) -> NoReturn:
         raise JobspecError(
             [self.source.diagnostic(Problem(summary, detail, self.at, min(self.at + 1, len(self.text))))]
         )
@@ -110,14 +110,13 @@ class _Reader:
         found = _NUMBER.match(self.text, start)
         if found is None:
             self.stop("Invalid JSON value", "Expected a string, number, object, list, true, false or null here.")
-            raise AssertionError
         self.at = found.end()
         try:
             negative = found[0].startswith("-")
             number = parse_number(found[0].lstrip("-"))
         except ValueError as error:
             self.at = start
-            raise self.stop("Invalid number", str(error)) from None
+            self.stop("Invalid number", str(error))
         return JsonScalar(-number if negative else number, start, self.at)
 
     def string(self) -> Label:
@@ -128,12 +127,12 @@ class _Reader:
                 "Invalid JSON string",
                 "A string stands between double quotes and holds no line end and no unknown escape.",
             )
-            raise AssertionError
         self.at = found.end()
         return Label(normalize(json.loads(found[0])), start, self.at)
 
     def object(self) -> JsonObject:
-        start, members = self.at, []
+        start = self.at
+        members: list[tuple[Label, JsonNode]] = []
         self.at += 1
         self.space()
         while self.text[self.at : self.at + 1] != "}":
@@ -150,7 +149,8 @@ class _Reader:
         return JsonObject(tuple(members), start, self.at)
 
     def list(self) -> JsonList:
-        start, items = self.at, []
+        start = self.at
+        items: list[JsonNode] = []
         self.at += 1
         self.space()
         while self.text[self.at : self.at + 1] != "]":

@@ -47,6 +47,13 @@ _SEQUENCE = re.compile(r"[$%]\{~?")
 _HEREDOC_LINE = re.compile(r"(?:[^$%\n]+|\$\$\{|%%\{|[$%](?!\{))*\n?")
 _FOR = re.compile(r"[ \t\r\n]+[^\W\d]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_CHARACTER_HINTS = {
+    "&": "Write '&&' for a logical and.",
+    "|": "Write '||' for a logical or.",
+    "`": "Strings stand between double quotes.",
+    ";": "Write each argument on a line of its own.",
+    "^": "Write pow(a, b) to raise to a power.",
+}
 _CLOSER = {"(": ")", "[": "]", "{": "}", INTERPOLATION: "}", DIRECTIVE: "}"}
 
 
@@ -248,10 +255,8 @@ class _Lexer:
             self._invalid_operator(char, start)
 
     def _invalid_operator(self, char: str, start: int) -> None:
-        hints = {"&": "Write '&&' for a logical and.", "|": "Write '||' for a logical or.", "`": "Strings stand between double quotes.",
-                 ";": "Write each argument on a line of its own.", "^": "Write pow(a, b) to raise to a power."}  # fmt: skip
         detail = "This character is not used within the language."
-        self.problems.append(Problem("Invalid character", detail, start, start + 1, hints.get(char)))
+        self.problems.append(Problem("Invalid character", detail, start, start + 1, _CHARACTER_HINTS.get(char)))
 
     def _quoted(self) -> None:
         found = _QUOTED.match(self.text, self.at)
@@ -271,7 +276,7 @@ class _Lexer:
     def _unclosed_quote(self) -> None:
         at = self.at
         if at < len(self.text):
-            detail = "A quoted string ends on the line it began on. Write \\n for a line end, or use a heredoc for text of several lines."
+            detail = "A quoted string ends on its line. Write \\n for a line end, or use a heredoc for several lines."
             self.problems.append(Problem("Invalid multi-line string", detail, at, at + 1))
             self.at = at + (1 if self.text[at] == "\\" else 0)
         else:

@@ -105,7 +105,7 @@ class _BodyParser(ExpressionParser):
         if kind in (NEWLINE, END):
             return
         if kind == ",":
-            detail = "Argument definitions must be separated by newlines, not commas. An argument definition must end with a newline."
+            detail = "Argument definitions must be separated by newlines, not commas."
             self.reject("Unexpected comma after argument", detail)
         self.reject("Missing newline after argument", "An argument definition must end with a newline.")
 
@@ -143,7 +143,7 @@ class _BodyParser(ExpressionParser):
                 )
                 self.reject("Invalid block definition", detail)
             else:
-                detail = 'A block definition must have block content delimited by "{" and "}", starting on the same line as the block header.'
+                detail = 'The content of a block stands between "{" and "}", starting on the line of the block header.'
                 self.reject("Invalid block definition", detail)
 
     def quoted_label(self, start: int) -> Label:
@@ -154,7 +154,10 @@ class _BodyParser(ExpressionParser):
             index += 1
         if self.kinds[index] in (INTERPOLATION, DIRECTIVE):
             sign = self.word(index)[0]
-            detail = f'Template sequences are not allowed in this string. To include a literal "{sign}", double it (as "{sign}{sign}") to escape it.'
+            detail = (
+                "Template sequences are not allowed in this string. "
+                f'To include a literal "{sign}", double it (as "{sign}{sign}") to escape it.'
+            )
             place = Problem("Invalid string literal", detail, self.starts[index], self.starts[index] + 2)
             self.problems.append(place)
             while self.kinds[index] not in (CLOSE_QUOTE, END):
@@ -178,14 +181,11 @@ class _BodyParser(ExpressionParser):
         summary = "Invalid single-argument block definition"
         if self.kinds[self.at] == NEWLINE:
             detail = (
-                "An argument definition on the same line as its containing block creates a single-line block definition, which must also "
-                "be closed on the same line. Place the block's closing brace immediately after the argument definition."
+                "An argument on the line of the opening brace makes a single-line block, "
+                "which must be closed on the same line, right behind the argument."
             )
         else:
-            detail = (
-                "Single-line block syntax can include only one argument definition. To define multiple arguments, use the multi-line "
-                "block syntax with one argument definition per line."
-            )
+            detail = "A single-line block holds one argument only. Write several arguments on lines of their own."
         self.reject(summary, detail)
 
     def not_single_line(self, opening: int) -> Body:

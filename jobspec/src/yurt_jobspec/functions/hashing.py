@@ -49,7 +49,7 @@ def sha512(args: list[Any]) -> str:
 
 
 def uuidv4(args: list[Any]) -> str:
-    return str(uuid.uuid4())
+    return str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
 
 
 def uuidv5(args: list[Any]) -> str:

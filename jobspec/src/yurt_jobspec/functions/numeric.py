@@ -34,13 +34,15 @@ def log(args: list[Any]) -> Number:
 def max(args: list[Any]) -> Number:
     if not args:
         raise FunctionError("must pass at least one number")
-    return sorted(args)[-1]
+    largest: Number = sorted(args)[-1]
+    return largest
 
 
 def min(args: list[Any]) -> Number:
     if not args:
         raise FunctionError("must pass at least one number")
-    return sorted(args)[0]
+    smallest: Number = sorted(args)[0]
+    return smallest
 
 
 def parseint(args: list[Any]) -> int:
@@ -83,4 +85,5 @@ def pow(args: list[Any]) -> Number:
 
 
 def signum(args: list[Any]) -> int:
-    return (args[0] > 0) - (args[0] < 0)
+    value: Number = args[0]
+    return int(value > 0) - int(value < 0)

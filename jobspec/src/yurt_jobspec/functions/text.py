@@ -12,7 +12,9 @@ from .formatting import format_text
 from .patterns import check_text, compile_pattern, expand
 from .registry import FunctionError
 
-_SPACE = " \t\n\v\f\r\u0085\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\u1680"
+_SPACE = "".join(
+    map(chr, (*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000))
+)
 _MAX_TEXT = 16 * 1024 * 1024
 
 

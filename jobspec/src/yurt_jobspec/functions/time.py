@@ -40,7 +40,8 @@ def _parse(text: str, argument: int) -> tuple[datetime, int]:
         else timedelta(hours=int(found[10]), minutes=int(found[11])) * (-1 if found[9] == "-" else 1)
     )
     try:
-        stamp = datetime(*(int(found[group]) for group in range(1, 7)), tzinfo=timezone(offset))  # type: ignore[misc]
+        year, month, day, hour, minute, second = (int(found[group]) for group in range(1, 7))
+        stamp = datetime(year, month, day, hour, minute, second, tzinfo=timezone(offset))
     except ValueError as error:
         raise FunctionError(f'"{text}" is not a valid time: {error}', argument) from None
     return stamp, int((found[7] or "0").ljust(9, "0"))
@@ -68,15 +69,7 @@ def _zone(stamp: datetime, utc: str, separator: str) -> str:
 
 def formatdate(args: list[Any]) -> str:
     stamp, _ = _parse(args[1], 1)
-    hour = stamp.hour % 12 or 12
-    known = {
-        "YYYY": f"{stamp.year:04d}", "YY": f"{stamp.year % 100:02d}", "MMMM": _MONTHS[stamp.month - 1], "MMM": _MONTHS[stamp.month - 1][:3],
-        "MM": f"{stamp.month:02d}", "M": str(stamp.month), "DD": f"{stamp.day:02d}", "D": str(stamp.day), "EEEE": _DAYS[stamp.weekday()],
-        "EEE": _DAYS[stamp.weekday()][:3], "hh": f"{stamp.hour:02d}", "h": str(stamp.hour), "HH": f"{hour:02d}", "H": str(hour),
-        "AA": "AM" if stamp.hour < 12 else "PM", "aa": "am" if stamp.hour < 12 else "pm", "mm": f"{stamp.minute:02d}", "m": str(stamp.minute),
-        "ss": f"{stamp.second:02d}", "s": str(stamp.second), "ZZZZZ": _zone(stamp, "", ":"), "ZZZZ": _zone(stamp, "", ""),
-        "ZZZ": _zone(stamp, "UTC", ""), "Z": _zone(stamp, "Z", ":"),
-    }  # fmt: skip
+    known = _verbs(stamp)
 
     def fill(found: re.Match[str]) -> str:
         if found[1] is not None:
@@ -90,3 +83,34 @@ def formatdate(args: list[Any]) -> str:
         return known[found[0]]
 
     return _TOKEN.sub(fill, args[0])
+
+
+def _verbs(stamp: datetime) -> dict[str, str]:
+    """What each verb of a date format stands for."""
+    hour = stamp.hour % 12 or 12
+    return {
+        "YYYY": f"{stamp.year:04d}",
+        "YY": f"{stamp.year % 100:02d}",
+        "MMMM": _MONTHS[stamp.month - 1],
+        "MMM": _MONTHS[stamp.month - 1][:3],
+        "MM": f"{stamp.month:02d}",
+        "M": str(stamp.month),
+        "DD": f"{stamp.day:02d}",
+        "D": str(stamp.day),
+        "EEEE": _DAYS[stamp.weekday()],
+        "EEE": _DAYS[stamp.weekday()][:3],
+        "hh": f"{stamp.hour:02d}",
+        "h": str(stamp.hour),
+        "HH": f"{hour:02d}",
+        "H": str(hour),
+        "AA": "AM" if stamp.hour < 12 else "PM",
+        "aa": "am" if stamp.hour < 12 else "pm",
+        "mm": f"{stamp.minute:02d}",
+        "m": str(stamp.minute),
+        "ss": f"{stamp.second:02d}",
+        "s": str(stamp.second),
+        "ZZZZZ": _zone(stamp, "", ":"),
+        "ZZZZ": _zone(stamp, "", ""),
+        "ZZZ": _zone(stamp, "UTC", ""),
+        "Z": _zone(stamp, "Z", ":"),
+    }

@@ -19,14 +19,13 @@ from yurt_jobspec.values import Value, entries_of, is_null, items_of
 _MAX_DEPTH = 60
 _MAX_ALIASES = 100
 _NULLS = ("", "~", "null", "Null", "NULL")
-_BOOLS = {word: value for value, base in ((True, ("true", "yes", "on")), (False, ("false", "no", "off"))) for item in base
-          for word in (item, item.capitalize(), item.upper())}  # fmt: skip
+_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_BOOLS = {form(word): value for word, value in _WORDS.items() for form in (str, str.capitalize, str.upper)}
 _NUMBER = re.compile(r"[-+]?(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _BASED = re.compile(r"([-+]?)0(?:x([0-9a-fA-F]+)|o([0-7]+)|b([01]+))")
 _KEY_END = re.compile(r":(?=[ \t]|$)")
 _COMMENT = re.compile(r"(?:^|[ \t])#")
-_ESCAPES = {"0": "\0", "a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\033", " ": " ", '"': '"', "/": "/",
-            "\\": "\\", "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029"}  # fmt: skip
+_ESCAPES = dict(zip('0abtnvfre "/\\N_LP', '\0\a\b\t\n\v\f\r\033 "/\\\x85\xa0\u2028\u2029', strict=True))
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(\n[ \t]*)|(.))", re.DOTALL)
 _PROPERTY = re.compile(r"([&!])([^\s,\[\]{}]*)[ \t]*")
 
