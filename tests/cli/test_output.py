@@ -260,3 +260,8 @@ def test_several_tasks_ask_for_a_choice(api: Any, run: Any) -> None:
 
     assert code == 1
     assert "* a\n  * b" in err
+
+
+def test_what_can_be_no_id_is_not_found_without_asking(api: Any, run: Any) -> None:
+    assert run("node", "status", "zz") == (1, "", 'No node(s) with prefix or id "zz" found\n')
+    assert api.asked == []

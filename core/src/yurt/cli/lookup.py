@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from yurt.api.http_client import ApiClient
 
 Json = dict[str, Any]
-ID_LENGTH = 36
+HEX_DIGITS = frozenset("0123456789abcdef-")
 
 
 def api_path(*parts: str) -> str:
@@ -130,6 +130,8 @@ def find_deployment(call: Invocation, prefix: str) -> Json:
 
 def _by_prefix(call: Invocation, prefix: str, path: str) -> list[Json]:
     check_prefix(prefix)
+    if not HEX_DIGITS.issuperset(prefix.lower()):
+        return []
     try:
         found: list[Json] = call.api.get(path, {"prefix": asked_prefix(prefix)}) or []
     except ApiError as error:
