@@ -1,4 +1,4 @@
-"""Other people's job files, where they lie beside the checkout: each is read as expected or refused at the right place."""
+"""Other people's job files, beside the checkout: each is read as expected or refused at the right place."""
 
 from __future__ import annotations
 
