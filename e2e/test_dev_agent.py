@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+import uuid
 from pathlib import Path
 
 import psutil
@@ -129,33 +131,45 @@ def test_following_a_log_shows_lines_as_they_come(dev_agent: Agent) -> None:
 
 
 def test_interrupting_a_dev_agent_leaves_nothing_behind(tmp_path: Path) -> None:
+    first, second = odd_duration(), odd_duration()
     with running_agent(tmp_path) as agent:
-        register(agent, raw_exec_job("sleepers", "/bin/sh", "-c", "sleep 1000 & sleep 1001; wait", count=5))
+        register(agent, raw_exec_job("sleepers", "/bin/sh", "-c", f"sleep {first} & sleep {second}; wait", count=5))
         agent.running("sleepers", 5)
         assert agent.process is not None
-        family = psutil.Process(agent.process.pid).children(recursive=True)
-        pids = {child.pid for child in family} | sleeping("1000") | sleeping("1001")
-        assert len(pids) >= 10
+        family = {child.pid for child in psutil.Process(agent.process.pid).children(recursive=True)}
+        groups = {path for path in cgroups() if f"yurt-dev-{agent.process.pid}." in path.name}
+        tasks = sleeping(first) | sleeping(second)
         assert agent.interrupt() == 0
 
-    wait_for("all processes gone", lambda: not [pid for pid in pids if pid_is_alive(pid)])
+    assert len(tasks) == 10
+    wait_for("all processes gone", lambda: not [pid for pid in family | tasks if pid_is_alive(pid)])
+    assert groups or os.geteuid() != 0, "as root, tasks have cgroups"
+    assert not [path for path in groups if path.exists()]
 
 
 def test_a_dev_agent_that_is_killed_takes_its_tasks_with_it(tmp_path: Path) -> None:
+    duration = odd_duration()
     with running_agent(tmp_path) as agent:
-        register(agent, raw_exec_job("orphans", "/bin/sleep", "4711", count=3))
+        register(agent, raw_exec_job("orphans", "/bin/sleep", duration, count=3))
         agent.running("orphans", 3)
-        pids = sleeping("4711")
+        tasks = sleeping(duration)
         agent.kill()
 
-    assert len(pids) == 3
-    wait_for("all tasks gone", lambda: not [pid for pid in pids if pid_is_alive(pid)])
+    assert len(tasks) == 3
+    wait_for("all tasks gone", lambda: not [pid for pid in tasks if pid_is_alive(pid)])
 
 
-def sleeping(argument: str) -> set[int]:
-    """Processes `sleep ARGUMENT`."""
-    found = set()
-    for process in psutil.process_iter(["cmdline"]):
-        if (process.info["cmdline"] or [])[-2:] in (["sleep", argument], ["/bin/sleep", argument]):
-            found.add(process.pid)
-    return found
+def odd_duration() -> str:
+    """A number of seconds that no other process on this machine sleeps for."""
+    return f"9{os.getpid()}.{uuid.uuid4().int % 10**9:09d}"
+
+
+def cgroups() -> list[Path]:
+    """Every cgroup of this machine."""
+    return [path for path in Path("/sys/fs/cgroup").rglob("*") if path.is_dir()]
+
+
+def sleeping(duration: str) -> set[int]:
+    """Processes `sleep DURATION`."""
+    lines = ((process.pid, process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
+    return {pid for pid, line in lines if line and line[0].endswith("sleep") and line[-1] == duration}
