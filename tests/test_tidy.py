@@ -13,7 +13,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("core/src", "jobspec/src", "drivers", "e2e", "bench", "tests")
 MAX_FUNCTION_LINES, MAX_FILE_LINES, MAX_NESTING, MAX_PARAMETERS = 70, 600, 3, 6
 
-EXCUSES: dict[str, str] = {}
+EXCUSES: dict[str, str] = {
+    "jobspec/src/yurt_jobspec/job.py::parse_job": "the public signature, all keyword-only after the source",
+    "jobspec/src/yurt_jobspec/job.py::parse_job_with_positions": "the same signature as parse_job",
+}
 """`path::function` or `path`: why it may break a rule."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -1,7 +1,37 @@
-"""Zygote and shim: processes that outlive the agent."""
+"""Zygote and shim: processes that outlive the agent, plain or isolated by runc."""
 
+from yurt.executor.allowance import (
+    DEFAULT_CAPABILITIES,
+    DEFAULT_USER,
+    UserRules,
+    capabilities,
+    denied_names,
+    namespace_mode,
+    parse_ranges,
+)
+from yurt.executor.bundle import CHROOT, Bind, ContainerSpec
+from yurt.executor.container_executor import ContainerExecutor, check_task_user, present
 from yurt.executor.process_driver import ProcessDriver
 from yurt.executor.process_executor import ProcessExecutor
 from yurt.executor.spec import CgroupSpec, ProcessHandle, ProcessSpec
 
-__all__ = ["CgroupSpec", "ProcessDriver", "ProcessExecutor", "ProcessHandle", "ProcessSpec"]
+__all__ = [
+    "CHROOT",
+    "DEFAULT_CAPABILITIES",
+    "DEFAULT_USER",
+    "Bind",
+    "CgroupSpec",
+    "ContainerExecutor",
+    "ContainerSpec",
+    "ProcessDriver",
+    "ProcessExecutor",
+    "ProcessHandle",
+    "ProcessSpec",
+    "UserRules",
+    "capabilities",
+    "check_task_user",
+    "denied_names",
+    "namespace_mode",
+    "parse_ranges",
+    "present",
+]

@@ -24,11 +24,15 @@ CPU_SHARES_MIN, CPU_SHARES_MAX = 2, 262_144
 
 
 class Hierarchies(Value):
-    """Mount points of the v2 hierarchy and of the v1 controllers; empty where there is none."""
+    """Mount points of the v2 hierarchy and of the v1 controllers; empty where there is none.
+
+    `others` are the v1 hierarchies that we do not use, but container runtimes do.
+    """
 
     unified: str = ""
     controllers: tuple[str, ...] = ()
     v1: Mapping[str, str] = no_entries()
+    others: tuple[str, ...] = ()
 
     @property
     def mode(self) -> str:
@@ -52,6 +56,7 @@ def parse_mounts(text: str) -> Hierarchies:
     """The hierarchies that /proc/self/mountinfo lists."""
     unified = ""
     v1: dict[str, str] = {}
+    others: list[str] = []
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         fields, rest = before.split(), after.split()
@@ -60,8 +65,10 @@ def parse_mounts(text: str) -> Hierarchies:
         if rest[0] == "cgroup2" and not unified:
             unified = fields[4]
         if rest[0] == "cgroup":
+            others.append(fields[4])
             v1 |= dict.fromkeys(rest[2].split(","), fields[4])
-    return Hierarchies(unified=unified, v1={name: v1[name] for name in (*V1_CONTROLLERS, "cpuset") if name in v1})
+    used = {name: v1[name] for name in (*V1_CONTROLLERS, "cpuset") if name in v1}
+    return Hierarchies(unified=unified, v1=used, others=tuple(each for each in others if each not in used.values()))
 
 
 def prepare(parent: str, mounts_file: str = MOUNTS_FILE) -> tuple[Hierarchies, tuple[str, ...]]:
@@ -75,7 +82,8 @@ def prepare(parent: str, mounts_file: str = MOUNTS_FILE) -> tuple[Hierarchies, t
     controllers = enable_controllers(unified, parent) if unified else ()
     if "cpuset" in v1:
         copy_cpuset(v1["cpuset"], parent)
-    usable = Hierarchies(unified=unified, controllers=controllers, v1=v1)
+    others = found.others if v1 or unified else ()
+    usable = Hierarchies(unified=unified, controllers=controllers, v1=v1, others=others)
     mounts = sorted({mount for mount in (unified, *v1.values()) if mount})
     return usable, tuple(f"{mount}/{parent}" for mount in mounts)
 
@@ -134,7 +142,7 @@ def plan(found: Hierarchies, parent: str, *, task_id: str, asked: CgroupSpec) ->
     """Which folders a task gets, with which limits, and how it and its shim enter them."""
     if asked.is_overridden:
         return override(found, parent, asked)
-    name = f"{file_name(task_id)}.scope"
+    name = task_folder(task_id)
     folders: list[tuple[str, tuple[tuple[str, str], ...]]] = []
     if found.unified:
         folders.append((f"{found.unified}/{parent}/{name}", v2_settings(asked, found.controllers)))
@@ -152,6 +160,11 @@ def plan(found: Hierarchies, parent: str, *, task_id: str, asked: CgroupSpec) ->
         shim_join=shim_join(found, parent),
         oom_file=oom_file,
     )
+
+
+def task_folder(task_id: str) -> str:
+    """The name of a task's folder in every hierarchy."""
+    return f"{file_name(task_id)}.scope"
 
 
 def shim_join(found: Hierarchies, parent: str) -> tuple[str, ...]:

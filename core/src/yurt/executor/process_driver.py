@@ -1,17 +1,22 @@
 """A whole task driver for tasks that are processes, made of the one thing in which such drivers differ.
 
-`process_for` is the pure step from a task to its process; it raises DriverError when there is none. Everything else
-that the protocol asks of a driver is the executor's.
+`process_for` is the pure step from a task to what the executor starts (a process, or an isolated one); it raises
+DriverError when there is none. Everything else that the protocol asks of a driver is the executor's.
+
+Whether the driver works here is either known from the start, or found by a probe (a version, a program on PATH) that
+is asked again from time to time.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from yurt.executor.process_executor import ProcessExecutor
-from yurt.executor.spec import ProcessHandle, ProcessSpec
+from yurt.executor.spec import ProcessHandle
 from yurt.sdk.driver import (
     HEALTHY,
     Capabilities,
@@ -25,10 +30,57 @@ from yurt.sdk.driver import (
 from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.value import Duration
 
+PROBE_INTERVAL_S = 30.0
 NO_ISOLATION = Capabilities(send_signals=True, exec=True, fs_isolation="none", network_modes=("host", "group"))
 
 
-class ProcessDriver:
+Spec = TypeVar("Spec")
+StartSpec_contra = TypeVar("StartSpec_contra", contravariant=True)
+Probe = Callable[[], Awaitable[Fingerprint]]
+
+
+class TaskExecutor(Protocol[StartSpec_contra]):
+    """What starts, finds, watches and ends tasks: `ProcessExecutor` or `ContainerExecutor`."""
+
+    async def open(self) -> None:
+        """Make ready before the first task."""
+
+    async def start(self, spec: StartSpec_contra) -> ProcessHandle:
+        """Start a task."""
+        ...
+
+    async def recover(self, handle: ProcessHandle) -> None:
+        """Take up a task that an earlier agent started."""
+
+    async def wait(self, task_id: str) -> ExitResult:
+        """Wait for the end."""
+        ...
+
+    async def signal(self, task_id: str, name: str) -> None:
+        """Signal the main process."""
+
+    async def stop(self, task_id: str, *, signal_name: str, timeout: Duration) -> None:
+        """Signal the main process, then kill what is left."""
+
+    async def destroy(self, task_id: str) -> None:
+        """Kill what is left and forget it."""
+
+    async def stats(self, task_id: str) -> TaskStats:
+        """Use of resources."""
+        ...
+
+    async def exec(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+        """Run a command beside the task's own."""
+        ...
+
+    async def close(self) -> None:
+        """Stop watching."""
+
+    async def wait_closed(self) -> None:
+        """Wait until it is closed."""
+
+
+class ProcessDriver(Generic[Spec]):
     """A driver whose tasks are processes that outlive the agent."""
 
     def __init__(
@@ -36,9 +88,9 @@ class ProcessDriver:
         name: str,
         *,
         task_config: type[msgspec.Struct],
-        process_for: Callable[[TaskRequest], ProcessSpec],
-        executor: ProcessExecutor,
-        fingerprint: Fingerprint | None = None,
+        process_for: Callable[[TaskRequest], Spec],
+        executor: TaskExecutor[Spec],
+        fingerprint: Fingerprint | Probe | None = None,
         capabilities: Capabilities = NO_ISOLATION,
     ) -> None:
         self.name = name
@@ -46,16 +98,32 @@ class ProcessDriver:
         self.capabilities = capabilities
         self._process_for = process_for
         self._executor = executor
-        self._fingerprint = fingerprint or Fingerprint(
-            health=HEALTHY, description="Healthy", attributes={f"driver.{name}": "1"}
-        )
+        healthy = Fingerprint(health=HEALTHY, description="Healthy", attributes={f"driver.{name}": "1"})
+        self._probe = fingerprint if callable(fingerprint) else None
+        self._fingerprint = healthy if callable(fingerprint) or fingerprint is None else fingerprint
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
-        """What was found when the driver was made; that does not change while the agent runs."""
-        yield self._fingerprint
-        if self._fingerprint.health == HEALTHY:
+        """What was found, and what the probe finds anew; without one it does not change while the agent runs."""
+        found = self._fingerprint = await self._probe() if self._probe else self._fingerprint
+        yield found
+        if found.health == HEALTHY:
             await self._executor.open()
-        await self._executor.wait_closed()
+        while not await self._is_closed_within(PROBE_INTERVAL_S):
+            found = await self._probe() if self._probe else self._fingerprint
+            if found != self._fingerprint:
+                self._fingerprint = found
+                yield found
+
+    async def _is_closed_within(self, wait_s: float) -> bool:
+        """Wait until the executor is closed: for ever when nothing can change, else for a while."""
+        if self._probe is None:
+            await self._executor.wait_closed()
+            return True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._executor.wait_closed()
+                return True
+        return False
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
         """Start the process."""

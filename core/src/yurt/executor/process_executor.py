@@ -62,6 +62,7 @@ class ProcessExecutor:
         self._parent = cgroup_parent or (f"yurt-dev-{os.getpid()}.slice" if dev else CGROUP_PARENT)
         self._hierarchies, parents = cgroups.prepare(self._parent)
         self._parents = parents
+        self._cleared = (*parents, *(f"{mount}/{self._parent}" for mount in self._hierarchies.others))
         self._boot_id = processes.boot_id()
         self._dev = dev
         self._zygote: zygote_client.ZygoteClient | None = None
@@ -101,8 +102,7 @@ class ProcessExecutor:
 
     async def start(self, spec: ProcessSpec) -> ProcessHandle:
         """Start a task; raises DriverError, which names the command and the reason, when it cannot be started."""
-        if spec.task_id in self._tasks or spec.task_id in self._starting:
-            raise DriverError(f"task {spec.task_id} runs already; destroy it first")
+        self.check_new(spec.task_id)
         check_spec(spec)
         user = user_to_become(spec.user)
         planned = cgroups.plan(self._hierarchies, self._parent, task_id=spec.task_id, asked=spec.cgroup)
@@ -132,6 +132,21 @@ class ProcessExecutor:
         )
         self._watch(Task(handle, spec, asyncio.get_running_loop()))
         return handle
+
+    def check_new(self, task_id: str) -> None:
+        """Raise DriverError when there is such a task already."""
+        if task_id in self._tasks or task_id in self._starting:
+            raise DriverError(f"task {task_id} runs already; destroy it first")
+
+    def cgroup_path(self, task_id: str) -> str:
+        """The cgroup of a task, from the root of every hierarchy."""
+        return f"/{self._parent}/{cgroups.task_folder(task_id)}"
+
+    def check_alive(self, task_id: str) -> None:
+        """Raise DriverError when a task has ended, NotFound when there is none."""
+        handle = self._task(task_id).handle
+        if not processes.is_alive(handle.pid, handle.start_time):
+            raise DriverError(f"task {task_id} has ended; no command can be run in it")
 
     async def recover(self, handle: ProcessHandle) -> None:
         """Take up a task that an earlier agent started; raises NotFound when it is gone without a trace."""
@@ -193,9 +208,8 @@ class ProcessExecutor:
 
     async def exec(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command with the environment, folder, user and cgroups of a task; raises DriverError when it cannot."""
+        self.check_alive(task_id)
         task = self._task(task_id)
-        if not processes.is_alive(task.handle.pid, task.handle.start_time):
-            raise DriverError(f"task {task_id} has ended; no command can be run in it")
         spec = task.spec
         env, cwd = (spec.env, spec.cwd) if spec else surroundings_of(task.handle.pid)
         user = user_to_become(spec.user) if spec else ids_of(task.handle.pid)
@@ -210,7 +224,7 @@ class ProcessExecutor:
         zygote, self._zygote = self._zygote, None
         if zygote is not None:
             await zygote_client.release(zygote)
-        for parent in self._parents:
+        for parent in self._cleared:
             cgroups.remove((parent, f"{parent}/{cgroups.SHIMS}"))
 
     async def wait_closed(self) -> None:
@@ -222,7 +236,7 @@ class ProcessExecutor:
         if self._closed.is_set():
             raise DriverError("the executor is closed")
         if self._zygote is None:
-            self._zygote = zygote_client.acquire(dev=self._dev, cgroup_parents=self._parents)
+            self._zygote = zygote_client.acquire(dev=self._dev, cgroup_parents=self._cleared)
         return self._zygote
 
     def _task(self, task_id: str) -> Task:

@@ -55,6 +55,8 @@ class ProcessSpec(Value):
     """A command to run as a task. `env` is the whole environment.
 
     A relative command is looked for in the folders of `search`; then, without a slash, in PATH, else from `cwd`.
+    With a `pid_file` the command only launches the task: it stays outside the task's cgroups and ends at once, having
+    left there the pid of the task, its child. `at_end` is then run when nothing is left of the task.
     """
 
     task_id: str
@@ -69,6 +71,8 @@ class ProcessSpec(Value):
     cgroup: CgroupSpec = CgroupSpec()
     oom_score_adj: int | None = None
     network_namespace: str = ""
+    pid_file: str = ""
+    at_end: tuple[str, ...] = ()
 
     @classmethod
     def of_task(cls, request: TaskRequest, argv: tuple[str, ...]) -> ProcessSpec:
@@ -185,7 +189,9 @@ def encode_start(
             (os.fsencode(folder), [(name.encode(), value.encode()) for name, value in settings])
             for folder, settings in cgroup.folders
         ],
-        "join": [os.fsencode(path) for path in cgroup.join],
+        "join": [os.fsencode(path) for path in cgroup.join if not spec.pid_file],
+        "pid_file": os.fsencode(spec.pid_file),
+        "at_end": [os.fsencode(word) for word in spec.at_end],
         "must_join": [os.fsencode(path) for path in cgroup.must_join],
         "shim_join": [os.fsencode(path) for path in cgroup.shim_join],
         "oom_file": os.fsencode(cgroup.oom_file),

@@ -48,6 +48,8 @@ ERROR_TEXT_BYTES = 1024
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 CLONE_NEWNET = 0x40000000
+LAUNCH_LIMIT_S = 20.0
+LAUNCH_POLL_S = 0.001
 SIGNALS_OF_THE_TASK = range(1, 32)
 
 
@@ -233,9 +235,25 @@ class Shim:
             failed_stage, _, code = failure.partition(b" ")
             os.waitpid(self.main, 0)
             return self.fail(reply_fd, failed_stage.decode(), int(code))
+        if self.request["pid_file"] and (failed := self.adopt()):
+            return self.fail(reply_fd, "launch", failed)
         answer = {"id": self.request["id"], "pid": self.main, "start": start_ticks(self.main), "at": time.time_ns()}
         reply(reply_fd, answer | {"shim": os.getpid(), "shim_start": start_ticks(os.getpid())})
         return True
+
+    def adopt(self) -> int:
+        """Wait until the launcher has ended: the child that it left us is the task. 0, or an errno."""
+        launcher, deadline = self.main, time.monotonic() + LAUNCH_LIMIT_S
+        ended, status = os.waitpid(launcher, os.WNOHANG)
+        while not ended and time.monotonic() < deadline:
+            select.select([], [], [], LAUNCH_POLL_S)
+            ended, status = os.waitpid(launcher, os.WNOHANG)
+        if not ended:
+            os.kill(launcher, signal.SIGKILL)
+            os.waitpid(launcher, 0)
+            return errno.ETIMEDOUT
+        self.main = int(read_small(self.request["pid_file"]) or b"0") if status == 0 else 0
+        return 0 if self.main else errno.ECHILD
 
     def fail(self, reply_fd: int, stage: str, code: int) -> bool:
         """Clear away, and tell the agent at which stage the start failed."""
@@ -483,8 +501,16 @@ def shim_main(request: dict[str, Any], libc: ctypes.CDLL | None, *, reply_fd: in
         os.close(reply_fd)
         if is_started:
             shim.run()
+            clear_away(request)
     finally:
         os._exit(0)
+
+
+def clear_away(request: dict[str, Any]) -> None:
+    """Become the command that frees what the task's launcher has made; no SIGTERM may end it half way."""
+    if request["at_end"]:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        os.execve(request["at_end"][0], request["at_end"], {})
 
 
 class Zygote:

@@ -1,5 +1,43 @@
 """Processes that outlive the agent, for drivers that start some: the one module of the SDK that does IO."""
 
-from yurt.executor import CgroupSpec, ProcessDriver, ProcessExecutor, ProcessHandle, ProcessSpec
+from yurt.executor import (
+    CHROOT,
+    DEFAULT_CAPABILITIES,
+    DEFAULT_USER,
+    Bind,
+    CgroupSpec,
+    ContainerExecutor,
+    ContainerSpec,
+    ProcessDriver,
+    ProcessExecutor,
+    ProcessHandle,
+    ProcessSpec,
+    UserRules,
+    capabilities,
+    check_task_user,
+    denied_names,
+    namespace_mode,
+    parse_ranges,
+    present,
+)
 
-__all__ = ["CgroupSpec", "ProcessDriver", "ProcessExecutor", "ProcessHandle", "ProcessSpec"]
+__all__ = [
+    "CHROOT",
+    "DEFAULT_CAPABILITIES",
+    "DEFAULT_USER",
+    "Bind",
+    "CgroupSpec",
+    "ContainerExecutor",
+    "ContainerSpec",
+    "ProcessDriver",
+    "ProcessExecutor",
+    "ProcessHandle",
+    "ProcessSpec",
+    "UserRules",
+    "capabilities",
+    "check_task_user",
+    "denied_names",
+    "namespace_mode",
+    "parse_ranges",
+    "present",
+]

@@ -15,7 +15,7 @@ DISABLED = "the raw_exec driver is disabled: it runs commands with the rights of
 ENABLE = 'set plugin "raw_exec" { config { enabled = true } } in the configuration of this client'
 
 
-def raw_exec_driver(config: PluginConfig, executor: ProcessExecutor) -> ProcessDriver:
+def raw_exec_driver(config: PluginConfig, executor: ProcessExecutor) -> ProcessDriver[ProcessSpec]:
     """The driver as the agent's configuration wants it; disabled, it says how to enable it."""
 
     def process_for(request: TaskRequest) -> ProcessSpec:

@@ -1,0 +1,121 @@
+"""What an isolated task may ask for, measured against what the agent's configuration allows. Pure.
+
+The options are read after interpolation, on the client, so that no variable can smuggle in what the job file did not
+show. Everything that is not allowed by name is refused with the option that would allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from yurt.executor.bundle import HOST, PRIVATE
+from yurt.executor.spec import UserIds
+from yurt.sdk.errors import DriverError, Invalid
+from yurt.sdk.value import Value
+
+DEFAULT_USER = "nobody"
+DENIED_USERS_OPTION, DEFAULT_DENIED_USERS = "user.denylist", "root,Administrator"
+CHECKED_DRIVERS_OPTION, DEFAULT_CHECKED_DRIVERS = "user.checked_drivers", "exec,qemu,java"
+ALL = "all"
+DEFAULT_CAPABILITIES = (
+    "audit_write", "chown", "dac_override", "fowner", "fsetid", "kill", "mknod", "net_bind_service", "setfcap",
+    "setgid", "setpcap", "setuid", "sys_chroot",
+)  # fmt: skip
+"""Nomad's default `allow_caps`."""
+CAPABILITIES = frozenset((
+    *DEFAULT_CAPABILITIES, "audit_control", "audit_read", "block_suspend", "bpf", "checkpoint_restore",
+    "dac_read_search", "ipc_lock", "ipc_owner", "lease", "linux_immutable", "mac_admin", "mac_override", "net_admin",
+    "net_broadcast", "net_raw", "perfmon", "sys_admin", "sys_boot", "sys_module", "sys_nice", "sys_pacct",
+    "sys_ptrace", "sys_rawio", "sys_resource", "sys_time", "sys_tty_config", "syslog", "wake_alarm",
+))  # fmt: skip
+
+
+class UserRules(Value):
+    """As whom tasks never run: names, and ranges of ids."""
+
+    names: tuple[str, ...] = ()
+    uids: tuple[range, ...] = ()
+    gids: tuple[range, ...] = ()
+
+
+def denied_names(driver: str, options: Mapping[str, str]) -> tuple[str, ...]:
+    """The users that the client's options deny to tasks of a driver; root by default."""
+    if driver not in words(options.get(CHECKED_DRIVERS_OPTION, DEFAULT_CHECKED_DRIVERS)):
+        return ()
+    return words(options.get(DENIED_USERS_OPTION, DEFAULT_DENIED_USERS))
+
+
+def words(text: str) -> tuple[str, ...]:
+    """`"a, b"` as its words."""
+    return tuple(filter(None, (word.strip() for word in text.split(","))))
+
+
+def parse_ranges(text: str, *, option: str) -> tuple[range, ...]:
+    """`"0,10-20"` as ranges of ids, ends included; raises Invalid."""
+    ranges = []
+    for part in words(text):
+        first, _, last = part.partition("-")
+        last = last or first
+        if not first.isdigit() or not last.isdigit() or int(first) > int(last):
+            raise Invalid(f'{option}: "{part}" is no id and no range of ids; write it as "0,10-20"')
+        ranges.append(range(int(first), int(last) + 1))
+    return tuple(ranges)
+
+
+def check_user(rules: UserRules, user: str, *, ids: UserIds, denied_ids: Mapping[str, int]) -> None:
+    """Refuse a user that is denied by name, as another name of the same uid, or by an id; `denied_ids` has the uids
+    of the denied names that exist."""
+    name = next((each for each in rules.names if each == user or denied_ids.get(each) == ids.uid), None)
+    if name is not None:
+        raise DriverError(
+            f'tasks of this driver may not run as user "{user}": this client denies {name} ({DENIED_USERS_OPTION}); '
+            f"set another `user`, or change {DENIED_USERS_OPTION} in the options of this client"
+        )
+    uid, gid = first_in([ids.uid], rules.uids), first_in([ids.gid, *ids.groups], rules.gids)
+    if uid is not None or gid is not None:
+        what = f"uid {uid} (denied_host_uids)" if uid is not None else f"gid {gid} (denied_host_gids)"
+        raise DriverError(
+            f'tasks of this driver may not run as user "{user}": this client denies {what}; set another `user`'
+        )
+
+
+def first_in(ids: Iterable[int], ranges: tuple[range, ...]) -> int | None:
+    """The first id that lies in one of the ranges."""
+    return next((each for each in ids if any(each in span for span in ranges)), None)
+
+
+def capability_names(given: Iterable[str], *, option: str) -> frozenset[str]:
+    """Capabilities as `net_raw`, however they were written; `all` is all of them; raises DriverError."""
+    names = {name.strip().lower().removeprefix("cap_") for name in given}
+    unknown = sorted(names - CAPABILITIES - {ALL})
+    if unknown:
+        raise DriverError(f"{option}: {', '.join(unknown)} is no Linux capability; see `man 7 capabilities`")
+    return CAPABILITIES if ALL in names else frozenset(names)
+
+
+def capabilities(*, allowed: Iterable[str], add: Iterable[str], drop: Iterable[str]) -> tuple[str, ...]:
+    """The rights of a task as `CAP_NET_RAW`: the allowed part of the defaults, less `drop`, with `add`."""
+    may = capability_names(allowed, option="allow_caps")
+    added, dropped = capability_names(add, option="cap_add"), capability_names(drop, option="cap_drop")
+    refused = sorted(added - may)
+    if refused:
+        raise DriverError(
+            f"cap_add: this client does not allow {', '.join(refused)}; drop it from the job, or add it to allow_caps "
+            "in the driver's plugin configuration of this client"
+        )
+    given = (may & frozenset(DEFAULT_CAPABILITIES) - dropped) | added
+    return tuple(f"CAP_{name.upper()}" for name in sorted(given))
+
+
+def namespace_mode(asked: str, *, option: str, default: str, allowed: Iterable[str] = ()) -> str:
+    """`private` or `host`: what the task asks for, else the default; `host` only where the agent has it."""
+    mode = asked or default
+    if mode not in (PRIVATE, HOST):
+        raise DriverError(f'{option} must be "private" or "host", not "{mode}"')
+    if mode == HOST and HOST not in (default, *allowed):
+        kind = option.removesuffix("_mode")
+        raise DriverError(
+            f'{option} = "host" is not allowed on this client; drop it from the job, or set allowed_modes {{ {kind} = '
+            f'["host"] }} in the driver\'s plugin configuration of this client'
+        )
+    return mode

@@ -1,0 +1,161 @@
+"""The pure step from an isolated task to an OCI runtime configuration (runtime-spec 1.0).
+
+The task's own directory is the root of its file system, as in Nomad's chroot; but instead of copies it gets bind
+mounts: folders of the host read-only, `/alloc` writable, and `/local`, `/secrets`, `/tmp` are there already, being
+folders of the task's directory. The mounts live in the task's mount namespace and end with its last process; nothing
+is ever mounted on the host.
+
+What a task must never get here: a device but the harmless ones (the cgroup refuses the others even to a task that
+makes nodes), new privileges by setuid files, the hashed passwords in the host's /etc, a writable /proc/sys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from yurt.executor.spec import DEFAULT_PATH, ProcessSpec, UserIds
+from yurt.sdk.driver import TaskRequest
+from yurt.sdk.value import Value, replace
+
+OCI_VERSION = "1.0.2"
+CHROOT = (
+    "/bin", "/etc", "/lib", "/lib32", "/lib64", "/run/resolvconf", "/run/systemd/resolve", "/sbin", "/usr",
+)  # fmt: skip
+"""The folders of the host that a task sees read-only, those that exist: Nomad's default `chroot_env`."""
+HOST = "host"
+PRIVATE = "private"
+CONTAINER_NAME_LENGTH_MAX = 80
+SHM_SIZE_MB = 64
+MASKED = (
+    "/etc/gshadow", "/etc/gshadow-", "/etc/shadow", "/etc/shadow-", "/proc/acpi", "/proc/asound", "/proc/kcore",
+    "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+    "/sys/firmware",
+)  # fmt: skip
+READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+UNLESS_HARMFUL = ("nosuid", "nodev")
+
+
+class Bind(Value):
+    """A file or folder of the host at a place of the task's file system."""
+
+    source: str
+    target: str
+    is_writable: bool = False
+
+
+class ContainerSpec(Value):
+    """An isolated task: `process` as seen from inside (folder, command, user), what it sees and what it may do.
+
+    `private_dirs` are folders of the host that are handed to the task's user before it starts.
+    """
+
+    process: ProcessSpec
+    root: str
+    binds: tuple[Bind, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    pid_mode: str = PRIVATE
+    ipc_mode: str = PRIVATE
+    hostname: str = ""
+    is_pivoting: bool = True
+    private_dirs: tuple[str, ...] = ()
+
+    @classmethod
+    def of_task(cls, request: TaskRequest, argv: tuple[str, ...], *, host_folders: tuple[str, ...]) -> ContainerSpec:
+        """The command in the task's directory, with its variables, logs, user, limits and network."""
+        env = {"PATH": DEFAULT_PATH, **request.env}
+        process = replace(ProcessSpec.of_task(request, argv), cwd="/", search=("/local", "/"), env=env)
+        return cls(
+            process=process,
+            root=request.dirs.task_dir,
+            binds=(
+                *(Bind(source=folder, target=folder) for folder in host_folders),
+                Bind(source=request.dirs.shared_dir, target="/alloc", is_writable=True),
+            ),
+            hostname=request.hostname,
+            private_dirs=(request.dirs.secrets_dir,),
+        )
+
+
+def container_id(task_id: str) -> str:
+    """A name that runtimes accept, different for different tasks."""
+    digest = hashlib.blake2b(task_id.encode(), digest_size=8).hexdigest()
+    return f"{re.sub(r'[^A-Za-z0-9_.-]', '.', task_id)[:CONTAINER_NAME_LENGTH_MAX].lstrip('.-')}-{digest}"
+
+
+def oci_config(spec: ContainerSpec, *, argv: tuple[str, ...], user: UserIds, cgroup_path: str) -> dict[str, Any]:
+    """The whole `config.json` of a task; limits are not in it, for the task's shim sets them on the cgroup."""
+    return {
+        "ociVersion": OCI_VERSION,
+        "process": oci_process(spec, argv=argv, user=user),
+        "root": {"path": spec.root, "readonly": False},
+        **({"hostname": spec.hostname} if spec.hostname else {}),
+        "mounts": [*system_mounts(spec), *(bind_mount(each) for each in spec.binds)],
+        "linux": {
+            "cgroupsPath": cgroup_path,
+            "namespaces": namespaces(spec),
+            "resources": {"devices": [{"allow": False, "access": "rwm"}]},
+            "maskedPaths": list(MASKED),
+            "readonlyPaths": list(READ_ONLY),
+        },
+    }
+
+
+def oci_process(spec: ContainerSpec, *, argv: tuple[str, ...], user: UserIds) -> dict[str, Any]:
+    """The task's process: user, variables, folder and rights.
+
+    A user other than root has rights only through the ambient set, which wants them inheritable as well.
+    """
+    rights = sorted(spec.capabilities)
+    return {
+        "terminal": False,
+        "user": {"uid": user.uid, "gid": user.gid, "additionalGids": list(user.groups)},
+        "args": list(argv),
+        "env": [f"{name}={value}" for name, value in spec.process.env.items()],
+        "cwd": spec.process.cwd,
+        "capabilities": dict.fromkeys(("bounding", "effective", "permitted", "inheritable", "ambient"), rights),
+        "noNewPrivileges": True,
+    }
+
+
+def system_mounts(spec: ContainerSpec) -> list[dict[str, Any]]:
+    """/proc, /dev and /sys; what the host's IPC namespace holds is bound in when it is shared."""
+    return [
+        mount("/proc", "proc", "proc", "nosuid", "noexec", "nodev"),
+        mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
+        mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"),
+        *ipc_mounts(is_shared=spec.ipc_mode == HOST),
+        mount("/sys", "sysfs", "sysfs", "nosuid", "noexec", "nodev", "ro"),
+        mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "noexec", "nodev", "relatime", "ro"),
+    ]
+
+
+def ipc_mounts(*, is_shared: bool) -> list[dict[str, Any]]:
+    """Shared memory and message queues: the task's own, or the host's."""
+    if is_shared:
+        return [bind_mount(Bind(source="/dev/shm", target="/dev/shm", is_writable=True))]
+    size = f"size={SHM_SIZE_MB}m"
+    return [
+        mount("/dev/shm", "tmpfs", "shm", "nosuid", "noexec", "nodev", "mode=1777", size),
+        mount("/dev/mqueue", "mqueue", "mqueue", "nosuid", "noexec", "nodev"),
+    ]
+
+
+def mount(target: str, kind: str, source: str, *options: str) -> dict[str, Any]:
+    """A mount as the runtime reads it."""
+    return {"destination": target, "type": kind, "source": source, "options": list(options)}
+
+
+def bind_mount(bind: Bind) -> dict[str, Any]:
+    """A bind with all that is mounted below its source, read-only throughout unless it is writable."""
+    return mount(bind.target, "bind", bind.source, "rbind", "rw" if bind.is_writable else "rro", *UNLESS_HARMFUL)
+
+
+def namespaces(spec: ContainerSpec) -> list[dict[str, str]]:
+    """The namespaces that the task does not share with the host."""
+    given = [{"type": "mount"}, {"type": "uts"}]
+    given += [{"type": "pid"}] if spec.pid_mode != HOST else []
+    given += [{"type": "ipc"}] if spec.ipc_mode != HOST else []
+    joined = spec.process.network_namespace
+    return given + ([{"type": "network", "path": joined}] if joined else [])

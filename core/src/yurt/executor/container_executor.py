@@ -1,0 +1,236 @@
+"""Starts isolated tasks that outlive the agent: an OCI bundle for each, put in place by `runc run` under a shim.
+
+runc only launches: it makes namespaces, mounts and cgroups, and ends (25 ms); its child, the task, falls to the shim,
+which waits for it as for any other, so that exit codes and signals are the task's own and no runc stays in memory.
+When nothing is left of the task the shim becomes `runc delete`, with or without an agent.
+
+On disk, below the agent's state: `oci/containers/<id>` is runc's, `oci/bundles/<id>` holds the configuration (which
+has the task's environment: for root alone), runc's log and the pid. Both go with the task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from yurt.executor import runc
+from yurt.executor.allowance import UserRules, check_user
+from yurt.executor.bundle import ContainerSpec, container_id, oci_config
+from yurt.executor.process_executor import ProcessExecutor
+from yurt.executor.spec import ProcessHandle, ProcessSpec, UserIds, candidates
+from yurt.executor.surroundings import check_spec, look_up_user
+from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats
+from yurt.sdk.errors import DriverError, NotFound
+from yurt.sdk.value import Duration, replace
+
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+TMP_MODE = 0o777
+LINUX = "linux"
+
+
+class ContainerExecutor:
+    """The public face of bundles and runc, for drivers whose tasks are isolated commands of this machine."""
+
+    def __init__(self, processes: ProcessExecutor, *, folder: Path, program: str = "") -> None:
+        self._processes = processes
+        self._bundles = folder / "bundles"
+        self._runc = runc.Runc(program or runc.find_program(), folder / "containers")
+
+    @classmethod
+    def from_context(cls, context: PluginContext) -> ContainerExecutor:
+        """The executor of a plugin."""
+        return cls(ProcessExecutor.from_context(context), folder=Path(context.paths.state_dir) / "oci")
+
+    def obstacle(self) -> tuple[str, str]:
+        """Why no isolated task can run here, and what to do about it; two empty texts when they can."""
+        if not sys_is_linux():
+            return "isolation needs Linux namespaces", "run this client on Linux"
+        if os.geteuid() != 0:
+            return f"the agent runs as uid {os.geteuid()} and isolation takes root", "run the agent as root"
+        program = runc.find_program()
+        if not program:
+            return "runc is not on PATH", runc.FIX
+        if self._processes.cgroup_mode == "none":
+            return "no cgroups can be made here", "mount the cgroup hierarchies writable below /sys/fs/cgroup"
+        self._runc.program = program
+        return "", ""
+
+    async def open(self) -> None:
+        """Make ready before the first task."""
+        await self._processes.open()
+
+    async def start(self, spec: ContainerSpec) -> ProcessHandle:
+        """Start a task; raises DriverError, which names the command and the reason, when it cannot be started."""
+        task_id, container = spec.process.task_id, container_id(spec.process.task_id)
+        self._processes.check_new(task_id)
+        check_spec(spec.process)
+        ids = look_up_user(spec.process.user)
+        await self._forget(task_id)
+        bundle = self._bundles / container
+        bundle.mkdir(mode=0o700, parents=True)
+        hand_over(spec, ids)
+        config = oci_config(spec, argv=inside_command(spec), user=ids, cgroup_path=self._processes.cgroup_path(task_id))
+        runc.write_private(bundle / "config.json", msgspec.json.encode(config))
+        try:
+            return await self._processes.start(self._launcher(spec, container, bundle))
+        except DriverError as error:
+            failure = runc.read_failure(bundle / "log")
+            await self._forget(task_id)
+            if failure:
+                raise DriverError(explained(spec.process, failure)) from None
+            raise error from None
+
+    def _launcher(self, spec: ContainerSpec, container: str, bundle: Path) -> ProcessSpec:
+        """runc as the process that launches the task."""
+        pid_file = str(bundle / "pid")
+        options = () if spec.is_pivoting else ("--no-pivot",)
+        words = ("run", "--detach", *options, "--bundle", str(bundle), "--pid-file", pid_file, container)
+        return replace(
+            spec.process,
+            argv=self._runc.command(*words, log_file=bundle / "log"),
+            env={},
+            cwd="/",
+            user="",
+            search=(),
+            network_namespace="",
+            pid_file=pid_file,
+            at_end=self._runc.command("delete", "--force", container),
+        )
+
+    async def recover(self, handle: ProcessHandle) -> None:
+        """Take up a task that an earlier agent started; raises NotFound, and clears away, when it is gone."""
+        try:
+            await self._processes.recover(handle)
+        except NotFound:
+            await self._forget(handle.task_id)
+            raise
+
+    async def wait(self, task_id: str) -> ExitResult:
+        """Wait for the end; also after it."""
+        return await self._processes.wait(task_id)
+
+    async def signal(self, task_id: str, name: str) -> None:
+        """Signal the task's main process by name."""
+        await self._processes.signal(task_id, name)
+
+    async def stop(self, task_id: str, *, signal_name: str, timeout: Duration) -> None:
+        """Signal the main process, give it `timeout`, then kill whatever is left."""
+        await self._processes.stop(task_id, signal_name=signal_name, timeout=timeout)
+
+    async def destroy(self, task_id: str) -> None:
+        """Kill what is left of a task, free what it holds on the host, and forget it."""
+        await self._processes.destroy(task_id)
+        await self._forget(task_id)
+
+    async def stats(self, task_id: str) -> TaskStats:
+        """Use of resources, by the task's cgroups."""
+        return await self._processes.stats(task_id)
+
+    async def exec(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+        """Run a command inside, with the task's environment, folder, user, rights and limits."""
+        self._processes.check_alive(task_id)
+        if not command:
+            raise DriverError("no command was given to run in the task")
+        container = container_id(task_id)
+        bundle = self._bundles / container
+        process = {**stored_process(bundle / "config.json"), "args": list(command)}
+        return await self._runc.exec(container, process, scratch=bundle, timeout=timeout)
+
+    async def close(self) -> None:
+        """Stop watching; tasks go on, those of a dev run are killed."""
+        await self._processes.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until the executor is closed."""
+        await self._processes.wait_closed()
+
+    async def _forget(self, task_id: str) -> None:
+        """Remove container and bundle of a task that does not run."""
+        container = container_id(task_id)
+        await self._runc.delete(container)
+        shutil.rmtree(self._bundles / container, ignore_errors=True)
+
+
+def sys_is_linux() -> bool:
+    """Whether this is Linux."""
+    import sys
+
+    return sys.platform == LINUX
+
+
+def present(folders: Iterable[str]) -> tuple[str, ...]:
+    """Those of the host's folders that exist."""
+    return tuple(folder for folder in folders if os.path.isdir(folder))
+
+
+def check_task_user(rules: UserRules, user: str) -> None:
+    """Refuse a user of this machine that tasks may not run as."""
+    check_user(rules, user, ids=look_up_user(user), denied_ids=ids_of_names(rules.names))
+
+
+def ids_of_names(names: Iterable[str]) -> dict[str, int]:
+    """The uids of those users that exist."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(KeyError):
+            found[name] = pwd.getpwnam(name).pw_uid
+    return found
+
+
+def inside_command(spec: ContainerSpec) -> tuple[str, ...]:
+    """The command as it is named inside: a file of the task's own folders by its path, others as they are given."""
+    command, *arguments = spec.process.argv
+    for path in candidates(command, "", spec.process.search)[: 0 if command.startswith("/") else -1]:
+        if os.path.lexists(f"{spec.root}/{path}") and not os.path.isdir(f"{spec.root}/{path}"):
+            return (os.path.normpath(path), *arguments)
+    return spec.process.argv
+
+
+def hand_over(spec: ContainerSpec, ids: UserIds) -> None:
+    """Give the task's user its private folders, and everybody a /tmp."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(f"{spec.root}/tmp")
+        os.chmod(f"{spec.root}/tmp", TMP_MODE)
+    for folder in spec.private_dirs:
+        descriptor = os.open(folder, FOLDER_FLAGS)
+        try:
+            os.fchown(descriptor, ids.uid, ids.gid)
+        finally:
+            os.close(descriptor)
+
+
+def stored_process(config_file: Path) -> dict[str, Any]:
+    """The process of a stored configuration; raises DriverError when it cannot be read."""
+    try:
+        config = msgspec.json.decode(config_file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise DriverError(f"no command can be run in the task: its configuration is lost ({error})") from None
+    process: dict[str, Any] = config["process"]
+    return process
+
+
+def explained(process: ProcessSpec, failure: str) -> str:
+    """Why runc could not start a command, in an operator's terms."""
+    command = process.argv[0]
+    if "no such file or directory" in failure and "exec" in failure:
+        where = "at that path" if "/" in command else f"in the folders of PATH ({process.env.get('PATH', '')})"
+        return (
+            f'cannot run the command "{command}": it is not {where} inside the task, which sees its own directory and '
+            "the system folders of the host read-only; install it there, or fetch it with an artifact"
+        )
+    if "executable file not found" in failure:
+        path = process.env.get("PATH", "")
+        return (
+            f'cannot run the command "{command}": it is in none of the folders of PATH ({path}) inside the task; '
+            "install it on the host, or fetch it with an artifact and give its full path"
+        )
+    if "chdir" in failure or "cwd" in failure:
+        return f'cannot start "{command}" in the folder {process.cwd}: {failure}; make the folder or change `work_dir`'
+    return f'cannot start "{command}": runc says: {failure}'

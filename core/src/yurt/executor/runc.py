@@ -1,0 +1,139 @@
+"""Calls of `runc`: find it, run a command in a container, delete one. Each call is a process of some 20 ms."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from yurt.executor.processes import send_signal, start_time
+from yurt.executor.surroundings import outcome, remove_file
+from yurt.sdk.driver import ExecResult
+from yurt.sdk.errors import DriverError
+from yurt.sdk.value import NANOSECONDS, Duration, seconds
+
+PROGRAM = "runc"
+FIX = "apt install runc"
+SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+CALL_LIMIT = seconds(20)
+END_LIMIT_S = 5.0
+
+
+def find_program() -> str:
+    """The path of runc; empty when it is not installed."""
+    return shutil.which(PROGRAM, path=f"{os.environ.get('PATH', os.defpath)}:{SBIN}") or ""
+
+
+class RuncMessage(msgspec.Struct, frozen=True):
+    """A line of runc's log."""
+
+    level: str = ""
+    msg: str = ""
+
+
+def failure_in(log: str) -> str:
+    """What runc says of its failure; empty when it had none."""
+    found = ""
+    for line in log.splitlines():
+        with contextlib.suppress(msgspec.DecodeError):
+            message = msgspec.json.decode(line, type=RuncMessage)
+            found = message.msg if message.level in ("error", "fatal") else found
+    return found
+
+
+def read_failure(log_file: Path) -> str:
+    """The failure that a log file tells of, if any."""
+    try:
+        return failure_in(log_file.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return ""
+
+
+class Runc:
+    """runc with the folder in which it keeps its containers."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self.program = program
+        self.folder = folder
+        self._numbers = itertools.count()
+
+    def command(self, *words: str, log_file: Path | None = None) -> tuple[str, ...]:
+        """A command line of runc."""
+        log = ("--log", str(log_file), "--log-format", "json") if log_file else ()
+        return (self.program, "--root", str(self.folder), *log, *words)
+
+    def knows(self, container: str) -> bool:
+        """Whether runc keeps anything of a container."""
+        return (self.folder / container).exists()
+
+    async def delete(self, container: str) -> None:
+        """Kill a container and free all that it holds; one that is not there is no error."""
+        if not self.knows(container):
+            return
+        result = await self._call(self.command("delete", "--force", container), timeout=CALL_LIMIT)
+        if result.exit_code != 0 and self.knows(container):
+            reason = result.stderr.decode(errors="replace").strip()
+            raise DriverError(f"runc cannot delete the container {container}: {reason}")
+
+    async def exec(self, container: str, process: dict[str, Any], *, scratch: Path, timeout: Duration) -> ExecResult:
+        """Run a process in a container; raises DriverError when it cannot be run or does not end in time."""
+        base = scratch / f"exec-{next(self._numbers)}"
+        files = [base.with_suffix(suffix) for suffix in (".json", ".pid", ".log")]
+        process_file, pid_file, log_file = files
+        write_private(process_file, msgspec.json.encode(process))
+        words = ("exec", "--process", str(process_file), "--pid-file", str(pid_file), container)
+        try:
+            result = await self._call(self.command(*words, log_file=log_file), timeout=timeout)
+            failure = read_failure(log_file)
+        except TimeoutError:
+            kill_process_of(pid_file)
+            limit_s = timeout / NANOSECONDS
+            raise DriverError(f'"{process["args"][0]}" did not end within {limit_s:g} s and was killed') from None
+        finally:
+            for path in files:
+                remove_file(str(path))
+        if failure:
+            raise DriverError(f'cannot run "{process["args"][0]}" in the task: {failure}')
+        return result
+
+    async def _call(self, words: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+        """Run runc to its end; killed, and TimeoutError, after `timeout`."""
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            cwd="/",
+        )
+        try:
+            async with asyncio.timeout(timeout / NANOSECONDS):
+                return await outcome(process)
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+
+
+def kill_process_of(pid_file: Path) -> None:
+    """Kill the process whose pid a file names: what runc has just started, and left behind when it was killed."""
+    try:
+        pid = int(pid_file.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return
+    send_signal(pid, start_time(pid), signal.SIGKILL)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that only the agent's user may read: it holds a task's environment."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(data)

@@ -1,0 +1,98 @@
+"""The options of exec, and the pure step from a task to the isolated process that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from yurt.sdk.driver import TaskRequest
+from yurt.sdk.errors import DriverError
+from yurt.sdk.executor import (
+    DEFAULT_CAPABILITIES,
+    DEFAULT_USER,
+    ContainerSpec,
+    UserRules,
+    capabilities,
+    denied_names,
+    namespace_mode,
+    parse_ranges,
+)
+from yurt.sdk.schema import decode_config
+from yurt.sdk.value import replace
+
+NAME = "exec"
+
+
+class TaskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `config` block of a task."""
+
+    command: str
+    args: list[str] = []
+    pid_mode: str = ""
+    ipc_mode: str = ""
+    cap_add: list[str] = []
+    cap_drop: list[str] = []
+    work_dir: str = ""
+
+
+class AllowedModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The namespaces of the host that tasks may ask for."""
+
+    pid: list[str] = []
+    ipc: list[str] = []
+
+
+class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `config` block of `plugin "exec"` in the agent's configuration."""
+
+    no_pivot_root: bool = False
+    default_pid_mode: str = "private"
+    default_ipc_mode: str = "private"
+    allow_caps: list[str] = msgspec.field(default_factory=lambda: list(DEFAULT_CAPABILITIES))
+    denied_host_uids: str = ""
+    denied_host_gids: str = ""
+    allowed_modes: AllowedModes = AllowedModes()
+
+
+def plugin_config(block: Mapping[str, Any]) -> PluginConfig:
+    """Read the agent's block, and refuse at start-up what no task could use; raises Invalid or DriverError."""
+    config = decode_config(PluginConfig, block)
+    namespace_mode("", option="default_pid_mode", default=config.default_pid_mode)
+    namespace_mode("", option="default_ipc_mode", default=config.default_ipc_mode)
+    capabilities(allowed=config.allow_caps, add=(), drop=())
+    return config
+
+
+def user_rules(config: PluginConfig, options: Mapping[str, str]) -> UserRules:
+    """As whom this client runs no task of this driver."""
+    return UserRules(
+        names=denied_names(NAME, options),
+        uids=parse_ranges(config.denied_host_uids, option="denied_host_uids"),
+        gids=parse_ranges(config.denied_host_gids, option="denied_host_gids"),
+    )
+
+
+def working_folder(config: TaskConfig) -> str:
+    """The root of the task's file system, or `work_dir`, which must be absolute."""
+    if config.work_dir and not config.work_dir.startswith("/"):
+        raise DriverError(f'work_dir "{config.work_dir}" must be an absolute path inside the task, as /local/x')
+    return config.work_dir or "/"
+
+
+def container_spec(request: TaskRequest, config: PluginConfig, *, host_folders: tuple[str, ...]) -> ContainerSpec:
+    """The whole step from a task to its isolated process, within what the agent allows."""
+    asked: TaskConfig = request.config
+    base = ContainerSpec.of_task(request, (asked.command, *asked.args), host_folders=host_folders)
+    return replace(
+        base,
+        process=replace(base.process, user=request.user or DEFAULT_USER, cwd=working_folder(asked)),
+        capabilities=capabilities(allowed=config.allow_caps, add=asked.cap_add, drop=asked.cap_drop),
+        pid_mode=namespace_mode(
+            asked.pid_mode, option="pid_mode", default=config.default_pid_mode, allowed=config.allowed_modes.pid
+        ),
+        ipc_mode=namespace_mode(
+            asked.ipc_mode, option="ipc_mode", default=config.default_ipc_mode, allowed=config.allowed_modes.ipc
+        ),
+        is_pivoting=not config.no_pivot_root,
+    )

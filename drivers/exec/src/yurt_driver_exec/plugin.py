@@ -1,0 +1,15 @@
+"""The entry point of the exec driver."""
+
+from __future__ import annotations
+
+from yurt.sdk.driver import Driver, PluginContext
+from yurt.sdk.executor import ContainerExecutor
+from yurt.sdk.hooks import hookimpl
+
+from yurt_driver_exec.driver import exec_driver
+
+
+@hookimpl
+def yurt_task_drivers(context: PluginContext) -> list[Driver]:
+    """The driver; where it cannot work it reports itself as unhealthy, with the reason and the fix."""
+    return [exec_driver(context, ContainerExecutor.from_context(context))]
