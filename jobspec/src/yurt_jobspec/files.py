@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """A file function refuses a file larger than this."""

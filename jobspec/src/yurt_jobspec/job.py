@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from .decode import Decoder, Placed, suggest
 from .diagnostics import Diagnostic, EvaluationError, JobspecError, Problem, Source, SourceRange
@@ -20,6 +19,9 @@ from .nodes import Block, Body
 from .parser import parse_file, too_deep
 from .schema import schema_of
 from .variables import Inputs, Locals, VariableReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _TOP_LEVEL = ("job", "variable", "variables", "locals")
 Path_ = tuple[str | int, ...]

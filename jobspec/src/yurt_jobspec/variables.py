@@ -9,8 +9,7 @@ when something asks for them, which puts them in order by itself; one that asks 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TYPE_CHECKING
 
 from .budget import BudgetExhausted
 from .diagnostics import Diagnostic, EvaluationError, JobspecError, Problem, Source, fail
@@ -19,6 +18,9 @@ from .nodes import Attribute, Block, Body, Expr, place
 from .parser import MAX_SOURCE_CHARACTERS, parse_expression, parse_file
 from .types import read_type
 from .values import ConversionError, Type, Value, convert, is_null, type_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ENVIRONMENT_PREFIX = "NOMAD_VAR_"
 _UNSET_DETAIL = "A used variable must be set or have a default value."
