@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .decode import Decoder, Placed, suggest
 from .diagnostics import Diagnostic, EvaluationError, JobspecError, Problem, Source, SourceRange

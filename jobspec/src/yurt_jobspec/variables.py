@@ -9,7 +9,7 @@ when something asks for them, which puts them in order by itself; one that asks 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .budget import BudgetExhausted
 from .diagnostics import Diagnostic, EvaluationError, JobspecError, Problem, Source, fail
