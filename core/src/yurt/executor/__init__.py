@@ -13,6 +13,7 @@ from yurt.executor.bundle import CHROOT, Bind, ContainerSpec
 from yurt.executor.container_executor import ContainerExecutor, check_task_user, present
 from yurt.executor.process_driver import ProcessDriver
 from yurt.executor.process_executor import ProcessExecutor
+from yurt.executor.program import FoundProgram, Program
 from yurt.executor.spec import CgroupSpec, ProcessHandle, ProcessSpec
 
 __all__ = [
@@ -23,10 +24,12 @@ __all__ = [
     "CgroupSpec",
     "ContainerExecutor",
     "ContainerSpec",
+    "FoundProgram",
     "ProcessDriver",
     "ProcessExecutor",
     "ProcessHandle",
     "ProcessSpec",
+    "Program",
     "UserRules",
     "capabilities",
     "check_task_user",

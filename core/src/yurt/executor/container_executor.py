@@ -14,6 +14,8 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from yurt.executor import runc
 from yurt.executor.allowance import UserRules, check_user
 from yurt.executor.bundle import ContainerSpec, container_id, oci_config
 from yurt.executor.process_executor import ProcessExecutor
+from yurt.executor.processes import signal_number
 from yurt.executor.spec import ProcessHandle, ProcessSpec, UserIds, candidates
 from yurt.executor.surroundings import check_spec, look_up_user
 from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats
@@ -32,6 +35,10 @@ from yurt.sdk.value import Duration, replace
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 TMP_MODE = 0o777
+FATAL_BY_DEFAULT = frozenset(
+    getattr(signal, f"SIG{name}", 0)
+    for name in ("HUP", "INT", "QUIT", "ABRT", "USR1", "USR2", "PIPE", "ALRM", "TERM", "IO", "VTALRM", "PROF")
+)
 LINUX = "linux"
 
 
@@ -118,11 +125,22 @@ class ContainerExecutor:
 
     async def signal(self, task_id: str, name: str) -> None:
         """Signal the task's main process by name."""
-        await self._processes.signal(task_id, name)
+        await self._processes.signal(task_id, self._as_felt(task_id, name))
 
     async def stop(self, task_id: str, *, signal_name: str, timeout: Duration) -> None:
         """Signal the main process, give it `timeout`, then kill whatever is left."""
-        await self._processes.stop(task_id, signal_name=signal_name, timeout=timeout)
+        felt = self._as_felt(task_id, signal_name)
+        await self._processes.stop(task_id, signal_name=felt, timeout=timeout)
+
+    def _as_felt(self, task_id: str, name: str) -> str:
+        """The signal that has the effect of `name` on a task.
+
+        The kernel spares the first process of a PID namespace the default action of every signal but SIGKILL and
+        SIGSTOP: `sleep` would not end by SIGTERM. One that it neither catches nor ignores, and that ends a process by
+        default, becomes SIGKILL.
+        """
+        number = signal_number(name)
+        return "SIGKILL" if number in FATAL_BY_DEFAULT and is_spared(self._processes.pid_of(task_id), number) else name
 
     async def destroy(self, task_id: str) -> None:
         """Kill what is left of a task, free what it holds on the host, and forget it."""
@@ -158,10 +176,20 @@ class ContainerExecutor:
         shutil.rmtree(self._bundles / container, ignore_errors=True)
 
 
+def is_spared(pid: int, number: int) -> bool:
+    """Whether a process is the first of its own PID namespace and leaves a signal at its default action."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    rows = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    pids = rows.get("NSpid", "").split()
+    handled = int(rows.get("SigCgt", "0"), 16) | int(rows.get("SigIgn", "0"), 16)
+    return len(pids) > 1 and pids[-1] == "1" and not handled >> (number - 1) & 1
+
+
 def sys_is_linux() -> bool:
     """Whether this is Linux."""
-    import sys
-
     return sys.platform == LINUX
 
 

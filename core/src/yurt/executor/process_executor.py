@@ -142,6 +142,10 @@ class ProcessExecutor:
         """The cgroup of a task, from the root of every hierarchy."""
         return f"/{self._parent}/{cgroups.task_folder(task_id)}"
 
+    def pid_of(self, task_id: str) -> int:
+        """The pid of a task's main process."""
+        return self._task(task_id).handle.pid
+
     def check_alive(self, task_id: str) -> None:
         """Raise DriverError when a task has ended, NotFound when there is none."""
         handle = self._task(task_id).handle

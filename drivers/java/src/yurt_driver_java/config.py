@@ -1,0 +1,141 @@
+"""The options of java, and the pure steps from a task to its command line and process."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from yurt.sdk.driver import TaskRequest
+from yurt.sdk.errors import DriverError
+from yurt.sdk.executor import (
+    DEFAULT_CAPABILITIES,
+    DEFAULT_USER,
+    Bind,
+    ContainerSpec,
+    ProcessSpec,
+    capabilities,
+    namespace_mode,
+)
+from yurt.sdk.schema import decode_config
+from yurt.sdk.value import replace
+
+NAME = "java"
+VERSION = re.compile(r'version "([^"]*)"')
+
+
+class TaskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `config` block of a task."""
+
+    class_name: str = msgspec.field(default="", name="class")
+    class_path: str = ""
+    jar_path: str = ""
+    jvm_options: list[str] = []
+    args: list[str] = []
+    pid_mode: str = ""
+    ipc_mode: str = ""
+    cap_add: list[str] = []
+    cap_drop: list[str] = []
+    work_dir: str = ""
+
+
+class AllowedModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The namespaces of the host that tasks may ask for."""
+
+    pid: list[str] = []
+    ipc: list[str] = []
+
+
+class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `config` block of `plugin "java"` in the agent's configuration."""
+
+    default_pid_mode: str = "private"
+    default_ipc_mode: str = "private"
+    allow_caps: list[str] = msgspec.field(default_factory=lambda: list(DEFAULT_CAPABILITIES))
+    allowed_modes: AllowedModes = AllowedModes()
+
+
+def plugin_config(block: Mapping[str, Any]) -> PluginConfig:
+    """Read the agent's block, and refuse at start-up what no task could use; raises Invalid or DriverError."""
+    config = decode_config(PluginConfig, block)
+    namespace_mode("", option="default_pid_mode", default=config.default_pid_mode)
+    namespace_mode("", option="default_ipc_mode", default=config.default_ipc_mode)
+    capabilities(allowed=config.allow_caps, add=(), drop=())
+    return config
+
+
+def version_attributes(text: str) -> dict[str, str]:
+    """Version, runtime and virtual machine from the three lines of `java -version`; empty when there is no version."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    at = next((index for index, line in enumerate(lines) if VERSION.search(line)), None)
+    if at is None:
+        return {}
+    version = VERSION.search(lines[at])
+    assert version is not None, lines[at]
+    rest = [*lines[at + 1 : at + 3], "", ""]
+    return {
+        f"driver.{NAME}": "1",
+        f"driver.{NAME}.version": version.group(1),
+        f"driver.{NAME}.runtime": rest[0],
+        f"driver.{NAME}.vm": rest[1],
+    }
+
+
+def command_line(config: TaskConfig, java: str) -> tuple[str, ...]:
+    """java with its options, then a jar, a class, or a class of a jar, then the program's arguments."""
+    if not config.jar_path and not config.class_name:
+        raise DriverError('the task names nothing to run; set jar_path = "local/app.jar" or class = "Main"')
+    options = (java, *config.jvm_options)
+    if config.class_name:
+        path = ":".join(filter(None, (config.jar_path, config.class_path)))
+        found = ("-cp", path) if path else ()
+        return (*options, *found, config.class_name, *config.args)
+    found = ("-cp", config.class_path) if config.class_path else ()
+    return (*options, *found, "-jar", config.jar_path, *config.args)
+
+
+def working_folder(config: TaskConfig, default: str) -> str:
+    """The task's folder, or `work_dir`, which must be absolute."""
+    if config.work_dir and not config.work_dir.startswith("/"):
+        raise DriverError(f'work_dir "{config.work_dir}" must be an absolute path, for example ${{NOMAD_TASK_DIR}}/x')
+    return config.work_dir or default
+
+
+def process_spec(request: TaskRequest, java: str) -> ProcessSpec:
+    """A task without isolation; what only isolation can give is refused."""
+    config: TaskConfig = request.config
+    asked = [name for name in ("pid_mode", "ipc_mode", "cap_add", "cap_drop") if getattr(config, name)]
+    if asked:
+        raise DriverError(f"{', '.join(asked)}: java tasks are not isolated on this client; run it as root with runc")
+    base = ProcessSpec.of_task(request, command_line(config, java))
+    return replace(base, cwd=working_folder(config, base.cwd))
+
+
+def container_spec(
+    request: TaskRequest, config: PluginConfig, *, java: str, host_folders: tuple[str, ...], java_home: str
+) -> ContainerSpec:
+    """An isolated task, within what the agent allows; a Java outside of the host's folders is mounted too."""
+    asked: TaskConfig = request.config
+    base = ContainerSpec.of_task(request, command_line(asked, java), host_folders=host_folders)
+    is_visible = any(is_below(java_home, folder) for folder in host_folders)
+    return replace(
+        base,
+        process=replace(
+            base.process, user=request.user or DEFAULT_USER, cwd=working_folder(asked, base.process.cwd), search=()
+        ),
+        binds=base.binds if is_visible else (*base.binds, Bind(source=java_home, target=java_home)),
+        capabilities=capabilities(allowed=config.allow_caps, add=asked.cap_add, drop=asked.cap_drop),
+        pid_mode=namespace_mode(
+            asked.pid_mode, option="pid_mode", default=config.default_pid_mode, allowed=config.allowed_modes.pid
+        ),
+        ipc_mode=namespace_mode(
+            asked.ipc_mode, option="ipc_mode", default=config.default_ipc_mode, allowed=config.allowed_modes.ipc
+        ),
+    )
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is a folder or lies in it."""
+    return os.path.commonpath((path, folder)) == folder

@@ -1,0 +1,116 @@
+"""The java driver: a jar or a class in the host's virtual machine, isolated like exec where the client can do that."""
+
+from __future__ import annotations
+
+import os
+
+from yurt.sdk.driver import (
+    HEALTHY,
+    UNDETECTED,
+    UNHEALTHY,
+    Capabilities,
+    Driver,
+    Fingerprint,
+    PluginContext,
+    TaskRequest,
+)
+from yurt.sdk.errors import DriverError
+from yurt.sdk.executor import (
+    CHROOT,
+    ContainerExecutor,
+    ContainerSpec,
+    ProcessDriver,
+    ProcessExecutor,
+    ProcessSpec,
+    Program,
+    UserRules,
+    check_task_user,
+    denied_names,
+    present,
+)
+
+from yurt_driver_java.config import NAME, TaskConfig, container_spec, plugin_config, process_spec, version_attributes
+
+NETWORKS = ("host", "group")
+ISOLATED = Capabilities(send_signals=True, exec=True, fs_isolation="chroot", network_modes=NETWORKS, mounts=True)
+PLAIN = Capabilities(send_signals=True, exec=True, fs_isolation="none", network_modes=NETWORKS)
+INSTALL = "apt install default-jre-headless"
+
+
+def java_driver(context: PluginContext) -> Driver:
+    """The driver, isolated or plain, as this client can."""
+    isolating = ContainerExecutor.from_context(context)
+    reason, _ = isolating.obstacle()
+    return isolated_driver(context, isolating) if not reason else plain_driver(context)
+
+
+def isolated_driver(context: PluginContext, executor: ContainerExecutor) -> ProcessDriver[ContainerSpec]:
+    """Tasks in namespaces of their own."""
+    config, rules, program = plugin_config(context.config), user_rules(context), Program(NAME, "-version")
+
+    def container_for(request: TaskRequest) -> ContainerSpec:
+        java, home = program_and_home(program)
+        spec = container_spec(request, config, java=java, host_folders=present(CHROOT), java_home=home)
+        check_task_user(rules, spec.process.user)
+        return spec
+
+    async def probe() -> Fingerprint:
+        reason, fix = executor.obstacle()
+        if reason:
+            return Fingerprint(health=UNHEALTHY, description=f"the java driver cannot isolate tasks: {reason}", fix=fix)
+        return await fingerprint_of(program)
+
+    return ProcessDriver(
+        NAME,
+        task_config=TaskConfig,
+        process_for=container_for,
+        executor=executor,
+        fingerprint=probe,
+        capabilities=ISOLATED,
+    )
+
+
+def plain_driver(context: PluginContext) -> ProcessDriver[ProcessSpec]:
+    """Tasks as processes of the host: the agent is not root, or has no runc."""
+    plugin_config(context.config)
+    rules, program = user_rules(context), Program(NAME, "-version")
+
+    def process_for(request: TaskRequest) -> ProcessSpec:
+        if request.user:
+            check_task_user(rules, request.user)
+        return process_spec(request, program_and_home(program)[0])
+
+    return ProcessDriver(
+        NAME,
+        task_config=TaskConfig,
+        process_for=process_for,
+        executor=ProcessExecutor.from_context(context),
+        fingerprint=lambda: fingerprint_of(program),
+        capabilities=PLAIN,
+    )
+
+
+def user_rules(context: PluginContext) -> UserRules:
+    """As whom this client runs no task of this driver."""
+    return UserRules(names=denied_names(NAME, context.options))
+
+
+async def fingerprint_of(program: Program) -> Fingerprint:
+    """Whether there is a Java, and which."""
+    found = await program.look()
+    if not found.path:
+        return Fingerprint(health=UNDETECTED, description="java is not on PATH", fix=INSTALL)
+    attributes = version_attributes(found.version_text)
+    if found.problem or not attributes:
+        reason = found.problem or f"`{found.path} -version` does not tell a version"
+        return Fingerprint(health=UNHEALTHY, description=reason, fix=INSTALL)
+    return Fingerprint(health=HEALTHY, description="Healthy", attributes=attributes)
+
+
+def program_and_home(program: Program) -> tuple[str, str]:
+    """The path of java with every link resolved, and the folder that holds its installation."""
+    path = program.find()
+    if not path:
+        raise DriverError(f"java is not on the PATH of this client; {INSTALL}")
+    real = os.path.realpath(path)
+    return real, os.path.dirname(os.path.dirname(real))
