@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir, open_data_dir
 from yurt.runtime.env import RealEnv
 from yurt.runtime.logs import LEVELS, set_up_logging
+from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Invalid, YurtError
 from yurt.sdk.value import replace
 
@@ -34,6 +36,7 @@ log = logging.getLogger(__name__)
 
 STOP_TASKS_LIMIT_S = 60.0
 READY_LIMIT_S = 30.0
+SAME_SIGNAL_S = 1.0
 
 Reload = Callable[[], AgentConfig]
 
@@ -139,6 +142,7 @@ class _Agent:
             self.handler.setLevel(logging.INFO)
         self.stop_asked = asyncio.Event()
         self.stop_signal = 0
+        self.stopping_since = 0.0
         self.task: asyncio.Task[Any] | None = None
 
     async def main(self) -> int:
@@ -154,6 +158,7 @@ class _Agent:
             if not self.stop_asked.is_set():
                 self._print_first_screen(parts)
             self.held.release()
+            supervised(group, "load the scheduler", asyncio.to_thread(_load_scheduler))
             await self.stop_asked.wait()
             say(f"==> Caught signal: {_signal_word(self.stop_signal)}")
             await self._stop(parts)
@@ -197,8 +202,14 @@ class _Agent:
         loop.add_signal_handler(signal.SIGHUP, self._on_reload)
 
     def _on_stop(self, number: int) -> None:
-        """The first signal asks for an orderly stop, the second ends the agent at once."""
-        if self.stop_asked.is_set() and self.task is not None:
+        """The first signal asks for an orderly stop, a later one ends the agent at once.
+
+        One Ctrl-C may arrive twice, from the terminal and from a runner such as `uv run` that passes it on.
+        """
+        now = asyncio.get_running_loop().time()
+        if not self.stop_asked.is_set():
+            self.stopping_since = now
+        elif now - self.stopping_since > SAME_SIGNAL_S and self.task is not None:
             say("==> Caught another signal: leaving without waiting for what is still stopping")
             self.task.cancel()
         self.stop_signal = self.stop_signal or number
@@ -218,6 +229,12 @@ class _Agent:
 
 async def _wait(event: asyncio.Event) -> None:
     await event.wait()
+
+
+def _load_scheduler() -> None:
+    """Import what the first evaluation needs (numpy, above all) before it comes."""
+    for name in ("attempts", "blocked", "plan_check"):
+        import_module(f"yurt.scheduler.{name}")
 
 
 def _signal_word(number: int) -> str:

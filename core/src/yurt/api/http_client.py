@@ -57,7 +57,7 @@ class Answer(NamedTuple):
     """The body of an answer, with the index of the state that it shows."""
 
     data: Any
-    index: int
+    index: int  # type: ignore[assignment]  # no answer is ever searched as a tuple
     next_token: str = ""
 
 

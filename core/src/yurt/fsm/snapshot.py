@@ -16,7 +16,6 @@ import msgspec
 
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
-from yurt.state.columns import Columns
 from yurt.state.store import INDEXES, JobKey, Snapshot, VersionKey
 from yurt.state.table import Table, TableEditor
 from yurt.structs.alloc import AllocatedResources, Allocation
@@ -208,8 +207,8 @@ class _Reader:
         for name, editor in self._editors.items():
             editor.is_changed = True
             tables[name] = editor.finish(header.tables.get(name, 0))
-        columns = Columns.rebuild(tables["nodes"].values(), tables["allocs"].values())
-        return Snapshot(header.index, tables, columns)
+
+        return Snapshot(header.index, tables)
 
     def _read_rows(self, table: str, rows: list[Any]) -> None:
         editor = self._editors[table]

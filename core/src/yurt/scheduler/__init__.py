@@ -4,11 +4,33 @@
 attempts again on a newer snapshot, up to `max_attempts` times without progress, and then ends the evaluation with
 `exhausted`. The same snapshot, evaluation, `now`, seed and attempt give the same plan to the byte: ids come from the
 seed, equal scores are told apart by it.
+
+The names below are loaded when first used: importing this package does not import numpy, which would be a fifth of an
+agent's start-up.
 """
 
 from __future__ import annotations
 
-from yurt.scheduler.attempts import Attempt, attempt, dry_run
-from yurt.scheduler.blocked import exhausted, max_attempts
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Attempt", "attempt", "dry_run", "exhausted", "max_attempts"]
+if TYPE_CHECKING:
+    from yurt.scheduler.attempts import Attempt, attempt, dry_run
+    from yurt.scheduler.blocked import exhausted, max_attempts
+    from yurt.scheduler.plan_check import check_plan
+
+__all__ = ["Attempt", "attempt", "check_plan", "dry_run", "exhausted", "max_attempts"]
+
+_HOMES = {
+    "Attempt": "attempts", "attempt": "attempts", "dry_run": "attempts",
+    "exhausted": "blocked", "max_attempts": "blocked", "check_plan": "plan_check",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from yurt import scheduler
 from yurt.api.diff import job_diff
 from yurt.duties.children import (
     children,
@@ -18,7 +19,6 @@ from yurt.duties.children import (
 from yurt.duties.evals import Mint, evaluation_of
 from yurt.duties.periodic import next_launch
 from yurt.duties.scaling import scaled, scaling_problem
-from yurt.scheduler import dry_run
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.admission import admit, with_counts_of
@@ -102,9 +102,9 @@ class Jobs:
             return planned
         seed = int(self._server.env.uuid().replace("-", ""), 16)
         if sum(group.count for group in job.task_groups) > THREAD_COUNT:
-            tried = await asyncio.to_thread(dry_run, state, job, now=mint.now, seed=seed)
+            tried = await asyncio.to_thread(scheduler.dry_run, state, job, now=mint.now, seed=seed)
         else:
-            tried = dry_run(state, job, now=mint.now, seed=seed)
+            tried = scheduler.dry_run(state, job, now=mint.now, seed=seed)
         annotations = tried.plan.annotations
         return replace(
             planned,

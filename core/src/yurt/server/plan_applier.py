@@ -13,9 +13,9 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from yurt import scheduler
 from yurt.broker import PlanQueue, cut_plan, size_of
 from yurt.runtime.env import Env
-from yurt.scheduler.plan_check import check_plan
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.log_writer import LogWriter
@@ -92,9 +92,9 @@ class PlanApplier:
         state = self._writer.state
         started = self._env.monotonic()
         if size_of(plan) > THREAD_SIZE:
-            result = await asyncio.to_thread(check_plan, state, plan)
+            result = await asyncio.to_thread(scheduler.check_plan, state, plan)
         else:
-            result = check_plan(state, plan)
+            result = scheduler.check_plan(state, plan)
         accepted = result.accepted
         self._metrics.observe_plan(plan, result, self._env.monotonic() - started)
         evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)

@@ -10,9 +10,9 @@ import asyncio
 import logging
 from typing import Final
 
+from yurt import scheduler
 from yurt.broker import Delivery
 from yurt.runtime.env import Env
-from yurt.scheduler import attempt, exhausted, max_attempts
 from yurt.sdk.errors import YurtError
 from yurt.sdk.value import replace
 from yurt.server.eval_queue import EvalQueue
@@ -83,7 +83,7 @@ class Worker:
 
     async def _process(self, delivery: Delivery) -> None:
         evaluation = delivery.evaluation
-        limit = max_attempts(evaluation.type)
+        limit = scheduler.max_attempts(evaluation.type)
         tries = 0
         outcome: Outcome | None = None
         while tries < limit:
@@ -104,9 +104,9 @@ class Worker:
         job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
         count = sum(group.count for group in job.task_groups) if job is not None else 0
         if count > THREAD_COUNT:
-            made = await asyncio.to_thread(attempt, snapshot, evaluation, now=now, seed=seed, attempt=tries)
+            made = await asyncio.to_thread(scheduler.attempt, snapshot, evaluation, now=now, seed=seed, attempt=tries)
         else:
-            made = attempt(snapshot, evaluation, now=now, seed=seed, attempt=tries)
+            made = scheduler.attempt(snapshot, evaluation, now=now, seed=seed, attempt=tries)
         return made.plan, made.outcome
 
     async def _submit(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanResult:
@@ -118,7 +118,7 @@ class Worker:
             broker.resume_nack(delivery.evaluation.id, delivery.token, now=self._env.now())
 
     async def _give_up(self, evaluation: Evaluation, last: Outcome | None) -> None:
-        outcome = exhausted(
+        outcome = scheduler.exhausted(
             evaluation,
             seed=self._seed(),
             now=self._env.now(),

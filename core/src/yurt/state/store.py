@@ -8,9 +8,8 @@ event stream and the columns.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from yurt.state.columns import Columns
 from yurt.state.table import Table, TableEditor
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
@@ -20,6 +19,9 @@ from yurt.structs.job import Job, JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
 from yurt.structs.questions import is_eval_terminal, is_terminal
 from yurt.structs.summary import JobSummary
+
+if TYPE_CHECKING:
+    from yurt.state.columns import Columns
 
 JobKey = tuple[str, str]
 VersionKey = tuple[str, str, int]
@@ -95,12 +97,24 @@ Changes = tuple[Change, ...]
 class Snapshot:
     """The state at `index`; immutable."""
 
-    __slots__ = ("_tables", "columns", "index")
+    __slots__ = ("_columns", "_tables", "index")
 
-    def __init__(self, index: int, tables: dict[str, Table[Any, Any]], columns: Columns) -> None:
+    def __init__(self, index: int, tables: dict[str, Table[Any, Any]], columns: Columns | None = None) -> None:
         self.index = index
         self._tables = tables
-        self.columns = columns
+        self._columns = columns
+
+    @property
+    def columns(self) -> Columns:
+        """The columnar view: built when first asked for, and kept incrementally by the snapshots that follow.
+
+        Its module is imported only then: numpy would be a fifth of the start-up of an agent.
+        """
+        if self._columns is None:
+            from yurt.state.columns import Columns
+
+            self._columns = Columns.rebuild(self.nodes.values(), self.allocs.values())
+        return self._columns
 
     @classmethod
     def empty(cls) -> Snapshot:
@@ -108,7 +122,7 @@ class Snapshot:
         tables: dict[str, Table[Any, Any]] = {name: Table(name, extract) for name, extract in INDEXES.items()}
         for name, rows in built_in_rows().items():
             tables[name] = Table.restored(name, INDEXES[name], index=FIRST_INDEX, rows=rows)
-        return cls(0, tables, Columns.empty())
+        return cls(0, tables)
 
     def table(self, name: str) -> Table[Any, Any]:
         """A table by name."""
@@ -244,7 +258,8 @@ class Transaction:
             name: self._editors[name].finish(self.index) if name in self._editors else table
             for name, table in ((table.name, table) for table in self.base.tables())
         }
-        return Snapshot(self.index, tables, self.base.columns.apply(self.changes))
+        columns = self.base._columns
+        return Snapshot(self.index, tables, columns.apply(self.changes) if columns is not None else None)
 
     def _editor(self, table: str) -> TableEditor[Any, Any]:
         editor = self._editors.get(table)
