@@ -17,6 +17,7 @@ from yurt.sdk.driver import (
 from yurt.sdk.errors import DriverError
 from yurt.sdk.executor import (
     CHROOT,
+    DEFAULT_USER,
     ContainerExecutor,
     ContainerSpec,
     ProcessDriver,
@@ -28,6 +29,7 @@ from yurt.sdk.executor import (
     denied_names,
     present,
 )
+from yurt.sdk.value import replace
 
 from yurt_driver_java.config import NAME, TaskConfig, container_spec, plugin_config, process_spec, version_attributes
 
@@ -76,9 +78,10 @@ def plain_driver(context: PluginContext) -> ProcessDriver[ProcessSpec]:
     rules, program = user_rules(context), Program(NAME, "-version")
 
     def process_for(request: TaskRequest) -> ProcessSpec:
-        if request.user:
-            check_task_user(rules, request.user)
-        return process_spec(request, program_and_home(program)[0])
+        user = request.user or (DEFAULT_USER if os.geteuid() == 0 else "")
+        if user:
+            check_task_user(rules, user)
+        return replace(process_spec(request, program_and_home(program)[0]), user=user, search=())
 
     return ProcessDriver(
         NAME,

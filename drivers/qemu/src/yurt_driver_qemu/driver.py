@@ -1,0 +1,194 @@
+"""The qemu driver: a virtual machine as a process of the host that outlives the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator
+
+import msgspec
+from yurt.sdk.driver import (
+    HEALTHY,
+    UNDETECTED,
+    UNHEALTHY,
+    Capabilities,
+    ExecResult,
+    ExitResult,
+    Fingerprint,
+    PluginContext,
+    TaskHandle,
+    TaskRequest,
+    TaskStats,
+)
+from yurt.sdk.errors import DriverError, NotFound
+from yurt.sdk.executor import (
+    CgroupSpec,
+    ProcessDriver,
+    ProcessExecutor,
+    ProcessSpec,
+    Program,
+    UserRules,
+    check_task_user,
+    denied_names,
+)
+from yurt.sdk.value import NANOSECONDS, Duration, replace
+
+from yurt_driver_qemu.config import (
+    DEFAULT_EMULATOR,
+    NAME,
+    QMP_SOCKET,
+    PluginConfig,
+    TaskConfig,
+    command_line,
+    emulator_of,
+    plugin_config,
+)
+from yurt_driver_qemu.images import find_image
+from yurt_driver_qemu.monitor import press_power_button
+
+CAPABILITIES = Capabilities(send_signals=False, exec=False, fs_isolation="none", network_modes=("host", "group"))
+INSTALL = "apt install qemu-system-x86"
+KVM_DEVICE = "/dev/kvm"
+VERSION = re.compile(r"version (\d[\d.]*)")
+MONITOR = "monitor"
+
+
+class QemuDriver:
+    """A process driver with a power button."""
+
+    def __init__(self, context: PluginContext) -> None:
+        plugin = plugin_config(context.config)
+        rules = UserRules(names=denied_names(NAME, context.options))
+        self._program = Program(DEFAULT_EMULATOR, "--version")
+        self._monitors: dict[str, str] = {}
+        self._processes: ProcessDriver[ProcessSpec] = ProcessDriver(
+            NAME,
+            task_config=TaskConfig,
+            process_for=lambda request: process_spec(request, plugin, rules),
+            executor=ProcessExecutor.from_context(context),
+            fingerprint=self._probe,
+            capabilities=CAPABILITIES,
+        )
+        self.name = NAME
+        self.capabilities = CAPABILITIES
+
+    @property
+    def task_config(self) -> type[msgspec.Struct]:
+        """The options of a task."""
+        return TaskConfig
+
+    async def _probe(self) -> Fingerprint:
+        """Whether there is an emulator, and which."""
+        found = await self._program.look()
+        if not found.path:
+            return Fingerprint(health=UNDETECTED, description=f"{DEFAULT_EMULATOR} is not on PATH", fix=INSTALL)
+        version = VERSION.search(found.version_text)
+        if found.problem or version is None:
+            reason = found.problem or f"`{found.path} --version` does not tell a version"
+            return Fingerprint(health=UNHEALTHY, description=reason, fix=INSTALL)
+        attributes = {f"driver.{NAME}": "1", f"driver.{NAME}.version": version.group(1)}
+        return Fingerprint(health=HEALTHY, description="Healthy", attributes=attributes)
+
+    def fingerprint(self) -> AsyncIterator[Fingerprint]:
+        """Whether there is an emulator, and which; again after each change."""
+        return self._processes.fingerprint()
+
+    async def start_task(self, request: TaskRequest) -> TaskHandle:
+        """Start the virtual machine."""
+        handle = await self._processes.start_task(request)
+        config: TaskConfig = request.config
+        monitor = f"{request.dirs.task_dir}/{QMP_SOCKET}" if config.graceful_shutdown else ""
+        self._monitors[request.task_id] = monitor
+        return replace(handle, state={**handle.state, MONITOR: monitor})
+
+    async def recover_task(self, handle: TaskHandle) -> None:
+        """Take up a virtual machine that an earlier agent started."""
+        await self._processes.recover_task(handle)
+        self._monitors[handle.task_id] = str(handle.state.get(MONITOR, ""))
+
+    async def wait_task(self, task_id: str) -> ExitResult:
+        """Wait for the end."""
+        return await self._processes.wait_task(task_id)
+
+    async def signal_task(self, task_id: str, signal: str) -> None:
+        """A virtual machine takes no signals."""
+        self._check_known(task_id)
+        raise DriverError(f"{signal} was not sent: a virtual machine takes no signals; stop or restart the task")
+
+    async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
+        """Press the power button where the task asked for that, and wait; then end the emulator."""
+        monitor = self._monitors.get(task_id, "")
+        if monitor and not await self._has_ended_within(task_id, 0):
+            with contextlib.suppress(DriverError):
+                await press_power_button(monitor)
+                await self._has_ended_within(task_id, timeout)
+                timeout = Duration(0)
+        await self._processes.stop_task(task_id, signal=signal, timeout=timeout)
+
+    async def _has_ended_within(self, task_id: str, timeout: int) -> bool:
+        """Whether the emulator ends within a time (nanoseconds)."""
+        try:
+            async with asyncio.timeout(timeout / NANOSECONDS):
+                await self._processes.wait_task(task_id)
+        except TimeoutError:
+            return False
+        return True
+
+    async def destroy_task(self, task_id: str) -> None:
+        """Kill what is left and forget it."""
+        await self._processes.destroy_task(task_id)
+        self._monitors.pop(task_id, None)
+
+    async def task_stats(self, task_id: str) -> TaskStats:
+        """Use of the emulator."""
+        return await self._processes.task_stats(task_id)
+
+    async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+        """No command can be run in a virtual machine from outside."""
+        self._check_known(task_id)
+        raise DriverError(
+            f'"{" ".join(command)}" cannot be run in a virtual machine from outside; offer a way in, such as SSH on a '
+            "port of port_map"
+        )
+
+    async def close(self) -> None:
+        """Let the executor go; machines go on, those of a dev agent end."""
+        await self._processes.close()
+
+    def _check_known(self, task_id: str) -> None:
+        if task_id not in self._monitors:
+            raise NotFound(f"no task {task_id} here")
+
+
+def process_spec(request: TaskRequest, plugin: PluginConfig, rules: UserRules) -> ProcessSpec:
+    """The step from a task to its emulator, with the files that it names found and checked.
+
+    The emulator runs with the rights of the agent unless the task names a user: it gets none of the task's variables
+    (LD_PRELOAD among them), and is found by the agent's PATH, never in the task's directory. The guest's memory is
+    not all that an emulator needs, so that memory is not limited.
+    """
+    config: TaskConfig = request.config
+    if request.user:
+        check_task_user(rules, request.user)
+    emulator = shutil.which(emulator_of(config, plugin))
+    if emulator is None:
+        raise DriverError(f'emulator "{config.emulator or DEFAULT_EMULATOR}" is not on PATH of this client; {INSTALL}')
+    if config.accelerator == "kvm" and not os.access(KVM_DEVICE, os.R_OK | os.W_OK):
+        raise DriverError(f'accelerator = "kvm": {KVM_DEVICE} cannot be used on this client; set accelerator = "tcg"')
+    image = find_image(
+        config.image_path,
+        task_dir=request.dirs.task_dir,
+        alloc_dir=request.dirs.alloc_dir,
+        image_paths=plugin.image_paths,
+    )
+    argv = command_line(request, emulator=emulator, image=image, plugin=plugin)
+    own = {name: value for name, value in request.env.items() if name.startswith("NOMAD_")}
+    return replace(
+        ProcessSpec.of_task(request, argv),
+        env={**own, "PATH": os.environ.get("PATH", os.defpath)},
+        search=(),
+        cgroup=replace(CgroupSpec.of_resources(request.resources), memory_bytes=0, memory_reserved_bytes=0),
+    )

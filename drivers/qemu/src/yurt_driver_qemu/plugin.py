@@ -1,0 +1,14 @@
+"""The entry point of the qemu driver."""
+
+from __future__ import annotations
+
+from yurt.sdk.driver import Driver, PluginContext
+from yurt.sdk.hooks import hookimpl
+
+from yurt_driver_qemu.driver import QemuDriver
+
+
+@hookimpl
+def yurt_task_drivers(context: PluginContext) -> list[Driver]:
+    """The driver; without an emulator it reports itself as undetected, with the way to install one."""
+    return [QemuDriver(context)]
