@@ -1,0 +1,99 @@
+"""What a task asks for beyond an ordinary container, against what the operator of the client allows; pure.
+
+Every refusal names the option of the task and the one of the agent that would allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from yurt.sdk.errors import DriverError
+
+from yurt_driver_docker.config import DEFAULT_CAPS, PluginConfig, PluginOptions, TaskConfig
+
+GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+NO_GPU = ("", "none", "void")
+DEVICE_RIGHTS = "rwm"
+
+
+def check_modes(config: TaskConfig, options: PluginOptions) -> None:
+    """Refuse to share a namespace with the host or another container, unless it is allowed."""
+    asked = {
+        "pid": config.pid_mode, "ipc": config.ipc_mode, "userns": config.userns_mode, "uts": config.uts_mode,
+    }  # fmt: skip
+    allowed = {
+        "pid": options.allowed_modes.pid,
+        "ipc": options.allowed_modes.ipc,
+        "userns": options.allowed_modes.userns,
+        "uts": options.allowed_modes.uts,
+    }
+    for name, mode in asked.items():
+        shares = mode == "host" or mode.startswith("container:")
+        if shares and not options.allow_privileged and mode not in allowed[name]:
+            raise DriverError(
+                f'{name}_mode = "{mode}" is off on this client; set allowed_modes {{ {name} = ["{mode}"] }}'
+                ' or allow_privileged = true in plugin "docker" of its configuration'
+            )
+
+
+def cap_name(text: str) -> str:
+    """`CAP_NET_RAW` and `net_raw` alike."""
+    return text.strip().lower().removeprefix("cap_")
+
+
+def capabilities(config: TaskConfig, options: PluginOptions) -> tuple[str, ...]:
+    """The capabilities of the container: the usual ones that are allowed, less `cap_drop`, and `cap_add`."""
+    allowed = {cap_name(each) for each in options.allow_caps}
+    added, dropped = {cap_name(each) for each in config.cap_add}, {cap_name(each) for each in config.cap_drop}
+    refused = [] if "all" in allowed else sorted(added - allowed)
+    if refused:
+        raise DriverError(
+            f"cap_add: this client does not allow {', '.join(refused)};"
+            ' add them to allow_caps in plugin "docker" of its configuration'
+        )
+    if "all" in added:
+        return ("ALL",)
+    usual = set(DEFAULT_CAPS) if "all" in allowed else set(DEFAULT_CAPS) & allowed
+    kept = set() if "all" in dropped else usual - dropped
+    return tuple(sorted(f"CAP_{each.upper()}" for each in kept | added))
+
+
+def checked_devices(config: TaskConfig, plugin: PluginConfig) -> list[dict[str, str]]:
+    """The devices of the host that the container gets."""
+    if config.devices and not (plugin.volumes_enabled or plugin.options.allow_privileged):
+        raise DriverError(
+            "devices of the host are off on this client; set volumes { enabled = true } or allow_privileged = true"
+            ' in plugin "docker" of its configuration'
+        )
+    return [device(each.host_path, each.container_path, each.cgroup_permissions) for each in config.devices]
+
+
+def device(host_path: str, container_path: str, rights: str) -> dict[str, str]:
+    """One device, with its rights checked."""
+    if not host_path.startswith("/"):
+        raise DriverError(f'devices: host_path = "{host_path}" must be an absolute path, for example /dev/fuse')
+    if not rights or set(rights) - set(DEVICE_RIGHTS):
+        raise DriverError(f'devices: cgroup_permissions = "{rights}" must be letters of "rwm" (read, write, mknod)')
+    return {"PathOnHost": host_path, "PathInContainer": container_path or host_path, "CgroupPermissions": rights}
+
+
+def checked_runtime(
+    config: TaskConfig, options: PluginOptions, *, env: Mapping[str, Any], known: tuple[str, ...]
+) -> str:
+    """The OCI runtime, if not the engine's own choice; a task with GPUs gets the one that knows them."""
+    if config.runtime:
+        if config.runtime not in options.allow_runtimes:
+            raise DriverError(
+                f'runtime = "{config.runtime}" is not allowed on this client'
+                f" ({', '.join(options.allow_runtimes) or 'none is'}); see allow_runtimes in its configuration"
+            )
+        return config.runtime
+    if env.get(GPU_VARIABLE, "") in NO_GPU:
+        return ""
+    if known and options.nvidia_runtime not in known:
+        raise DriverError(
+            f'the task has GPUs and the engine has the runtimes {", ".join(known)}, not "{options.nvidia_runtime}";'
+            " install nvidia-container-toolkit and register its runtime with the engine"
+        )
+    return options.nvidia_runtime

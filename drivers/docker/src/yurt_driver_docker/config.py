@@ -1,0 +1,299 @@
+"""The options of the docker driver: those of a task, and those of the agent. Names and defaults are Nomad's."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+
+import msgspec
+from yurt.sdk.driver import PluginContext
+from yurt.sdk.errors import Invalid
+from yurt.sdk.schema import decode_config
+
+DEFAULT_ENDPOINT = "unix:///var/run/docker.sock"
+DEFAULT_RUNTIMES = ("runc", "nvidia")
+DEFAULT_CAPS = (
+    "audit_write", "chown", "dac_override", "fowner", "fsetid", "kill", "mknod", "net_bind_service", "setfcap",
+    "setgid", "setpcap", "setuid", "sys_chroot",
+)  # fmt: skip
+DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
+UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+MIN_PERIOD_S = 1.0
+
+
+class Auth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who pulls an image."""
+
+    username: str = ""
+    password: str = ""
+    email: str = ""
+    server_address: str = ""
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A device of the host inside the container."""
+
+    host_path: str = ""
+    container_path: str = ""
+    cgroup_permissions: str = "rwm"
+
+
+class BindOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How mounts made later travel between host and container."""
+
+    propagation: str = ""
+
+
+class TmpfsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bytes, and the mode bits of the top folder."""
+
+    size: int = 0
+    mode: int = 0
+
+
+class DriverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The volume driver that makes a volume."""
+
+    name: str = ""
+    options: list[dict[str, str]] = []
+
+
+class VolumeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a volume is made."""
+
+    no_copy: bool = False
+    labels: list[dict[str, str]] = []
+    driver_config: DriverConfig | None = None
+
+
+class Mount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bind, a volume or a tmpfs."""
+
+    type: str = "volume"
+    target: str = ""
+    source: str = ""
+    readonly: bool = False
+    bind_options: BindOptions | None = None
+    tmpfs_options: TmpfsOptions | None = None
+    volume_options: VolumeOptions | None = None
+
+
+class Healthchecks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether the image's own health check is off."""
+
+    disable: bool = False
+
+
+class TaskLogging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The engine's log driver and its options; `driver` is the old name of `type`."""
+
+    type: str = ""
+    driver: str = ""
+    config: list[dict[str, str]] = []
+
+
+class TaskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `config` block of a task."""
+
+    image: str
+    advertise_ipv6_address: bool = False
+    args: list[str] = []
+    auth: Auth | None = None
+    auth_soft_fail: bool = False
+    cap_add: list[str] = []
+    cap_drop: list[str] = []
+    cgroupns: str = ""
+    command: str = ""
+    container_exists_attempts: int = 0
+    cpu_cfs_period: int = 100_000
+    cpu_hard_limit: bool = False
+    cpuset_cpus: str = ""
+    devices: list[Device] = []
+    dns_options: list[str] = []
+    dns_search_domains: list[str] = []
+    dns_servers: list[str] = []
+    entrypoint: list[str] = []
+    extra_hosts: list[str] = []
+    force_pull: bool = False
+    group_add: list[str] = []
+    healthchecks: Healthchecks | None = None
+    hostname: str = ""
+    image_pull_timeout: str = ""
+    init: bool = False
+    interactive: bool = False
+    ipc_mode: str = ""
+    ipv4_address: str = ""
+    ipv6_address: str = ""
+    isolation: str = ""
+    labels: list[dict[str, str]] = []
+    load: str = ""
+    logging: TaskLogging | None = None
+    mac_address: str = ""
+    memory_hard_limit: int = 0
+    mount: list[Mount] = []
+    mounts: list[Mount] = []
+    network_aliases: list[str] = []
+    network_mode: str = ""
+    oom_score_adj: int = 0
+    pid_mode: str = ""
+    pids_limit: int = 0
+    port_map: list[dict[str, int]] = []
+    ports: list[str] = []
+    privileged: bool = False
+    readonly_rootfs: bool = False
+    runtime: str = ""
+    security_opt: list[str] = []
+    shm_size: int = 0
+    storage_opt: dict[str, str] = {}
+    sysctl: list[dict[str, str]] = []
+    tty: bool = False
+    ulimit: list[dict[str, str]] = []
+    userns_mode: str = ""
+    uts_mode: str = ""
+    volume_driver: str = ""
+    volumes: list[str] = []
+    work_dir: str = ""
+
+
+class AgentAuth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where credentials of registries are: a docker config file, or a credential helper."""
+
+    config: str = ""
+    helper: str = ""
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Files for an engine that is reached by TCP."""
+
+    cert: str = ""
+    key: str = ""
+    ca: str = ""
+
+
+class AgentLogging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The log driver of containers that name none."""
+
+    type: str = "json-file"
+    config: dict[str, str] = {}
+
+
+class Dangling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Containers that no task knows any more."""
+
+    enabled: bool = True
+    period: str = "5m"
+    creation_grace: str = "5m"
+    dry_run: bool = False
+
+
+class Gc(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is removed when it is not needed."""
+
+    image: bool = True
+    image_delay: str = "3m"
+    container: bool = True
+    dangling_containers: Dangling = Dangling()
+
+
+class Volumes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether tasks may mount what lies outside their allocation."""
+
+    enabled: bool | None = None
+    selinuxlabel: str = ""
+
+
+class AllowedModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Namespaces of the host, or of other containers, that tasks may join."""
+
+    pid: list[str] = []
+    ipc: list[str] = []
+    userns: list[str] = []
+    uts: list[str] = []
+
+
+class PluginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `config` block of `plugin "docker"` in the agent's configuration."""
+
+    endpoint: str = ""
+    auth: AgentAuth = AgentAuth()
+    tls: Tls = Tls()
+    extra_labels: list[str] = []
+    logging: AgentLogging = AgentLogging()
+    gc: Gc = Gc()
+    volumes: Volumes = Volumes()
+    allow_privileged: bool = False
+    allow_caps: list[str] = msgspec.field(default_factory=lambda: list(DEFAULT_CAPS))
+    nvidia_runtime: str = "nvidia"
+    allow_runtimes: list[str] = msgspec.field(default_factory=lambda: list(DEFAULT_RUNTIMES))
+    infra_image: str = "registry.k8s.io/pause:3.9"
+    infra_image_pull_timeout: str = "5m"
+    image_pull_timeout: str = "5m"
+    container_exists_attempts: int = 5
+    oom_score_adj: int = 0
+    pull_activity_timeout: str = "2m"
+    pids_limit: int = 0
+    disable_log_collection: bool = False
+    windows_allow_insecure_container_admin: bool = False
+    allowed_modes: AllowedModes = AllowedModes()
+
+
+class Durations(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent's durations in seconds."""
+
+    image_delay_s: float
+    pull_s: float
+    pull_activity_s: float
+    dangling_period_s: float
+    dangling_grace_s: float
+
+
+class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent decided; `owner` marks the containers of this client on an engine that others use too."""
+
+    endpoint: str
+    options: PluginOptions
+    volumes_enabled: bool
+    durations: Durations
+    owner: str
+    state_dir: str
+
+
+def plugin_config(context: PluginContext) -> PluginConfig:
+    """Read the agent's configuration; a dev agent lets tasks mount host paths unless its configuration says no."""
+    options = decode_config(PluginOptions, context.config)
+    asked = options.volumes.enabled
+    state_dir = context.paths.state_dir
+    return PluginConfig(
+        endpoint=options.endpoint or os.environ.get("DOCKER_HOST", "") or DEFAULT_ENDPOINT,
+        options=options,
+        volumes_enabled=context.dev if asked is None else asked,
+        durations=durations_of(options),
+        owner=hashlib.blake2b(os.path.abspath(state_dir).encode(), digest_size=8).hexdigest(),
+        state_dir=state_dir,
+    )
+
+
+def durations_of(options: PluginOptions) -> Durations:
+    """Every duration of the agent's configuration; raises Invalid that names the wrong one."""
+    gc, dangling = options.gc, options.gc.dangling_containers
+    return Durations(
+        image_delay_s=parse_duration(gc.image_delay, option="gc.image_delay"),
+        pull_s=parse_duration(options.image_pull_timeout, option="image_pull_timeout"),
+        pull_activity_s=parse_duration(options.pull_activity_timeout, option="pull_activity_timeout"),
+        dangling_period_s=max(MIN_PERIOD_S, parse_duration(dangling.period, option="gc.dangling_containers.period")),
+        dangling_grace_s=parse_duration(dangling.creation_grace, option="gc.dangling_containers.creation_grace"),
+    )
+
+
+def parse_duration(text: str, *, option: str) -> float:
+    """A Go duration ("1m30s", "250ms") in seconds."""
+    parts = DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise Invalid(f'{option} = "{text}" is no duration; write it as 250ms, 10s or 1m30s')
+    return sum(float(number) * UNITS_S[unit] for number, unit in parts)
+
+
+def merged(entries: list[dict[str, str]]) -> dict[str, str]:
+    """Repeated blocks as one map."""
+    return {name: value for each in entries for name, value in each.items()}

@@ -1,0 +1,234 @@
+"""The step from a task to the body of the engine's "create a container"; pure, so that every option has its test.
+
+What the world must tell it comes in as a `Site`: the agent's configuration, the image, how links resolve, what a
+seccomp profile says. What a task may not have is refused here, after interpolation and after links are resolved, and
+before the engine hears of it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from yurt.sdk.driver import TaskRequest, TaskResources
+from yurt.sdk.errors import DriverError
+
+from yurt_driver_docker.allowed import capabilities, check_modes, checked_devices, checked_runtime
+from yurt_driver_docker.config import PluginConfig, TaskConfig, merged
+from yurt_driver_docker.mounts import binds, mounts
+from yurt_driver_docker.network import network_parts
+
+MIB = 1 << 20
+NOMAD_LABEL = "com.hashicorp.nomad."
+TASK_LABEL = "yurt.task_id"
+OWNER_LABEL = "yurt.owner"
+ROLE_LABEL = "yurt.role"
+CPU_SHARES_MIN = 2
+CPU_QUOTA_MIN_US = 1000
+DEFAULT_LOG_OPTIONS = {"max-file": "2", "max-size": "2m"}
+Body = dict[str, Any]
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known beside the task when its container is made."""
+
+    config: PluginConfig
+    image_id: str
+    core_mhz: float
+    resolve: Callable[[str], str]
+    read_text: Callable[[str], str]
+    runtimes: tuple[str, ...] = ()
+    pause_id: str = ""
+
+
+def container_name(request: TaskRequest) -> str:
+    """`<task>-<alloc id>`, as Nomad names it."""
+    return f"{request.task_name}-{request.alloc_id}"
+
+
+def create_body(request: TaskRequest, site: Site) -> Body:
+    """Everything that the engine must know of the container; raises DriverError for what the task may not have."""
+    config: TaskConfig = request.config
+    check_modes(config, site.config.options)
+    network = network_parts(request, site.pause_id)
+    host = {
+        **resource_part(request.resources, config, site.core_mhz),
+        **isolation_part(config, site),
+        **privilege_part(request, site),
+        **network.host,
+        "Binds": binds(request, site.config, site.resolve),
+        "Mounts": mounts(request, site.config, site.resolve),
+        "LogConfig": log_config(config, site.config),
+    }
+    body = {
+        **process_part(request),
+        **network.body,
+        "Image": site.image_id,
+        "Labels": labels(request, site.config),
+        "HostConfig": host,
+    }
+    return body
+
+
+def process_part(request: TaskRequest) -> Body:
+    """What runs, as whom, where and with which variables."""
+    config: TaskConfig = request.config
+    part: Body = {
+        "Env": sorted(f"{name}={value}" for name, value in request.env.items()),
+        "User": request.user,
+        "Tty": config.tty,
+        "OpenStdin": config.interactive,
+    }
+    if config.work_dir and not config.work_dir.startswith("/"):
+        raise DriverError(f'work_dir "{config.work_dir}" must be an absolute path inside the container')
+    if config.work_dir:
+        part["WorkingDir"] = config.work_dir
+    if config.entrypoint:
+        part["Entrypoint"] = config.entrypoint
+    if config.command or config.args:
+        part["Cmd"] = [*([config.command] if config.command else []), *config.args]
+    if config.healthchecks and config.healthchecks.disable:
+        part["Healthcheck"] = {"Test": ["NONE"]}
+    return part
+
+
+def resource_part(resources: TaskResources, config: TaskConfig, core_mhz: float) -> Body:
+    """Shares of CPU, cores and memory."""
+    part: Body = {"CpuShares": max(CPU_SHARES_MIN, resources.cpu_shares), **memory_part(resources, config)}
+    if config.cpu_hard_limit:
+        part["CpuPeriod"] = config.cpu_cfs_period
+        part["CpuQuota"] = max(CPU_QUOTA_MIN_US, int(resources.cpu_shares / core_mhz * config.cpu_cfs_period))
+    if resources.reserved_cores:
+        part["CpusetCpus"] = ",".join(map(str, resources.reserved_cores))
+    elif config.cpuset_cpus:
+        part["CpusetCpus"] = config.cpuset_cpus
+    return part
+
+
+def memory_part(resources: TaskResources, config: TaskConfig) -> Body:
+    """Memory in bytes without swap: `memory` is the limit, unless a higher hard limit makes it a reservation."""
+    hard_mb = config.memory_hard_limit or resources.memory_max_mb
+    if hard_mb < 0:
+        return {"MemoryReservation": resources.memory_mb * MIB}
+    if hard_mb and hard_mb < resources.memory_mb:
+        raise DriverError(
+            f"memory_hard_limit is {hard_mb} MB and must not be below the task's memory of {resources.memory_mb} MB"
+        )
+    limit = (hard_mb or resources.memory_mb) * MIB
+    part: Body = {"Memory": limit, "MemorySwap": limit}
+    if hard_mb:
+        part["MemoryReservation"] = resources.memory_mb * MIB
+    return part
+
+
+def isolation_part(config: TaskConfig, site: Site) -> Body:
+    """Namespaces, limits of the kernel and the root file system."""
+    part: Body = {
+        "ReadonlyRootfs": config.readonly_rootfs,
+        "PidMode": config.pid_mode,
+        "UTSMode": config.uts_mode,
+        "UsernsMode": config.userns_mode,
+        "Sysctls": merged(config.sysctl),
+        "StorageOpt": config.storage_opt,
+        "Ulimits": [ulimit(name, text) for name, text in merged(config.ulimit).items()],
+        "GroupAdd": config.group_add,
+        "Isolation": config.isolation,
+    }
+    if config.ipc_mode:
+        part["IpcMode"] = config.ipc_mode
+    if config.cgroupns:
+        part["CgroupnsMode"] = config.cgroupns
+    if config.shm_size:
+        part["ShmSize"] = config.shm_size
+    if config.init:
+        part["Init"] = True
+    limit = pids_limit(config.pids_limit, site.config.options.pids_limit)
+    if limit:
+        part["PidsLimit"] = limit
+    return part
+
+
+def pids_limit(asked: int, most: int) -> int:
+    """The task's limit of processes, at most the agent's."""
+    if most > 0 and asked > most:
+        raise DriverError(f"pids_limit = {asked} exceeds the {most} that this client allows (pids_limit of its plugin)")
+    return asked or most
+
+
+def ulimit(name: str, text: str) -> Body:
+    """`"1024:2048"` (soft, hard) or one number for both."""
+    soft, _, hard = text.partition(":")
+    try:
+        return {"Name": name, "Soft": int(soft), "Hard": int(hard or soft)}
+    except ValueError:
+        raise DriverError(f'ulimit {name} = "{text}" is no limit; write it as "1024" or "1024:2048"') from None
+
+
+def privilege_part(request: TaskRequest, site: Site) -> Body:
+    """Rights beyond those of an ordinary process, each only as far as the agent allows it."""
+    config: TaskConfig = request.config
+    options = site.config.options
+    if config.privileged and not options.allow_privileged:
+        raise DriverError(
+            "privileged containers are off on this client;"
+            ' set plugin "docker" { config { allow_privileged = true } } in its configuration'
+        )
+    if config.oom_score_adj < 0:
+        raise DriverError("oom_score_adj must not be negative: a task may not be safer from the OOM killer than others")
+    part: Body = {
+        "Privileged": config.privileged,
+        "Devices": checked_devices(config, site.config),
+        "SecurityOpt": [security_option(each, site.read_text) for each in config.security_opt],
+        "OomScoreAdj": config.oom_score_adj or options.oom_score_adj,
+    }
+    if not config.privileged:
+        part["CapDrop"] = ["ALL"]
+        part["CapAdd"] = list(capabilities(config, options))
+    runtime = checked_runtime(config, options, env=request.env, known=site.runtimes)
+    if runtime:
+        part["Runtime"] = runtime
+    return part
+
+
+def security_option(text: str, read_text: Callable[[str], str]) -> str:
+    """A seccomp profile is given to the engine by content, everything else as it is."""
+    name, separator, value = text.replace(":", "=", 1).partition("=") if "=" not in text else text.partition("=")
+    if name != "seccomp" or not separator or value in ("unconfined", "builtin") or value.startswith("{"):
+        return text
+    try:
+        return "seccomp=" + json.dumps(json.loads(read_text(value)), separators=(",", ":"))
+    except (OSError, ValueError) as error:
+        raise DriverError(f'security_opt: the seccomp profile "{value}" cannot be used: {error}') from None
+
+
+def log_config(config: TaskConfig, plugin: PluginConfig) -> Body:
+    """The task's log driver, or the agent's; json-file is kept small, because the client keeps its own files."""
+    given = config.logging
+    kind = (given.type or given.driver) if given else ""
+    if given and (kind or given.config):
+        return {"Type": kind or "json-file", "Config": merged(given.config)}
+    default = plugin.options.logging
+    is_plain = default.type == "json-file" and not default.config
+    return {"Type": default.type, "Config": DEFAULT_LOG_OPTIONS if is_plain else dict(default.config)}
+
+
+def labels(request: TaskRequest, plugin: PluginConfig) -> dict[str, str]:
+    """The task's labels, Nomad's, and those by which this client finds its containers again."""
+    facts = {
+        "job_id": request.job_id,
+        "job_name": request.job_id,
+        "task_group_name": request.group_name,
+        "task_name": request.task_name,
+        "namespace": request.namespace,
+    }
+    wanted = {
+        name: value
+        for name, value in facts.items()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in plugin.options.extra_labels)
+    }
+    nomad = {NOMAD_LABEL + name: value for name, value in {**wanted, "alloc_id": request.alloc_id}.items()}
+    ours = {TASK_LABEL: request.task_id, OWNER_LABEL: plugin.owner}
+    return {**merged(request.config.labels), **nomad, **ours}

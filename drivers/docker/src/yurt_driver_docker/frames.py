@@ -1,0 +1,117 @@
+"""The bytes of a container's output as the engine streams them; pure.
+
+Without a terminal, stdout and stderr share one stream of frames: stream number (1 byte), 3 zero bytes, length (4,
+big endian), data. With a terminal the data come bare. When timestamps were asked for, every logged message starts
+with one, in nanoseconds, and a space: a frame holds one message, and of bare data each line is one.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+HEADER_BYTES = 8
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+LINE_BYTES_MAX = 1024 * 1024
+PART_BYTES = 16 * 1024
+STREAMS = {0: "stdout", 1: "stdout", 2: "stderr"}
+STAMP = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$")
+STAMP_BYTES_MAX = 40
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Some output: which stream, when it was logged (nanoseconds since 1970, 0 unknown), and the data."""
+
+    stream: str
+    at: int
+    data: bytes
+
+
+class Frames:
+    """Cuts a stream into pieces as its bytes arrive."""
+
+    def __init__(self, *, is_terminal: bool, has_stamps: bool) -> None:
+        self.is_terminal = is_terminal
+        self.has_stamps = has_stamps
+        self.rest = b""
+
+    def feed(self, data: bytes) -> list[Piece]:
+        """The pieces that are complete now."""
+        self.rest += data
+        return list(self._lines() if self.is_terminal else self._frames())
+
+    def end(self) -> list[Piece]:
+        """What is left at the end of a terminal's stream; a torn frame is dropped, it will be read again."""
+        left, self.rest = self.rest, b""
+        return [self._piece("stdout", left)] if left and self.is_terminal else []
+
+    def _frames(self) -> Iterator[Piece]:
+        at = 0
+        while len(self.rest) - at >= HEADER_BYTES:
+            size = int.from_bytes(self.rest[at + 4 : at + HEADER_BYTES], "big")
+            if size > FRAME_BYTES_MAX or self.rest[at] not in STREAMS:
+                raise ValueError("the engine's output stream is damaged")
+            end = at + HEADER_BYTES + size
+            if end > len(self.rest):
+                break
+            yield self._piece(STREAMS[self.rest[at]], self.rest[at + HEADER_BYTES : end])
+            at = end
+        self.rest = self.rest[at:]
+
+    def _lines(self) -> Iterator[Piece]:
+        if not self.has_stamps:
+            data, self.rest = self.rest, b""
+            yield Piece("stdout", 0, data)
+            return
+        *lines, self.rest = self.rest.split(b"\n")
+        for line in lines:
+            yield from (self._piece("stdout", part) for part in parts_of(line + b"\n"))
+        if len(self.rest) > LINE_BYTES_MAX:
+            data, self.rest = self.rest, b""
+            yield self._piece("stdout", data)
+
+    def _piece(self, stream: str, data: bytes) -> Piece:
+        if not self.has_stamps:
+            return Piece(stream, 0, data)
+        space = data.find(b" ", 0, STAMP_BYTES_MAX)
+        at = parse_stamp(data[:space]) if space > 0 else 0
+        return Piece(stream, at, data[space + 1 :] if at else data)
+
+
+def parts_of(line: bytes) -> Iterator[bytes]:
+    """A line of a terminal as the engine stored it: in parts of 16 KiB, each after its time."""
+    while True:
+        start = line.find(b" ", 0, STAMP_BYTES_MAX) + 1
+        end = start + PART_BYTES
+        space = line.find(b" ", end, end + STAMP_BYTES_MAX)
+        if not start or space < 0 or not parse_stamp(line[end:space]):
+            yield line
+            return
+        yield line[:end]
+        line = line[end:]
+
+
+def parse_stamp(text: bytes) -> int:
+    """An RFC 3339 time in nanoseconds since 1970; 0 when it is none."""
+    found = STAMP.match(text)
+    if not found:
+        return 0
+    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
+    whole = calendar.timegm((year, month, day, hour, minute, second)) - zone_seconds(found[8])
+    return whole * 1_000_000_000 + int((found[7] or b"0").ljust(9, b"0"))
+
+
+def zone_seconds(zone: bytes) -> int:
+    """The distance of a time zone from UTC."""
+    if zone == b"Z":
+        return 0
+    sign = -1 if zone.startswith(b"-") else 1
+    return sign * (int(zone[1:3]) * 3600 + int(zone[4:6]) * 60)
+
+
+def since(at: int) -> str:
+    """A time as the engine's `since` wants it: seconds and nanoseconds."""
+    return f"{at // 1_000_000_000}.{at % 1_000_000_000:09d}"

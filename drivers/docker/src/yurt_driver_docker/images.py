@@ -1,0 +1,344 @@
+"""Images: found here, pulled, or loaded from an archive; removed some time after the last task that used them.
+
+Starts that need the same image with the same credentials share one pull. A pull is a stream on the event loop with
+two limits: the whole may take `image_pull_timeout`, and the engine must say something every `pull_activity_timeout`.
+Only images that this client pulled or loaded are ever removed; which ones is kept in a file over restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from yurt.sdk.driver import TaskRequest
+from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
+
+from yurt_driver_docker.background import Background
+from yurt_driver_docker.config import AgentAuth, PluginConfig, TaskConfig, parse_duration
+from yurt_driver_docker.engine import Engine, EngineDown, lines_of
+
+log = logging.getLogger(__name__)
+
+HOPELESS = ("not found", "manifest unknown", "denied", "unauthorized", "invalid reference", "authentication required")
+DENIED = ("denied", "unauthorized", "authentication required", "no basic auth")
+DEFAULT_REGISTRY = "docker.io"
+READ_BYTES = 1024 * 1024
+
+
+class ImageName(msgspec.Struct, frozen=True):
+    """`repository` with its registry, and a tag or a digest."""
+
+    repository: str
+    tag: str
+
+    @property
+    def text(self) -> str:
+        """As the engine writes it."""
+        return f"{self.repository}{'@' if ':' in self.tag else ':'}{self.tag}"
+
+    @property
+    def registry(self) -> str:
+        """The host that serves it."""
+        first, slash, _ = self.repository.partition("/")
+        is_host = bool(slash) and ("." in first or ":" in first or first == "localhost")
+        return first if is_host else DEFAULT_REGISTRY
+
+
+def parse_image(text: str) -> ImageName:
+    """`registry:5000/team/app:1.2`; without a tag it is `latest`."""
+    plain = text.removeprefix("docker://").removeprefix("https://").removeprefix("http://")
+    repository, at, digest = plain.partition("@")
+    if at:
+        return ImageName(repository, digest)
+    head, slash, last = plain.rpartition("/")
+    name, _, tag = last.partition(":")
+    return ImageName(head + slash + name, tag or "latest")
+
+
+class Progress:
+    """What a pull has done so far, for its messages."""
+
+    def __init__(self) -> None:
+        self.layers: dict[str, tuple[int, int]] = {}
+        self.complete: set[str] = set()
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        """One message of the engine."""
+        layer, status = str(message.get("id") or ""), str(message.get("status") or "")
+        detail = message.get("progressDetail") or {}
+        if status == "Downloading":
+            self.layers[layer] = (int(detail.get("current") or 0), int(detail.get("total") or 0))
+        elif status in ("Pull complete", "Already exists"):
+            self.complete.add(layer)
+        elif status == "Pulling fs layer":
+            self.layers.setdefault(layer, (0, 0))
+
+    def __str__(self) -> str:
+        known = self.complete | set(self.layers)
+        mib = sum(current for current, _ in self.layers.values()) / (1 << 20)
+        return f"{len(self.complete)} of {len(known)} layers complete, {mib:.1f} MiB downloaded"
+
+
+class Images:
+    """The images of one engine, as far as tasks of this client need them."""
+
+    def __init__(self, engine: Engine, config: PluginConfig, background: Background) -> None:
+        self.engine = engine
+        self.config = config
+        self.background = background
+        self.pulls: dict[tuple[str, str], asyncio.Future[str]] = {}
+        self.users: dict[str, set[str]] = {}
+        self.ours: set[str] | None = None
+
+    async def ensure(self, request: TaskRequest) -> str:
+        """The id of the task's image, which is here afterwards."""
+        config: TaskConfig = request.config
+        if config.load:
+            return await self._load(request)
+        name = parse_image(config.image)
+        present = await self._id_of(name.text)
+        if present and not config.force_pull and name.tag != "latest":
+            return present
+        try:
+            return await self._shared_pull(name, config)
+        except DriverError as error:
+            if not present or config.force_pull:
+                raise
+            log.info("docker driver: %s could not be pulled, the local one is used: %s", name.text, error)
+            return present
+
+    async def ensure_infra(self, image: str, timeout: str) -> str:
+        """The id of the image of pause containers."""
+        name = parse_image(image)
+        return await self._id_of(name.text) or await self._shared_pull(
+            name, TaskConfig(image=image, image_pull_timeout=timeout)
+        )
+
+    async def _id_of(self, name: str) -> str:
+        """The id of a local image; empty when there is none."""
+        try:
+            return str((await self.engine.ask(f"/images/{name}/json"))["Id"])
+        except NotFound:
+            return ""
+
+    async def _shared_pull(self, name: ImageName, config: TaskConfig) -> str:
+        """Pull, or wait for the pull that is under way."""
+        key = (name.text, config.auth.username if config.auth else "")
+        under_way = self.pulls.get(key)
+        if under_way is None:
+            under_way = self.pulls[key] = asyncio.get_running_loop().create_future()
+            under_way.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self.background.start(f"pull of {name.text}", lambda: self._pull_for_all(key, name, config))
+        return await asyncio.shield(under_way)
+
+    async def _pull_for_all(self, key: tuple[str, str], name: ImageName, config: TaskConfig) -> None:
+        """One pull, told to all who wait."""
+        promise = self.pulls[key]
+        try:
+            promise.set_result(await self._pull_with_auth(name, config))
+        except DriverError as error:
+            promise.set_exception(error)
+        finally:
+            del self.pulls[key]
+            promise.cancel()
+
+    async def _pull_with_auth(self, name: ImageName, config: TaskConfig) -> str:
+        """Pull with the credentials that are known, and without them where `auth_soft_fail` allows that."""
+        before = await self._id_of(name.text)
+        try:
+            await self._pull(name, config, await self._auth_header(name, config))
+        except DriverError as error:
+            if not config.auth_soft_fail or not any(word in str(error).lower() for word in DENIED):
+                raise
+            await self._pull(name, config, {})
+        pulled = await self._id_of(name.text)
+        if not pulled:
+            raise RecoverableError(f'image "{name.text}" was pulled and is gone again')
+        if pulled != before:
+            self._own(pulled)
+        return pulled
+
+    async def _pull(self, name: ImageName, config: TaskConfig, headers: Mapping[str, str]) -> None:
+        """Stream one pull to its end."""
+        durations = self.config.durations
+        asked = config.image_pull_timeout
+        limit_s = parse_duration(asked, option="image_pull_timeout") if asked else durations.pull_s
+        progress = Progress()
+        query = {"fromImage": name.repository, "tag": name.tag}
+        try:
+            async with (
+                asyncio.timeout(limit_s),
+                self.engine.stream(
+                    "POST", "/images/create", query=query, headers=headers, idle_s=durations.pull_activity_s
+                ) as response,
+            ):
+                async for message in lines_of(response):
+                    progress.take(message)
+                    if "error" in message:
+                        raise pull_failure(name, str(message["error"]))
+        except TimeoutError:
+            raise RecoverableError(
+                f'image "{name.text}" was not pulled within {limit_s:g} s ({progress});'
+                " raise image_pull_timeout or look at the way to the registry"
+            ) from None
+        except EngineDown as error:
+            raise RecoverableError(f'pull of image "{name.text}" broke off ({progress}): {error}') from None
+        except NotFound as error:
+            raise pull_failure(name, str(error)) from None
+
+    async def _auth_header(self, name: ImageName, config: TaskConfig) -> dict[str, str]:
+        """The credentials of the task, or those that the agent's configuration leads to."""
+        if config.auth and (config.auth.username or config.auth.password):
+            given = config.auth
+            return encode_auth(
+                {
+                    "username": given.username,
+                    "password": given.password,
+                    "email": given.email,
+                    "serveraddress": given.server_address or name.registry,
+                }
+            )
+        where = self.config.options.auth
+        if not where.config and not where.helper:
+            return {}
+        found = await self.engine.act(lambda client: stored_auth(where, name.registry))
+        return encode_auth(found) if found else {}
+
+    async def _load(self, request: TaskRequest) -> str:
+        """Load an archive from the task's `local` folder, then find the image by its name."""
+        config: TaskConfig = request.config
+        path = await asyncio.to_thread(archive_path, request)
+        try:
+            async with (
+                asyncio.timeout(self.config.durations.pull_s),
+                self.engine.stream(
+                    "POST", "/images/load", query={"quiet": "1"}, body=await asyncio.to_thread(path.open, "rb"),
+                    headers={"Content-Type": "application/x-tar"},
+                ) as response,
+            ):  # fmt: skip
+                async for message in lines_of(response):
+                    if "error" in message:
+                        raise DriverError(f'load = "{config.load}": {message["error"]}')
+        except TimeoutError:
+            raise RecoverableError(
+                f'load = "{config.load}" took more than {self.config.durations.pull_s:g} s'
+            ) from None
+        loaded = await self._id_of(parse_image(config.image).text)
+        if not loaded:
+            raise DriverError(f'load = "{config.load}" holds no image "{config.image}"; name the one that it holds')
+        self._own(loaded)
+        return loaded
+
+    def hold(self, image_id: str, task_id: str) -> None:
+        """A task uses the image."""
+        self.users.setdefault(image_id, set()).add(task_id)
+
+    def release(self, image_id: str, task_id: str) -> None:
+        """A task uses it no more; unused, an image of ours goes after `image_delay`."""
+        users = self.users.get(image_id, set())
+        users.discard(task_id)
+        if users:
+            return
+        self.users.pop(image_id, None)
+        if self.config.options.gc.image and image_id in self._ours():
+            self.background.start(f"removal of image {image_id[:19]}", lambda: self._remove_later(image_id))
+
+    async def _remove_later(self, image_id: str) -> None:
+        """Remove an image unless a task took it up meanwhile, or others use it."""
+        await asyncio.sleep(self.config.durations.image_delay_s)
+        if image_id in self.users or image_id not in self._ours():
+            return
+        try:
+            await self.engine.act(lambda client: client.remove_image(image_id), slow=True)
+        except (Conflict, EngineDown):
+            return
+        except NotFound:
+            pass
+        self._ours().discard(image_id)
+        self._store()
+
+    def collect_left_over(self) -> None:
+        """After a start of the agent: plan the removal of images that no task took up again."""
+        if self.config.options.gc.image:
+            for image_id in self._ours() - set(self.users):
+                self.background.start(
+                    f"removal of image {image_id[:19]}", functools.partial(self._remove_later, image_id)
+                )
+
+    def _file(self) -> Path:
+        return Path(self.config.state_dir, "pulled-images.json")
+
+    def _ours(self) -> set[str]:
+        """The images that this client brought here."""
+        if self.ours is None:
+            try:
+                self.ours = set(json.loads(self._file().read_text()))
+            except (OSError, ValueError):
+                self.ours = set()
+        return self.ours
+
+    def _own(self, image_id: str) -> None:
+        """Note that this client brought an image here."""
+        self._ours().add(image_id)
+        self._store()
+
+    def _store(self) -> None:
+        """Write the note in one step."""
+        path = self._file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(sorted(self._ours())))
+        fresh.replace(path)
+
+
+def pull_failure(name: ImageName, reason: str) -> DriverError:
+    """Why a pull failed; what a retry cannot mend is final."""
+    is_hopeless = any(word in reason.lower() for word in HOPELESS)
+    text = f'image "{name.text}" cannot be pulled: {reason}'
+    return DriverError(text) if is_hopeless else RecoverableError(text)
+
+
+def encode_auth(credentials: Mapping[str, Any]) -> dict[str, str]:
+    """Credentials as the engine wants them in a header."""
+    return {"X-Registry-Auth": base64.urlsafe_b64encode(json.dumps(dict(credentials)).encode()).decode()}
+
+
+def stored_auth(where: AgentAuth, registry: str) -> dict[str, Any] | None:
+    """In a thread: the credentials for a registry in the agent's docker config file, or from its helper."""
+    from docker import auth, credentials  # type: ignore[import-untyped]
+
+    server = auth.INDEX_URL if registry == DEFAULT_REGISTRY else registry
+    if where.helper:
+        try:
+            found = credentials.Store(where.helper).get(server)
+        except credentials.errors.CredentialsNotFound:
+            return None
+        except credentials.errors.StoreError as error:
+            raise DriverError(f'auth.helper "{where.helper}" failed: {error}') from None
+        return {"username": found["Username"], "password": found["Secret"], "serveraddress": server}
+    if not os.path.exists(where.config):
+        raise DriverError(f'auth.config = "{where.config}" does not exist; write credentials there or unset it')
+    resolved: dict[str, Any] | None = auth.load_config(where.config).resolve_authconfig(registry)
+    return resolved
+
+
+def archive_path(request: TaskRequest) -> Path:
+    """The archive to load, which must lie in the allocation."""
+    config: TaskConfig = request.config
+    path = os.path.realpath(os.path.join(request.dirs.local_dir, config.load))
+    if not os.path.exists(path):
+        path = os.path.realpath(os.path.join(request.dirs.task_dir, config.load))
+    alloc_dir = os.path.realpath(request.dirs.alloc_dir)
+    if not path.startswith(alloc_dir + "/"):
+        raise DriverError(f'load = "{config.load}" leads out of the allocation')
+    if not os.path.isfile(path):
+        raise DriverError(f'load = "{config.load}" is no file in the task\'s local folder; an artifact can bring it')
+    return Path(path)

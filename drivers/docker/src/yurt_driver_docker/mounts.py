@@ -1,0 +1,99 @@
+"""Folders of the host, volumes and tmpfs inside a container; pure but for `resolve`, which follows links.
+
+A path inside the allocation's directory is always allowed, however it is written; whatever leads out of it needs
+`volumes.enabled`. The resolved path is the one that the engine gets.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from typing import Any
+
+from yurt.sdk.driver import TaskRequest
+from yurt.sdk.errors import DriverError
+
+from yurt_driver_docker.config import Mount, PluginConfig, TaskConfig, VolumeOptions, merged
+
+Resolve = Callable[[str], str]
+HINT = 'set plugin "docker" { config { volumes { enabled = true } } } in the configuration of this client'
+
+
+def binds(request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> list[str]:
+    """/alloc, /local and /secrets, and the task's `volumes`."""
+    config: TaskConfig = request.config
+    label = plugin.options.volumes.selinuxlabel
+    dirs = request.dirs
+    own = [(dirs.shared_dir, "/alloc"), (dirs.local_dir, "/local"), (dirs.secrets_dir, "/secrets")]
+    suffix = f":{label}" if label else ""
+    return [f"{source}:{target}{suffix}" for source, target in own] + [
+        volume(each, request, plugin, resolve) for each in config.volumes
+    ]
+
+
+def volume(text: str, request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> str:
+    """One `source:target[:mode]` as the engine's bind."""
+    config: TaskConfig = request.config
+    source, separator, rest = text.partition(":")
+    target, _, mode = rest.partition(":")
+    if not separator or not source or not target.startswith("/"):
+        raise DriverError(f'volumes: "{text}" must be "source:/target" or "source:/target:mode"')
+    if config.volume_driver:
+        if not plugin.volumes_enabled:
+            raise DriverError(f'volume_driver = "{config.volume_driver}": volume drivers are off here; {HINT}')
+    else:
+        source = host_path(source, request, plugin, resolve)
+    label = plugin.options.volumes.selinuxlabel
+    modes = ",".join(filter(None, (mode, label if label not in mode.split(",") else "")))
+    return f"{source}:{target}:{modes}" if modes else f"{source}:{target}"
+
+
+def host_path(source: str, request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> str:
+    """A path of the host with its links followed; a relative one starts at the task's directory."""
+    if "\0" in source or ":" in source:
+        raise DriverError(f"mount source {source!r} holds a character that no mount source may have")
+    resolved = resolve(posixpath.normpath(posixpath.join(request.dirs.task_dir, source)))
+    alloc_dir = resolve(request.dirs.alloc_dir)
+    is_inside = resolved == alloc_dir or resolved.startswith(alloc_dir + "/")
+    if is_inside or plugin.volumes_enabled:
+        return resolved
+    raise DriverError(f'"{source}" leads out of the allocation, and mounts of host paths are off here; {HINT}')
+
+
+def mounts(request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> list[dict[str, Any]]:
+    """The task's `mount` blocks."""
+    config: TaskConfig = request.config
+    return [mount(each, request, plugin, resolve) for each in (*config.mount, *config.mounts)]
+
+
+def mount(given: Mount, request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> dict[str, Any]:
+    """One mount as the engine wants it."""
+    if not given.target.startswith("/"):
+        raise DriverError(f'mount: target = "{given.target}" must be an absolute path inside the container')
+    made: dict[str, Any] = {"Type": given.type, "Target": given.target, "ReadOnly": given.readonly}
+    match given.type:
+        case "bind":
+            made["Source"] = host_path(given.source, request, plugin, resolve)
+            if given.bind_options and given.bind_options.propagation:
+                made["BindOptions"] = {"Propagation": given.bind_options.propagation}
+        case "volume":
+            made["Source"] = given.source
+            if given.volume_options:
+                made["VolumeOptions"] = volume_options(given.volume_options, plugin)
+        case "tmpfs":
+            if given.tmpfs_options:
+                made["TmpfsOptions"] = {"SizeBytes": given.tmpfs_options.size, "Mode": given.tmpfs_options.mode}
+        case _:
+            raise DriverError(f'mount: type = "{given.type}" must be bind, volume or tmpfs')
+    return made
+
+
+def volume_options(given: VolumeOptions, plugin: PluginConfig) -> dict[str, Any]:
+    """How a volume is made; a volume driver can mount anything, so it is gated like a host path."""
+    made: dict[str, Any] = {"NoCopy": given.no_copy, "Labels": merged(given.labels)}
+    driver = given.driver_config
+    if driver and (driver.name or driver.options):
+        if not plugin.volumes_enabled:
+            raise DriverError(f"mount: volume_options.driver_config: volume drivers are off here; {HINT}")
+        made["DriverConfig"] = {"Name": driver.name or "local", "Options": merged(driver.options)}
+    return made

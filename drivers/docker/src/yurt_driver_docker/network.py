@@ -1,0 +1,104 @@
+"""The network of a container: its mode, names, addresses and published ports; pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from yurt.sdk.driver import PortGiven, TaskRequest
+from yurt.sdk.errors import DriverError
+
+from yurt_driver_docker.config import TaskConfig
+
+BUILT_IN_MODES = ("", "default", "bridge", "host", "none")
+PROTOCOLS = ("tcp", "udp")
+PORT_MAX = 65535
+
+
+class NetworkParts(msgspec.Struct, frozen=True):
+    """What the network adds to the container's body and to its host part."""
+
+    body: dict[str, Any]
+    host: dict[str, Any]
+
+
+def network_mode(request: TaskRequest, pause_id: str) -> str:
+    """The task's own mode, or else the namespace of its group, or else the engine's bridge."""
+    config: TaskConfig = request.config
+    if config.network_mode:
+        return config.network_mode
+    return f"container:{pause_id}" if pause_id else "default"
+
+
+def network_parts(request: TaskRequest, pause_id: str) -> NetworkParts:
+    """Everything about the network; in a namespace that others own, ports and names are theirs."""
+    config: TaskConfig = request.config
+    mode = network_mode(request, pause_id)
+    host: dict[str, Any] = {"NetworkMode": mode}
+    body: dict[str, Any] = {}
+    is_shared = mode.startswith("container:")
+    if not is_shared:
+        host |= {
+            "Dns": config.dns_servers,
+            "DnsSearch": config.dns_search_domains,
+            "DnsOptions": config.dns_options,
+            "ExtraHosts": config.extra_hosts,
+        }
+        body["Hostname"] = config.hostname or request.hostname
+    if config.mac_address:
+        body["MacAddress"] = config.mac_address
+    ports = published(request)
+    if ports and not is_shared and mode not in ("host", "none"):
+        body["ExposedPorts"] = {name: {} for name in ports}
+        host["PortBindings"] = ports
+    endpoint = endpoint_config(config)
+    if endpoint:
+        if mode in BUILT_IN_MODES or is_shared:
+            raise DriverError(
+                "network_aliases, ipv4_address and ipv6_address need a network of their own;"
+                f' network_mode is "{mode}": make one with "docker network create" and name it there'
+            )
+        body["NetworkingConfig"] = {"EndpointsConfig": {mode: endpoint}}
+    return NetworkParts(body, host)
+
+
+def endpoint_config(config: TaskConfig) -> dict[str, Any]:
+    """Names and addresses in a network that a user made."""
+    addresses = {"IPv4Address": config.ipv4_address, "IPv6Address": config.ipv6_address}
+    given = {name: address for name, address in addresses.items() if address}
+    endpoint: dict[str, Any] = {"IPAMConfig": given} if given else {}
+    if config.network_aliases:
+        endpoint["Aliases"] = config.network_aliases
+    return endpoint
+
+
+def published(request: TaskRequest) -> dict[str, list[dict[str, str]]]:
+    """`8080/tcp` in the container to addresses and ports of the host, for `ports` and `port_map`."""
+    config: TaskConfig = request.config
+    known = {port.label: port for port in request.ports}
+    mapped = {label: port for each in config.port_map for label, port in each.items()}
+    bindings: dict[str, list[dict[str, str]]] = {}
+    for label in dict.fromkeys((*config.ports, *mapped)):
+        port = port_named(label, known)
+        inside = mapped.get(label) or (port.to if port.to > 0 else port.host_port)
+        if not 0 < inside <= PORT_MAX:
+            raise DriverError(f'port_map: {inside} of port "{label}" is no port number (1 to {PORT_MAX})')
+        for protocol in PROTOCOLS:
+            binding = {"HostIp": port.host_ip, "HostPort": str(port.host_port)}
+            bindings.setdefault(f"{inside}/{protocol}", []).append(binding)
+    return bindings
+
+
+def port_named(label: str, known: dict[str, PortGiven]) -> PortGiven:
+    """The port of the group with this label."""
+    if label not in known:
+        listing = f"its ports are {', '.join(sorted(known))}" if known else "it has none"
+        raise DriverError(f'ports: the group has no port "{label}" ({listing}); add it to the `network` block')
+    return known[label]
+
+
+def driver_address(inspected: dict[str, Any], *, wants_ipv6: bool) -> str:
+    """The container's own address, for services that advertise it; empty in a namespace of others."""
+    networks = (inspected.get("NetworkSettings") or {}).get("Networks") or {}
+    key = "GlobalIPv6Address" if wants_ipv6 else "IPAddress"
+    return next((str(each[key]) for each in networks.values() if each.get(key)), "")

@@ -1,0 +1,80 @@
+"""Pause containers: each keeps the network namespace of one allocation's group, which its containers join."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+from yurt.sdk.errors import Conflict, DriverError, NotFound
+
+from yurt_driver_docker import acts
+from yurt_driver_docker.config import PluginConfig
+from yurt_driver_docker.create import NOMAD_LABEL, OWNER_LABEL, ROLE_LABEL
+from yurt_driver_docker.engine import Engine
+from yurt_driver_docker.images import Images
+
+ROLE = "pause"
+
+
+def pause_name(alloc_id: str) -> str:
+    """As Nomad names it."""
+    return f"nomad_init_{alloc_id}"
+
+
+def pause_body(alloc_id: str, hostname: str, image_id: str, config: PluginConfig) -> dict[str, Any]:
+    """A container with a network namespace and nothing in it."""
+    return {
+        "Image": image_id,
+        "Hostname": hostname,
+        "Labels": {NOMAD_LABEL + "alloc_id": alloc_id, OWNER_LABEL: config.owner, ROLE_LABEL: ROLE},
+        "HostConfig": {
+            "NetworkMode": "none",
+            "CapDrop": ["ALL"],
+            "Memory": 0,
+            "LogConfig": {"Type": "none"},
+            "RestartPolicy": {"Name": "unless-stopped"},
+        },
+    }
+
+
+class PauseContainers:
+    """Makes and removes them."""
+
+    def __init__(self, engine: Engine, config: PluginConfig, images: Images) -> None:
+        self.engine = engine
+        self.config = config
+        self.images = images
+
+    async def id_of(self, alloc_id: str) -> str:
+        """The allocation's pause container; empty when the namespace is not one that this driver made."""
+        wanted = [f"{NOMAD_LABEL}alloc_id={alloc_id}", f"{ROLE_LABEL}={ROLE}"]
+        found = await self.engine.ask("/containers/json", {"filters": json.dumps({"label": wanted})})
+        if not found:
+            raise DriverError(
+                f"allocation {alloc_id} has a network namespace that no Docker container can join;"
+                " its group's network must be made by this driver"
+            )
+        return str(found[0]["Id"])
+
+    async def create(self, alloc_id: str, hostname: str) -> str:
+        """Make one, or find the one that is there; the path of its namespace on this machine."""
+        options = self.config.options
+        image_id = await self.images.ensure_infra(options.infra_image, options.infra_image_pull_timeout)
+        name = pause_name(alloc_id)
+        body = pause_body(alloc_id, hostname, image_id, self.config)
+        with suppress(Conflict):
+            await self.engine.act(lambda client: client.create_container_from_config(body, name), slow=True)
+        await self.engine.act(lambda client: client.start(name), slow=True)
+        pid = int((await acts.inspect(self.engine, name))["State"]["Pid"])
+        if not pid:
+            raise DriverError(f'the pause container of allocation {alloc_id} ended at once; look at "{name}"')
+        return f"/proc/{pid}/ns/net"
+
+    async def destroy(self, alloc_id: str) -> None:
+        """Remove it; that it is gone already is no error."""
+        try:
+            found = await acts.inspect(self.engine, pause_name(alloc_id))
+        except NotFound:
+            return
+        await acts.remove(self.engine, str(found["Id"]))

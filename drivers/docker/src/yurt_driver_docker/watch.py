@@ -1,0 +1,144 @@
+"""Keeps an eye on one engine: whether it works, and which containers ended.
+
+One stream of events serves all containers. An event is only a hint: whoever gets it asks the engine how the container
+is. Since events are lost while the stream is down, all containers of this client are listed each time the stream is
+up again, and now and then anyway. A question every few seconds tells an engine that hangs from one that is quiet.
+
+States: absent (no socket) or down -stream opens-> up -stream breaks, or a question is not answered-> down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from yurt.sdk.driver import UNDETECTED, UNHEALTHY, Fingerprint
+from yurt.sdk.errors import DriverError, NotFound
+
+from yurt_driver_docker.background import Background
+from yurt_driver_docker.config import PluginConfig
+from yurt_driver_docker.create import OWNER_LABEL
+from yurt_driver_docker.engine import INSTALL, Engine, EngineDown, lines_of
+from yurt_driver_docker.reports import healthy
+
+RETRY_FIRST_S, RETRY_MAX_S = 0.1, 3.0
+ASK_EVERY_S = 5.0
+LIST_EVERY_ASKS = 6
+RESTART = "look at the log of dockerd, and restart it"
+Hint = Callable[[str], None]
+Listing = Callable[[list[dict[str, Any]]], None]
+
+
+class Watch:
+    """Tells `on_end` of containers that may have ended, and `on_list` all containers of this client."""
+
+    def __init__(self, engine: Engine, config: PluginConfig, *, on_end: Hint, on_list: Listing) -> None:
+        self.engine = engine
+        self.config = config
+        self.on_end = on_end
+        self.on_list = on_list
+        self.found: Fingerprint | None = None
+        self.runtimes: tuple[str, ...] = ()
+        self.changed = asyncio.Event()
+        self.up = asyncio.Event()
+        self.is_begun = False
+
+    def begin(self, background: Background) -> None:
+        """Start to watch; again is no matter."""
+        if not self.is_begun:
+            self.is_begun = True
+            background.start("events of the engine", self._follow_events)
+            background.start("health of the engine", self._ask_health)
+
+    async def fingerprints(self) -> AsyncIterator[Fingerprint]:
+        """The present fingerprint, then each that differs."""
+        told: Fingerprint | None = None
+        if self.found is None:
+            await self._look()
+        while True:
+            changed, found = self.changed, self.found
+            if found is not None and found != told:
+                told = found
+                yield found
+            else:
+                await changed.wait()
+
+    async def wait_up(self, within_s: float) -> bool:
+        """Wait until the engine works, for a time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self.up.wait()
+        return self.up.is_set()
+
+    def owned(self) -> str:
+        """The filter for containers of this client."""
+        return f"{OWNER_LABEL}={self.config.owner}"
+
+    async def _follow_events(self) -> None:
+        """Keep the stream of events open."""
+        wait_s = RETRY_FIRST_S
+        filters = json.dumps({"type": ["container"], "event": ["die", "destroy"], "label": [self.owned()]})
+        while True:
+            with suppress(DriverError, NotFound, ValueError):
+                async with self.engine.stream("GET", "/events", query={"filters": filters}) as response:
+                    wait_s = RETRY_FIRST_S
+                    await self._look()
+                    await self.list_all()
+                    async for event in lines_of(response):
+                        self.on_end(str((event.get("Actor") or {}).get("ID", "")))
+            self.up.clear()
+            await self._look()
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, RETRY_MAX_S)
+
+    async def _ask_health(self) -> None:
+        """Ask now and then whether the engine answers, and list its containers every so often."""
+        asks = 0
+        while True:
+            await asyncio.sleep(ASK_EVERY_S)
+            asks += 1
+            was_up = self.up.is_set()
+            await self._look()
+            if self.up.is_set() and (not was_up or asks % LIST_EVERY_ASKS == 0):
+                with suppress(DriverError, NotFound):
+                    await self.list_all()
+
+    async def list_all(self) -> None:
+        """Tell all containers of this client."""
+        filters = json.dumps({"label": [self.owned()]})
+        self.on_list(await self.engine.ask("/containers/json", {"all": "1", "filters": filters}))
+
+    async def _look(self) -> None:
+        """Look whether the engine works, and take note."""
+        try:
+            info: Mapping[str, Any] = await self.engine.ask("/info")
+            bridge: Mapping[str, Any] = {}
+            with suppress(NotFound):
+                bridge = await self.engine.ask("/networks/bridge")
+        except (DriverError, NotFound, ValueError) as error:
+            self._note(self._unwell(error), is_up=False)
+            return
+        self.runtimes = tuple(sorted(info.get("Runtimes") or {}))
+        self._note(healthy(info, bridge, self.config), is_up=True)
+
+    def _unwell(self, error: Exception) -> Fingerprint:
+        """Never seen is not detected; seen before and gone is unhealthy."""
+        was_seen = self.found is not None and self.found.health != UNDETECTED
+        if self.engine.target.is_absent() and not was_seen:
+            return Fingerprint(health=UNDETECTED, description=str(error), fix=INSTALL)
+        fix = RESTART if was_seen or isinstance(error, EngineDown) else INSTALL
+        return Fingerprint(health=UNHEALTHY, description=str(error), fix=fix)
+
+    def _note(self, found: Fingerprint, *, is_up: bool) -> None:
+        """Keep a fingerprint, and wake who waits for a change."""
+        if is_up:
+            self.up.set()
+        else:
+            self.up.clear()
+        if found != self.found:
+            self.found = found
+            self.changed.set()
+            self.changed = asyncio.Event()

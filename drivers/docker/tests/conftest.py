@@ -1,0 +1,115 @@
+"""A Docker engine of its own for the tests, with one small image made of busybox."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+IMAGE = "yurt-test/busybox:1"
+APPLETS = (
+    "sh", "sleep", "echo", "cat", "env", "id", "ls", "true", "printf", "seq", "dd", "httpd", "kill", "yes", "head",
+    "df", "nc", "tail", "hostname", "mount", "grep", "sysctl", "readlink", "nproc", "trap", "date",
+    "stat", "touch", "tr",
+)  # fmt: skip
+START_LIMIT_S = 60.0
+
+
+class DockerEngine:
+    """A dockerd that this test session started, with folders and a socket of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.socket = folder / "docker.sock"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"unix://{self.socket}"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        command = [
+            "dockerd", "--data-root", str(self.folder / "data"), "--exec-root", str(self.folder / "exec"),
+            "--host", self.endpoint, "--pidfile", str(self.folder / "pid"), "--live-restore",
+        ]  # fmt: skip
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        limit = time.monotonic() + START_LIMIT_S
+        while self.process.poll() is None and time.monotonic() < limit:
+            if self.docker("version").returncode == 0:
+                return
+            time.sleep(0.05)
+        pytest.skip("dockerd does not start here: " + (self.folder / "log").read_text()[-500:])
+
+    def docker(self, *args: str, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+        """The engine's own command line."""
+        return subprocess.run(
+            ["docker", "--host", self.endpoint, *args], input=data, capture_output=True, check=False, timeout=60
+        )
+
+    def send(self, number: int) -> None:
+        """A signal to dockerd alone."""
+        assert self.process
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill dockerd as a crash would; what runs in containers goes on."""
+        self.send(signal.SIGKILL)
+        assert self.process
+        self.process.wait(START_LIMIT_S)
+        (self.folder / "pid").unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Remove all containers, and end."""
+        found = self.docker("ps", "-aq").stdout.decode().split()
+        if found:
+            self.docker("rm", "-f", *found)
+        assert self.process
+        self.process.terminate()
+        self.process.wait(START_LIMIT_S)
+
+
+def image_archive() -> bytes:
+    """A root file system with busybox and nothing else."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for folder in ("bin", "tmp", "etc"):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
+            tar.addfile(entry)
+        tar.add(str(shutil.which("busybox")), "bin/busybox")
+        for applet in APPLETS:
+            link = tarfile.TarInfo(f"bin/{applet}")
+            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+            tar.addfile(link)
+    return made.getvalue()
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[DockerEngine]:
+    """A running engine with the image `IMAGE`."""
+    for program in ("dockerd", "docker", "busybox"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed (apt install docker.io busybox-static)")
+    if os.geteuid() != 0:
+        pytest.skip("dockerd needs root")
+    folder = Path(tempfile.mkdtemp(prefix="yurt-docker-"))
+    made = DockerEngine(folder)
+    try:
+        made.start()
+        imported = made.docker("import", "--change", 'CMD ["sleep", "1000"]', "-", IMAGE, data=image_archive())
+        assert imported.returncode == 0, imported.stderr
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(folder, ignore_errors=True)
