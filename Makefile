@@ -3,7 +3,7 @@ SHELL := /bin/bash
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 RUN := $(UV) run --quiet
 
-.PHONY: dev test check fmt e2e bench dist setup clean
+.PHONY: dev test check fmt e2e bench docs dist setup clean
 
 dev: setup ## run the server and client on this machine
 	@exec $(RUN) yurt agent -dev
@@ -27,6 +27,9 @@ e2e: setup ## real agents and real processes
 
 bench: setup ## the benchmarks that the README quotes
 	$(RUN) python -m bench
+
+docs: setup ## the reference pages, from the code's own tables
+	$(RUN) python -m docs.generate
 
 dist: setup ## wheels of all distributions in dist/
 	$(UV) build --all-packages --wheel --out-dir dist

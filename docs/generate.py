@@ -1,0 +1,54 @@
+"""Writes the reference pages from the code's own tables: `python -m docs.generate`, or `make docs`.
+
+`--check` writes nothing and ends with 1 when a page is not what the code says.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from docs.generator import (  # noqa: E402
+    agent_configuration,
+    command_line,
+    drivers,
+    http_api,
+    job_files,
+    metrics,
+)
+
+REFERENCE = ROOT / "docs" / "reference"
+PAGES: dict[str, Callable[[], str]] = {
+    "agent-configuration.md": agent_configuration.page_text,
+    "command-line.md": command_line.page_text,
+    "drivers.md": drivers.page_text,
+    "http-api.md": http_api.page_text,
+    "job-files.md": job_files.page_,
+    "metrics.md": metrics.page_text,
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Write or compare every page; the exit code."""
+    stale = []
+    for name, make in PAGES.items():
+        path, text = REFERENCE / name, make()
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(name)
+        if "--check" not in arguments:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+    if stale:
+        verb = "is stale, run `make docs`" if "--check" in arguments else "written"
+        sys.stdout.write("".join(f"docs/reference/{name}: {verb}\n" for name in stale))
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,116 @@
+"""What the used keys of the agent's configuration mean, and the defaults that no table holds."""
+
+from __future__ import annotations
+
+from docs.generator.markdown import notes
+
+NO_EFFECT = "Has no effect in this version."
+NOTES = notes(f"""
+region                    The region of the agent.
+datacenter                The datacenter of the agent.
+name                      The name of the agent and its node.
+data_dir                  Where state, allocations and logs live. Required, save with `-dev`, which uses a folder
+                  that is
+                          removed at the end.
+log_level                 `TRACE`, `DEBUG`, `INFO`, `WARN`, `ERROR` or `OFF`.
+log_json                  Log in JSON.
+bind_addr                 The address to listen on.
+leave_on_interrupt        Ctrl-C stops all tasks of the node.
+leave_on_terminate        SIGTERM stops all tasks of the node.
+http_api_response_headers Headers of every answer.
+ports.http                The port of the HTTP API; 0 takes a free one.
+ports.rpc                 Shown by the API; nothing listens there in this version.
+ports.serf                Shown by the API; nothing listens there in this version.
+addresses.http            Where the HTTP API listens instead of `bind_addr`; several addresses with spaces between them.
+addresses.rpc             Shown by the API; nothing listens there in this version.
+addresses.serf            {NO_EFFECT}
+advertise.http            The address of the HTTP API as others see it.
+advertise.rpc             Shown by the API.
+advertise.serf            {NO_EFFECT}
+client.enabled            Run a client. A client without a server in the same agent is not available.
+client.state_dir          {NO_EFFECT} The client's state is in `data_dir`/client.
+client.alloc_dir          Where allocations live.
+client.node_class         The class of the node.
+client.node_pool          The pool of the node.
+client.options            Options of drivers, such as `driver.raw_exec.enable`, and `env.denylist`.
+client.meta               Metadata of the node.
+client.network_interface  The interface whose address tasks get.
+client.network_speed      Mbit/s of the node's network as it is shown.
+client.cpu_total_compute  MHz of the node, where what the kernel says is wrong.
+client.memory_total_mb    MiB of memory, where what the kernel says is wrong.
+client.disk_total_mb      MiB of disk, where what the file system says is wrong.
+client.max_kill_timeout   The longest `kill_timeout` that a task gets.
+client.max_dynamic_port   The greatest port that the scheduler chooses.
+client.min_dynamic_port   The smallest port that the scheduler chooses.
+client.reserved.cpu       MHz that no task gets.
+client.reserved.memory    MiB of memory that no task gets.
+client.reserved.disk      MiB of disk that no task gets.
+client.reserved.reserved_ports  Ports that no task gets, such as `22,8500-8600`.
+client.gc_interval        How often the client looks for something to remove.
+client.gc_parallel_destroys  How many allocation folders are removed at once.
+client.gc_disk_usage_threshold  Ended allocations are removed when the disk is fuller than this, percent.
+client.gc_inode_usage_threshold  The same for inodes.
+client.gc_max_allocs      Ended allocations are removed while the node has more allocations than this, those that run
+                  included.
+client.host_volume.name.path  The folder of a volume that jobs may ask for.
+client.host_volume.name.read_only  Jobs may only ask for it with `read_only`.
+client.host_network.name.cidr  The addresses of a network that ports may name.
+client.host_network.name.interface  Its interface.
+client.host_network.name.reserved_ports  Its ports that no task gets.
+client.node_max_allocs    How many allocations the node takes; 0 means any number.
+client.default_ineligible The node begins as one that takes no allocations.
+server.enabled            Run a server.
+server.bootstrap_expect   1; clusters of several servers are not available.
+server.num_schedulers     How many scheduler workers run.
+server.node_gc_threshold  How long a node that is down is remembered.
+server.job_gc_interval    How often the server looks for something to remove.
+server.job_gc_threshold   How long a dead job is remembered.
+server.eval_gc_threshold  How long an ended evaluation is remembered, with its allocations.
+server.batch_eval_gc_threshold  The same for `batch` jobs.
+server.deployment_gc_threshold  How long an ended deployment is remembered.
+server.heartbeat_grace    How much longer than its time to live a node may be silent.
+server.min_heartbeat_ttl  The shortest time to live of a heartbeat.
+server.max_heartbeats_per_second  With many nodes times to live grow, so that no more heartbeats than this come in.
+server.failover_heartbeat_ttl  The time to live of every node after a start of the server.
+server.default_scheduler_config.scheduler_algorithm  `binpack` or `spread`. This block holds until the API stores
+                  another
+                          configuration.
+server.default_scheduler_config.memory_oversubscription_enabled  `memory_max` is honoured.
+server.default_scheduler_config.reject_job_registration  Refuses new and changed jobs.
+server.default_scheduler_config.pause_eval_broker  No evaluation is scheduled.
+server.default_scheduler_config.node_limit_for_feasibility_checks  {NO_EFFECT} All nodes are always looked at.
+server.default_scheduler_config.preemption_config.system_scheduler_enabled  `system` jobs may preempt.
+server.default_scheduler_config.preemption_config.sysbatch_scheduler_enabled  `sysbatch` jobs may preempt.
+server.default_scheduler_config.preemption_config.batch_scheduler_enabled  `batch` jobs may preempt.
+server.default_scheduler_config.preemption_config.service_scheduler_enabled  `service` jobs may preempt.
+server.event_buffer_size  How many commands the event stream can begin in the past.
+server.raft_snapshot_threshold  A snapshot is saved when the log has grown by this many commands.
+server.raft_snapshot_interval  How often that is looked at.
+server.raft_trailing_logs {NO_EFFECT} 10240 commands are kept behind a snapshot.
+server.job_default_priority  Has no effect on jobs in this version: one without a priority gets 50.
+server.job_max_priority   The greatest priority of a job.
+server.job_max_count      The greatest sum of the counts of a job's groups.
+server.job_tracked_versions  How many versions of a job are kept.
+telemetry.prometheus_metrics  `/v1/metrics?format=prometheus` answers; with `-dev` always.
+plugin.name.config        The plugin's own options, see [drivers](drivers.md). `name` is the plugin's name.
+""")
+COMPUTED: dict[tuple[str, ...], str] = {
+    ("name",): "the host's name",
+    ("data_dir",): "",
+    ("bind_addr",): '`"0.0.0.0"`',
+    ("ports", "http"): "`4646`",
+    ("ports", "rpc"): "`4647`",
+    ("ports", "serf"): "`4648`",
+    ("addresses", "http"): "`bind_addr`",
+    ("addresses", "rpc"): "`bind_addr`",
+    ("advertise", "http"): "`bind_addr`, or the address of the default route",
+    ("advertise", "rpc"): "`bind_addr`, or the address of the default route",
+    ("client", "enabled"): "`false`",
+    ("client", "state_dir"): "",
+    ("client", "alloc_dir"): "`data_dir`/alloc",
+    ("server", "enabled"): "`false`",
+    ("server", "bootstrap_expect"): "`1`",
+}
+"""Defaults that are worked out at the start; `-dev` changes some of them."""
+WITHOUT_PART = (("addresses", "serf"), ("advertise", "serf"))
+"""Keys that are called used and reach no part."""

@@ -1,0 +1,83 @@
+"""Words about the drivers of the repository and their options; a driver without words is listed all the same."""
+
+from __future__ import annotations
+
+from docs.generator.markdown import notes
+
+ABOUT = {
+    "raw_exec": "Runs a command as a process of the host, with no isolation and with the rights of the agent's user "
+    "or of the task's "
+    "`user`. It is off until the agent's configuration (or `-dev`) enables it.",
+    "exec": "Runs a command of the host in name spaces, a file system and cgroups of its own. It takes Linux, root "
+    "and `runc`; without "
+    "them the node says so.",
+    "mock_driver": "Runs nothing: it behaves as its options say. For tests.",
+}
+COMMAND = """
+run_for                 How long it runs; empty ends at once.
+exit_code               The exit code.
+exit_signal             The signal that ended it.
+exit_err_msg            An error of the driver at the end.
+signal_error            Signals are answered with this error.
+stdout_string           What it writes to standard output.
+stdout_repeat           How often it writes that again.
+stdout_repeat_duration  The time between.
+stderr_string           What it writes to standard error.
+stderr_repeat           How often it writes that again.
+stderr_repeat_duration  The time between.
+"""
+NOTES = {
+    "raw_exec": notes("""
+command             The program; looked for on the task's `PATH`. No shell comes between.
+args                Its arguments.
+work_dir            An absolute path; default is the task's folder.
+cgroup_v1_override  Cgroups of the operator by controller, instead of the task's own.
+cgroup_v2_override  A cgroup of the operator, instead of the task's own.
+oom_score_adj       How willingly the kernel kills it when memory runs out.
+denied_envvars      Names or patterns (`AWS_*`) of variables that it does not get.
+"""),
+    "plugin raw_exec": notes("""
+enabled           Whether tasks may run at all.
+denied_host_uids  Ids and ranges (`0,10-20`) of users that no task runs as.
+denied_host_gids  The same for groups.
+denied_envvars    Names or patterns of variables that no task gets.
+"""),
+    "exec": notes("""
+command   The program, inside the task's file system.
+args      Its arguments.
+pid_mode  `private` or `host`.
+ipc_mode  `private` or `host`.
+cap_add   Linux capabilities to add, within `allow_caps`.
+cap_drop  Linux capabilities to take away.
+work_dir  An absolute path inside the task; default is `/`.
+"""),
+    "plugin exec": notes("""
+no_pivot_root     Do not use `pivot_root`, where the root is a RAM disk.
+default_pid_mode  Where a task says nothing.
+default_ipc_mode  Where a task says nothing.
+allow_caps        Capabilities that tasks may have.
+denied_host_uids  Ids and ranges of users that no task runs as.
+denied_host_gids  The same for groups.
+allowed_modes     Name spaces of the host that tasks may ask for.
+"""),
+    "mock_driver": {
+        **notes(COMMAND),
+        **{f"exec_command > {name}": text for name, text in notes(COMMAND).items()},
+        **notes("""
+start_error              The start fails with this.
+start_error_recoverable  A retry may help.
+start_block_for          How long the start takes.
+kill_after               How long it goes on after a stop.
+plugin_exit_after        Has no effect.
+driver_ip                Has no effect.
+driver_advertise         Has no effect.
+driver_port_map          Has no effect.
+exec_command             What a command run inside it does.
+"""),
+    },
+    "plugin mock": notes("""
+fs_isolation                What the driver says of its isolation.
+shutdown_periodic_after     The driver becomes unhealthy and healthy again by turns.
+shutdown_periodic_duration  How many seconds each turn lasts.
+"""),
+}

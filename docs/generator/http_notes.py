@@ -1,0 +1,106 @@
+"""A sentence for every route of the HTTP API that answers from the state."""
+
+from __future__ import annotations
+
+TEXT = """
+GET /v1/job/:job_id | A job. The id may hold slashes.
+PUT /v1/job/:job_id | Registers the job of the body, whose id must be the one of the path.
+DELETE /v1/job/:job_id | Stops a job; with `purge` it is also forgotten. `global` has no effect.
+PUT /v1/job/:job_id/dispatch/payload | Starts a child of a parameterized job; the body is the payload, at most 16 KiB.
+PUT /v1/job/:job_id/periodic/force | Starts a child of a periodic job now.
+GET /v1/job/:job_id/actions | The actions that its tasks declare; they can not be run.
+GET /v1/job/:job_id/allocations | Its allocations; `all` includes those of earlier jobs with this id.
+GET /v1/job/:job_id/deployment | Its newest deployment, or null.
+GET /v1/job/:job_id/deployments | Its deployments; `all` as above.
+PUT /v1/job/:job_id/dispatch | Starts a child of a parameterized job.
+PUT /v1/job/:job_id/evaluate | Has it evaluated again.
+GET /v1/job/:job_id/evaluations | Its evaluations.
+PUT /v1/job/:job_id/plan | What registering the job of the body would do; nothing changes.
+PUT /v1/job/:job_id/revert | Registers a former version anew.
+GET /v1/job/:job_id/scale | Counts of its groups; scaling events are not listed (`Events` is null).
+PUT /v1/job/:job_id/scale | Changes the count of a group.
+GET /v1/job/:job_id/services | Always empty: services are not registered.
+PUT /v1/job/:job_id/stable | Marks a version as stable or not.
+GET /v1/job/:job_id/submission | The text that a version was submitted as, while it is kept.
+GET /v1/job/:job_id/summary | Its allocations by group and state.
+GET /v1/job/:job_id/versions | Its versions, newest first, with differences when `diffs` is true.
+PUT /v1/agent/join | Joins nobody: this version has one server. The answer says so.
+GET /v1/agent/self | The agent's configuration, its member and figures. Secrets are blanked.
+GET /v1/agent/members | The one server.
+GET /v1/agent/health | 200 when server and client (or the `type` asked for) are well, else 500.
+GET /v1/agent/servers | The server that the client knows; 501 on an agent without a client.
+PUT /v1/agent/servers | Accepted without effect.
+GET /v1/agent/schedulers | The scheduler workers.
+GET /v1/agent/schedulers/config | How many there are, and for which types of job.
+GET /v1/agent/monitor | The agent's log as a stream, at any level.
+GET /v1/allocations | All allocations.
+GET /v1/allocation/:id | An allocation, with its job.
+PUT /v1/allocation/:id/stop | Stops it; another one takes its place.
+GET /v1/allocation/:id/services | Always empty: services are not registered.
+GET /v1/client/allocation/:id/stats | What its tasks use now.
+PUT /v1/client/allocation/:id/restart | Restarts one task, the running ones, or all.
+PUT /v1/client/allocation/:id/signal | Sends a signal.
+GET /v1/client/allocation/:id/gc | Removes what an ended allocation left on its node.
+GET /v1/client/allocation/:id/checks | Always empty: checks are not run.
+GET /v1/client/fs/ls/:id | The files in a folder of an allocation.
+GET /v1/client/fs/stat/:id | One of them.
+GET /v1/client/fs/cat/:id | A file.
+GET /v1/client/fs/readat/:id | A part of it; `offset` is required.
+GET /v1/client/fs/stream/:id | A file as a stream of frames; follows it unless `follow=false`.
+GET /v1/client/fs/logs/:id | The output of a task; `task` and `type` (`stdout` or `stderr`) are required.
+GET /v1/client/stats | What a node uses now: the one of `node_id`, or the agent's own.
+GET /v1/client/gc | Removes what ended allocations left on a node.
+PUT /v1/client/gc | The same.
+GET /v1/deployments | All deployments.
+GET /v1/deployment/allocations/:id | Its allocations.
+PUT /v1/deployment/fail/:id | Ends it as failed.
+PUT /v1/deployment/pause/:id | Pauses it or lets it go on.
+PUT /v1/deployment/promote/:id | Promotes its canaries.
+PUT /v1/deployment/allocation-health/:id | Tells the health of allocations, for `health_check = "manual"`.
+GET /v1/deployment/:id | A deployment.
+GET /v1/evaluations | All evaluations.
+GET /v1/evaluations/count | How many there are.
+GET /v1/evaluation/:id | An evaluation; with `related` those it belongs together with.
+GET /v1/evaluation/:id/allocations | The allocations that it placed.
+GET /v1/event/stream | Changes as they are stored, an object a line; `index` begins in the past, `topic` is `Topic:Key`.
+GET / | Redirects to `/ui/`, which is not there.
+GET /v1/yurt/plugins | Yurt's own: the agent's plugins, and how they fared.
+GET /v1/jobs | All jobs.
+PUT /v1/jobs | Registers a job.
+PUT /v1/jobs/parse | The job of a job file as JSON; file functions are off.
+GET /v1/jobs/statuses | Jobs with their allocations and newest deployment, newest change first.
+PUT /v1/jobs/statuses | The same of the jobs in the body.
+PUT /v1/validate/job | Checks a job without registering it.
+GET /v1/metrics | See [metrics](metrics.md).
+GET /v1/namespaces | All namespaces.
+PUT /v1/namespace | Makes or changes one.
+GET /v1/namespace/:name | A namespace.
+PUT /v1/namespace/:name | Makes or changes it.
+DELETE /v1/namespace/:name | Deletes it; not while it has jobs that are not dead.
+GET /v1/node/pools | All node pools.
+PUT /v1/node/pools | Makes or changes one.
+GET /v1/node/pool/:name | A node pool.
+PUT /v1/node/pool/:name | Makes or changes it.
+DELETE /v1/node/pool/:name | Deletes it; not while it has nodes or jobs that are not dead.
+GET /v1/node/pool/:name/nodes | Its nodes; `prefix` is refused.
+GET /v1/node/pool/:name/jobs | Its jobs; `prefix` is refused.
+GET /v1/nodes | All nodes.
+GET /v1/node/:id | A node.
+GET /v1/node/:id/allocations | Its allocations, whole.
+PUT /v1/node/:id/evaluate | Has the jobs on it evaluated again.
+PUT /v1/node/:id/eligibility | Lets it have new allocations, or not.
+PUT /v1/node/:id/drain | Begins or ends a drain.
+PUT /v1/node/:id/purge | Forgets it.
+GET /v1/operator/scheduler/configuration | The scheduler's configuration.
+PUT /v1/operator/scheduler/configuration | Changes it; with `cas` only when its index is that one.
+GET /v1/operator/raft/configuration | The one server.
+PUT /v1/system/gc | Removes everything that has ended.
+PUT /v1/system/reconcile/summaries | Nothing is left to do: summaries are exact with every change.
+GET /.well-known/jwks.json | The public keys of workload identities.
+PUT /v1/search | Objects whose id begins so.
+PUT /v1/search/fuzzy | Objects whose name holds this.
+GET /v1/status/leader | The leader's address.
+GET /v1/status/peers | The addresses of the servers.
+GET /v1/regions | The one region.
+"""
+NOTES = dict(line.split(" | ", 1) for line in TEXT.strip().splitlines())

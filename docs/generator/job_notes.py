@@ -1,0 +1,440 @@
+"""What the blocks and attributes of a job file mean: a sentence each, by the name of the block's table."""
+
+from __future__ import annotations
+
+from docs.generator.markdown import notes
+
+TEXT = {
+    "Job": """
+region            Must be the agent's own region.
+namespace         The namespace; `-namespace` and `NOMAD_NAMESPACE` serve where the file has none.
+id                Another id than the block's label.
+name              Another name than the id, for people.
+type              `service`, `batch`, `system` or `sysbatch`.
+priority          1 to `job_max_priority` of the server (100); evaluations of a higher one go first.
+all_at_once       A plan of which one placement is refused is refused as a whole.
+datacenters       Names or patterns (`dc*`) of the datacenters that may be used.
+node_pool         The pool of nodes to use; `all` means every pool.
+constraint        What a node must have.
+affinity          What a node should have, or should not.
+group             Tasks that always run together on one node.
+update            How new versions are rolled out; groups inherit it.
+multiregion       Refused when it names regions.
+spread            Distributes allocations over the values of an attribute.
+periodic          Starts a child of the job on a schedule; `batch` and `sysbatch` only.
+parameterized     The job is a template that `job dispatch` starts; `batch` and `sysbatch` only.
+reschedule        When and where failed allocations are replaced; groups inherit it.
+migrate           How many allocations leave a draining node at once; groups inherit it.
+meta              Free values, `NOMAD_META_<name>` in tasks.
+ui                Stored and shown by the API; there is no user interface.
+task              A task at this level is a group of its own, with the task's name.
+vault             Handed down to every task that has none.
+secret            Handed down to every task.
+""",
+    "Constraint": """
+attribute         The left side, mostly an interpolation such as `${attr.kernel.name}`.
+value             The right side.
+operator          See [operators](#operators).
+regexp            Short for `operator = "regexp"` with this value.
+version           Short for `operator = "version"` with this value.
+semver            Short for `operator = "semver"` with this value.
+set_contains      Short for `operator = "set_contains"` with this value.
+set_contains_any  Short for `operator = "set_contains_any"` with this value.
+set_contains_all  Short for `operator = "set_contains_all"` with this value.
+distinct_hosts    No two allocations of the job (or group) on one node.
+distinct_property At most `value` allocations (default 1) for each value of this attribute.
+is_set            Is read and ignored; write `operator = "is_set"`.
+is_not_set        Is read and ignored; write `operator = "is_not_set"`.
+""",
+    "Affinity": """
+attribute         The left side, as in a constraint.
+value             The right side.
+operator          See [operators](#operators).
+weight            -100 to 100 and not 0; negative means: rather not there.
+regexp            Short for `operator = "regexp"` with this value.
+version           Short for `operator = "version"` with this value.
+semver            Short for `operator = "semver"` with this value.
+set_contains      Short for `operator = "set_contains"` with this value.
+set_contains_any  Short for `operator = "set_contains_any"` with this value.
+set_contains_all  Short for `operator = "set_contains_all"` with this value.
+""",
+    "TaskGroup": """
+count             How many allocations of the group; `min` of `scaling` where that is set and this is not.
+constraint        What a node must have for this group.
+affinity          What a node should have for this group.
+task              One process, container or whatever its driver runs.
+spread            Distributes the group's allocations.
+volume            A volume that tasks may mount; host volumes decide about placement.
+restart           When tasks are restarted on the same node.
+disconnect        What happens when the node is out of reach.
+reschedule        When and where a failed allocation is replaced.
+ephemeral_disk    The allocation's shared folder.
+update            How new versions of the group are rolled out.
+migrate           How many allocations leave a draining node at once.
+network           The network and ports of the group; one block.
+meta              Free values, `NOMAD_META_<name>` in tasks; wins over the job's.
+service           Validated and stored; services are not registered and their checks are not run.
+shutdown_delay    Wait between the wish to stop the allocation and the first signal.
+max_run_duration  An allocation that runs for longer is stopped; `batch` and `sysbatch` only.
+stop_after_client_disconnect  Has no effect: use `disconnect`; a warning says so.
+max_client_disconnect  Has no effect: use `disconnect`; a warning says so.
+scaling           Bounds for `job scale`.
+consul            Stored; has no effect.
+vault             Handed down to every task of the group that has none.
+prevent_reschedule_on_lost  Has no effect: use `disconnect`; a warning says so.
+""",
+    "Task": """
+driver            The driver that runs the task, see [drivers](drivers.md).
+user              The user that the process runs as; the driver decides whether it can.
+lifecycle         Makes the task run before, beside or after the main tasks.
+config            The driver's own options, see [drivers](drivers.md).
+constraint        What a node must have for this task.
+affinity          What a node should have for this task.
+env               Environment variables; `${...}` is replaced.
+service           Validated and stored; services are not registered and their checks are not run.
+resources         What the task needs.
+restart           As the group's, field by field.
+meta              Free values, `NOMAD_META_<name>`; wins over the group's.
+kill_timeout      Time between the signal and the kill; at most `max_kill_timeout` of the client.
+logs              How the task's output is kept.
+artifact          Files to fetch before the task starts.
+vault             A token of Vault.
+consul            Stored; has no effect.
+template          Files that are rendered.
+dispatch_payload  Where the payload of `job dispatch` is written.
+volume_mount      Where a volume of the group appears.
+csi_plugin        Makes the task a storage plugin.
+leader            When this task ends, the others of the allocation are stopped.
+shutdown_delay    Wait between the wish to stop this task and its signal.
+kill_signal       The signal of the stop; default is the driver's, `SIGINT` for processes.
+kind              Stored; has no effect.
+scaling           Stored; has no effect.
+secret            Values from a secret provider.
+identity          The identity `default` without `env` and `file` is stored; others are refused when the task starts.
+action            Shown by the API; can not be run in this version.
+schedule          Times at which the task runs.
+""",
+    "TaskLifecycle": """
+hook              `prestart`, `poststart` or `poststop`.
+sidecar           The task runs beside the main tasks instead of before or after them.
+""",
+    "Resources": """
+cpu               MHz; 0 where `cores` is set.
+cores             Whole cores for this task alone, instead of `cpu`.
+memory            MiB; at least 10.
+memory_max        MiB that may be used where the scheduler's configuration allows oversubscription; -1: no limit.
+disk              Refused at this place when not 0: use the group's `ephemeral_disk`.
+network           Ports of this task alone, as in old job files; use the group's `network`.
+device            Devices, by type, vendor/type or vendor/type/name.
+numa              Stored and compared between versions; has no effect on placement.
+secrets           MiB, at most `memory`; stored, the secrets folder is not limited.
+iops              Has no effect.
+""",
+    "NetworkResource": """
+mode              `host` (or nothing) and `none`; others are refused when the task starts.
+device            Stored; has no effect.
+cidr              Stored; has no effect.
+ip                Stored; has no effect.
+dns               Stored; has no effect in the modes that run.
+reserved_ports    The API's form of ports with `static`; write `port`.
+port              A port with a label: chosen by the scheduler, or a `static` one.
+hostname          The host name that drivers with a name space of their own give to the task.
+mbits             Stored; bandwidth is not counted.
+cni               Stored; has no effect in the modes that run.
+""",
+    "DNSConfig": """
+servers           Addresses of name servers.
+searches          Search domains.
+options           Options of the resolver.
+""",
+    "Port": """
+static            This very port; 0 lets the scheduler choose one between `min_dynamic_port` and `max_dynamic_port`.
+to                The port inside the task's network; -1: the same as outside.
+host_network      The client's `host_network` whose address is used.
+ignore_collision  A static port may be in use already.
+""",
+    "CNIConfig": """
+args              Arguments for the plugin.
+""",
+    "RequestedDevice": """
+count             How many.
+constraint        On the device's own attributes, `${device.attr.<name>}`.
+affinity          Which devices to prefer.
+""",
+    "NUMAResource": """
+affinity          `none`, `prefer` or `require`.
+devices           Devices that must be near.
+""",
+    "LogConfig": """
+max_files         How many files of each output are kept.
+max_file_size     MiB; all of it must be less than `size` of `ephemeral_disk`.
+enabled           The older word for not `disabled`; has no effect.
+disabled          The output is not kept at all.
+""",
+    "VolumeMount": """
+volume            The label of a `volume` of the group.
+destination       The path inside the task.
+read_only         Mount it for reading only.
+propagation_mode  `private`, `host-to-task` or `bidirectional`.
+selinux_label     The label of the mount.
+""",
+    "WorkloadIdentity": """
+name              Nothing or `default` for the task's default identity.
+aud               Who the token is for.
+change_mode       What to do when the token changes.
+change_signal     The signal for `change_mode = "signal"`.
+env               Puts the token into the environment.
+file              Writes the token into the secrets folder.
+filepath          Where to write it.
+service_name      The service that the identity belongs to.
+ttl               How long a token is valid.
+extra_claims      Names of additional claims.
+""",
+    "RestartPolicy": """
+interval          The stretch of time in which `attempts` are counted; at least 5s.
+attempts          How many restarts within an interval.
+delay             The wait before a restart, up to a quarter of it longer.
+mode              What follows when the attempts are used up: `fail`, or `delay` until the interval is over.
+render_templates  Has no effect: there are no templates.
+""",
+    "TaskArtifact": """
+source            What to fetch.
+options           Options of the source.
+headers           Headers of the request.
+mode              `any`, `file` or `dir`.
+insecure          Do not check certificates.
+destination       Where to, in the task's folder.
+chown             Give it to the task's user.
+""",
+    "Vault": """
+policies          Policies of the token.
+role              The role to log in with.
+namespace         The namespace of Vault.
+cluster           The name of the Vault cluster.
+env               Puts `VAULT_TOKEN` into the environment.
+disable_file      Keeps the token out of the secrets folder.
+change_mode       What to do when the token changes.
+change_signal     The signal for `change_mode = "signal"`.
+allow_token_expiration  Do not renew the token.
+""",
+    "Template": """
+source            A file to render.
+destination       Where to write it.
+data              The text to render.
+change_mode       `restart`, `signal`, `script` or `noop` when the result changes.
+change_script     The command for `script`.
+change_signal     The signal for `signal`.
+once              Render at the start only.
+splay             A random wait before the change is acted on.
+perms             Mode of the file.
+uid               Owner of the file.
+gid               Group of the file.
+left_delimiter    Begins an action.
+right_delimiter   Ends an action.
+env               The result is lines of environment variables.
+vault_grace       Has no effect.
+wait              How long values must be quiet.
+error_on_missing_key  A missing key is an error.
+""",
+    "ChangeScript": """
+command           The command.
+args              Its arguments.
+timeout           How long it may take.
+fail_on_error     Kill the task when it fails.
+run_on_first_render  Run it after the first rendering as well.
+""",
+    "WaitConfig": """
+min               Shortest wait.
+max               Longest wait.
+""",
+    "DispatchPayloadConfig": """
+file              A path inside the task's `local` folder.
+""",
+    "TaskCSIPluginConfig": """
+id                Id of the plugin.
+type              `node`, `controller` or `monolith`.
+mount_dir         Where the plugin's socket lies.
+stage_publish_base_dir  Where volumes are staged.
+health_timeout    How long the plugin may take to become healthy.
+""",
+    "ScalingPolicy": """
+min               The least count that `job scale` takes.
+max               The greatest count that `job scale` takes.
+policy            For an autoscaler; stored.
+enabled           For an autoscaler; stored.
+type              `horizontal`.
+""",
+    "TaskScalingPolicy": """
+min               Stored; has no effect.
+max               Stored; has no effect.
+policy            Stored; has no effect.
+enabled           Stored; has no effect.
+type              `vertical_cpu` or `vertical_mem`, which follow from the labels `cpu` and `mem`.
+""",
+    "Secret": """
+provider          Who has the secret.
+path              Where it is.
+config            Options of the provider.
+env               Environment of the provider.
+""",
+    "Action": """
+command           The command.
+args              Its arguments.
+""",
+    "TaskSchedule": """
+cron              Start and end.
+""",
+    "TaskScheduleCron": """
+start             A cron expression.
+end               A cron expression.
+timezone          The time zone of both.
+""",
+    "Spread": """
+attribute         The attribute over whose values allocations are distributed.
+weight            How much this spread counts against the others, 1 to 100.
+target            The share that a value shall get; without targets all get the same.
+""",
+    "SpreadTarget": """
+percent           The share in percent; all together at most 100, the rest goes to the other values.
+""",
+    "VolumeRequest": """
+type              `host` or `csi`; no node offers `csi` in this version.
+source            The name of the client's `host_volume`.
+read_only         Needs no writable volume.
+sticky            Stored; has no effect.
+access_mode       For `csi`.
+attachment_mode   For `csi`.
+mount_options     For `csi`.
+per_alloc         The source is `<source>[<index>]`; such volumes are not looked for on nodes in this version.
+""",
+    "CSIMountOptions": """
+fs_type           The file system.
+mount_flags       Options of the mount.
+""",
+    "DisconnectStrategy": """
+lost_after        An allocation on an unreachable node is `unknown`, not lost, for this long.
+stop_on_client_after  The client stops the allocation when it has not reached a server for this long.
+replace           Start a replacement while the allocation is unknown.
+reconcile         Which one stays when the node is back: `best_score`, `longest_running`, `keep_original` or
+                  `keep_replacement`.
+""",
+    "ReschedulePolicy": """
+attempts          How many replacements within an interval, where `unlimited` is false.
+interval          The stretch of time in which `attempts` are counted.
+delay             The wait before the first replacement; at least 5s.
+delay_function    How it grows: `constant`, `exponential` or `fibonacci`.
+max_delay         The longest wait.
+unlimited         Replace for ever.
+""",
+    "EphemeralDisk": """
+sticky            Prefers the node of the allocation that is replaced; its data is not moved in this version.
+migrate           Stored; has no effect.
+size              MiB that the scheduler counts; at least 10.
+""",
+    "UpdateStrategy": """
+stagger           Validated; deployments go on as allocations become healthy.
+max_parallel      How many allocations are replaced at once; 0 replaces without a deployment.
+health_check      `checks`, `task_states` or `manual`; checks are not run, so `checks` looks at task states.
+min_healthy_time  How long an allocation must be well before it counts as healthy.
+healthy_deadline  An allocation that is not healthy by then is unhealthy.
+progress_deadline The deployment fails when no allocation becomes healthy for this long; 0 fails it at the first
+                  unhealthy one.
+canary            How many allocations of the new version are started beside the old ones.
+auto_revert       Go back to the newest stable version when the deployment fails.
+auto_promote      Promote as soon as all canaries are healthy.
+""",
+    "MigrateStrategy": """
+max_parallel      How many allocations of the group leave at once.
+health_check      `checks` or `task_states`.
+min_healthy_time  How long a replacement must be well before the next one leaves.
+healthy_deadline  After this a replacement counts as unhealthy.
+""",
+    "PeriodicConfig": """
+enabled           Whether children are started.
+cron              A cron expression: five fields, a sixth for the year; with seven the first is the second; or
+                  `@daily` and its
+                  like.
+crons             Several of them, instead of `cron`.
+prohibit_overlap  Start none while one runs.
+time_zone         The time zone of the expressions.
+""",
+    "ParameterizedJobConfig": """
+payload           `optional` (the same as nothing), `required` or `forbidden`; at most 16 KiB.
+meta_required     Keys that a dispatch must give.
+meta_optional     Keys that a dispatch may give.
+""",
+    "JobUIConfig": """
+description       A text, at most 1000 characters.
+link              A link.
+""",
+    "JobUILink": """
+label             What it is called.
+url               Where it leads.
+""",
+    "Service": """
+name              The service's name; `<job>-<group>` or `<job>-<group>-<task>` where it is not given.
+tags              Tags.
+canary_tags       Tags of canaries.
+enable_tag_override  For Consul.
+port              The label of a port, or a number.
+address_mode      `auto`, `host`, `driver`, `alloc` or `auto-ipv6`.
+address           Another address.
+check             A health check.
+check_restart     Restarts by the service's checks.
+connect           The service mesh.
+meta              Free values.
+canary_meta       Free values of canaries.
+tagged_addresses  Addresses by tag.
+task              The task that checks run in.
+on_update         `require_healthy`, `ignore_warnings` or `ignore`.
+identity          The identity for Consul.
+weights           Weights in DNS answers.
+provider          `consul` or `nomad`.
+cluster           The name of the Consul cluster.
+kind              Kind of the service.
+""",
+    "ServiceCheck": """
+name              The check's name.
+type              `http`, `tcp`, `grpc` or `script`.
+command           For `script`.
+args              For `script`.
+path              For `http`.
+protocol          `http` or `https`.
+port              Another port than the service's.
+expose            Through the mesh.
+address_mode      As the service's.
+advertise         Another address.
+interval          Time between two runs.
+timeout           How long a run may take.
+initial_status    The status before the first run.
+notes             A text.
+tls_server_name   The name in the certificate.
+tls_skip_verify   Do not check the certificate.
+header            Headers of the request.
+method            Method of the request.
+check_restart     Restarts by this check.
+grpc_service      For `grpc`.
+grpc_use_tls      For `grpc`.
+task              The task that a `script` runs in.
+success_before_passing  Successes before it passes.
+failures_before_critical  Failures before it is critical.
+failures_before_warning  Failures before it warns.
+body              Body of the request.
+on_update         As the service's.
+""",
+    "CheckRestart": """
+limit             Failures before a restart.
+grace             Wait after a start.
+ignore_warnings   Warnings are no failures.
+""",
+    "ServiceWeights": """
+passing           While checks pass.
+warning           While checks warn.
+""",
+    "Consul": """
+namespace         The namespace of Consul.
+cluster           The name of the Consul cluster.
+partition         The partition of Consul.
+""",
+}
+NOTES = {block: notes(text) for block, text in TEXT.items()}

@@ -1,0 +1,79 @@
+"""What a job may say and does not get: found out by giving a job with each block to the code that refuses it."""
+
+from __future__ import annotations
+
+from yurt.api.canonical import canonicalize_job
+from yurt.api.decode import decode_job
+from yurt.api.validate import validate_job
+from yurt.client.requirements import notice, unavailable
+from yurt_jobspec import parse_job
+
+from docs.generator.markdown import code, table
+
+TASK_BLOCKS = {
+    "artifact": 'artifact {\n source = "https://example.com/a"\n}',
+    "template": 'template {\n data = "x"\n destination = "local/x"\n}',
+    "volume_mount": 'volume_mount {\n volume = "v"\n destination = "/v"\n}',
+    "vault": 'vault {\n policies = ["p"]\n}',
+    "csi_plugin": 'csi_plugin {\n id = "p"\n type = "node"\n mount_dir = "/csi"\n}',
+    "secret": 'secret "s" {\n provider = "nomad"\n path = "p"\n}',
+    "schedule": 'schedule {\n cron {\n start = "0 8 * * *"\n end = "0 9 * * *"\n }\n}',
+    "resources > device": 'resources {\n device "nvidia/gpu" {}\n}',
+    "identity with env": "identity {\n env = true\n}",
+    "identity with file": "identity {\n file = true\n}",
+    "service": 'service {\n name = "s"\n}',
+    "dispatch_payload": 'dispatch_payload {\n file = "p"\n}',
+    "consul": 'consul {\n namespace = "n"\n}',
+    "action": 'action "a" {\n command = "/bin/true"\n}',
+    "scaling": 'scaling "cpu" {\n max = 2\n}',
+    "resources > numa": 'resources {\n cores = 1\n numa {\n affinity = "none"\n }\n}',
+}
+GROUP_BLOCKS = {
+    "service with connect": 'network {\n mode = "bridge"\n}\n'
+    'service {\n name = "s"\n port = "80"\n connect {\n '
+    "sidecar_service {}\n }\n}",
+    'network with mode "bridge"': 'network {\n mode = "bridge"\n}',
+    'network with mode "cni/<name>"': 'network {\n mode = "cni/n"\n}',
+    'network with mode "none"': 'network {\n mode = "none"\n}',
+}
+JOB_BLOCKS = {"multiregion": 'multiregion {\n region "a" {}\n}'}
+VOLUME = 'volume "v" {\n type = "host"\n source = "v"\n}'
+JOB = 'job "j" {{\n{job}\n group "g" {{\n{group}\n task "t" {{\n driver = "d"\n{task}\n }}\n }}\n}}'
+
+
+def verdict(*, job: str = "", group: str = "", task: str = "") -> tuple[str, str]:
+    """When and how a job with these blocks is refused; two empty texts when it is not."""
+    volume = VOLUME if "volume_mount" in task else ""
+    text = JOB.format(job=job, group=f"{group}\n{volume}", task=task)
+    parsed, _ = decode_job(canonicalize_job(parse_job(text, filename="sample")))
+    errors, _ = validate_job(parsed)
+    if errors:
+        return "when it is registered", errors[0]
+    asked = parsed.task_groups[0]
+    refusal = unavailable(asked, asked.tasks[0])
+    if refusal:
+        return "when the task starts", refusal
+    return ("runs, and says", notice(asked, asked.tasks[0])) if notice(asked, asked.tasks[0]) else ("", "")
+
+
+def verdicts() -> dict[str, tuple[str, str]]:
+    """Of every block that is asked about."""
+    found = {f"task > {name}": verdict(task=text) for name, text in TASK_BLOCKS.items()}
+    found |= {f"group > {name}": verdict(group=text) for name, text in GROUP_BLOCKS.items()}
+    return found | {f"job > {name}": verdict(job=text) for name, text in JOB_BLOCKS.items()}
+
+
+def section() -> str:
+    """The blocks that are refused, and when."""
+    rows = [(code(name), when, text) for name, (when, text) in verdicts().items() if when]
+    return "\n\n".join(
+        (
+            "## What is not available\n\nBlocks that this version can not do are accepted where Nomad accepts them, "
+            "and refused before "
+            "anything of the task starts. The texts are what the code answers; `t` is the task's name.",
+            table(("Block", "Refused", "With"), rows),
+            "A group with a `volume` of type `csi` is never placed: no node has one, and the evaluation says so. "
+            "Blocks and attributes "
+            "without effect say so in the tables above.",
+        )
+    )
