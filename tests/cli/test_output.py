@@ -89,11 +89,6 @@ def test_allocations_of_a_job_come_as_a_table_or_as_json(api: Any, run: Any) -> 
     assert json.loads(data) == [ALLOC]
 
 
-def test_templates_are_refused_with_a_sentence(api: Any, run: Any) -> None:
-    assert "not available in this version" in run("job", "status", "-t", "{{.ID}}")[2]
-    assert run("job", "status", "-t", "x", "-json")[2] == "Both json and template formatting are not allowed\n"
-
-
 def test_job_run_sends_the_source_and_follows_the_evaluation(api: Any, run: Any, tmp_path: Path) -> None:
     path = tmp_path / "web.nomad.hcl"
     task = 'task "t" {\n      driver = var.c\n    }'

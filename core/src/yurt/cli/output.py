@@ -1,24 +1,67 @@
-"""`-json` and `-t`: the answer of the API instead of a text."""
+"""`-json` and `-t`: the answer of the API instead of a text.
+
+In Go a template reads structs, and a field that a struct has not is an error; a key that a map has not is `<no
+value>`. JSON knows only objects: those whose keys all begin with a capital letter count as structs.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from yurt.cli.command import Invocation
 from yurt.cli.errors import CliError
 
+if TYPE_CHECKING:
+    from yurt.gotemplate import Template
+
+BOTH_GIVEN = "Both json and template formatting are not allowed"
+
 
 def wants_data(call: Invocation) -> bool:
-    """`-json` or `-t` was given; the latter is refused."""
+    """`-json` or `-t` was given; both together, and a template that is none, are refused before anything is asked."""
     is_json, template = call.flags.is_on("json"), call.flags.text("t")
     if is_json and template:
-        raise CliError("Both json and template formatting are not allowed")
+        raise CliError(BOTH_GIVEN)
     if template:
-        raise CliError("-t (Go templates) is not available in this version; use -json and a tool such as jq")
-    return is_json
+        parsed(template)
+    return is_json or bool(template)
 
 
 def show_data(call: Invocation, value: Any) -> int:
-    """The value as JSON; the exit code."""
-    call.screen.json(value)
+    """The value as JSON or as the template says; the exit code."""
+    template = call.flags.text("t")
+    if template:
+        call.screen.line(rendered(template, value))
+    else:
+        call.screen.json(value)
     return 0
+
+
+def rendered(text: str, value: Any) -> str:
+    """The value as the Go template says."""
+    from yurt.gotemplate import TemplateError
+
+    try:
+        return parsed(text).render(value, is_record=_is_struct)
+    except TemplateError as error:
+        raise CliError(f"Error formatting the data: {error}") from None
+
+
+def parsed(text: str) -> Template:
+    """The Go template; raises CliError with the line and column of what is wrong."""
+    from yurt.gotemplate import Function, TemplateError, parse
+
+    try:
+        return parse(text, name="format", functions={"json": Function(_json, 1, 1)})
+    except TemplateError as error:
+        raise CliError(f"Error parsing the template: {error}") from None
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_struct(mapping: Mapping[str, object]) -> bool:
+    return bool(mapping) and all(key[:1].isupper() for key in mapping)

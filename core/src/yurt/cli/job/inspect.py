@@ -9,14 +9,14 @@ from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
 from yurt.cli.lookup import api_path, find_job
+from yurt.cli.output import show_data, wants_data
 
 Json = dict[str, Any]
 
 
 def run(call: Invocation) -> int:
     """Print the job as the server holds it, or the file that it came from."""
-    if call.flags.text("t"):
-        raise CliError("-t (Go templates) is not available in this version; the output is JSON already")
+    wants_data(call)
     stub = find_job(call, call.args[0])
     query = {"namespace": stub.get("Namespace")}
     job: Json = call.api.get(api_path("job", stub["ID"]), query)
@@ -26,8 +26,7 @@ def run(call: Invocation) -> int:
     if call.flags.is_on("hcl") or call.flags.is_on("with-vars"):
         _print_source(call, job)
         return 0
-    call.screen.json({"Job": job})
-    return 0
+    return show_data(call, job if call.flags.text("t") else {"Job": job})
 
 
 def version_of(call: Invocation, stub: Json, wanted: str) -> Json:

@@ -11,6 +11,7 @@ from yurt.cli.flags import switch, text
 from yurt.cli.job.run import show_warnings
 from yurt.cli.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
 from yurt.cli.lookup import api_path
+from yurt.cli.output import BOTH_GIVEN, parsed, rendered
 from yurt.cli.text import go_duration, local_time, now_ns, parse_time, two_units
 from yurt.cli.views.diff import DiffPrinter
 from yurt.cli.views.metrics import failure_lines
@@ -22,6 +23,11 @@ CHANGES, NO_CHANGES, FAILED = 1, 0, 255
 
 def run(call: Invocation) -> int:
     """Show what `job run` would do; 0 nothing, 1 allocations come or go, 255 on errors."""
+    template = call.flags.text("t")
+    if template and call.flags.is_on("json-output"):
+        raise CliError(BOTH_GIVEN)
+    if template:
+        parsed(template)
     variable_settings(call.flags.texts("var"))
     file = read_job(call, call.args[0])
     job_id = file.job.get("ID") or ""
@@ -33,9 +39,10 @@ def run(call: Invocation) -> int:
         plan: Json = call.api.put(api_path("job", job_id, "plan"), body, query)
     except ApiError as error:
         raise CliError(f"Error during plan:\n{explain(file, str(error))}") from None
-    if call.flags.is_on("json-output") or call.flags.text("t"):
-        if call.flags.text("t"):
-            raise CliError("-t (Go templates) is not available in this version; use -json-output")
+    if template:
+        call.screen.line(rendered(template, plan))
+        return exit_code(plan)
+    if call.flags.is_on("json-output"):
         call.screen.json(plan)
         return exit_code(plan)
     show_plan(call, file, plan)

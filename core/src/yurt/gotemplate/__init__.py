@@ -1,0 +1,14 @@
+"""Go's text/template language, as far as values without methods go: `parse` once, `render` with data.
+
+Pure: no clock, no files, no randomness; what reaches the outside comes in as functions. Work, output and depth are
+bounded, so that a template from a stranger costs no more than its limits.
+"""
+
+from __future__ import annotations
+
+from yurt.gotemplate.errors import TemplateError
+from yurt.gotemplate.functions import Function
+from yurt.gotemplate.limits import Limits
+from yurt.gotemplate.template import Template, parse
+
+__all__ = ["Function", "Limits", "Template", "TemplateError", "parse"]

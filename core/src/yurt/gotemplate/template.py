@@ -1,0 +1,52 @@
+"""A parsed template, ready to be rendered any number of times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from yurt.gotemplate.evaluate import Run, never
+from yurt.gotemplate.functions import BUILT_IN, SHORT_CUT, Function
+from yurt.gotemplate.lexer import tokens
+from yurt.gotemplate.limits import DEFAULT_LIMITS, Limits
+from yurt.gotemplate.nodes import Body
+from yurt.gotemplate.parser import Parser
+from yurt.gotemplate.source import Source
+
+
+class Template(NamedTuple):
+    """A template's tree, what it defines, and the functions that it may call."""
+
+    source: Source
+    body: Body
+    defined: Mapping[str, Body]
+    functions: Mapping[str, Function]
+
+    def render(
+        self,
+        data: object,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        is_record: Callable[[Mapping[str, object]], bool] = never,
+    ) -> str:
+        """The text for the data; raises TemplateError.
+
+        A field that a mapping lacks is `<no value>`; of a mapping that `is_record` it is an error, as with a Go struct.
+        """
+        run = Run(self.source, self.defined, self.functions, limits=limits, is_record=is_record)
+        return run.rendered(self.body, data)
+
+
+def parse(
+    text: str,
+    *,
+    name: str = "template",
+    functions: Mapping[str, Function] | None = None,
+    left: str = "{{",
+    right: str = "}}",
+) -> Template:
+    """The template of a text; raises TemplateError. `functions` come to those that every template has."""
+    source, known = Source(name, text), {**BUILT_IN, **(functions or {})}
+    parser = Parser(source, list(tokens(source, left=left or "{{", right=right or "}}")), {*known, *SHORT_CUT})
+    body = parser.whole()
+    return Template(source, body, parser.templates, known)
