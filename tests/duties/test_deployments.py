@@ -89,6 +89,16 @@ def test_an_unhealthy_allocation_that_may_be_replaced_is_marked_for_it(state_of:
     assert watch(after, the(after), health_of(the(after)), mint_at()) is None
 
 
+def test_an_allocation_that_fails_after_it_was_healthy_is_marked_too(state_of: Any, mint_at: Any) -> None:
+    state = reported(state_of, deployed(state_of, factories.job()), "a0-0", healthy=True)
+    state = reported(state_of, state, "a0-0", healthy=True, status="failed")
+
+    command = watch(state, the(state), health_of(the(state)), mint_at())
+
+    assert isinstance(command, SetDesiredTransitions)
+    assert command.transitions["a0-0"].reschedule
+
+
 def test_an_unhealthy_allocation_that_may_not_be_replaced_fails_the_deployment(state_of: Any, mint_at: Any) -> None:
     job = factories.job(task_groups=(factories.group(reschedule_policy=None),))
     state = reported(state_of, deployed(state_of, job), "a0-0", healthy=False, status="failed")

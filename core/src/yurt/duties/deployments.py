@@ -3,7 +3,8 @@
 The scheduler decides that a deployment succeeded and how fast it goes on; this machine only wakes it when health
 changed. It fails the deployment when a group made no progress by its deadline, or when an allocation is unhealthy and
 cannot be replaced; a group with auto_revert then takes the job back to its newest stable version. An unhealthy
-allocation that may be replaced is marked for it: allocations of an active deployment are not rescheduled otherwise.
+allocation that may be replaced is marked for it, and so is one that failed after it had been healthy: allocations of an
+active deployment are not rescheduled otherwise, and nobody would look at it again once the deployment has succeeded.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ def _replaceable(state: Snapshot, deployment: Deployment) -> tuple[Allocation, .
         alloc
         for alloc in state.allocs.where("deployment", deployment.id)
         if alloc.task_group in deployment.task_groups
-        and _is_unhealthy(alloc)
+        and (_is_unhealthy(alloc) or alloc.client_status == status.CLIENT_FAILED)
         and not alloc.desired_transition.reschedule
         and alloc.desired_status == status.DESIRED_RUN
     )
