@@ -14,7 +14,6 @@ SOURCES = ("core/src", "jobspec/src", "drivers", "e2e", "bench", "tests")
 MAX_FUNCTION_LINES, MAX_FILE_LINES, MAX_NESTING, MAX_PARAMETERS = 70, 600, 3, 6
 
 EXCUSES: dict[str, str] = {
-    "core/src/yurt/executor/zygote.py": "it runs alone, under -I -S -E, and has no path to import a second file from",
     "jobspec/src/yurt_jobspec/job.py::parse_job": "the public signature, all keyword-only after the source",
     "jobspec/src/yurt_jobspec/job.py::parse_job_with_positions": "the same signature as parse_job",
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from yurt.executor.zygote import RotatedLog, cut
+from yurt.executor.rotated_log import RotatedLog, cut
 
 
 def files(folder: Path) -> dict[int, bytes]:

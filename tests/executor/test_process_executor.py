@@ -278,3 +278,26 @@ async def test_a_task_that_is_being_started_is_not_started_twice(workshop: Any) 
     spec = workshop.spec("true")
     results = await asyncio.gather(workshop.executor.start(spec), workshop.executor.start(spec), return_exceptions=True)
     assert [type(result) for result in results].count(DriverError) == 1
+
+
+async def ready_shim(workshop: Any, eventually: Any) -> psutil.Process:
+    """The shim that waits for a task."""
+    await workshop.executor.open()
+    zygote = psutil.Process(workshop.executor.zygote_pid)
+    await eventually(lambda: bool(zygote.children()))
+    return zygote.children()[0]
+
+
+async def test_a_shim_that_dies_before_it_has_a_task_is_replaced(workshop: Any, eventually: Any) -> None:
+    ready = await ready_shim(workshop, eventually)
+    ready.kill()
+    await eventually(lambda: not start_time(ready.pid))
+    handle = await workshop.executor.start(workshop.spec("sleep", "1000"))
+    assert handle.shim_pid != ready.pid
+    await workshop.executor.destroy(handle.task_id)
+
+
+async def test_the_shim_that_waits_for_a_task_ends_with_the_zygote(workshop: Any, eventually: Any) -> None:
+    ready = await ready_shim(workshop, eventually)
+    os.kill(workshop.executor.zygote_pid, signal.SIGKILL)
+    await eventually(lambda: not start_time(ready.pid))

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from yurt.executor import cgroups, processes, zygote_client
-from yurt.executor.spec import ProcessHandle, ProcessSpec, UserIds, encode_start, file_name, start_failure
+from yurt.executor.spec import Failed, ProcessHandle, ProcessSpec, UserIds, encode_start, file_name, start_failure
 from yurt.executor.surroundings import (
     check_spec,
     ids_of,
@@ -117,17 +117,17 @@ class ProcessExecutor:
             answer = await zygote.request(request_id, message)
         finally:
             self._starting.discard(spec.task_id)
-        if "stage" in answer:
-            raise start_failure(spec, stage=answer["stage"], code=answer["errno"])
+        if isinstance(answer, Failed):
+            raise start_failure(spec, stage=answer.stage, code=answer.errno)
         handle = ProcessHandle(
             task_id=spec.task_id,
-            pid=answer["pid"],
-            start_time=answer["start"] or processes.start_time(answer["pid"]),
-            shim_pid=answer["shim"],
-            shim_start_time=answer["shim_start"] or processes.start_time(answer["shim"]),
+            pid=answer.pid,
+            start_time=answer.start_time or processes.start_time(answer.pid),
+            shim_pid=answer.shim_pid,
+            shim_start_time=answer.shim_start_time or processes.start_time(answer.shim_pid),
             boot_id=self._boot_id,
             exit_file=exit_file,
-            started_at=answer["at"],
+            started_at=answer.at,
             cgroups=tuple(folder for folder, _ in planned.folders),
         )
         self._watch(Task(handle, spec, asyncio.get_running_loop()))
@@ -240,7 +240,7 @@ class ProcessExecutor:
         if self._closed.is_set():
             raise DriverError("the executor is closed")
         if self._zygote is None:
-            self._zygote = zygote_client.acquire(dev=self._dev, cgroup_parents=self._cleared)
+            self._zygote = zygote_client.acquire(dev=self._dev, cgroup_parents=self._cleared, folder=str(self._folder))
         return self._zygote
 
     def _task(self, task_id: str) -> Task:

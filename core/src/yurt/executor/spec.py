@@ -10,7 +10,7 @@ import errno
 import marshal
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from yurt.sdk.driver import ExitResult, LogRotation, TaskRequest, TaskResources
@@ -164,53 +164,82 @@ def search_path(env: Mapping[str, str]) -> str:
 
 
 def encode_start(
-    spec: ProcessSpec, *, request_id: str, exit_file: str, cgroup: CgroupPlan, user: UserIds | None
+    spec: ProcessSpec, *, request_id: int, exit_file: str, cgroup: CgroupPlan, user: UserIds | None
 ) -> bytes:
-    """The request that makes the zygote start a task."""
+    """The request that makes the next shim start a task.
+
+    A tuple of what the shim needs, in its order; what only the task needs on its way to the command is packed once
+    more, so that the shim never unpacks it.
+    """
     base = os.fsencode(f"{spec.logs_dir}/{spec.log_name}")
-    request: dict[str, Any] = {
-        "kind": "start",
-        "id": request_id,
+    task: dict[str, Any] = {
         "argv": [os.fsencode(word) for word in spec.argv],
         "candidates": [os.fsencode(path) for path in candidates(spec.argv[0], search_path(spec.env), spec.search)],
         "env": {os.fsencode(key): os.fsencode(value) for key, value in spec.env.items()},
         "cwd": os.fsencode(spec.cwd),
-        "stdout": b"" if spec.logs.disabled else base + b".stdout",
-        "stderr": b"" if spec.logs.disabled else base + b".stderr",
-        "max_files": spec.logs.max_files,
-        "max_bytes": spec.logs.max_bytes,
-        "exit_file": os.fsencode(exit_file),
         "uid": user.uid if user else None,
         "gid": user.gid if user else None,
         "groups": list(user.groups) if user else [],
         "oom_score_adj": spec.oom_score_adj,
         "netns": os.fsencode(spec.network_namespace),
-        "cgroups": [
-            (os.fsencode(folder), [(name.encode(), value.encode()) for name, value in settings])
-            for folder, settings in cgroup.folders
-        ],
         "join": [os.fsencode(path) for path in cgroup.join if not spec.pid_file],
-        "pid_file": os.fsencode(spec.pid_file),
-        "at_end": [os.fsencode(word) for word in spec.at_end],
         "must_join": [os.fsencode(path) for path in cgroup.must_join],
-        "shim_join": [os.fsencode(path) for path in cgroup.shim_join],
-        "oom_file": os.fsencode(cgroup.oom_file),
     }
-    return framed(request)
+    folders = [
+        (os.fsencode(folder), [(name.encode(), value.encode()) for name, value in settings])
+        for folder, settings in cgroup.folders
+    ]
+    return framed(
+        (
+            request_id,
+            b"" if spec.logs.disabled else base + b".stdout",
+            b"" if spec.logs.disabled else base + b".stderr",
+            spec.logs.max_files,
+            spec.logs.max_bytes,
+            os.fsencode(exit_file),
+            folders,
+            [os.fsencode(path) for path in cgroup.shim_join],
+            os.fsencode(cgroup.oom_file),
+            os.fsencode(spec.pid_file),
+            [os.fsencode(word) for word in spec.at_end],
+            marshal.dumps(task),
+        )
+    )
 
 
-def encode_setup(cgroup_parents: tuple[str, ...]) -> bytes:
-    """The request that tells the zygote which cgroups to remove at the end of a dev run."""
-    return framed({"kind": "setup", "cgroup_parents": [os.fsencode(path) for path in cgroup_parents]})
+class Started(NamedTuple):
+    """A shim's answer when its task runs; the start times are in system ticks."""
+
+    id: int
+    pid: int
+    start_time: int
+    at: UnixNano
+    shim_pid: int
+    shim_start_time: int
 
 
-def framed(message: dict[str, Any]) -> bytes:
+class Failed(NamedTuple):
+    """A shim's answer when its task could not be started."""
+
+    id: int
+    stage: str
+    errno: int
+
+
+def decode_answer(message: tuple[Any, ...]) -> Started | Failed:
+    """What a shim has told."""
+    if len(message) == len(Failed._fields):
+        return Failed(message[0], message[1].decode(), message[2])
+    return Started(*message)
+
+
+def framed(message: tuple[Any, ...]) -> bytes:
     """Length (4 bytes, big endian) and content."""
     body = marshal.dumps(message)
     return len(body).to_bytes(4, "big") + body
 
 
-def unframed(buffer: bytearray) -> list[dict[str, Any]]:
+def unframed(buffer: bytearray) -> list[tuple[Any, ...]]:
     """Take the whole messages out of a buffer."""
     messages = []
     while len(buffer) >= 4 and len(buffer) >= (end := 4 + int.from_bytes(buffer[:4], "big")):

@@ -14,10 +14,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from yurt.executor.processes import send_signal, start_time
-from yurt.executor.spec import encode_setup, unframed
+from yurt.executor.spec import Failed, Started, decode_answer, unframed
 from yurt.sdk.errors import DriverError, RecoverableError
 
 PROGRAM = Path(__file__).with_name("zygote.py")
@@ -28,12 +27,12 @@ READ_SIZE = 65536
 SHARED: dict[tuple[bool, tuple[str, ...]], ZygoteClient] = {}
 
 
-def acquire(*, dev: bool, cgroup_parents: tuple[str, ...]) -> ZygoteClient:
-    """The zygote of this agent, for one more user."""
+def acquire(*, dev: bool, cgroup_parents: tuple[str, ...], folder: str) -> ZygoteClient:
+    """The zygote of this agent, for one more user; `folder` exists, and a first one uses it for a moment."""
     key = (dev, cgroup_parents)
     client = SHARED.get(key)
     if client is None or client.loop is not asyncio.get_running_loop():
-        client = SHARED[key] = ZygoteClient(dev=dev, cgroup_parents=cgroup_parents)
+        client = SHARED[key] = ZygoteClient(dev=dev, cgroup_parents=cgroup_parents, folder=folder)
     client.users += 1
     return client
 
@@ -50,16 +49,15 @@ async def release(client: ZygoteClient) -> None:
 class ZygoteClient:
     """One zygote at a time, shared by all executors of an agent: `acquire` and `release` it."""
 
-    def __init__(self, *, dev: bool, cgroup_parents: tuple[str, ...]) -> None:
+    def __init__(self, *, dev: bool, cgroup_parents: tuple[str, ...], folder: str) -> None:
         self.loop = asyncio.get_running_loop()
         self.users = 0
-        self._dev = dev
-        self._cgroup_parents = cgroup_parents
+        self._arguments = ("1" if dev else "0", folder, *cgroup_parents)
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: asyncio.WriteTransport | None = None
         self._reply_fd = -1
         self._buffer = bytearray()
-        self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._waiting: dict[int, asyncio.Future[Started | Failed]] = {}
         self._numbers = itertools.count()
         self._ready: asyncio.Future[None] | None = None
         self._life_read, self._life_write = os.pipe()
@@ -69,17 +67,17 @@ class ZygoteClient:
         """The zygote's pid, 0 when there is none."""
         return self._process.pid if self._process else 0
 
-    def next_id(self) -> str:
+    def next_id(self) -> int:
         """A fresh id for a request."""
-        return str(next(self._numbers))
+        return next(self._numbers)
 
-    async def request(self, request_id: str, message: bytes) -> dict[str, Any]:
+    async def request(self, request_id: int, message: bytes) -> Started | Failed:
         """Send a start and wait for how it went; raises RecoverableError when there is no answer.
 
         A task whose starter has given up, or was cancelled, is killed when its answer comes after all.
         """
         await self.start()
-        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Started | Failed] = asyncio.get_running_loop().create_future()
         self._waiting[request_id] = answer
         assert self._requests is not None
         self._requests.write(message)
@@ -120,7 +118,7 @@ class ZygoteClient:
         self._reply_fd, reply_write = os.pipe()
         given = (request_read, reply_write, self._life_read)
         self._process = subprocess.Popen(  # noqa: ASYNC220 - a few milliseconds, once
-            [sys.executable, "-I", "-S", "-E", str(PROGRAM), *map(str, given), "1" if self._dev else "0"],
+            [sys.executable, "-I", "-S", "-E", str(PROGRAM), *map(str, given), *self._arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -137,7 +135,6 @@ class ZygoteClient:
         self._requests, _ = await loop.connect_write_pipe(
             asyncio.BaseProtocol, os.fdopen(request_write, "wb", buffering=0)
         )
-        self._requests.write(encode_setup(self._cgroup_parents))
 
     def _on_replies(self) -> None:
         """Hand out what has come; nothing at all means that the zygote has ended."""
@@ -150,13 +147,16 @@ class ZygoteClient:
             return
         self._buffer += data
         for message in unframed(self._buffer):
-            if "ready" in message and self._ready is not None and not self._ready.done():
-                self._ready.set_result(None)
-            waiting = self._waiting.get(message.get("id", ""))
+            if not message:
+                if self._ready is not None and not self._ready.done():
+                    self._ready.set_result(None)
+                continue
+            answer = decode_answer(message)
+            waiting = self._waiting.get(answer.id)
             if waiting is not None and not waiting.done():
-                waiting.set_result(message)
+                waiting.set_result(answer)
             else:
-                abandon(message)
+                abandon(answer)
 
     def _on_end(self) -> None:
         """The zygote has ended: whoever waits is told, and the next start makes a new one."""
@@ -194,10 +194,10 @@ class ZygoteClient:
         await asyncio.get_running_loop().run_in_executor(None, end_process, process)
 
 
-def abandon(message: dict[str, Any]) -> None:
+def abandon(answer: Started | Failed) -> None:
     """A task has started for nobody: its shim kills it."""
-    if "shim" in message:
-        send_signal(message["shim"], message["shim_start"] or start_time(message["shim"]), signal.SIGTERM)
+    if isinstance(answer, Started):
+        send_signal(answer.shim_pid, answer.shim_start_time or start_time(answer.shim_pid), signal.SIGTERM)
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,71 @@
+"""The log files of one output of a task, as its shim writes them.
+
+It is part of the zygote's program, and imports nothing that the zygote can do without.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class RotatedLog:
+    """One output of a task in files `<base>.0`, `<base>.1` ...: the newest is written, the oldest is removed.
+
+    A new start of the same task goes on with the newest file. Files are cut at the end of a line when there is one.
+    When the disk is full, or the folder is gone, output is dropped: a log never stops a task.
+    """
+
+    def __init__(self, base: bytes, *, max_files: int, max_bytes: int) -> None:
+        self.base = base
+        self.max_files = max(1, max_files)
+        self.max_bytes = max(1, max_bytes)
+        self.index = max(self.indexes(), default=0)
+        self.fd = -1
+        self.size = 0
+        self.open()
+
+    def indexes(self) -> list[int]:
+        """Numbers of the files that exist."""
+        folder, _, name = self.base.rpartition(b"/")
+        prefix = name + b"."
+        tails = [entry[len(prefix) :] for entry in os.listdir(folder) if entry.startswith(prefix)]
+        return [int(tail) for tail in tails if tail.isdigit()]
+
+    def open(self) -> None:
+        """Open the file of the present index for appending; a symbolic link is never followed."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        self.fd = os.open(self.base + b".%d" % self.index, flags, 0o644)
+        self.size = os.fstat(self.fd).st_size
+
+    def rotate(self) -> None:
+        """Go on with the next file and remove those that are too old."""
+        os.close(self.fd)
+        self.fd = -1
+        self.index += 1
+        self.open()
+        for old in self.indexes():
+            if old <= self.index - self.max_files:
+                os.unlink(self.base + b".%d" % old)
+
+    def write(self, data: bytes) -> None:
+        """Append, rotating as often as needed."""
+        try:
+            while data:
+                if self.size >= self.max_bytes:
+                    self.rotate()
+                part = data[: cut(data, self.max_bytes - self.size, fresh=self.size == 0)]
+                if part:
+                    self.size += os.write(self.fd, part)
+                    data = data[len(part) :]
+                else:
+                    self.rotate()
+        except OSError:
+            return
+
+
+def cut(data: bytes, room: int, *, fresh: bool) -> int:
+    """How much of `data` fits into `room`: all of it, else whole lines, else (in a fresh file) as much as there is."""
+    if len(data) <= room:
+        return len(data)
+    line_end = data.rfind(b"\n", 0, room) + 1
+    return line_end if line_end or not fresh else room
