@@ -13,8 +13,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {
     "yurt": "core/src/yurt",
     "yurt_jobspec": "jobspec/src/yurt_jobspec",
-    "yurt_driver_raw_exec": "drivers/raw_exec/src/yurt_driver_raw_exec",
-    "yurt_driver_mock": "drivers/mock/src/yurt_driver_mock",
+    **{
+        f"yurt_driver_{name}": f"drivers/{name}/src/yurt_driver_{name}"
+        for name in ("docker", "exec", "java", "mock", "qemu", "raw_exec")
+    },
 }
 BREACHES = {
     "layers": ("yurt/state/breach.py", "import yurt.fsm"),

@@ -1,1 +1,0 @@
-"""The podman task driver."""
