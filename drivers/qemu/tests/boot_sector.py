@@ -51,3 +51,15 @@ def prints(line: bytes, *, times: int = 1, then: bytes | None = None) -> bytes:
     code = bytearray(head + loop + tail)
     code[len(head) + 1 : len(head) + 3] = (LOAD_ADDRESS + len(code)).to_bytes(2, "little")
     return bytes(code) + line + b"\0"
+
+
+def ends_by_power_button() -> bytes:
+    """Wait for the power button, print "bye", and switch the machine off.
+
+    SeaBIOS puts the ACPI registers of the machine `pc` at 0x600 (status), 0x602 (enable) and 0x604 (control).
+    """
+    arm = bytes.fromhex("ba0206 b80001 ef")  # mov dx, 0x602; mov ax, 0x100; out dx, ax
+    poll = bytes.fromhex("ba0006 ed f6c401 74fa")  # mov dx, 0x600; again: in ax, dx; test ah, 1; jz again
+    letters = b"".join(bytes((0xB0, letter, 0xEE)) for letter in b"bye")  # mov al, letter; out dx, al
+    off = bytes.fromhex("ba0406 b80020 ef")  # mov dx, 0x604; mov ax, 0x2000; out dx, ax
+    return arm + poll + bytes.fromhex("baf803") + letters + off + waits()

@@ -25,7 +25,7 @@ import msgspec
 from yurt.executor import runc
 from yurt.executor.allowance import UserRules, check_user
 from yurt.executor.bundle import ContainerSpec, container_id, oci_config
-from yurt.executor.process_executor import ProcessExecutor
+from yurt.executor.process_executor import ProcessExecutor, until
 from yurt.executor.processes import signal_number
 from yurt.executor.spec import ProcessHandle, ProcessSpec, UserIds, candidates
 from yurt.executor.surroundings import check_spec, look_up_user
@@ -35,6 +35,8 @@ from yurt.sdk.value import Duration, replace
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 TMP_MODE = 0o777
+RUNC_INIT = b"runc:["
+EXEC_LIMIT_S = 2.0
 FATAL_BY_DEFAULT = frozenset(
     getattr(signal, f"SIG{name}", 0)
     for name in ("HUP", "INT", "QUIT", "ABRT", "USR1", "USR2", "PIPE", "ALRM", "TERM", "IO", "VTALRM", "PROF")
@@ -86,7 +88,9 @@ class ContainerExecutor:
         config = oci_config(spec, argv=inside_command(spec), user=ids, cgroup_path=self._processes.cgroup_path(task_id))
         runc.write_private(bundle / "config.json", msgspec.json.encode(config))
         try:
-            return await self._processes.start(self._launcher(spec, container, bundle))
+            handle = await self._processes.start(self._launcher(spec, container, bundle))
+            await until(lambda: not is_still_runc(handle.pid), EXEC_LIMIT_S)
+            return handle
         except DriverError as error:
             failure = runc.read_failure(bundle / "log")
             await self._forget(task_id)
@@ -176,6 +180,14 @@ class ContainerExecutor:
         shutil.rmtree(self._bundles / container, ignore_errors=True)
 
 
+def is_still_runc(pid: int) -> bool:
+    """Whether a task's process has yet to become its command: runc ends a moment before that, and swallows signals."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_bytes().startswith(RUNC_INIT)
+    except OSError:
+        return False
+
+
 def is_spared(pid: int, number: int) -> bool:
     """Whether a process is the first of its own PID namespace and leaves a signal at its default action."""
     try:
@@ -259,6 +271,6 @@ def explained(process: ProcessSpec, failure: str) -> str:
             f'cannot run the command "{command}": it is in none of the folders of PATH ({path}) inside the task; '
             "install it on the host, or fetch it with an artifact and give its full path"
         )
-    if "chdir" in failure or "cwd" in failure:
+    if process.cwd != "/" and any(word in failure for word in ("chdir", "cwd", "mkdir")):
         return f'cannot start "{command}" in the folder {process.cwd}: {failure}; make the folder or change `work_dir`'
     return f'cannot start "{command}": runc says: {failure}'

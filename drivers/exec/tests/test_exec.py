@@ -1,0 +1,91 @@
+"""The pure steps of exec: its options, and what they make of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from yurt.sdk.driver import TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.errors import DriverError, Invalid
+from yurt.sdk.executor import DEFAULT_CAPABILITIES, ContainerSpec
+from yurt.sdk.schema import check_config, decode_config, schema_of
+from yurt_driver_exec.config import TaskConfig, container_spec, plugin_config, user_rules
+
+DIRS = TaskDirs(
+    alloc_dir="/a", shared_dir="/a/alloc", task_dir="/a/web", local_dir="/a/web/local", secrets_dir="/a/web/secrets",
+    logs_dir="/a/alloc/logs",
+)  # fmt: skip
+
+
+def spec_of(config: Mapping[str, Any], *, plugin: Mapping[str, Any] | None = None, user: str = "") -> ContainerSpec:
+    request = TaskRequest(
+        task_id="a/web/0",
+        alloc_id="a",
+        task_name="web",
+        job_id="j",
+        group_name="g",
+        namespace="default",
+        config=decode_config(TaskConfig, {"command": "serve", **config}),
+        env={},
+        dirs=DIRS,
+        resources=TaskResources(cpu_shares=100, memory_mb=64),
+        user=user,
+    )
+    return container_spec(request, plugin_config(plugin or {}), host_folders=("/usr",))
+
+
+def test_a_task_runs_as_nobody_in_the_root_of_its_own_file_system() -> None:
+    process = spec_of({"args": ["-x", "$Y"]}).process
+    assert (process.user, process.cwd, process.argv) == ("nobody", "/", ("serve", "-x", "$Y"))
+
+
+def test_a_task_has_the_default_rights_and_private_namespaces() -> None:
+    spec = spec_of({})
+    assert {name.removeprefix("CAP_").lower() for name in spec.capabilities} == set(DEFAULT_CAPABILITIES)
+    assert (spec.pid_mode, spec.ipc_mode, spec.is_pivoting) == ("private", "private", True)
+
+
+def test_the_command_is_looked_for_in_the_tasks_folders_first() -> None:
+    assert spec_of({}).process.search == ("/local", "/")
+
+
+def test_the_agent_decides_about_defaults_modes_and_pivoting() -> None:
+    plugin = {"default_ipc_mode": "host", "no_pivot_root": True, "allowed_modes": {"pid": ["host"]}}
+    spec = spec_of({"pid_mode": "host"}, plugin=plugin)
+    assert (spec.pid_mode, spec.ipc_mode, spec.is_pivoting) == ("host", "host", False)
+
+
+@pytest.mark.parametrize(
+    ("config", "option"),
+    [
+        ({"pid_mode": "host"}, "allowed_modes"),
+        ({"ipc_mode": "host"}, "allowed_modes"),
+        ({"cap_add": ["sys_admin"]}, "allow_caps"),
+        ({"cap_add": ["all"]}, "allow_caps"),
+        ({"work_dir": "local/x"}, "absolute"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_with_the_way_to_allow_it(config: Mapping[str, Any], option: str) -> None:
+    with pytest.raises(DriverError, match=option):
+        spec_of(config)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [{"default_pid_mode": "guest"}, {"allow_caps": ["sys_admn"]}, {"allow_cap": []}],
+)
+def test_a_wrong_agent_block_is_refused_at_the_start(block: Mapping[str, Any]) -> None:
+    with pytest.raises((DriverError, Invalid)):
+        plugin_config(block)
+
+
+def test_root_is_denied_by_default_and_ids_by_the_agents_block() -> None:
+    rules = user_rules(plugin_config({"denied_host_uids": "0-99"}), {})
+    assert rules.names == ("root", "Administrator")
+    assert 50 in rules.uids[0]
+
+
+def test_a_misspelt_option_of_a_task_is_told_at_registration() -> None:
+    (problem,) = check_config(schema_of(TaskConfig), {"command": "x", "cap_ad": []})
+    assert problem.hint == 'did you mean "cap_add"?'

@@ -1,0 +1,117 @@
+"""The pure steps of java: its options, command lines and version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from yurt.sdk.driver import PluginContext, TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.errors import DriverError, Invalid
+from yurt.sdk.schema import check_config, decode_config, schema_of
+from yurt_driver_java.config import (
+    TaskConfig,
+    command_line,
+    container_spec,
+    plugin_config,
+    process_spec,
+    version_attributes,
+)
+from yurt_driver_java.driver import user_rules
+
+DIRS = TaskDirs(
+    alloc_dir="/a", shared_dir="/a/alloc", task_dir="/a/web", local_dir="/a/web/local", secrets_dir="/a/web/secrets",
+    logs_dir="/a/alloc/logs",
+)  # fmt: skip
+VERSION_TEXT = """openjdk version "17.0.15" 2025-04-15
+OpenJDK Runtime Environment (build 17.0.15+6-Debian-1deb12u1)
+OpenJDK 64-Bit Server VM (build 17.0.15+6-Debian-1deb12u1, mixed mode, sharing)
+"""
+
+
+def request(config: Mapping[str, Any], *, user: str = "") -> TaskRequest:
+    return TaskRequest(
+        task_id="a/web/0",
+        alloc_id="a",
+        task_name="web",
+        job_id="j",
+        group_name="g",
+        namespace="default",
+        config=decode_config(TaskConfig, config),
+        env={},
+        dirs=DIRS,
+        resources=TaskResources(memory_mb=64),
+        user=user,
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"jar_path": "local/a.jar"}, "-jar local/a.jar"),
+        ({"jar_path": "a.jar", "args": ["x", "y"], "jvm_options": ["-Xmx1g"]}, "-Xmx1g -jar a.jar x y"),
+        ({"jar_path": "a.jar", "class_path": "lib/*"}, "-cp lib/* -jar a.jar"),
+        ({"class": "Main"}, "Main"),
+        ({"class": "Main", "class_path": "/alloc", "args": ["z"]}, "-cp /alloc Main z"),
+        ({"class": "Main", "jar_path": "a.jar", "class_path": "b"}, "-cp a.jar:b Main"),
+    ],
+)
+def test_the_command_line_is_options_then_program_then_arguments(config: Mapping[str, Any], words: str) -> None:
+    assert command_line(decode_config(TaskConfig, config), "/usr/bin/java") == ("/usr/bin/java", *words.split())
+
+
+def test_a_task_that_names_no_program_is_told_how() -> None:
+    with pytest.raises(DriverError, match="jar_path"):
+        command_line(TaskConfig(), "java")
+
+
+def test_version_runtime_and_machine_become_attributes() -> None:
+    assert version_attributes("Picked up JAVA_TOOL_OPTIONS: -Xmx1g\n" + VERSION_TEXT) == {
+        "driver.java": "1",
+        "driver.java.version": "17.0.15",
+        "driver.java.runtime": "OpenJDK Runtime Environment (build 17.0.15+6-Debian-1deb12u1)",
+        "driver.java.vm": "OpenJDK 64-Bit Server VM (build 17.0.15+6-Debian-1deb12u1, mixed mode, sharing)",
+    }
+
+
+def test_what_is_no_version_gives_no_attributes() -> None:
+    assert version_attributes("java: not found") == {}
+
+
+def test_an_isolated_task_is_nobody_with_the_hosts_java() -> None:
+    config, plugin = {"jar_path": "local/a.jar"}, plugin_config({})
+    spec = container_spec(request(config), plugin, java="/usr/bin/java", host_folders=("/usr",), java_home="/usr/lib/j")
+    assert (spec.process.user, spec.process.search, spec.pid_mode) == ("nobody", (), "private")
+    assert [bind.target for bind in spec.binds] == ["/usr", "/alloc"]
+
+
+def test_a_java_outside_of_the_system_folders_is_mounted_read_only() -> None:
+    config, plugin = {"jar_path": "local/a.jar"}, plugin_config({})
+    spec = container_spec(request(config), plugin, java="/opt/j/bin/java", host_folders=("/usr",), java_home="/opt/j")
+    assert [(bind.target, bind.is_writable) for bind in spec.binds if bind.source == "/opt/j"] == [("/opt/j", False)]
+
+
+def test_more_than_the_agent_allows_is_refused() -> None:
+    for asked in ({"pid_mode": "host"}, {"ipc_mode": "host"}, {"cap_add": ["sys_admin"]}):
+        with pytest.raises(DriverError, match="allow"):
+            container_spec(
+                request({"class": "M", **asked}), plugin_config({}), java="java", host_folders=("/usr",), java_home="/"
+            )
+
+
+def test_without_isolation_what_only_isolation_can_give_is_refused() -> None:
+    assert process_spec(request({"class": "Main"}), "/usr/bin/java").cwd == "/a/web"
+    with pytest.raises(DriverError, match="cap_drop"):
+        process_spec(request({"class": "Main", "cap_drop": ["all"]}), "/usr/bin/java")
+
+
+def test_root_is_denied_unless_the_client_checks_java_no_more() -> None:
+    assert user_rules(PluginContext()).names == ("root", "Administrator")
+    assert user_rules(PluginContext(options={"user.checked_drivers": "exec"})).names == ()
+
+
+def test_misspelt_options_are_told() -> None:
+    (problem,) = check_config(schema_of(TaskConfig), {"jar_pth": "x"})
+    assert problem.hint == 'did you mean "jar_path"?'
+    with pytest.raises(Invalid, match="allow_caps"):
+        plugin_config({"allow_cap": []})

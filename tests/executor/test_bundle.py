@@ -1,0 +1,96 @@
+"""The pure step from an isolated task to an OCI configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.executor.bundle import ContainerSpec, container_id, oci_config
+from yurt.executor.container_executor import explained
+from yurt.executor.runc import failure_in
+from yurt.executor.spec import UserIds
+from yurt.sdk.driver import TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.value import replace
+
+DIRS = TaskDirs(
+    alloc_dir="/a", shared_dir="/a/alloc", task_dir="/a/web", local_dir="/a/web/local", secrets_dir="/a/web/secrets",
+    logs_dir="/a/alloc/logs",
+)  # fmt: skip
+REQUEST = TaskRequest(
+    task_id="a/web/0", alloc_id="a", task_name="web", job_id="j", group_name="g", namespace="default", config=None,
+    env={"TOKEN": "x"}, dirs=DIRS, resources=TaskResources(cpu_shares=100, memory_mb=64),
+)  # fmt: skip
+SPEC = ContainerSpec.of_task(REQUEST, ("serve", "-p", "80"), host_folders=("/usr", "/etc"))
+NOBODY = UserIds(uid=65534, gid=65534, groups=(65534, 7))
+
+
+def config_of(spec: ContainerSpec) -> dict[str, Any]:
+    return oci_config(spec, argv=spec.process.argv, user=NOBODY, cgroup_path="/yurt.slice/x.scope")
+
+
+def mounted(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {mount["destination"]: mount for mount in config["mounts"]}
+
+
+def namespaces(config: dict[str, Any]) -> set[str]:
+    return {each["type"] for each in config["linux"]["namespaces"]}
+
+
+def test_the_hosts_folders_are_read_only_throughout_and_the_shared_one_is_writable() -> None:
+    mounts = mounted(config_of(SPEC))
+    assert (mounts["/usr"]["source"], mounts["/usr"]["options"]) == ("/usr", ["rbind", "rro", "nosuid", "nodev"])
+    assert (mounts["/alloc"]["source"], mounts["/alloc"]["options"][1]) == ("/a/alloc", "rw")
+
+
+def test_the_tasks_directory_is_its_root_and_first_folder() -> None:
+    config = config_of(SPEC)
+    assert (config["root"]["path"], config["process"]["cwd"]) == ("/a/web", "/")
+
+
+def test_the_process_has_its_user_groups_rights_and_no_way_to_more() -> None:
+    process = config_of(replace(SPEC, capabilities=("CAP_CHOWN",)))["process"]
+    assert process["user"] == {"uid": 65534, "gid": 65534, "additionalGids": [65534, 7]}
+    assert process["noNewPrivileges"] is True
+    assert set(map(tuple, process["capabilities"].values())) == {("CAP_CHOWN",)}
+
+
+def test_a_task_without_a_path_gets_the_usual_one() -> None:
+    env = config_of(SPEC)["process"]["env"]
+    assert "TOKEN=x" in env
+    assert any(each.startswith("PATH=/usr/local/sbin:") for each in env)
+
+
+def test_every_namespace_but_the_networks_is_the_tasks_own() -> None:
+    assert namespaces(config_of(SPEC)) == {"mount", "uts", "pid", "ipc"}
+
+
+def test_namespaces_are_shared_or_joined_as_asked() -> None:
+    process = replace(SPEC.process, network_namespace="/run/netns/x")
+    config = config_of(replace(SPEC, process=process, pid_mode="host", ipc_mode="host", hostname="web1"))
+    assert namespaces(config) == {"mount", "uts", "network"}
+    assert {"type": "network", "path": "/run/netns/x"} in config["linux"]["namespaces"]
+    assert config["hostname"] == "web1"
+    assert mounted(config)["/dev/shm"]["type"] == "bind"
+
+
+def test_no_device_is_allowed_and_the_hosts_password_hashes_are_hidden() -> None:
+    linux = config_of(SPEC)["linux"]
+    assert linux["resources"]["devices"] == [{"allow": False, "access": "rwm"}]
+    assert "/etc/shadow" in linux["maskedPaths"]
+    assert linux["cgroupsPath"] == "/yurt.slice/x.scope"
+
+
+def test_container_names_are_legal_and_differ_for_different_tasks() -> None:
+    names = {container_id(task_id) for task_id in ("a/b/0", "a.b/0", "a/b.0", "é/%/0", "-x/../y", "x" * 500)}
+    assert len(names) == 6
+    assert all(name[0].isalnum() and len(name) < 110 and "/" not in name and name.isascii() for name in names)
+
+
+def test_the_last_error_in_a_log_of_runc_is_the_reason() -> None:
+    log = '{"level":"warning","msg":"w"}\n{"level":"error","msg":"first"}\nnot json\n{"level":"error","msg":"last"}\n'
+    assert failure_in(log) == "last"
+    assert failure_in('{"level":"info","msg":"fine"}') == ""
+
+
+def test_a_missing_command_is_explained_in_an_operators_terms() -> None:
+    failure = 'exec: "serve": executable file not found in $PATH'
+    assert "fetch it with an artifact" in explained(SPEC.process, failure)
