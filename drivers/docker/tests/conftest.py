@@ -1,4 +1,7 @@
-"""A Docker engine of its own for the tests, with one small image made of busybox."""
+"""A Docker engine of its own for the tests, with one small image made of busybox.
+
+containerd is a process of its own, as Debian's services have it, so that killing dockerd kills nothing else.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,12 @@ class DockerEngine:
         self.folder = folder
         self.socket = folder / "docker.sock"
         self.process: subprocess.Popen[bytes] | None = None
+        self.containerd: subprocess.Popen[bytes] | None = None
+
+    def spawn(self, *command: str) -> subprocess.Popen[bytes]:
+        """Start a program whose output goes to the log."""
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
     @property
     def endpoint(self) -> str:
@@ -38,12 +47,18 @@ class DockerEngine:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        command = [
+        address = str(self.folder / "containerd.sock")
+        if self.containerd is None:
+            config = self.folder / "containerd.toml"
+            config.write_text('version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n')
+            self.containerd = self.spawn(
+                "containerd", "--config", str(config), "--root", str(self.folder / "containerd"),
+                "--state", str(self.folder / "containerd-state"), "--address", address,
+            )  # fmt: skip
+        self.process = self.spawn(
             "dockerd", "--data-root", str(self.folder / "data"), "--exec-root", str(self.folder / "exec"),
-            "--host", self.endpoint, "--pidfile", str(self.folder / "pid"), "--live-restore",
-        ]  # fmt: skip
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            "--host", self.endpoint, "--pidfile", str(self.folder / "pid"), "--containerd", address, "--live-restore",
+        )  # fmt: skip
         limit = time.monotonic() + START_LIMIT_S
         while self.process.poll() is None and time.monotonic() < limit:
             if self.docker("version").returncode == 0:
@@ -74,9 +89,15 @@ class DockerEngine:
         found = self.docker("ps", "-aq").stdout.decode().split()
         if found:
             self.docker("rm", "-f", *found)
-        assert self.process
-        self.process.terminate()
-        self.process.wait(START_LIMIT_S)
+        for process in (self.process, self.containerd):
+            if process:
+                process.terminate()
+                process.wait(START_LIMIT_S)
+
+    def save(self, image: str, path: str) -> None:
+        """Write an image to an archive, and forget it."""
+        assert self.docker("save", "-o", path, image).returncode == 0
+        assert self.docker("rmi", image).returncode == 0
 
 
 def image_archive() -> bytes:
