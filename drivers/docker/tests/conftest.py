@@ -9,6 +9,7 @@ import io
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tarfile
 import tempfile
@@ -25,6 +26,8 @@ APPLETS = (
     "stat", "touch", "tr",
 )  # fmt: skip
 START_LIMIT_S = 60.0
+USERS = "user:$2b$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW"
+"""One user, whose password is `secret`, as htpasswd writes it."""
 
 
 class DockerEngine:
@@ -69,7 +72,11 @@ class DockerEngine:
     def docker(self, *args: str, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
         """The engine's own command line."""
         return subprocess.run(
-            ["docker", "--host", self.endpoint, *args], input=data, capture_output=True, check=False, timeout=60
+            ["docker", "--config", str(self.folder / "cli"), "--host", self.endpoint, *args],
+            input=data,
+            capture_output=True,
+            check=False,
+            timeout=60,
         )
 
     def send(self, number: int) -> None:
@@ -134,3 +141,59 @@ def engine() -> Iterator[DockerEngine]:
     finally:
         made.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class Registry:
+    """A registry on loopback that lets `user` in with `secret`, or everybody."""
+
+    def __init__(self, folder: Path, *, is_open: bool) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        users = folder / "users"
+        users.write_text(USERS)
+        auth = f"auth: {{htpasswd: {{realm: test, path: {users}}}}}" if not is_open else ""
+        config = folder / "registry.yml"
+        config.write_text(
+            f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder / 'store'}}}}}\n"
+            f"http: {{addr: {self.address}}}\n{auth}\n"
+        )
+        with (folder / "registry.log").open("ab") as log:
+            self.process = subprocess.Popen(["docker-registry", "serve", str(config)], stdout=log, stderr=log)
+
+    def push(self, engine: DockerEngine, name: str) -> str:
+        """Put a new image there under a name, and forget it here; the name to pull."""
+        full = f"{self.address}/{name}"
+        imported = engine.docker("import", "--change", f"LABEL name={full}", "-", full, data=image_archive())
+        assert imported.returncode == 0, imported.stderr
+        limit = time.monotonic() + START_LIMIT_S
+        engine.docker("login", "-u", "user", "-p", "secret", self.address)
+        while engine.docker("push", full).returncode != 0:
+            assert time.monotonic() < limit, "the registry takes nothing"
+            engine.docker("login", "-u", "user", "-p", "secret", self.address)
+        assert engine.docker("rmi", full).returncode == 0
+        return full
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(START_LIMIT_S)
+
+
+def running_registry(folder: Path, *, is_open: bool) -> Iterator[Registry]:
+    if shutil.which("docker-registry") is None:
+        pytest.skip("docker-registry is not installed (apt install docker-registry)")
+    made = Registry(folder, is_open=is_open)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    """A registry that everybody may use."""
+    yield from running_registry(tmp_path, is_open=True)
+
+
+@pytest.fixture
+def closed_registry(tmp_path: Path) -> Iterator[Registry]:
+    """A registry that asks who is there."""
+    yield from running_registry(tmp_path, is_open=False)

@@ -75,7 +75,7 @@ class Target:
 
     def new_client(self, timeout_s: float) -> Any:
         """The `docker` package's client; it asks the engine for its version, so it belongs in a thread."""
-        import docker  # type: ignore[import-untyped]
+        import docker
 
         tls: Any = False
         if self.is_secure:

@@ -27,7 +27,10 @@ from yurt_driver_docker.engine import Engine, EngineDown, lines_of
 
 log = logging.getLogger(__name__)
 
-HOPELESS = ("not found", "manifest unknown", "denied", "unauthorized", "invalid reference", "authentication required")
+HOPELESS = (
+    "not found", "manifest unknown", "denied", "unauthorized", "invalid reference", "authentication required",
+    "no basic auth",
+)  # fmt: skip
 DENIED = ("denied", "unauthorized", "authentication required", "no basic auth")
 DEFAULT_REGISTRY = "docker.io"
 READ_BYTES = 1024 * 1024
@@ -183,7 +186,7 @@ class Images:
                 async for message in lines_of(response):
                     progress.take(message)
                     if "error" in message:
-                        raise pull_failure(name, str(message["error"]))
+                        raise DriverError(str(message["error"]))
         except TimeoutError:
             raise RecoverableError(
                 f'image "{name.text}" was not pulled within {limit_s:g} s ({progress});'
@@ -191,7 +194,7 @@ class Images:
             ) from None
         except EngineDown as error:
             raise RecoverableError(f'pull of image "{name.text}" broke off ({progress}): {error}') from None
-        except NotFound as error:
+        except (NotFound, DriverError) as error:
             raise pull_failure(name, str(error)) from None
 
     async def _auth_header(self, name: ImageName, config: TaskConfig) -> dict[str, str]:
@@ -313,7 +316,7 @@ def encode_auth(credentials: Mapping[str, Any]) -> dict[str, str]:
 
 def stored_auth(where: AgentAuth, registry: str) -> dict[str, Any] | None:
     """In a thread: the credentials for a registry in the agent's docker config file, or from its helper."""
-    from docker import auth, credentials  # type: ignore[import-untyped]
+    from docker import auth, credentials
 
     server = auth.INDEX_URL if registry == DEFAULT_REGISTRY else registry
     if where.helper:
