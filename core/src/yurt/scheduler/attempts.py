@@ -50,9 +50,15 @@ def attempt(snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, seed: 
 
 def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> Attempt:
     """What registering a job would do: the job laid over the snapshot as its next version, and attempted."""
+    laid, evaluation = lay_over(snapshot, job, now=now, seed=seed)
+    return attempt(laid, evaluation, now=now, seed=seed)
+
+
+def lay_over(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> tuple[Snapshot, Evaluation]:
+    """The state as if the job had been registered, and the evaluation that its registration would make."""
     current = snapshot.jobs.get(job.key)
     if current is not None and _specification(current) == _specification(job):
-        return attempt(snapshot, _registration(job, current.modify_index, seed, now), now=now, seed=seed)
+        return snapshot, _registration(job, current.modify_index, seed, now)
     index = snapshot.index + 1
     laid = replace(
         job,
@@ -64,7 +70,7 @@ def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> Attemp
     edit = snapshot.edit(index)
     edit.put("jobs", laid.key, laid)
     edit.put("job_versions", (*laid.key, laid.version), laid)
-    return attempt(edit.commit(), _registration(job, index, seed, now), now=now, seed=seed)
+    return edit.commit(), _registration(job, index, seed, now)
 
 
 def _registration(job: Job, index: int, seed: int, now: UnixNano) -> Evaluation:

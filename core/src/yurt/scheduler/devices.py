@@ -5,7 +5,7 @@ affinities.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 from yurt.scheduler.operators import holds
@@ -34,6 +34,11 @@ def has_devices(node: Node, requests: Iterable[RequestedDevice]) -> bool:
     return all(any(len(kind.instances) >= request.count for kind in _kinds(node, request)) for request in requests)
 
 
+def free_devices(node: Node, taken: frozenset[str], request: RequestedDevice) -> int:
+    """The most free instances that one kind matching the request has."""
+    return max((len(_free(kind, taken)) for kind in _kinds(node, request)), default=0)
+
+
 def grant_devices(
     node: Node, taken: frozenset[str], requests: Iterable[tuple[str, RequestedDevice]]
 ) -> tuple[tuple[DeviceGrant, ...], float] | None:
@@ -43,7 +48,7 @@ def grant_devices(
     for task, request in requests:
         offers = []
         for order, kind in enumerate(_kinds(node, request)):
-            free = [i.id for i in kind.instances if i.healthy and _key(kind, i.id) not in held]
+            free = _free(kind, held)
             if len(free) >= request.count:
                 offers.append((-matched_weight(kind, request), order, kind, free))
         if not offers:
@@ -64,6 +69,10 @@ def grant_devices(
 def matched_weight(kind: NodeDeviceResource, request: RequestedDevice) -> float:
     """The sum of the weights of the affinities that a kind of device meets."""
     return float(sum(a.weight for a in request.affinities if _holds(a.operand, kind, a.l_target, a.r_target)))
+
+
+def _free(kind: NodeDeviceResource, taken: Set[str]) -> list[str]:
+    return [i.id for i in kind.instances if i.healthy and _key(kind, i.id) not in taken]
 
 
 def _kinds(node: Node, request: RequestedDevice) -> list[NodeDeviceResource]:

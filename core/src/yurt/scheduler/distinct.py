@@ -65,6 +65,19 @@ class Distinct:
             refused[rule.text] = (rule.codes < 0) | (rule.counts >= rule.limit)[rule.codes]
         return {text: mask for text, mask in refused.items() if mask.any()}
 
+    def used_of(self, text: str, row: int) -> tuple[int, int]:
+        """How many allocations the row's value has by the rule with that text (-1: it has no value), and the limit."""
+        found = [rule for rule in self._properties if rule.text == text]
+        rule = min(found, key=lambda rule: rule.limit - rule.counts[rule.codes[row]])
+        code = int(rule.codes[row])
+        return (int(rule.counts[code]) if code >= 0 else -1), rule.limit
+
+
+def limit_of(constraint: Constraint) -> int:
+    """How many allocations a distinct_property constraint lets one value have."""
+    text = constraint.r_target.strip()
+    return max(1, int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else 1)
+
 
 def _asks_hosts(constraints: Iterable[Constraint]) -> bool:
     return any(c.operand == DISTINCT_HOSTS and c.r_target.lower() not in ("false", "f", "0") for c in constraints)
@@ -72,12 +85,10 @@ def _asks_hosts(constraints: Iterable[Constraint]) -> bool:
 
 def _property(snapshot: Snapshot, constraint: Constraint, *, is_job_wide: bool) -> _Property:
     codes, values = property_codes(snapshot, constraint.l_target)
-    text = constraint.r_target.strip()
-    limit = int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else 1
     return _Property(
         f"{DISTINCT_PROPERTY}: {constraint.l_target}",
         codes,
         np.zeros(len(values) + 1, np.int64),
-        max(1, limit),
+        limit_of(constraint),
         is_job_wide,
     )

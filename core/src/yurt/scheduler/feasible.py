@@ -75,7 +75,7 @@ def candidates(rows: NodeRows, job: Job) -> Candidates:
         if job.node_pool != POOL_ALL:
             in_pool &= offered[:, POOL] == rows.pools.numbers.get(job.node_pool, -1)
         names = tuple(rows.datacenters.values)
-        wanted = np.array([_is_in(name, job.datacenters) for name in names] or [False])
+        wanted = np.array([is_in(name, job.datacenters) for name in names] or [False])
         mask = in_pool & (offered[:, IS_READY] > 0) & wanted[offered[:, DATACENTER]]
         counts = np.bincount(offered[mask, DATACENTER], minlength=len(names))
         available = {
@@ -90,7 +90,8 @@ def candidates(rows: NodeRows, job: Job) -> Candidates:
     return found
 
 
-def _is_in(datacenter: str, globs: Iterable[str]) -> bool:
+def is_in(datacenter: str, globs: Iterable[str]) -> bool:
+    """Whether a datacenter matches one of a job's globs."""
     return any(fnmatch.fnmatchcase(datacenter, glob) for glob in globs)
 
 
@@ -208,7 +209,7 @@ def constraint_check(constraint: Constraint) -> Check:
 def is_row_feasible(snapshot: Snapshot, job: Job, group: TaskGroup, row: int) -> bool:
     """Whether one node is in the job's datacenters and pool and passes the group's checks; ready or not."""
     node = snapshot.nodes[snapshot.columns.nodes.ids[row]]
-    if not _is_in(node.datacenter, job.datacenters) or job.node_pool not in (POOL_ALL, node.node_pool):
+    if not is_in(node.datacenter, job.datacenters) or job.node_pool not in (POOL_ALL, node.node_pool):
         return False
     return all(check_mask(snapshot, check)[row] for check in checks_of(job, group))
 

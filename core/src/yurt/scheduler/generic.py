@@ -52,10 +52,12 @@ class GenericAttempt:
         self.queued: dict[str, int] = {}
         self.deployment: Deployment | None = None
         self.placers: dict[str, GroupPlacer] = {}
+        self.followups: list[Evaluation] = []
 
     def run(self) -> tuple[Plan, Outcome]:
         """Plan and outcome."""
         results = reconcile(self._situation())
+        self.followups = results.followups
         self.attributes = dict(results.attributes)
         latest = self._latest()
         self.deployment = results.deployment or (

@@ -90,6 +90,47 @@ def grant_ports(node: Node, taken: Mapping[str, int], group: TaskGroup, *, salt:
     return PortGrant(tuple(shared), tuple(mappings), tasks)
 
 
+class PortProblem(NamedTuple):
+    """A port that a node cannot give: `kind` is static, dynamic or host_network."""
+
+    kind: str
+    text: str
+    label: str
+
+
+def port_problems(node: Node, taken: Mapping[str, int], group: TaskGroup) -> tuple[PortProblem, ...]:
+    """Every port that the node cannot give, each looked at after the others took theirs."""
+    offer = _Offer(node, taken, 0)
+    found: list[PortProblem] = []
+    networks = [*group.networks, *(network for task in group.tasks for network in task.resources.networks)]
+    for network in networks:
+        for port in (*network.reserved_ports, *network.dynamic_ports):
+            problem = _port_problem(offer, port, is_static=port in network.reserved_ports)
+            if problem is not None:
+                found.append(problem)
+    return tuple(found)
+
+
+def _port_problem(offer: _Offer, port: Port, *, is_static: bool) -> PortProblem | None:
+    address = offer.address(port.host_network)
+    if address is None:
+        text = f"network: no addresses available for {port.host_network or 'default'} network"
+        return PortProblem("host_network" if port.host_network not in ("", "default") else "address", text, port.label)
+    value: int | None = port.value
+    if is_static:
+        if not 0 < port.value <= PORT_MAX:
+            return PortProblem("static", f"network: invalid port {port.label}={port.value}", port.label)
+        if not port.ignore_collision and offer.bits(address, port.host_network) >> port.value & 1:
+            return PortProblem("static", f"network: reserved port collision {port.label}={port.value}", port.label)
+    else:
+        value = offer.dynamic(address, port.host_network)
+        if value is None:
+            return PortProblem("dynamic", "network: dynamic port selection failed", port.label)
+    assert value is not None
+    offer.take(address, value)
+    return None
+
+
 def _grant_network(offer: _Offer, asked: NetworkResource) -> tuple[NetworkResource, list[PortMapping]] | str:
     mappings: list[PortMapping] = []
     fixed, dynamic = [], []

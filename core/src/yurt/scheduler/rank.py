@@ -69,6 +69,11 @@ class Ranker:
         self._counts: IntArray = np.zeros(0, np.int64)
         self._scores: FloatArray = np.zeros(0)
 
+    @property
+    def own(self) -> IntArray:
+        """How many allocations of the group each row has."""
+        return self._own
+
     def count_own(self, rows: list[int], sign: int = 1) -> None:
         """Allocations of the same job and group that are on these rows."""
         for row in rows:

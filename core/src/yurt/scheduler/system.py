@@ -64,6 +64,7 @@ class SystemAttempt:
         self.counts: dict[str, dict[str, int]] = {}
         self.stops: list[AllocStop] = []
         self.preemptions: list[AllocStop] = []
+        self.placers: dict[str, GroupPlacer] = {}
 
     def run(self) -> tuple[Plan, Outcome]:
         """Plan and outcome."""
@@ -94,7 +95,7 @@ class SystemAttempt:
                 self._diff_group(job, group)
 
     def _diff_group(self, job: Job, group: TaskGroup) -> None:
-        placer = GroupPlacer(self.view, job, group, seed=self.seed, own=())
+        placer = self.placers[group.name] = GroupPlacer(self.view, job, group, seed=self.seed, own=())
         wanted = np.flatnonzero(placer.candidates.mask)
         covered: set[str] = set()
         updates: list[Allocation] = []

@@ -51,7 +51,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=T
 V = TypeVar("V", bound=msgspec.Struct)
 
 
-def replace(value: V, **changes: Any) -> V:
+def replace(value: V, /, **changes: Any) -> V:
     """A copy of `value` with some fields changed."""
     return msgspec.structs.replace(value, **changes)
 

@@ -1,0 +1,115 @@
+"""What one node lacks for one more allocation of a group, exactly and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from yurt.scheduler.blockers import AMOUNTS, Blocked, Problem
+from yurt.scheduler.targets import resolve
+from yurt.state.columns import ALLOCS
+from yurt.structs.constraint import Constraint
+from yurt.structs.explain import Shortfall
+from yurt.structs.node import Node
+
+_NAMES = {"cpu": "CPU", "memory": "memory", "disk": "disk"}
+
+
+def shortfalls(blocked: Blocked, row: int) -> Iterator[Shortfall]:
+    """All of them."""
+    told: set[str] = set()
+    for problem in blocked.of_row(row):
+        if problem.kind in ("port", "device", "host_network") and problem.kind in told:
+            continue
+        told.add(problem.kind)
+        yield from _of_problem(blocked, row, problem)
+
+
+def _of_problem(blocked: Blocked, row: int, problem: Problem) -> Iterator[Shortfall]:
+    node, kind = blocked.view.node(row), problem.kind
+    match kind:
+        case "cpu" | "memory" | "disk":
+            yield _amount(blocked, row, kind)
+        case "cores":
+            asked, free = blocked.placer.ask.cores, blocked.held[row].cores_free
+            yield Shortfall(kind=kind, text=f"{_count(asked - free, 'core')} short", asked=asked, free=free)
+        case "device":
+            for short in blocked.held[row].devices:
+                asked, name = short.request.count, short.request.name
+                text = f"{asked - short.free} {name} short ({asked} asked, {short.free} free)"
+                yield Shortfall(kind=kind, text=text, asked=asked, free=short.free)
+        case "port":
+            for port in blocked.held[row].ports:
+                if port.kind != "host_network":
+                    yield Shortfall(kind=kind, text=port.text.removeprefix("network: "))
+        case "constraint":
+            assert problem.subject is not None
+            yield Shortfall(kind=kind, text=_constraint(problem.subject, node))
+        case "distinct_hosts":
+            yield Shortfall(kind=kind, text="an allocation of the job is there already (distinct_hosts)")
+        case "distinct_property":
+            yield _property(blocked, row, problem)
+        case "datacenter":
+            yield Shortfall(kind=kind, text=f'in datacenter "{node.datacenter}", not in the job\'s')
+        case "node_pool":
+            yield Shortfall(kind=kind, text=f'in node pool "{node.node_pool}", not in the job\'s')
+        case "driver":
+            yield from (Shortfall(kind=kind, text=text) for text in _drivers(blocked, node))
+        case "volume":
+            yield from (Shortfall(kind=kind, text=text) for text in _volumes(blocked, node))
+        case "max_allocs":
+            limit = int(blocked.view.offered[row, ALLOCS])
+            yield Shortfall(kind=kind, text=f"it takes {limit} allocations at most", asked=limit + 1, free=0)
+        case _:
+            yield Shortfall(kind=kind, text=problem.text)
+
+
+def _amount(blocked: Blocked, row: int, kind: str) -> Shortfall:
+    column, _, unit = next(entry for entry in AMOUNTS if entry[1] == kind)
+    short = int(blocked.short(column)[row])
+    free = int(blocked.view.offered[row, column] - blocked.view.used[row, column])
+    return Shortfall(kind=kind, text=f"{short} {unit} {_NAMES[kind]} short", asked=free + short, free=free)
+
+
+def _constraint(constraint: Constraint, node: Node) -> str:
+    """`${attr.kernel.version} is 5.1.0, wanted: version >= 5.2`."""
+    left, right, operand = constraint.l_target, constraint.r_target, constraint.operand
+    value = resolve(left, node)
+    wanted = " ".join(part for part in (operand, right) if part)
+    if not left.startswith("${"):
+        return f"{left} {wanted} does not hold"
+    return f"{left} is {'not set' if value is None else value or 'empty'}, wanted: {wanted}"
+
+
+def _property(blocked: Blocked, row: int, problem: Problem) -> Shortfall:
+    used, limit = blocked.placer.distinct.used_of(problem.text, row)
+    target = problem.text.partition(": ")[2]
+    if used < 0:
+        return Shortfall(kind=problem.kind, text=f"{target} is not set (distinct_property)")
+    value = resolve(target, blocked.view.node(row))
+    text = f"{target} = {value} has {used} of {_count(limit, 'allocation')} (distinct_property)"
+    return Shortfall(kind=problem.kind, text=text, asked=used + 1, free=limit)
+
+
+def _drivers(blocked: Blocked, node: Node) -> Iterator[str]:
+    for driver in sorted({task.driver for task in blocked.placer.group.tasks}):
+        info = node.drivers.get(driver)
+        if info is None or not info.detected:
+            yield f'driver "{driver}" is missing'
+        elif not info.healthy:
+            told = f": {info.health_description}" if info.health_description else ""
+            yield f'driver "{driver}" is not healthy{told}'
+
+
+def _volumes(blocked: Blocked, node: Node) -> Iterator[str]:
+    for request in blocked.placer.group.volumes.values():
+        if request.type != "host" or request.per_alloc:
+            continue
+        volume = node.host_volumes.get(request.source)
+        if volume is None:
+            yield f'host volume "{request.source}" is missing'
+        elif volume.read_only and not request.read_only:
+            yield f'host volume "{request.source}" is read-only'
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,120 @@
+"""Explanations: what stands between a group and the nodes, and what would change that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.sdk.value import Timestamp, Value, no_entries
+from yurt.structs.constraint import Constraint
+from yurt.structs.metrics import AllocationMetric
+
+
+class Blocker(Value):
+    """One reason and on how many nodes it holds; on `alone` of them nothing else stands in the way."""
+
+    kind: str
+    text: str
+    nodes: int = 0
+    alone: int = 0
+
+
+class Shortfall(Value):
+    """One thing that a node lacks for one more allocation; `asked` and `free` are in the unit of the kind."""
+
+    kind: str
+    text: str
+    asked: int = 0
+    free: int = 0
+
+
+class NearMiss(Value):
+    """A node and all that it lacks."""
+
+    node_id: str
+    node_name: str = ""
+    datacenter: str = ""
+    shortfalls: tuple[Shortfall, ...] = ()
+
+
+class Edit(Value):
+    """One change of the job, or of a node (`node_id`): a number from `before` to `after`, or something left out."""
+
+    kind: str
+    text: str
+    task: str = ""
+    name: str = ""
+    before: int = 0
+    after: int = 0
+    constraint: Constraint | None = None
+    node_id: str = ""
+
+
+class SmallestChange(Value):
+    """The least that lets one more allocation be placed, and on which node; `places` is how many it lets in."""
+
+    text: str
+    node_id: str
+    node_name: str = ""
+    edits: tuple[Edit, ...] = ()
+    places: int = 0
+
+
+class NodeScore(Value):
+    """How a node was ranked."""
+
+    node_id: str
+    node_name: str = ""
+    chosen: bool = False
+    norm_score: float = 0.0
+    scores: Mapping[str, float] = no_entries()
+
+
+class GroupExplanation(Value):
+    """Why a group's allocations are, or are not, placed."""
+
+    name: str
+    desired: int = 0
+    running: int = 0
+    placed: int = 0
+    unplaced: int = 0
+    notes: tuple[str, ...] = ()
+    nodes_in_pool: int = 0
+    nodes_evaluated: int = 0
+    nodes_filtered: int = 0
+    nodes_exhausted: int = 0
+    blockers: tuple[Blocker, ...] = ()
+    near_misses: tuple[NearMiss, ...] = ()
+    smallest_change: SmallestChange | None = None
+    scores: tuple[NodeScore, ...] = ()
+
+
+class JobExplanation(Value):
+    """Why not more of a job is placed, group by group, on the state at `index`."""
+
+    namespace: str
+    job_id: str
+    index: int = 0
+    groups: tuple[GroupExplanation, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class AllocationExplanation(Value):
+    """Why an allocation is where it is: as it was decided then, and how its other nodes look now."""
+
+    alloc_id: str
+    name: str
+    namespace: str
+    job_id: str
+    task_group: str
+    eval_id: str = ""
+    node_id: str = ""
+    node_name: str = ""
+    placed_at: Timestamp = 0
+    text: str = ""
+    triggered_by: str = ""
+    previous_allocation: str = ""
+    preempted_allocations: tuple[str, ...] = ()
+    metrics: AllocationMetric | None = None
+    scores: tuple[NodeScore, ...] = ()
+    now: GroupExplanation | None = None
+    index: int = 0

@@ -1,0 +1,272 @@
+"""Explanations are exact: named near misses are true, the least change really places, and nothing smaller does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Any
+
+import pytest
+from yurt import scheduler
+from yurt.fsm import apply
+from yurt.scheduler.changes import apply_edits
+from yurt.scheduler.explain import why, why_not
+from yurt.sdk.value import replace
+from yurt.state import Snapshot
+from yurt.structs import commands as c
+from yurt.structs.constraint import Constraint, Spread
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.explain import Edit, GroupExplanation
+from yurt.structs.job import Job
+from yurt.structs.network import NetworkResource, Port
+from yurt.structs.node import DriverInfo, HostNetworkInfo, HostVolumeInfo, Node, NodeDevice, NodeDeviceResource
+from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
+from yurt.structs.volume import VolumeRequest
+from yurt.testing import factories
+
+CASES = int(os.environ.get("YURT_PROPERTY_CASES", "2000")) // 4
+ETH0 = NetworkResource(mode="host", device="eth0", ip="10.0.0.1")
+NOTHING: Mapping[str, Any] = {}
+
+
+def _node(number: int, **changes: Any) -> Node:
+    made = factories.node(factories.number_id(number, kind=1), name=f"node-{number}", **changes)
+    return replace(made, node_resources=replace(made.node_resources, networks=(ETH0,)))
+
+
+def _with_gpus(node: Node, count: int) -> Node:
+    gpus = tuple(NodeDevice(id=f"{node.name}-{at}", healthy=True) for at in range(count))
+    kind = NodeDeviceResource(vendor="nvidia", type="gpu", name="h200", instances=gpus)
+    return replace(node, node_resources=replace(node.node_resources, devices=(kind,) if count else ()))
+
+
+def _state(*nodes: Node) -> Snapshot:
+    state = Snapshot.empty()
+    for node in nodes:
+        state = apply(state, c.RegisterNode(node=node), index=state.index + 1).state
+    return state
+
+
+def _run(state: Snapshot, job: Job) -> Snapshot:
+    state = apply(state, c.RegisterJob(job=job), index=state.index + 1).state
+    evaluation = Evaluation(id=f"eval-{job.id}", job_id=job.id, type=job.type, triggered_by="job-register")
+    plan = scheduler.attempt(state, evaluation, now=factories.NOW, seed=1).plan
+    return apply(state, c.ApplyPlan(plan=plan), index=state.index + 1).state if not plan.is_empty else state
+
+
+def _job(count: int = 1, resources: Resources | None = None, job: Mapping[str, Any] = NOTHING, **group: Any) -> Job:
+    task = factories.task(resources=resources or Resources(cpu=100, memory_mb=128))
+    return factories.job(task_groups=(factories.group(count=count, tasks=(task,), **group),), **job)
+
+
+def _why_not(state: Snapshot, job: Job) -> GroupExplanation:
+    return why_not(state, job, now=factories.NOW, seed=1).groups[0]
+
+
+def _near(found: GroupExplanation) -> dict[str, list[str]]:
+    return {miss.node_name: [short.text for short in miss.shortfalls] for miss in found.near_misses}
+
+
+def _only_change(found: GroupExplanation) -> str:
+    assert found.smallest_change is not None
+    return found.smallest_change.text
+
+
+def test_a_near_miss_names_the_node_and_exactly_what_it_lacks() -> None:
+    state = _run(_state(_node(7), _node(8)), replace(_job(2, Resources(cpu=100, memory_mb=6000)), id="other"))
+    found = _why_not(state, _job(1, Resources(cpu=4100, memory_mb=2704)))
+    assert _near(found)["node-7"] == ["200 MHz CPU short", "512 MB memory short"]
+    assert {(blocker.text, blocker.nodes, blocker.alone) for blocker in found.blockers} == {
+        ("cpu", 2, 0),
+        ("memory", 2, 0),
+    }
+    assert _only_change(found).startswith('lower the cpu of task "web" from 4100 to 3900 MHz')
+
+
+def test_a_job_without_failures_shows_the_scores_of_the_chosen_and_the_next_best() -> None:
+    found = _why_not(_state(*(_node(number) for number in range(9))), _job(2))
+    assert (found.placed, found.unplaced, found.smallest_change) == (2, 0, None)
+    assert [score.chosen for score in found.scores] == [True, False, False, False, False]
+    assert all(score.node_name and score.scores for score in found.scores)
+
+
+def test_a_node_that_would_do_in_another_datacenter_or_made_eligible_is_named() -> None:
+    other = _state(_node(1, datacenter="eu-1"))
+    assert _only_change(_why_not(other, _job())) == 'add the datacenter "eu-1"'
+    asleep = _state(_node(2, scheduling_eligibility="ineligible"))
+    assert _only_change(_why_not(asleep, _job())) == "make node node-2 eligible"
+    assert _near(_why_not(asleep, _job())) == {"node-2": ["node is not eligible"]}
+
+
+def test_a_constraint_tells_the_value_that_each_node_has() -> None:
+    rule = Constraint(l_target="${attr.os.name}", operand="=", r_target="arch")
+    found = _why_not(_state(_node(1)), _job(job={"constraints": (rule,)}))
+    assert _near(found) == {"node-1": ["${attr.os.name} is debian, wanted: = arch"]}
+    assert _only_change(found) == "drop the constraint ${attr.os.name} = arch"
+
+
+def test_missing_drivers_and_volumes_are_the_nodes_to_change_and_told_one_by_one() -> None:
+    volumes = {"data": VolumeRequest(name="data", type="host", source="data")}
+    sick = {"mock_driver": DriverInfo(detected=True, healthy=False, health_description="no mocks today")}
+    read_only = {"data": HostVolumeInfo(path="/data", read_only=True)}
+    found = _why_not(_state(_node(1, drivers=sick), _node(2, host_volumes=read_only)), _job(volumes=volumes))
+    assert _near(found) == {
+        "node-1": ['driver "mock_driver" is not healthy: no mocks today', 'host volume "data" is missing'],
+        "node-2": ['host volume "data" is read-only'],
+    }
+    assert _only_change(found) == 'make the host volume "data" writable on node node-2'
+
+
+def test_ports_devices_and_cores_are_named_with_what_is_free() -> None:
+    state = _state(_with_gpus(_node(1), 3))
+    gpus = Resources(cpu=1, memory_mb=10, devices=(RequestedDevice(name="nvidia/gpu", count=2),))
+    held = _run(state, replace(_job(1, gpus), id="other"))
+    found = _why_not(held, _job(1, gpus))
+    assert _near(found) == {"node-1": ["1 nvidia/gpu short (2 asked, 1 free)"]}
+    assert _only_change(found) == 'ask 1 instead of 2 of device "nvidia/gpu" in task "web"'
+
+    static = (NetworkResource(mode="host", reserved_ports=(Port(label="http", value=80),)),)
+    found = _why_not(_run(state, replace(_job(networks=static), id="other")), _job(networks=static))
+    assert _near(found) == {"node-1": ["reserved port collision http=80"]}
+    assert _only_change(found) == 'let port "http" be dynamic'
+
+    cores = Resources(cpu=0, cores=3, memory_mb=10)
+    found = _why_not(_run(state, replace(_job(1, cores), id="other")), _job(1, cores))
+    assert _near(found)["node-1"][-1] == "2 cores short"
+    assert _only_change(found) == 'ask 1 instead of 3 cores in task "web"'
+
+
+def test_distinct_rules_tell_who_is_there_and_the_limit_that_would_do() -> None:
+    state = _state(*(_node(number, meta={"rack": "r1"}) for number in range(3)))
+    hosts = _why_not(state, _job(4, job={"constraints": (Constraint(operand="distinct_hosts"),)}))
+    assert _only_change(hosts) == "drop the constraint distinct_hosts" and hosts.unplaced == 1
+    rule = Constraint(l_target="${meta.rack}", operand="distinct_property", r_target="2")
+    racks = _why_not(state, _job(4, job={"constraints": (rule,)}))
+    assert _only_change(racks) == "raise the limit of distinct_property: ${meta.rack} from 2 to 3"
+    assert next(iter(_near(racks).values())) == ["${meta.rack} = r1 has 2 of 2 allocations (distinct_property)"]
+
+
+def test_a_system_job_explains_only_the_nodes_that_lack_it() -> None:
+    small = factories.node(factories.number_id(3, kind=1), name="small")
+    memory = replace(small.node_resources.memory, memory_mb=64)
+    small = replace(small, node_resources=replace(small.node_resources, memory=memory))
+    job = replace(_job(), type="system")
+    found = _why_not(_state(_node(1), _node(2), small), job)
+    assert (found.placed, found.unplaced) == (2, 1)
+    assert _near(found) == {"small": ["64 MB memory short"]}
+
+
+def test_nothing_is_suggested_where_nothing_helps() -> None:
+    found = _why_not(_state(_node(1, status="down")), _job())
+    assert found.smallest_change is None and _near(found) == {"node-1": ["node is down"]}
+    assert _why_not(Snapshot.empty(), _job()).near_misses == ()
+
+
+def test_an_allocation_tells_its_scores_then_and_the_ranking_now() -> None:
+    state = _run(_state(*(_node(number) for number in range(4))), _job(1))
+    (alloc,) = state.allocs_of_job("default", "web")
+    found = why(state, alloc, seed=1)
+    assert found.text.startswith(f"node {alloc.node_name} was chosen of 4 that were looked at; it scored")
+    assert found.scores[0].node_id == alloc.node_id and found.scores[0].chosen
+    assert found.now is not None and found.now.scores[0].node_id == alloc.node_id and len(found.now.scores) == 4
+
+
+# -- properties --------------------------------------------------------------------------------------------------------
+
+
+def _random_node(random: Random, number: int) -> Node:
+    node = _node(
+        number,
+        datacenter=random.choice(("dc1", "dc1", "dc2")),
+        node_class=random.choice(("a", "b")),
+        meta={"rack": random.choice(("r1", "r2"))} if random.random() < 0.9 else {},
+        scheduling_eligibility="ineligible" if random.random() < 0.1 else "eligible",
+        drivers={
+            name: DriverInfo(detected=True, healthy=random.random() < 0.9) for name in ("mock_driver", "raw_exec")
+        },
+        host_networks={"public": HostNetworkInfo(name="public", cidr="192.0.2.7/24")} if random.random() < 0.5 else {},
+        host_volumes={"data": HostVolumeInfo(path="/d", read_only=random.random() < 0.5)},
+    )
+    resources = node.node_resources
+    resources = replace(
+        resources,
+        cpu=replace(resources.cpu, cpu_shares=random.randrange(100, 4000)),
+        memory=replace(resources.memory, memory_mb=random.randrange(64, 4096)),
+        disk=replace(resources.disk, disk_mb=random.randrange(300, 3000)),
+    )
+    return _with_gpus(replace(node, node_resources=resources), random.randrange(4))
+
+
+def _random_job(random: Random, name: str) -> Job:
+    constraints = [
+        Constraint(l_target="${node.class}", operand="=", r_target="a"),
+        Constraint(l_target="${meta.rack}", operand="!=", r_target="r1"),
+        Constraint(l_target="${node.unique.name}", operand="regexp", r_target="-[0-2]$"),
+        Constraint(operand="distinct_hosts"),
+        Constraint(l_target="${meta.rack}", operand="distinct_property", r_target=str(random.randrange(1, 3))),
+    ]
+    ports = (
+        Port(label="http", value=random.choice((80, 81)), host_network=random.choice(("", "", "public"))),
+        Port(label="admin", value=90),
+    )
+    devices = (RequestedDevice(name="nvidia/gpu", count=random.randrange(1, 4)),) if random.random() < 0.3 else ()
+    resources = Resources(cpu=random.randrange(20, 1500), memory_mb=random.randrange(20, 1500), devices=devices)
+    distinct = [rule for rule in constraints if random.random() < 0.2]
+    return _job(
+        random.randrange(1, 5),
+        resources,
+        {"id": name, "name": name, "constraints": tuple(distinct)},
+        ephemeral_disk=EphemeralDisk(size_mb=random.randrange(110, 900)),
+        networks=(NetworkResource(mode="host", reserved_ports=ports),) if random.random() < 0.3 else (),
+        volumes={"data": VolumeRequest(name="data", type="host", source="data")} if random.random() < 0.2 else {},
+        spreads=(Spread(attribute="${meta.rack}", weight=50),) if random.random() < 0.2 else (),
+    )
+
+
+def _placed(state: Snapshot, job: Job, edits: tuple[Edit, ...]) -> int:
+    for edit in edits:
+        if edit.node_id:
+            state = apply(state, c.RegisterNode(node=_edited(state.nodes[edit.node_id], edit)), index=state.index + 1)[0]
+            state = apply(state, c.SetNodeStatus(node_id=edit.node_id, status="ready", updated_at=1), index=state.index + 1)[0]
+    if any(edit.kind == "eligibility" for edit in edits):
+        for edit in (edit for edit in edits if edit.kind == "eligibility"):
+            command = c.SetNodeEligibility(node_id=edit.node_id, eligibility="eligible")
+            state = apply(state, command, index=state.index + 1)[0]
+    edited = apply_edits(job, "web", edits)
+    return len(scheduler.dry_run(state, edited, now=factories.NOW, seed=1).plan.placements)
+
+
+def _edited(node: Node, edit: Edit) -> Node:
+    if edit.kind == "driver":
+        return replace(node, drivers={**node.drivers, edit.name: DriverInfo(detected=True, healthy=True)})
+    if edit.kind == "volume":
+        return replace(node, host_volumes={**node.host_volumes, edit.name: HostVolumeInfo(path="/d")})
+    return replace(node, scheduling_eligibility="eligible")
+
+
+def _smaller(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
+    """Every change that is smaller by one edit, or by one unit of one edit."""
+    for at, edit in enumerate(edits):
+        yield (*edits[:at], *edits[at + 1 :])
+        if edit.kind in ("cpu", "memory", "disk", "device") and edit.after + 1 < edit.before:
+            yield (*edits[:at], replace(edit, after=edit.after + 1), *edits[at + 1 :])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_smallest_change_places_one_more_and_nothing_smaller_does(seed: int) -> None:
+    random = Random(seed)
+    suggested = 0
+    for _ in range(max(1, CASES // 8)):
+        state = _state(*(_random_node(random, number) for number in range(random.randrange(1, 5))))
+        state = _run(state, _random_job(random, "other"))
+        job = _random_job(random, "web")
+        before = _placed(state, job, ())
+        change = _why_not(state, job).smallest_change
+        if change is None:
+            continue
+        suggested += 1
+        assert _placed(state, job, change.edits) > before, change
+        for smaller in _smaller(change.edits):
+            assert _placed(state, job, smaller) <= before, (change, smaller)
+    assert suggested > CASES // 40
