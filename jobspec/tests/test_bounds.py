@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from yurt_jobspec import JobspecError, parse_body, parse_job
+from yurt_jobspec import Diagnostic, JobspecError, parse_body, parse_job
+from yurt_jobspec.findings import MAX_FINDINGS
 
 
 def job(expression: str, *, before: str = "") -> str:
@@ -87,3 +88,38 @@ def test_a_generic_body_has_the_same_bounds() -> None:
 
 def test_long_chains_of_operators_are_fine() -> None:
     assert parse_job(job("1" + " + 1" * 20_000), filename="long.hcl")["Meta"] == {"a": "20001"}
+
+
+def findings(source: str) -> tuple[Diagnostic, ...]:
+    with pytest.raises(JobspecError) as caught:
+        parse_job(source, filename="hostile.hcl")
+    return caught.value.diagnostics
+
+
+WRONG_EVERYWHERE = {
+    "stray characters": "^" * 200_000,
+    "stray lines": "a b c\n" * 100_000,
+    "unknown arguments": 'job "j" {\n' + "".join(f"datacenter{n} = 1\n" for n in range(50_000)) + "}\n",
+    "unknown functions": 'job "j" {\n  meta = {\n' + "".join(f"a{n} = uppper(1)\n" for n in range(20_000)) + "}\n}\n",
+    "wide characters": "é" * 100_000 + "^" * 50_000,
+}
+
+
+@pytest.mark.parametrize("name", WRONG_EVERYWHERE)
+def test_of_many_errors_the_first_are_told_and_the_rest_counted(name: str) -> None:
+    begin = time.process_time()
+    told = findings(WRONG_EVERYWHERE[name])
+
+    assert time.process_time() - begin < 3
+    assert len(told) == MAX_FINDINGS + 1
+    assert told[-1].summary.endswith(" more errors")
+    assert told[-1].line is None
+
+
+def test_the_same_error_of_many_generated_blocks_is_told_once() -> None:
+    told = findings(
+        'job "j" {\n  dynamic "group" {\n    for_each = range(99)\n    labels = ["g${group.key}"]\n'
+        "    content {\n      cuont = 1\n    }\n  }\n}\n"
+    )
+
+    assert [(item.line, item.hint) for item in told] == [(6, 'Did you mean "count"?')]

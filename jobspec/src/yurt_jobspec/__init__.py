@@ -11,18 +11,22 @@ if TYPE_CHECKING:
     from .diagnostics import Diagnostic, JobspecError, SourceRange
     from .format import format_source
     from .generic import parse_body, parse_body_with_positions
-    from .job import Positions, parse_job, parse_job_with_positions
+    from .job import ParsedJob, Positions, parse_job, parse_job_with_findings, parse_job_with_positions
     from .report import render, to_json, to_sarif
+    from .variables import Inputs
 
 __all__ = [
     "Diagnostic",
+    "Inputs",
     "JobspecError",
+    "ParsedJob",
     "Positions",
     "SourceRange",
     "format_source",
     "parse_body",
     "parse_body_with_positions",
     "parse_job",
+    "parse_job_with_findings",
     "parse_job_with_positions",
     "render",
     "to_json",
@@ -31,13 +35,16 @@ __all__ = [
 
 _HOMES = {
     "Diagnostic": "diagnostics",
+    "Inputs": "variables",
     "JobspecError": "diagnostics",
+    "ParsedJob": "job",
     "Positions": "job",
     "SourceRange": "diagnostics",
     "format_source": "format",
     "parse_body": "generic",
     "parse_body_with_positions": "generic",
     "parse_job": "job",
+    "parse_job_with_findings": "job",
     "parse_job_with_positions": "job",
     "render": "report",
     "to_json": "report",

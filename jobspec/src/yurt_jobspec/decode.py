@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from . import finish
 from .budget import BudgetExhausted
-from .diagnostics import Diagnostic, EvaluationError, Problem, Source, fail
+from .diagnostics import EvaluationError, Near, Problem, Source, fail
 from .durations import parse_duration
 from .evaluator import Evaluator, Scope
+from .findings import Findings
 from .nodes import Attribute, Block, Body, Expr, Label, Literal, place
 from .plain import to_driver_config
 from .schema import BlockSchema, Child, Field, schema_of
@@ -47,20 +48,22 @@ class Decoder:
     set.
     """
 
-    def __init__(self, source: Source, evaluator: Evaluator, *, with_marks: bool = False) -> None:
+    def __init__(
+        self, source: Source, evaluator: Evaluator, *, findings: Findings | None = None, with_marks: bool = False
+    ) -> None:
         self.source = source
         self.evaluator = evaluator
-        self.diagnostics: list[Diagnostic] = []
+        self.findings = findings or Findings()
         self.marks: dict[int, dict[str | None, tuple[int, int]]] | None = {} if with_marks else None
 
     # Findings and marks.
 
-    def report(self, summary: str, detail: str, start: int, end: int, *, hint: str | None = None) -> None:
-        self.diagnostics.append(self.source.diagnostic(Problem(summary, detail, start, end, hint)))
+    def report(self, summary: str, detail: str, start: int, end: int, *, hint: str | Near | None = None) -> None:
+        self.findings.add(self.source, Problem(summary, detail, start, end, hint))
 
     def record(self, error: EvaluationError) -> None:
         """Keep the problems of a failed evaluation; running out of budget ends everything."""
-        self.diagnostics.extend(self.source.diagnostic(problem) for problem in error.problems)
+        self.findings.add_all(self.source, error.problems)
         if isinstance(error, BudgetExhausted):
             raise error
 
@@ -152,9 +155,9 @@ class Decoder:
 
     def unknown_block(self, block: Block, schema: BlockSchema) -> None:
         if block.type in schema.attributes:
-            hint: str | None = f'Did you mean the argument "{block.type}"? Write it with an equals sign.'
+            hint: str | Near = f'Did you mean the argument "{block.type}"? Write it with an equals sign.'
         else:
-            hint = suggest(block.type, (*schema.blocks, *schema.attributes))
+            hint = Near(block.type, (*schema.blocks, *schema.attributes))
         detail = f'Blocks of type "{block.type}" are not expected here.'
         self.report("Unsupported block type", detail, block.start, block.name_end, hint=hint)
 
@@ -258,11 +261,13 @@ class Decoder:
             self.map_argument(attribute, child, scope, result)
             return
         if child is not None:
-            hint = f'Did you mean to define a block of type "{attribute.name}"? Write it without the equals sign.'
+            hint: str | Near = (
+                f'Did you mean to define a block of type "{attribute.name}"? Write it without the equals sign.'
+            )
         else:
-            hint = suggest(attribute.name, (*schema.attributes, *schema.blocks)) or ""
+            hint = Near(attribute.name, (*schema.attributes, *schema.blocks))
         detail = f'An argument named "{attribute.name}" is not expected here.'
-        self.report("Unsupported argument", detail, attribute.start, attribute.name_end, hint=hint or None)
+        self.report("Unsupported argument", detail, attribute.start, attribute.name_end, hint=hint)
 
     # Maps.
 
@@ -332,14 +337,6 @@ class Decoder:
                 target[key] = convert(value, "string")
         except ConversionError as error:
             self.report("Unsuitable value type", f"Unsuitable value: {error}", *place(attribute.value))
-
-
-def suggest(name: str, known: tuple[str, ...]) -> str | None:
-    """A hint when a name looks like one of those that are known."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, known, 1, 0.7)
-    return f'Did you mean "{close[0]}"?' if close else None
 
 
 def _whole(kind: str) -> Any:

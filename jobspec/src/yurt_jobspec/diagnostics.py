@@ -16,6 +16,8 @@ from typing import Literal, NamedTuple
 
 Severity = Literal["error", "warning"]
 
+_EXACT_COLUMNS = 10_000
+"""Beyond this column nobody counts by eye, and counting would take time."""
 _JOINER = "\u200d"
 _SKIN_TONES = range(0x1F3FB, 0x1F400)
 
@@ -57,6 +59,21 @@ class JobspecError(Exception):
         super().__init__("\n".join(str(item) for item in self.diagnostics))
 
 
+class Near(NamedTuple):
+    """A name that nobody knows, and the names that might have been meant; compared only when somebody reads it."""
+
+    name: str
+    known: tuple[str, ...]
+    otherwise: str | None = None
+
+    def hint(self) -> str | None:
+        """ "Did you mean ...?", if a known name looks alike."""
+        from difflib import get_close_matches
+
+        close = get_close_matches(self.name, self.known, 1, 0.7)
+        return f'Did you mean "{close[0]}"?' if close else self.otherwise
+
+
 class Problem(NamedTuple):
     """A finding whose place is still a pair of offsets into the file at hand."""
 
@@ -64,7 +81,7 @@ class Problem(NamedTuple):
     detail: str
     start: int
     end: int
-    hint: str | None = None
+    hint: str | Near | None = None
 
 
 class EvaluationError(Exception):
@@ -75,7 +92,7 @@ class EvaluationError(Exception):
         super().__init__("; ".join(item.detail for item in self.problems))
 
 
-def fail(summary: str, detail: str, start: int, end: int, *, hint: str | None = None) -> EvaluationError:
+def fail(summary: str, detail: str, start: int, end: int, *, hint: str | Near | None = None) -> EvaluationError:
     """An EvaluationError with a single problem, to be raised."""
     return EvaluationError((Problem(summary, detail, start, end, hint),))
 
@@ -104,7 +121,8 @@ class Source:
     def diagnostic(self, problem: Problem, severity: Severity = "error") -> Diagnostic:
         """The problem with its place spelled out."""
         place = self.range(problem.start, problem.end)
-        return Diagnostic(severity, problem.summary, problem.detail, *place, hint=problem.hint)
+        hint = problem.hint.hint() if isinstance(problem.hint, Near) else problem.hint
+        return Diagnostic(severity, problem.summary, problem.detail, *place, hint=hint)
 
 
 def line_starts(text: str) -> list[int]:
@@ -121,7 +139,7 @@ def character_count(text: str) -> int:
     """How many characters a reader sees: combining marks, variation selectors and joined emoji belong to what
     precedes them.
     """
-    if text.isascii():
+    if text.isascii() or len(text) > _EXACT_COLUMNS:
         return len(text)
     return sum(1 for _ in characters(text))
 

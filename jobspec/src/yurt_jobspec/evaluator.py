@@ -17,7 +17,7 @@ from typing import Any
 
 from . import calls, numbers
 from .budget import Budget, BudgetExhausted
-from .diagnostics import EvaluationError, Problem, fail
+from .diagnostics import EvaluationError, Near, Problem, fail
 from .functions.registry import Function
 from .nodes import (
     Access,
@@ -525,9 +525,5 @@ def _constant_steps(steps: tuple[Step, ...]) -> int:
 
 
 def _missing_attribute(step: Attr, names: tuple[str, ...]) -> EvaluationError:
-    from difflib import get_close_matches
-
-    close = get_close_matches(step.name, names, 1)
-    hint = f'Did you mean "{close[0]}"?' if close else None
     detail = f'This object does not have an attribute named "{step.name}".'
-    return fail("Unsupported attribute", detail, step.start, step.end, hint=hint)
+    return fail("Unsupported attribute", detail, step.start, step.end, hint=Near(step.name, names))

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .diagnostics import Diagnostic, EvaluationError, JobspecError, Source
+from .diagnostics import EvaluationError, Source
 from .evaluator import Evaluator, Scope
+from .findings import Findings
 from .job import Path_, Positions
 from .nodes import Body, Literal
 from .parser import parse_file, too_deep
@@ -29,14 +30,14 @@ def parse_body_with_positions(source: str, *, filename: str) -> tuple[dict[str, 
     """The file as plain data, and where each part of it came from."""
     file = Source(filename, source)
     reader = _Reader(file)
+    data: dict[str, Any] = {}
     try:
         data = reader.body(_read(file), ())
     except RecursionError:
         raise too_deep(file) from None
     except EvaluationError as error:
-        raise JobspecError([file.diagnostic(problem) for problem in error.problems]) from None
-    if reader.diagnostics:
-        raise JobspecError(reader.diagnostics)
+        reader.findings.add_all(file, error.problems)
+    reader.findings.raise_errors()
     return data, Positions(file, reader.places)
 
 
@@ -53,7 +54,7 @@ class _Reader:
         self.source = source
         self.evaluator = Evaluator(source.text)
         self.scope = Scope({})
-        self.diagnostics: list[Diagnostic] = []
+        self.findings = Findings()
         self.places: dict[Path_, tuple[int, int]] = {}
 
     def charge(self, elements: int) -> None:
@@ -66,7 +67,7 @@ class _Reader:
             try:
                 result[attribute.name] = to_plain(self.evaluator.evaluate(attribute.value, self.scope), self.charge)
             except EvaluationError as error:
-                self.diagnostics.extend(self.source.diagnostic(problem) for problem in error.problems)
+                self.findings.add_all(self.source, error.problems)
         for block in body.blocks:
             known = result.setdefault(block.type, [])
             if not isinstance(known, list):

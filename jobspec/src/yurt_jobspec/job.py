@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .decode import Decoder, Placed, suggest
-from .diagnostics import Diagnostic, EvaluationError, JobspecError, Problem, Source, SourceRange
+from .decode import Decoder, Placed
+from .diagnostics import Diagnostic, EvaluationError, Near, Problem, Source, SourceRange
 from .evaluator import Evaluator, Scope
 from .files import Files
+from .findings import Findings
 from .nodes import Block, Body
 from .parser import parse_file, too_deep
 from .schema import schema_of
@@ -73,6 +74,14 @@ def parse_job(
     return _guarded(file, Inputs(variables, var_files, environ, strict), base_dir, with_marks=False)[0]
 
 
+class ParsedJob(NamedTuple):
+    """A job, the places that its parts came from, and what is odd about the file without being wrong."""
+
+    job: dict[str, Any]
+    positions: Positions
+    warnings: tuple[Diagnostic, ...]
+
+
 def parse_job_with_positions(
     source: str,
     *,
@@ -84,11 +93,19 @@ def parse_job_with_positions(
     base_dir: Path | None = None,
 ) -> tuple[dict[str, Any], Positions]:
     """Like parse_job, and with the places in the file that the job's parts came from."""
+    inputs = Inputs(variables, var_files, environ, strict)
+    return parse_job_with_findings(source, filename=filename, inputs=inputs, base_dir=base_dir)[:2]
+
+
+def parse_job_with_findings(
+    source: str, *, filename: str, inputs: Inputs | None = None, base_dir: Path | None = None
+) -> ParsedJob:
+    """Like parse_job_with_positions, and with the warnings."""
     file = Source(filename, source)
-    job, marks = _guarded(file, Inputs(variables, var_files, environ, strict), base_dir, with_marks=True)
+    job, marks, warnings = _guarded(file, inputs or Inputs(), base_dir, with_marks=True)
     places: dict[Path_, tuple[int, int]] = {}
     _collect(job, (), marks or {}, places)
-    return job, Positions(file, places)
+    return ParsedJob(job, Positions(file, places), warnings)
 
 
 _Marks = dict[int, dict[str | None, tuple[int, int]]]
@@ -107,41 +124,42 @@ def _collect(value: Any, path: Path_, marks: _Marks, places: dict[Path_, tuple[i
         _collect(item, (*path, key), marks, places)
 
 
-def _guarded(
-    source: Source, inputs: Inputs, base_dir: Path | None, *, with_marks: bool
-) -> tuple[dict[str, Any], _Marks | None]:
+_Result = tuple[dict[str, Any], "_Marks | None", tuple[Diagnostic, ...]]
+
+
+def _guarded(source: Source, inputs: Inputs, base_dir: Path | None, *, with_marks: bool) -> _Result:
     try:
         return _parse(source, inputs, base_dir, with_marks)
     except RecursionError:
         raise too_deep(source) from None
 
 
-def _parse(
-    source: Source, inputs: Inputs, base_dir: Path | None, with_marks: bool
-) -> tuple[dict[str, Any], _Marks | None]:
+def _parse(source: Source, inputs: Inputs, base_dir: Path | None, with_marks: bool) -> _Result:
     body = _read(source)
+    findings = Findings()
     evaluator = Evaluator(source.text, files=Files(base_dir))
-    reader = VariableReader(source, evaluator)
+    findings.add_all(source, _top_level(body))
+    reader = VariableReader(source, evaluator, findings)
     reader.declare_all(body)
     values = reader.values(inputs)
-    found = [*_top_level(source, body), *reader.diagnostics]
-    block = _job_block(source, body, found)
-    _raise_errors(found)
+    block = _job_block(source, body, findings)
+    findings.raise_errors()
     assert block is not None
-    decoder = Decoder(source, evaluator, with_marks=with_marks)
+    decoder = Decoder(source, evaluator, findings=findings, with_marks=with_marks)
+    job: dict[str, Any] = {}
     try:
-        job = _decode(decoder, source, body, block, values)
+        job = _decode(decoder, body, block, values)
     except EvaluationError as error:
-        raise JobspecError([source.diagnostic(problem) for problem in error.problems]) from None
-    _raise_errors(decoder.diagnostics)
-    return job, decoder.marks
+        findings.add_all(source, error.problems)
+    findings.raise_errors()
+    return job, decoder.marks, findings.warnings
 
 
-def _decode(decoder: Decoder, source: Source, body: Body, block: Block, values: dict[str, Any]) -> dict[str, Any]:
+def _decode(decoder: Decoder, body: Body, block: Block, values: dict[str, Any]) -> dict[str, Any]:
     scope = Scope({"var": values})
-    named = Locals(source, decoder.evaluator, body, scope)
+    named = Locals(decoder, body, scope)
     scope.names = {"var": values, "local": named.namespace()}
-    decoder.diagnostics.extend(named.check_all())
+    named.check_all()
     if not decoder.labels_fit(block, ("name",)):
         return {}
     job = decoder.decode(Placed(block, scope), schema_of("Job"))
@@ -159,44 +177,30 @@ def _read(source: Source) -> Body:
     return parse_file(source)
 
 
-def _top_level(source: Source, body: Body) -> list[Diagnostic]:
-    """Findings about what may not stand at the top of a job file."""
-    found: list[Diagnostic] = []
+def _top_level(body: Body) -> Iterator[Problem]:
+    """What may not stand at the top of a job file."""
     for attribute in body.attributes:
         detail = f'An argument named "{attribute.name}" is not expected here.'
-        hint = suggest(attribute.name, _TOP_LEVEL)
-        found.append(
-            source.diagnostic(Problem("Unsupported argument", detail, attribute.start, attribute.name_end, hint))
-        )
+        hint = Near(attribute.name, _TOP_LEVEL)
+        yield Problem("Unsupported argument", detail, attribute.start, attribute.name_end, hint)
     for block in body.blocks:
         if block.type not in _TOP_LEVEL:
             detail = f'Blocks of type "{block.type}" are not expected here.'
-            hint = suggest(block.type, _TOP_LEVEL) or "A job file holds one job block, variable blocks and locals."
-            found.append(
-                source.diagnostic(Problem("Unsupported block type", detail, block.start, block.name_end, hint))
-            )
-    return found
+            hint = Near(block.type, _TOP_LEVEL, "A job file holds one job block, variable blocks and locals.")
+            yield Problem("Unsupported block type", detail, block.start, block.name_end, hint)
 
 
-def _job_block(source: Source, body: Body, found: list[Diagnostic]) -> Block | None:
+def _job_block(source: Source, body: Body, findings: Findings) -> Block | None:
     jobs = [block for block in body.blocks if block.type == "job"]
     if not jobs:
-        found.append(
-            source.diagnostic(
-                Problem("Missing job block", "A job file needs a job block.", 0, 0, 'Write job "name" { ... }.')
-            )
-        )
+        hint = 'Write job "name" { ... }.'
+        findings.add(source, Problem("Missing job block", "A job file needs a job block.", 0, 0, hint))
         return None
     for extra in jobs[1:]:
         line = source.position(jobs[0].start)[0]
         detail = f"Only one job block is allowed. Another was defined on line {line}."
-        found.append(source.diagnostic(Problem("Duplicate job block", detail, extra.start, extra.name_end)))
+        findings.add(source, Problem("Duplicate job block", detail, extra.start, extra.name_end))
     return jobs[0]
-
-
-def _raise_errors(found: list[Diagnostic]) -> None:
-    if any(item.severity == "error" for item in found):
-        raise JobspecError(sorted(found, key=lambda item: item.severity != "error"))
 
 
 def _spread_job_level(job: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple, NoReturn
 
 from .diagnostics import JobspecError, Problem, Source
 from .expressions import ExpressionParser, SyntaxProblem, normalize
+from .findings import Findings
 from .lexer import MAX_NESTING, tokenize_template
 from .nodes import Attribute, Block, Body, Embedded, Expr, Label, Literal, ObjectOf, TupleOf
 from .numbers import parse_number
@@ -339,5 +340,6 @@ def read_json(source: Source) -> JsonObject:
 
 
 def _raise(source: Source, shaper: _Shaper) -> None:
-    if shaper.problems:
-        raise JobspecError([source.diagnostic(problem) for problem in shaper.problems])
+    findings = Findings()
+    findings.add_all(source, shaper.problems)
+    findings.raise_errors()

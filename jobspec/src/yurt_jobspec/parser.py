@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .diagnostics import JobspecError, Problem, Source
 from .expressions import ExpressionParser, SyntaxProblem, normalize
+from .findings import Findings
 from .lexer import (
     CLOSE_QUOTE,
     DIRECTIVE,
@@ -290,4 +291,6 @@ def raise_problems(source: Source, tokens: Tokens, problems: list[Problem]) -> N
         ]
     found = sorted([*tokens.problems, *problems], key=lambda problem: problem.start)
     if found:
-        raise JobspecError([source.diagnostic(problem) for problem in found])
+        findings = Findings()
+        findings.add_all(source, found)
+        findings.raise_errors()

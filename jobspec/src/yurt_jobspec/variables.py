@@ -8,19 +8,22 @@ when something asks for them, which puts them in order by itself; one that asks 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from .budget import BudgetExhausted
-from .diagnostics import Diagnostic, EvaluationError, JobspecError, Problem, Source, fail
+from .diagnostics import Diagnostic, EvaluationError, JobspecError, Problem, Severity, Source, fail
 from .evaluator import Evaluator, Namespace, Scope
+from .findings import Findings
 from .nodes import Attribute, Block, Body, Expr, place
 from .parser import MAX_SOURCE_CHARACTERS, parse_expression, parse_file
 from .types import read_type
-from .values import ConversionError, Type, Value, convert, is_null, type_of
+from .values import ConversionError, Type, Value, convert, entries_of, is_null, items_of, type_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from .decode import Decoder
 
 ENVIRONMENT_PREFIX = "NOMAD_VAR_"
 _UNSET_DETAIL = "A used variable must be set or have a default value."
@@ -43,6 +46,7 @@ class Declaration(NamedTuple):
     validations: tuple[Validation, ...]
     start: int
     end: int
+    sensitive: bool = False
 
 
 class Inputs(NamedTuple):
@@ -55,21 +59,21 @@ class Inputs(NamedTuple):
 
 
 class VariableReader:
-    """Reads the declarations of one file and gives each variable its value; findings go to `diagnostics`."""
+    """Reads the declarations of one file and gives each variable its value; findings go to `findings`."""
 
-    def __init__(self, source: Source, evaluator: Evaluator) -> None:
+    def __init__(self, source: Source, evaluator: Evaluator, findings: Findings) -> None:
         self.source = source
         self.evaluator = evaluator
-        self.diagnostics: list[Diagnostic] = []
+        self.findings = findings
         self.declarations: dict[str, Declaration] = {}
         self.broken: set[str] = set()
 
     def report(self, problem: Problem, source: Source | None = None) -> None:
-        self.diagnostics.append((source or self.source).diagnostic(problem))
+        self.findings.add(source or self.source, problem)
 
-    def general(self, summary: str, detail: str, *, severity: str = "error", hint: str | None = None) -> None:
+    def general(self, summary: str, detail: str, *, severity: Severity = "error", hint: str | None = None) -> None:
         """A finding without a place."""
-        self.diagnostics.append(Diagnostic("warning" if severity == "warning" else "error", summary, detail, hint=hint))
+        self.findings.add_told(Diagnostic(severity, summary, detail, hint=hint))
 
     # Declarations.
 
@@ -107,11 +111,22 @@ class VariableReader:
                 wanted = read_type(known["type"].value, exact=True)
             except EvaluationError as error:
                 self.broken.add(name)
-                self.diagnostics.extend(self.source.diagnostic(problem) for problem in error.problems)
+                self.findings.add_all(self.source, error.problems)
                 return
         default = known["default"].value if "default" in known else None
         validations = self.validations(block)
-        self.add(Declaration(name, wanted, default, validations, block.start, block.labels[0].end))
+        sensitive = "sensitive" in known and self.is_true(known["sensitive"])
+        self.add(Declaration(name, wanted, default, validations, block.start, block.labels[0].end, sensitive))
+
+    def is_true(self, attribute: Attribute) -> bool:
+        node = attribute.value
+        try:
+            return bool(convert(self.evaluator.evaluate(node, Scope({})), "bool") is True)
+        except EvaluationError as error:
+            self.findings.add_all(self.source, error.problems)
+        except ConversionError as error:
+            self.report(Problem("Unsuitable value type", f"Unsuitable value: {error}", *place(node)))
+        return False
 
     def validations(self, block: Block) -> tuple[Validation, ...]:
         found: list[Validation] = []
@@ -171,6 +186,7 @@ class VariableReader:
                 continue
             try:
                 value = self.evaluator.evaluate(declaration.default, Scope({}))
+                self.hide(declaration, value)
                 if declaration.type is None and not is_null(value):
                     self.declarations[name] = declaration._replace(type=type_of(value))
                 values[name] = value if declaration.type is None else convert(value, declaration.type)
@@ -182,11 +198,16 @@ class VariableReader:
                 self.broken.add(name)
         return values
 
+    def hide(self, declaration: Declaration, value: Value) -> None:
+        """Keep the value of a sensitive variable out of all findings."""
+        if declaration.sensitive:
+            self.findings.hide(texts_of(value))
+
     def failed(self, name: str, error: EvaluationError) -> None:
         self.broken.add(name)
-        self.diagnostics.extend(self.source.diagnostic(problem) for problem in error.problems)
+        self.findings.add_all(self.source, error.problems)
         if isinstance(error, BudgetExhausted):
-            raise JobspecError(self.diagnostics)
+            self.findings.raise_errors()
 
     def from_environment(self, values: dict[str, Value], environ: Mapping[str, str]) -> None:
         for key in sorted(environ):
@@ -214,18 +235,21 @@ class VariableReader:
     def set_text(self, values: dict[str, Value], name: str, text: str, origin: str) -> None:
         declaration = self.declarations[name]
         value: Value = text
+        self.hide(declaration, text)
         if declaration.type not in _TEXT_TYPES:
             source = Source(f"<value for {origin}>", text)
             try:
                 value = self.in_source(source).evaluate(parse_expression(source), Scope({}))
             except JobspecError as error:
-                self.diagnostics.extend(error.diagnostics)
+                for diagnostic in error.diagnostics:
+                    self.findings.add_told(diagnostic)
                 self.broken.add(name)
                 return
             except EvaluationError as error:
-                self.diagnostics.extend(source.diagnostic(problem) for problem in error.problems)
+                self.findings.add_all(source, error.problems)
                 self.broken.add(name)
                 return
+        self.hide(declaration, value)
         self.set_value(values, declaration, value, origin)
 
     def set_value(self, values: dict[str, Value], declaration: Declaration, value: Value, origin: str) -> None:
@@ -257,6 +281,7 @@ class VariableReader:
                 continue
             try:
                 value = evaluator.evaluate(attribute.value, Scope({}))
+                self.hide(declaration, value)
                 values[attribute.name] = value if declaration.type is None else convert(value, declaration.type)
             except EvaluationError as error:
                 for problem in error.problems:
@@ -286,6 +311,18 @@ class VariableReader:
                 self.report(Problem("Invalid variable validation result", detail, node.start, node.end))
 
 
+def texts_of(value: Value) -> Iterator[str]:
+    """The strings and numbers in a value, as text."""
+    if is_null(value) or type(value) is bool:
+        return
+    parts = items_of(value)
+    entries = entries_of(value)
+    if parts is None and entries is None:
+        yield str(convert(value, "string"))
+    for part in (*(parts or ()), *(entries or {}).values()):
+        yield from texts_of(part)
+
+
 def read_source(path: Path) -> Source:
     """A file's text. Raises JobspecError when it cannot be read."""
     try:
@@ -307,11 +344,11 @@ def _parse_var_file(source: Source) -> Body:
 class Locals:
     """The `local` namespace: values are worked out when asked for and kept."""
 
-    def __init__(self, source: Source, evaluator: Evaluator, body: Body, scope: Scope) -> None:
-        self.source = source
-        self.evaluator = evaluator
+    def __init__(self, decoder: Decoder, body: Body, scope: Scope) -> None:
+        self.source = decoder.source
+        self.evaluator = decoder.evaluator
+        self.findings = decoder.findings
         self.scope = scope
-        self.diagnostics: list[Diagnostic] = []
         self.expressions: dict[str, Attribute] = {}
         self.known: dict[str, Value] = {}
         self.failures: dict[str, EvaluationError] = {}
@@ -325,13 +362,13 @@ class Locals:
             if attribute.name in self.expressions:
                 detail = f'A local named "{attribute.name}" is defined twice.'
                 problem = Problem("Duplicate local definition", detail, attribute.start, attribute.name_end)
-                self.diagnostics.append(self.source.diagnostic(problem))
+                self.findings.add(self.source, problem)
             self.expressions.setdefault(attribute.name, attribute)
         for inner in block.body.blocks:
             problem = Problem(
                 "Unsupported block type", "A locals block holds only arguments.", inner.start, inner.name_end
             )
-            self.diagnostics.append(self.source.diagnostic(problem))
+            self.findings.add(self.source, problem)
 
     def namespace(self) -> Namespace:
         return Namespace(self.get, lambda: tuple(self.expressions))
@@ -360,7 +397,7 @@ class Locals:
             self.working.pop()
         return self.known[name]
 
-    def check_all(self) -> list[Diagnostic]:
+    def check_all(self) -> None:
         """Work out every local and report those that fail, each once."""
         for name in self.expressions:
             try:
@@ -368,5 +405,4 @@ class Locals:
             except BudgetExhausted:
                 raise
             except EvaluationError as error:
-                self.diagnostics.extend(self.source.diagnostic(problem) for problem in error.problems)
-        return list(dict.fromkeys(self.diagnostics))
+                self.findings.add_all(self.source, error.problems)

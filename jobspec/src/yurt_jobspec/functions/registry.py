@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from yurt_jobspec.diagnostics import Near
 from yurt_jobspec.values import Type, Value
 
 TABLE = """
@@ -181,10 +182,8 @@ def _type(spelling: str) -> Type:
     return (kind, inner) if inner else kind
 
 
-def suggestion(name: str) -> str | None:
+def suggestion(name: str) -> str | Near:
     """A hint for a name that is no function."""
-    from difflib import get_close_matches
-
     casts = {
         "tostring": "string",
         "tonumber": "number",
@@ -195,5 +194,4 @@ def suggestion(name: str) -> str | None:
     }
     if name in casts:
         return f"Write convert(value, {casts[name]})."
-    close: list[Any] = get_close_matches(name, names(), 1)
-    return f'Did you mean "{close[0]}"?' if close else None
+    return Near(name, names())

@@ -1,0 +1,103 @@
+"""The findings of one reading, gathered from everything that takes part in it.
+
+A hostile file can be wrong in a hundred thousand places. Each finding costs something to spell out (its line and
+column, names that look alike), so only MAX_FINDINGS are, and the others are counted. What is found twice at the same
+place is told once.
+
+The values of sensitive variables never stand in a finding: `hide` names them, and they are taken out of every text
+before anybody sees it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from .diagnostics import Diagnostic, JobspecError, Problem, Severity, Source
+
+MAX_FINDINGS = 50
+"""So many errors of one reading are told."""
+
+_HIDDEN = "(sensitive value)"
+_SHORT = 4
+"""Below this length a secret is only taken out where it stands alone, or every "1" of a message would go."""
+
+
+class Findings:
+    """Errors and warnings, in the order in which they were found."""
+
+    __slots__ = ("_seen", "_told", "more", "secrets")
+
+    def __init__(self) -> None:
+        self._told: dict[Severity, list[Diagnostic]] = {"error": [], "warning": []}
+        self._seen: set[tuple[str, Problem]] = set()
+        self.more = 0
+        self.secrets: set[str] = set()
+
+    def add(self, source: Source, problem: Problem, severity: Severity = "error") -> None:
+        """A problem of a file."""
+        key = (source.filename, problem)
+        if key in self._seen:
+            return
+        if len(self._told[severity]) >= MAX_FINDINGS:
+            self.more += severity == "error"
+            return
+        self._seen.add(key)
+        self._told[severity].append(source.diagnostic(problem, severity))
+
+    def add_all(self, source: Source, problems: Iterable[Problem]) -> None:
+        """Several problems of a file."""
+        for problem in problems:
+            self.add(source, problem)
+
+    def add_told(self, diagnostic: Diagnostic) -> None:
+        """A finding that is spelled out already, or has no place."""
+        told = self._told[diagnostic.severity]
+        if len(told) < MAX_FINDINGS:
+            told.append(diagnostic)
+        else:
+            self.more += diagnostic.severity == "error"
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Texts that no finding may show."""
+        self.secrets.update(text for text in secrets if text.strip())
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """What is no reason to refuse the file."""
+        return tuple(self._masked(self._told["warning"]))
+
+    def raise_errors(self) -> None:
+        """Raise JobspecError if there is an error."""
+        errors = self._told["error"]
+        if not errors:
+            return
+        told = [*errors, *self._told["warning"]]
+        if self.more:
+            summary = f"{self.more} more error{'s' if self.more > 1 else ''}"
+            told.append(Diagnostic("error", summary, f"Only the first {MAX_FINDINGS} are shown.", errors[0].filename))
+        raise JobspecError(self._masked(told))
+
+    def _masked(self, told: list[Diagnostic]) -> list[Diagnostic]:
+        if not self.secrets:
+            return told
+        pattern = _pattern(self.secrets)
+        return [
+            replace(
+                item,
+                summary=pattern.sub(_HIDDEN, item.summary),
+                detail=pattern.sub(_HIDDEN, item.detail),
+                hint=item.hint and pattern.sub(_HIDDEN, item.hint),
+            )
+            for item in told
+        ]
+
+
+def _pattern(secrets: Iterable[str]) -> re.Pattern[str]:
+    """Matches any of the secrets, the longest first."""
+    alternatives = [
+        re.escape(text) if len(text) >= _SHORT else rf"(?<!\w){re.escape(text)}(?!\w)"
+        for text in sorted(secrets, key=len, reverse=True)
+    ]
+    return re.compile("|".join(alternatives))
