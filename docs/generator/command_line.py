@@ -36,6 +36,10 @@ after `=` or as the next word, and may stand behind arguments; `--` ends them. A
 `-detach=false`.
 
 Where an id is asked for, its beginning will do.
+
+`-json` prints the answer of the API. `-t` prints it through a Go template (text/template), with the functions that
+every Go template has and `json`: `yurt job status -t '{{range .}}{{.ID}} {{.Status}}{{"\\n"}}{{end}}'`. A field that an
+object lacks is an error that names those it has; a key that a map lacks is `<no value>`.
 """
 
 

@@ -20,7 +20,7 @@ TITLES = {
     "client": "Clients", "deployment": "Deployments", "deployments": "Deployments", "evaluation": "Evaluations",
     "evaluations": "Evaluations", "node": "Nodes", "nodes": "Nodes", "namespace": "Namespaces",
     "namespaces": "Namespaces", "agent": "The agent", "event": "Events", "metrics": "Metrics", "search": "Search",
-    "status": "The cluster", "regions": "The cluster", "operator": "Operators", "system": "Operators",
+    "status": "The cluster", "regions": "The cluster", "operator": "Operators", "system": "Operators", "service": "Services", "services": "Services",
 }  # fmt: skip
 OTHER = "Other"
 OWN_FIELDS = ("CreateIndex", "ModifyIndex")

@@ -19,7 +19,7 @@ PUT /v1/job/:job_id/plan | What registering the job of the body would do; nothin
 PUT /v1/job/:job_id/revert | Registers a former version anew.
 GET /v1/job/:job_id/scale | Counts of its groups; scaling events are not listed (`Events` is null).
 PUT /v1/job/:job_id/scale | Changes the count of a group.
-GET /v1/job/:job_id/services | Always empty: services are not registered.
+GET /v1/job/:job_id/services | The service instances of its allocations.
 PUT /v1/job/:job_id/stable | Marks a version as stable or not.
 GET /v1/job/:job_id/submission | The text that a version was submitted as, while it is kept.
 GET /v1/job/:job_id/summary | Its allocations by group and state.
@@ -36,7 +36,7 @@ GET /v1/agent/monitor | The agent's log as a stream, at any level.
 GET /v1/allocations | All allocations.
 GET /v1/allocation/:id | An allocation, with its job.
 PUT /v1/allocation/:id/stop | Stops it; another one takes its place.
-GET /v1/allocation/:id/services | Always empty: services are not registered.
+GET /v1/allocation/:id/services | The service instances that it registered.
 GET /v1/client/allocation/:id/stats | What its tasks use now.
 PUT /v1/client/allocation/:id/restart | Restarts one task, the running ones, or all.
 PUT /v1/client/allocation/:id/signal | Sends a signal.
@@ -97,6 +97,9 @@ GET /v1/operator/raft/configuration | The one server.
 PUT /v1/system/gc | Removes everything that has ended.
 PUT /v1/system/reconcile/summaries | Nothing is left to do: summaries are exact with every change.
 GET /.well-known/jwks.json | The public keys of workload identities.
+GET /v1/services | Names and tags of the registered services, by namespace; `prefix` begins a name.
+GET /v1/service/:name | The instances of a service; `choose=3|key` picks three, for a key mostly the same.
+DELETE /v1/service/:name/:id | Forgets an instance.
 PUT /v1/search | Objects whose id begins so.
 PUT /v1/search/fuzzy | Objects whose name holds this.
 GET /v1/status/leader | The leader's address.

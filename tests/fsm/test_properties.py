@@ -133,6 +133,16 @@ def test_a_terminal_client_status_is_final(seed: int) -> None:
 
 @histories
 @given(seeds)
+def test_a_service_lives_no_longer_than_its_allocation(seed: int) -> None:
+    for step in random_history(Random(seed), 120):
+        for service in step.state.services.values():
+            alloc = step.state.allocs[service.alloc_id]
+            assert not is_client_terminal(alloc)
+            assert alloc.node_id == service.node_id
+
+
+@histories
+@given(seeds)
 def test_health_never_comes_back(seed: int) -> None:
     for before, after in alloc_changes(seed, 120):
         was, now = before.deployment_status, after.deployment_status

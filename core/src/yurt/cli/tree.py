@@ -19,6 +19,7 @@ GROUPS = {
     "operator scheduler": "The scheduler's configuration",
     "plugin": "Look at Yurt's plugins: drivers and what else is installed",
     "server": "Look at the servers",
+    "service": "Look at registered services",
     "system": "Work on the system as a whole",
 }
 
@@ -30,6 +31,7 @@ _SUMMARIES = {
     "alloc signal": "Send a signal to tasks of an allocation",
     "alloc status": "Show an allocation and its tasks",
     "alloc stop": "Stop an allocation; another one takes its place",
+    "alloc why": "Say why an allocation is on its node",
     "deployment fail": "End a deployment as failed",
     "deployment list": "List deployments",
     "deployment pause": "Pause a deployment",
@@ -56,6 +58,7 @@ _SUMMARIES = {
     "job status": "List jobs, or show how one fares",
     "job stop": "Stop jobs",
     "job validate": "Check a job file without running it",
+    "job why-not": "Say what keeps a job off the nodes, and what would change it",
     "monitor": "Follow the log of the agent",
     "namespace apply": "Make or change a namespace",
     "namespace delete": "Delete a namespace",
@@ -71,6 +74,9 @@ _SUMMARIES = {
     "operator scheduler set-config": "Change the scheduler's configuration",
     "plugin list": "List Yurt's plugins and how they fare",
     "server members": "List the servers",
+    "service delete": "Forget an instance of a service",
+    "service info": "Show the instances of a service",
+    "service list": "List services",
     "status": "Show whatever has this id",
     "system gc": "Remove all that has ended",
     "version": "Print the version",

@@ -16,6 +16,7 @@ from yurt.fsm.edit import Edit
 from yurt.fsm.evals import apply_evaluation
 from yurt.fsm.jobs import apply_job
 from yurt.fsm.nodes import apply_node
+from yurt.fsm.services import apply_service
 from yurt.state import Changes, Snapshot
 from yurt.structs.commands import (
     AllocCommand,
@@ -28,6 +29,7 @@ from yurt.structs.commands import (
     NodeCommand,
     Rejected,
     Result,
+    ServiceCommand,
 )
 
 
@@ -58,6 +60,8 @@ def _dispatch(edit: Edit, command: AnyCommand) -> Rejected | None:
         return apply_job(edit, command)
     if isinstance(command, NodeCommand):
         return apply_node(edit, command)
+    if isinstance(command, ServiceCommand):
+        return apply_service(edit, command)
     if isinstance(command, DeploymentCommand):
         return apply_deployment(edit, command)
     if isinstance(command, ClusterCommand):

@@ -21,7 +21,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
-from yurt.structs.questions import is_deployment_active
+from yurt.structs.questions import is_client_terminal, is_deployment_active
 from yurt.structs.summary import JobChildrenSummary, JobSummary, TaskGroupSummary
 
 SUMMARY_FIELDS = {
@@ -91,6 +91,8 @@ class Edit:
     def put_alloc(self, before: Allocation | None, after: Allocation) -> None:
         """Insert or replace an allocation and note what follows from it."""
         self.tx.put("allocs", after.id, after)
+        if is_client_terminal(after):
+            self.drop_services("alloc", after.id)
         key = (after.namespace, after.job_id)
         self._touched[key] = None
         if before is None or before.client_status != after.client_status or before.job is not after.job:
@@ -103,9 +105,15 @@ class Edit:
     def delete_alloc(self, alloc: Allocation) -> None:
         """Forget an allocation."""
         self.tx.delete("allocs", alloc.id)
+        self.drop_services("alloc", alloc.id)
         key = (alloc.namespace, alloc.job_id)
         self._touched[key] = None
         self._count(key, alloc, -1)
+
+    def drop_services(self, column: str, value: str) -> None:
+        """Forget the service registrations of an allocation or a node."""
+        for service_id in self.tx.keys_where("services", column, value):
+            self.tx.delete("services", service_id)
 
     def put_evaluation(self, evaluation: Evaluation) -> None:
         """Store an evaluation; queued counts of the job's summary follow the evaluation written last."""

@@ -129,6 +129,8 @@ def _set_status(edit: Edit, command: SetNodeStatus) -> Rejected | None:
     changed = with_status(node, command.status, before=node, index=edit.index)
     changed = with_events(changed, (command.event,), index=edit.index)
     edit.tx.put("nodes", node.id, replace(changed, status_updated_at=command.updated_at))
+    if command.status == status.NODE_DOWN:
+        edit.drop_services("node", node.id)
     return put_evaluations(edit, command.evaluations)
 
 
@@ -181,6 +183,7 @@ def _delete(edit: Edit, command: DeleteNodes) -> Rejected | None:
         return _unknown(command.node_ids[0])
     for node_id in known:
         edit.tx.delete("nodes", node_id)
+        edit.drop_services("node", node_id)
     return put_evaluations(edit, command.evaluations)
 
 

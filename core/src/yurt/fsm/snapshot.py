@@ -24,6 +24,7 @@ from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
+from yurt.structs.service import ServiceRegistration
 from yurt.structs.summary import JobSummary
 
 FORMAT = 1
@@ -41,6 +42,7 @@ ROWS: dict[str, Any] = {
     "evals": tuple[str, Evaluation],
     "allocs": tuple[int, int, Allocation],
     "deployments": tuple[str, Deployment],
+    "services": tuple[str, ServiceRegistration],
     "namespaces": tuple[str, Namespace],
     "node_pools": tuple[str, NodePool],
     "scheduler_config": tuple[str, SchedulerConfiguration],

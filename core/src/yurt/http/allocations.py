@@ -65,12 +65,6 @@ async def stop(call: Call) -> web.Response:
     return json_answer(call, {"EvalID": done.eval_id, "Index": done.index}, index=done.index)
 
 
-async def services(call: Call) -> web.Response:
-    """GET /v1/allocation/:id/services: Yurt registers no services yet, so the list is empty."""
-    alloc_id = check_uuid(call.part("id"), "alloc")
-    return await object_answer(call, "allocs", alloc_id, render=lambda row, _: [], missing="allocation not found")
-
-
 def _known(call: Call, missing: str) -> str:
     alloc_id = check_uuid(call.part("id"), "alloc")
     if alloc_id not in call.read_state().allocs:
@@ -128,7 +122,6 @@ ROUTES = (
     route("/v1/allocations", get=list_allocations),
     route("/v1/allocation/{id}", get=read),
     route("/v1/allocation/{id}/stop", write=stop),
-    route("/v1/allocation/{id}/services", get=services),
     route("/v1/client/allocation/{id}/stats", get=stats),
     route("/v1/client/allocation/{id}/restart", write=restart),
     route("/v1/client/allocation/{id}/signal", write=signal),

@@ -32,10 +32,12 @@ TYPE_OF_COMMAND = {
     "DeleteJobs": "JobBatchDeregistered",
     "DeleteNodePools": "NodePoolDeleted",
     "DeleteNodes": "NodeDeregistration",
+    "DeregisterServices": "ServiceDeregistration",
     "DeregisterJob": "JobDeregistered",
     "PromoteDeployment": "DeploymentPromotion",
     "RegisterJob": "JobRegistered",
     "RegisterNode": "NodeRegistration",
+    "RegisterServices": "ServiceRegistration",
     "SetDeploymentAllocHealth": "DeploymentAllocHealth",
     "SetDeploymentStatus": "DeploymentStatusUpdate",
     "SetDesiredTransitions": "AllocationUpdateDesiredStatus",
@@ -48,9 +50,11 @@ TYPE_OF_COMMAND = {
 }
 _TOPIC_OF_TABLE = {
     "allocs": "Allocation", "deployments": "Deployment", "evals": "Evaluation", "jobs": "Job", "node_pools": "NodePool",
-    "nodes": "Node",
+    "nodes": "Node", "services": "Service",
 }  # fmt: skip
-_TELLS_DELETION = frozenset({"JobDeregistered", "JobBatchDeregistered", "NodeDeregistration", "NodePoolDeleted"})
+_TELLS_DELETION = frozenset(
+    {"JobDeregistered", "JobBatchDeregistered", "NodeDeregistration", "NodePoolDeleted", "ServiceDeregistration"}
+)
 
 
 class Wanted(NamedTuple):
@@ -104,6 +108,7 @@ def _filter_keys(topic: str, row: Any) -> list[str]:
         "Allocation": ("job_id", "deployment_id"),
         "Deployment": ("job_id",),
         "Evaluation": ("job_id", "deployment_id"),
+        "Service": ("job_id", "service_name"),
     }
     return [key for name in names.get(topic, ()) if (key := getattr(row, name))]
 

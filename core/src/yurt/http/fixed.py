@@ -15,7 +15,7 @@ ENTERPRISE = (
     "/v1/quota/usage/{name}", "/v1/recommendations", "/v1/recommendation", "/v1/recommendation/{id}",
     "/v1/recommendations/apply", "/v1/operator/license", "/v1/operator/utilization", "/v1/deployment/unblock/{id}",
 )  # fmt: skip
-EMPTY_LISTS = ("/v1/plugins", "/v1/volumes", "/v1/services", "/v1/scaling/policies", "/v1/vars", "/v1/service/{name}")
+EMPTY_LISTS = ("/v1/plugins", "/v1/volumes", "/v1/scaling/policies", "/v1/vars")
 
 
 async def start_page(call: Call) -> web.Response:

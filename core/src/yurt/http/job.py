@@ -12,7 +12,7 @@ from yurt.api.diff import job_diff
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index
 from yurt.api.stubs import alloc_stub
-from yurt.http import job_actions
+from yurt.http import job_actions, services
 from yurt.http.call import Call, Handler, changed_state, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.jobs import register_job
@@ -179,11 +179,6 @@ def _scale_wire(state: Snapshot, job: Job) -> dict[str, Any]:
     }
 
 
-async def services(call: Call) -> web.Response:
-    """GET /v1/job/:id/services: Yurt registers no services yet, so the list is empty."""
-    return await object_answer(call, "jobs", job_key(call), render=lambda job, _: [], missing="job not found")
-
-
 async def actions(call: Call) -> web.Response:
     """GET /v1/job/:id/actions."""
 
@@ -216,7 +211,7 @@ SUFFIXES: Mapping[str, Mapping[str, Handler]] = {
     "/plan": _methods(write=job_actions.plan),
     "/revert": _methods(write=job_actions.revert),
     "/scale": _methods(scale_status, job_actions.scale),
-    "/services": _methods(services),
+    "/services": _methods(services.of_job),
     "/stable": _methods(write=job_actions.set_stability),
     "/submission": _methods(submission),
     "/summary": _methods(summary),

@@ -12,6 +12,7 @@ from yurt.http import (
     deployments,
     evaluations,
     events,
+    explain,
     fixed,
     job,
     jobs,
@@ -22,13 +23,14 @@ from yurt.http import (
     nodes,
     operator,
     search,
+    services,
     status_routes,
 )
 from yurt.http.routing import add_routes
 
 _MODULES = (
-    agent, allocations, client_fs, client_node, deployments, evaluations, events, fixed, jobs, metrics, monitor,
-    namespaces, node_pools, nodes, operator, search, status_routes,
+    agent, allocations, client_fs, client_node, deployments, evaluations, events, explain, fixed, jobs, metrics,
+    monitor, namespaces, node_pools, nodes, operator, search, services, status_routes,
 )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from yurt.server.metrics import Metrics
 from yurt.server.node_service import NodeService
 from yurt.server.nodes import Nodes
 from yurt.server.ports import NodePort
+from yurt.server.services import Services
 from yurt.server.snapshots import Snapshotter
 from yurt.server.stats import server_stats
 from yurt.server.system import System
@@ -46,6 +47,7 @@ from yurt.structs.rpc import (
     RegisterNodeRequest,
     UpdateAllocsRequest,
 )
+from yurt.structs.service import ServiceRegistration
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Server:
         self.nodes = Nodes(self)
         self.allocs = Allocs(self)
         self.deployments = Deployments(self)
+        self.services = Services(self)
         self.system = System(self)
         self.keyring = Keyring(Path(config.data_dir) if config.data_dir else None)
         self.started_at = env.now()
@@ -181,6 +184,14 @@ class Server:
     async def emit_events(self, request: NodeEventsRequest) -> None:
         """Add events to a node."""
         await self.node_service.emit_events(request)
+
+    async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
+        """Service instances that run on the node; the index at which they are stored."""
+        return await self.services.register(node_id, services)
+
+    async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
+        """Service instances that no longer run on the node."""
+        return await self.services.deregister(node_id, ids)
 
     async def _restore(self) -> None:
         await self._log.open()

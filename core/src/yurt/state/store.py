@@ -18,6 +18,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
 from yurt.structs.questions import is_eval_terminal, is_terminal
+from yurt.structs.service import ServiceRegistration
 from yurt.structs.summary import JobSummary
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ INDEXES: dict[str, dict[str, Any]] = {
         "deployment": lambda alloc: alloc.deployment_id,
     },
     "deployments": {"job": lambda deployment: (deployment.namespace, deployment.job_id)},
+    "services": {
+        "name": lambda service: (service.namespace, service.service_name),
+        "job": lambda service: (service.namespace, service.job_id),
+        "alloc": lambda service: service.alloc_id,
+        "node": lambda service: service.node_id,
+    },
     "namespaces": {},
     "node_pools": {},
     "scheduler_config": {},
@@ -176,6 +183,11 @@ class Snapshot:
     def deployments(self) -> Table[str, Deployment]:
         """Deployments by id."""
         return self._tables["deployments"]
+
+    @property
+    def services(self) -> Table[str, ServiceRegistration]:
+        """Registered service instances by id."""
+        return self._tables["services"]
 
     @property
     def namespaces(self) -> Table[str, Namespace]:

@@ -18,6 +18,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, JobSubmission, JobVersionTag, ScalingEvent
 from yurt.structs.node import DrainMetadata, DrainStrategy, Node, NodeEvent
 from yurt.structs.plan import DeploymentUpdate, Plan
+from yurt.structs.service import ServiceRegistration
 
 LOG_VERSION = 1
 
@@ -218,6 +219,18 @@ class DeleteDeployments(Command, tag=True):
     deployment_ids: tuple[str, ...]
 
 
+class RegisterServices(Command, tag=True):
+    """Service instances of live allocations; those of allocations that are gone or ended are left out."""
+
+    services: tuple[ServiceRegistration, ...]
+
+
+class DeregisterServices(Command, tag=True):
+    """Forget service instances; unknown ids are nothing to forget."""
+
+    ids: tuple[str, ...]
+
+
 class UpsertNamespaces(Command, tag=True):
     """Create or change namespaces."""
 
@@ -273,6 +286,7 @@ JobCommand = RegisterJob | DeregisterJob | SetJobStability | SetJobVersionTag | 
 NodeCommand = RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain | AddNodeEvents | DeleteNodes
 EvaluationCommand = UpsertEvaluations | DeleteEvaluations
 AllocCommand = ApplyPlan | UpdateAllocsFromClient | SetDesiredTransitions
+ServiceCommand = RegisterServices | DeregisterServices
 DeploymentCommand = SetDeploymentStatus | SetDeploymentAllocHealth | PromoteDeployment | DeleteDeployments
 ClusterCommand = (
     UpsertNamespaces
@@ -284,7 +298,9 @@ ClusterCommand = (
     | StoreSchema
     | KeepAlive
 )
-AnyCommand = JobCommand | NodeCommand | EvaluationCommand | AllocCommand | DeploymentCommand | ClusterCommand
+AnyCommand = (
+    JobCommand | NodeCommand | EvaluationCommand | AllocCommand | ServiceCommand | DeploymentCommand | ClusterCommand
+)
 
 
 class Applied(Value):

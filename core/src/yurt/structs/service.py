@@ -70,6 +70,23 @@ class ServiceCheck(Value):
     on_update: str = ""
 
 
+class ServiceRegistration(Value):
+    """A service instance that runs: where it is reached, and the allocation that it lives and ends with."""
+
+    id: str = ""
+    service_name: str = ""
+    namespace: str = "default"
+    node_id: str = ""
+    datacenter: str = ""
+    job_id: str = ""
+    alloc_id: str = ""
+    tags: tuple[str, ...] = ()
+    address: str = ""
+    port: int = 0
+    create_index: int = 0
+    modify_index: int = 0
+
+
 class Service(Value):
     """A service to register while its task or group runs."""
 

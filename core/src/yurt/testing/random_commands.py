@@ -29,6 +29,7 @@ from yurt.structs.job import Job, JobSubmission, JobVersionTag, PeriodicConfig, 
 from yurt.structs.metrics import AllocationMetric
 from yurt.structs.node import DrainStrategy, NodeEvent
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Placement, Plan
+from yurt.structs.service import ServiceRegistration
 from yurt.testing import factories
 
 T = TypeVar("T")
@@ -71,7 +72,7 @@ class CommandMaker:
             self._register_node, self._register_node, self._node_status, self._eligibility, self._drain,
             self._node_events, self._delete_nodes, self._evaluations, self._evaluations, self._delete_evaluations,
             self._plan, self._plan, self._plan, self._plan, self._updates, self._updates, self._updates,
-            self._transitions,
+            self._transitions, self._services, self._drop_services,
             self._deployment_status, self._deployment_health, self._promote, self._delete_deployments,
             self._namespaces, self._delete_namespaces, self._pools, self._delete_pools, self._scheduler,
             self._launch, self._schema, lambda state: c.KeepAlive(),
@@ -302,6 +303,14 @@ class CommandMaker:
             evaluations=(self._evaluation(state),),
             now=self._now,
         )
+
+    def _services(self, state: Snapshot) -> c.AnyCommand:
+        allocs = [state.allocs[alloc_id] for alloc_id in self._some(sorted(state.allocs.keys()), 4)]
+        services = [factories.service(alloc, self._pick(("api", "db"))) for alloc in allocs]
+        return c.RegisterServices(services=(*services, *self._some((ServiceRegistration(service_name="odd"),), 1)))
+
+    def _drop_services(self, state: Snapshot) -> c.AnyCommand:
+        return c.DeregisterServices(ids=(self._any(state, "services"),))
 
     def _deployment(self, state: Snapshot, namespace: str, job_id: str) -> Deployment:
         job = state.jobs.get((namespace, job_id)) or factories.job(job_id, namespace=namespace)

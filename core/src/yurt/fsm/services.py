@@ -1,0 +1,45 @@
+"""Service registrations: each lives no longer than its allocation.
+
+A registration that comes when its allocation is over already is left out, and an allocation that ends, goes, or is on
+a node that is down takes its registrations with it (`Edit.put_alloc`, `Edit.delete_alloc`, `fsm.nodes`).
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from yurt.fsm.edit import Edit
+from yurt.fsm.reject import invalid
+from yurt.sdk.value import replace
+from yurt.structs.commands import DeregisterServices, RegisterServices, Rejected, ServiceCommand
+from yurt.structs.questions import is_client_terminal
+from yurt.structs.service import ServiceRegistration
+
+
+def apply_service(edit: Edit, command: ServiceCommand) -> Rejected | None:
+    """Apply a command on service registrations."""
+    match command:
+        case RegisterServices():
+            return _register(edit, command)
+        case DeregisterServices():
+            for service_id in command.ids:
+                edit.tx.delete("services", service_id)
+            return None
+        case _:
+            assert_never(command)
+
+
+def _register(edit: Edit, command: RegisterServices) -> Rejected | None:
+    for service in command.services:
+        if not service.id or not service.service_name:
+            return invalid("a service registration needs an ID and a service name")
+    for service in command.services:
+        alloc = edit.alloc(service.alloc_id)
+        if alloc is None or is_client_terminal(alloc) or alloc.node_id != service.node_id:
+            continue
+        known: ServiceRegistration | None = edit.tx.get("services", service.id)
+        created = edit.index if known is None else known.create_index
+        stored = replace(service, create_index=created, modify_index=edit.index)
+        if known is None or replace(known, modify_index=edit.index) != stored:
+            edit.tx.put("services", service.id, stored)
+    return None

@@ -1,0 +1,84 @@
+"""Explanations, Yurt's own routes: why an allocation is where it is, and why a job is not placed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from yurt.api.rules import multi_error
+from yurt.http.call import Call, json_answer, object_missing, read_answer
+from yurt.http.errors import Refused
+from yurt.http.jobs import read_job
+from yurt.http.lists import check_uuid
+from yurt.http.routing import route
+from yurt.sdk.value import Value, replace
+from yurt.server.admission import admit
+from yurt.structs.job import Job
+
+
+class WhyNotBody(Value):
+    """POST /v1/yurt/job/why-not: a job as a registration carries it, or the id of a known one."""
+
+    job: Any = None
+    job_id: str = ""
+    namespace: str = ""
+
+
+async def why(call: Call) -> web.Response:
+    """GET /v1/yurt/allocation/:id/why."""
+    from yurt.scheduler import explain
+
+    alloc_id = check_uuid(call.part("id"), "alloc")
+    state = call.read_state()
+    alloc = state.allocs.get(alloc_id)
+    if alloc is None:
+        return object_missing(call, "alloc not found", state.allocs.index)
+    async with call.context.parsers:
+        found = await asyncio.to_thread(explain.why, state, alloc, seed=_seed(call))
+    return read_answer(call, found, state.index)
+
+
+async def why_not(call: Call) -> web.Response:
+    """POST /v1/yurt/job/why-not: nothing is changed."""
+    from yurt.scheduler import explain
+
+    body = await call.body(WhyNotBody)
+    job, warnings = _job(call, body)
+    state = call.read_state()
+    async with call.context.parsers:
+        found = await asyncio.to_thread(explain.why_not, state, job, now=call.context.env.now(), seed=_seed(call))
+    return json_answer(call, replace(found, warnings=warnings), index=state.index)
+
+
+def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
+    state = call.read_state()
+    if body.job is None:
+        if not body.job_id:
+            raise Refused(400, "Job or JobID must be specified")
+        namespace = body.namespace or call.options.namespace
+        known = state.jobs.get((namespace, body.job_id))
+        if known is None:
+            raise Refused(404, f'job "{body.job_id}" in namespace "{namespace}" not found')
+        job, warnings = known, ()
+    else:
+        job, warnings = read_job(call, body.job)
+        admission = admit(state, job, call.server.config)
+        if admission.errors:
+            raise Refused(400, multi_error(admission.errors))
+        warnings = (*warnings, *admission.warnings)
+    if job.is_template:
+        kind = "periodic" if job.periodic is not None else "parameterized"
+        raise Refused(400, f'job "{job.id}" is {kind}: it is never placed itself, ask for one of its children')
+    return job, warnings
+
+
+def _seed(call: Call) -> int:
+    return int(call.context.env.uuid().replace("-", ""), 16)
+
+
+ROUTES = (
+    route("/v1/yurt/allocation/{id}/why", get=why),
+    route("/v1/yurt/job/why-not", write=why_not),
+)

@@ -1,0 +1,49 @@
+"""Service registrations: what clients tell of their allocations, and what operators take away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from yurt.sdk.errors import Invalid, NotFound
+from yurt.structs.commands import DeregisterServices, RegisterServices
+from yurt.structs.service import ServiceRegistration
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+SERVICES_MAX = 1_000
+"""Registrations in one call."""
+
+
+class Services:
+    """Operations on service registrations."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def register(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
+        """Store what runs on a node; the index at which it is stored."""
+        if node_id not in self._server.state.nodes:
+            raise NotFound("node not found")
+        if len(services) > SERVICES_MAX:
+            raise Invalid(f"at most {SERVICES_MAX} services may be registered at once, not {len(services)}")
+        strange = next((service for service in services if service.node_id != node_id), None)
+        if strange is not None:
+            raise Invalid(f'service "{strange.id}" does not belong to node {node_id}')
+        return (await self._server.propose(RegisterServices(services=services))).index
+
+    async def deregister(self, node_id: str, ids: tuple[str, ...]) -> int:
+        """Forget what no longer runs on a node; ids of other nodes are left alone."""
+        state = self._server.state
+        known = [state.services.get(service_id) for service_id in ids]
+        own = tuple(service.id for service in known if service is not None and service.node_id == node_id)
+        if not own:
+            return state.index
+        return (await self._server.propose(DeregisterServices(ids=own))).index
+
+    async def delete(self, namespace: str, name: str, service_id: str) -> int:
+        """Forget one instance of a service; raises NotFound."""
+        service = self._server.state.services.get(service_id)
+        if service is None or (service.namespace, service.service_name) != (namespace, name):
+            raise NotFound("service registration not found")
+        return (await self._server.propose(DeregisterServices(ids=(service_id,)))).index
