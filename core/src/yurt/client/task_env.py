@@ -1,8 +1,8 @@
 """The environment of a task and the interpolation of `${...}` in its configuration.
 
-Values of the same name override each other in this order: the agent's own environment (only for drivers that do not
-isolate the file system, without the denied names), Nomad's variables, the task's `env` block. A reference that nobody
-knows stays as written.
+Values of the same name override each other in this order: the agent's own environment (only for drivers that run
+programs of the host, not images; without the denied names), Nomad's variables, the task's `env` block. A reference
+that nobody knows stays as written.
 """
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ class TaskRunner:
             alloc_dir=shared,
             task_dir=local,
             secrets_dir=secrets,
-            host_env=context.host_env if isolation == "none" else {},
+            host_env=context.host_env if isolation != "image" else {},
         )
         env = build_env(inputs)
         lookup = lookup_in(inputs.node, inputs.region, env)

@@ -1,0 +1,154 @@
+"""Real agents and real engines: exec, java and qemu tasks from a job to their end, and what is left on the host."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yurt.testing.agent import Agent, pid_is_alive, register, running_agent, wait_for
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="isolation takes root on Linux"),
+    pytest.mark.skipif(shutil.which("runc") is None, reason="runc is not installed (apt install runc)"),
+]
+TICKER = 'i=0; while true; do i=$((i+1)); echo "$i $(id -un) $NOMAD_TASK_DIR"; sleep 0.2; done'
+NO_RESTART = {"Attempts": 0, "Mode": "fail", "Interval": 60_000_000_000, "Delay": 1_000_000_000}
+WAIT_IN_BOOT_SECTOR = b"\xfa\xf4\xeb\xfd"
+
+
+def job(job_id: str, driver: str, config: dict[str, Any], *, kind: str = "service", **task: Any) -> dict[str, Any]:
+    main = {"Name": "main", "Driver": driver, "Config": config, "Resources": {"CPU": 50, "MemoryMB": 128}, **task}
+    group = {"Name": "g", "Count": 1, "Tasks": [main], "RestartPolicy": NO_RESTART}
+    return {"ID": job_id, "Name": job_id, "Type": kind, "TaskGroups": [group]}
+
+
+def shell(script: str, **config: Any) -> dict[str, Any]:
+    return {"command": "sh", "args": ["-c", script], **config}
+
+
+def events_of(alloc: dict[str, Any]) -> str:
+    return " ".join(event["DisplayMessage"] for event in alloc["TaskStates"]["main"]["Events"])
+
+
+def ended(agent: Agent, job_id: str, status: str) -> dict[str, Any]:
+    """The job's allocation, when it has come to an end."""
+    return wait_for(f"{job_id} {status}", lambda: [a for a in agent.allocs(job_id) if a["ClientStatus"] == status])[0]
+
+
+def cgroups_of(alloc_id: str) -> list[Path]:
+    """Cgroups of an allocation, in every hierarchy."""
+    return [Path(folder) / name for folder, names, _ in os.walk("/sys/fs/cgroup") for name in names if alloc_id in name]
+
+
+def processes_in(folders: list[Path]) -> set[int]:
+    return {int(pid) for folder in folders for pid in (folder / "cgroup.procs").read_text().split()}
+
+
+@pytest.fixture(scope="module")
+def lasting_agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    folder = tmp_path_factory.mktemp("lasting")
+    with running_agent(folder, data_dir=folder / "data") as agent:
+        yield agent
+
+
+def test_the_drivers_are_healthy_and_tell_their_versions(lasting_agent: Agent) -> None:
+    (node,) = lasting_agent.get("/v1/nodes")
+
+    def attributes() -> dict[str, str] | None:
+        found: dict[str, str] = lasting_agent.get(f"/v1/node/{node['ID']}")["Attributes"]
+        return found if "driver.java.version" in found and "driver.qemu.version" in found else None
+
+    assert wait_for("versions of java and qemu", attributes)["driver.exec"] == "1"
+
+
+def test_an_exec_task_runs_isolated_answers_commands_and_leaves_nothing(lasting_agent: Agent) -> None:
+    agent = lasting_agent
+    before = time.monotonic()
+    register(agent, job("cell", "exec", shell(TICKER)))
+    (alloc,) = agent.running("cell", 1)
+    took_s = time.monotonic() - before
+    assert took_s < 5, took_s
+    wait_for("output", lambda: "nobody /local" in agent.cli("alloc", "logs", alloc["ID"]).stdout)
+
+    agent.call("DELETE", "/v1/job/cell")
+    ended(agent, "cell", "complete")
+    agent.call("PUT", "/v1/system/gc")
+    wait_for("no cgroup", lambda: not cgroups_of(alloc["ID"]))
+    assert alloc["ID"] not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_an_exec_task_keeps_its_process_over_the_death_of_the_agent(tmp_path: Path) -> None:
+    with running_agent(tmp_path, data_dir=tmp_path / "data") as agent:
+        register(agent, job("lasting", "exec", shell(TICKER)))
+        register(
+            agent, job("ending", "exec", shell("while [ ! -e /alloc/go ]; do sleep 0.05; done; exit 3"), kind="batch")
+        )
+        (alloc,) = agent.running("lasting", 1)
+        (ending,) = agent.running("ending", 1)
+        pids = processes_in(cgroups_of(alloc["ID"]))
+
+        agent.kill()
+        (tmp_path / "data" / "alloc" / ending["ID"] / "alloc" / "go").touch()
+        assert any(pid_is_alive(pid) for pid in pids)
+        agent.start()
+
+        (again,) = agent.running("lasting", 1)
+        assert (again["ID"], again["TaskStates"]["main"]["Restarts"]) == (alloc["ID"], 0)
+        assert pids & processes_in(cgroups_of(alloc["ID"]))
+        assert "Exit Code: 3" in events_of(ended(agent, "ending", "failed"))
+
+
+def test_a_task_that_asks_for_more_than_is_allowed_fails_with_the_reason(lasting_agent: Agent) -> None:
+    for name, asked, reason in (
+        ("pids", {"pid_mode": "${NOMAD_META_mode}"}, "allowed_modes"),
+        ("caps", {"cap_add": ["sys_admin"]}, "allow_caps"),
+    ):
+        spec = job(name, "exec", shell("true", **asked), kind="batch", Meta={"mode": "host"})
+        register(lasting_agent, spec)
+        assert reason in events_of(ended(lasting_agent, name, "failed"))
+
+
+def test_root_is_refused_to_an_exec_task(lasting_agent: Agent) -> None:
+    register(lasting_agent, job("rootly", "exec", shell("true"), kind="batch", User="root"))
+    assert "user.denylist" in events_of(ended(lasting_agent, "rootly", "failed"))
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="java is not installed (apt install default-jre-headless)")
+def test_a_java_task_runs(lasting_agent: Agent) -> None:
+    config = {"class": "jdk.internal.misc.VM", "jvm_options": ["-version"]}
+    register(lasting_agent, job("jvm", "java", config, kind="batch"))
+    alloc = ended(lasting_agent, "jvm", "complete")
+    assert "version" in lasting_agent.cli("alloc", "logs", "-stderr", alloc["ID"]).stdout
+
+
+@pytest.mark.skipif(shutil.which("qemu-system-x86_64") is None, reason="QEMU is not installed")
+def test_a_virtual_machine_runs(tmp_path: Path) -> None:
+    image = tmp_path / "disk.img"
+    image.write_bytes(WAIT_IN_BOOT_SECTOR.ljust(510, b"\0") + b"\x55\xaa")
+    plugin = [{"qemu": {"config": {"image_paths": [str(tmp_path)]}}}]
+    with running_agent(tmp_path, extra={"plugin": plugin}) as agent:
+        register(
+            agent, job("vm", "qemu", {"image_path": str(image), "graceful_shutdown": True}, KillTimeout=500_000_000)
+        )
+        (alloc,) = agent.running("vm", 1)
+        assert processes_in(cgroups_of(alloc["ID"]))
+        agent.call("DELETE", "/v1/job/vm")
+        ended(agent, "vm", "complete")
+
+
+def test_nothing_outlives_a_dev_agent_that_is_killed(tmp_path: Path) -> None:
+    with running_agent(tmp_path) as agent:
+        register(agent, job("short", "exec", shell(TICKER)))
+        (alloc,) = agent.running("short", 1)
+        folders = cgroups_of(alloc["ID"])
+        parents = {folder.parent for folder in folders}
+        assert processes_in(folders)
+        agent.kill()
+        wait_for("no cgroup of the run", lambda: not any(parent.exists() for parent in parents))
+        assert alloc["ID"] not in Path("/proc/self/mountinfo").read_text()
