@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 import uuid
 from pathlib import Path
@@ -173,3 +174,21 @@ def sleeping(duration: str) -> set[int]:
     """Processes `sleep DURATION`."""
     lines = ((process.pid, process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
     return {pid for pid, line in lines if line and line[0].endswith("sleep") and line[-1] == duration}
+
+
+def test_following_a_log_streams_lines_as_they_are_written(dev_agent: Agent) -> None:
+    register(
+        dev_agent,
+        raw_exec_job("stream", "/bin/sh", "-c", "i=0; while true; do i=$((i+1)); echo line $i; sleep 0.2; done"),
+    )
+    alloc = dev_agent.running("stream", 1)[0]["ID"]
+    command = [*dev_agent.command, "alloc", "logs", "-f", alloc]
+    environment = dev_agent.environment()
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=dev_agent.folder) as follow:
+        assert follow.stdout is not None
+        lines = [follow.stdout.readline().strip() for _ in range(12)]
+        follow.terminate()
+
+    assert lines == [f"line {number}" for number in range(1, 13)]
+    dev_agent.call("DELETE", "/v1/job/stream")
