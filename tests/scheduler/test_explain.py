@@ -227,12 +227,13 @@ def _random_job(random: Random, name: str) -> Job:
 def _placed(state: Snapshot, job: Job, edits: tuple[Edit, ...]) -> int:
     for edit in edits:
         if edit.node_id:
-            state = apply(state, c.RegisterNode(node=_edited(state.nodes[edit.node_id], edit)), index=state.index + 1)[0]
-            state = apply(state, c.SetNodeStatus(node_id=edit.node_id, status="ready", updated_at=1), index=state.index + 1)[0]
-    if any(edit.kind == "eligibility" for edit in edits):
-        for edit in (edit for edit in edits if edit.kind == "eligibility"):
-            command = c.SetNodeEligibility(node_id=edit.node_id, eligibility="eligible")
-            state = apply(state, command, index=state.index + 1)[0]
+            node = _edited(state.nodes[edit.node_id], edit)
+            for command in (
+                c.RegisterNode(node=node),
+                c.SetNodeStatus(node_id=node.id, status="ready", updated_at=1),
+                c.SetNodeEligibility(node_id=node.id, eligibility=node.scheduling_eligibility),
+            ):
+                state = apply(state, command, index=state.index + 1).state
     edited = apply_edits(job, "web", edits)
     return len(scheduler.dry_run(state, edited, now=factories.NOW, seed=1).plan.placements)
 
@@ -265,6 +266,7 @@ def test_the_smallest_change_places_one_more_and_nothing_smaller_does(seed: int)
         change = _why_not(state, job).smallest_change
         if change is None:
             continue
+        assert change.places > 0
         suggested += 1
         assert _placed(state, job, change.edits) > before, change
         for smaller in _smaller(change.edits):

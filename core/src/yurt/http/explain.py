@@ -54,6 +54,7 @@ async def why_not(call: Call) -> web.Response:
 
 def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
     state = call.read_state()
+    warnings: tuple[str, ...] = ()
     if body.job is None:
         if not body.job_id:
             raise Refused(400, "Job or JobID must be specified")
@@ -61,13 +62,13 @@ def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
         known = state.jobs.get((namespace, body.job_id))
         if known is None:
             raise Refused(404, f'job "{body.job_id}" in namespace "{namespace}" not found')
-        job, warnings = known, ()
+        job = known
     else:
-        job, warnings = read_job(call, body.job)
+        job, told = read_job(call, body.job)
         admission = admit(state, job, call.server.config)
         if admission.errors:
             raise Refused(400, multi_error(admission.errors))
-        warnings = (*warnings, *admission.warnings)
+        warnings = (*told, *admission.warnings)
     if job.is_template:
         kind = "periodic" if job.periodic is not None else "parameterized"
         raise Refused(400, f'job "{job.id}" is {kind}: it is never placed itself, ask for one of its children')

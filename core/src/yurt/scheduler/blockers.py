@@ -147,12 +147,11 @@ class Blocked:
             for key in texts:
                 masks.setdefault(key, np.zeros(len(self.nodes), np.bool_))[row] = True
         lacking = [p.mask for p in self._checks() if p.kind == "device"]
-        found = []
-        for (kind, text), mask in sorted(masks.items()):
-            for known in lacking if kind == "device" else ():
-                mask &= ~known
-            found.append(Problem(kind, text, mask))
-        return found
+        for known in lacking:
+            for key in masks:
+                if key[0] == "device":
+                    masks[key] &= ~known
+        return [Problem(kind, text, mask) for (kind, text), mask in sorted(masks.items())]
 
     def _ask_node(self, row: int) -> None:
         placer, node, held = self.placer, self.view.node(row), self.view.held(row)

@@ -22,6 +22,8 @@ from yurt.structs.constraint import Constraint
 from yurt.structs.explain import Edit
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import NetworkResource, Port
+from yurt.structs.node import DriverInfo, HostVolumeInfo, Node
+from yurt.structs.status import ELIGIBLE
 from yurt.structs.task import Task
 
 CPU_MIN, MEMORY_MIN, DISK_MIN = 1, 10, 10
@@ -427,3 +429,15 @@ def _changed_ports(group: TaskGroup, edit: Edit) -> TaskGroup:
 def _on_default(ports: list[Port], label: str) -> list[Port]:
     """The ports with that of the label on the default host network."""
     return [replace(port, host_network="") if port.label == label else port for port in ports]
+
+
+def edited_node(node: Node, edit: Edit) -> Node:
+    """The node as an operator makes it by an edit."""
+    match edit.kind:
+        case "driver":
+            return replace(node, drivers={**node.drivers, edit.name: DriverInfo(detected=True, healthy=True)})
+        case "volume":
+            known = node.host_volumes.get(edit.name, HostVolumeInfo())
+            return replace(node, host_volumes={**node.host_volumes, edit.name: replace(known, read_only=False)})
+        case _:
+            return replace(node, scheduling_eligibility=ELIGIBLE)

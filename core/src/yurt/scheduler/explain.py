@@ -13,7 +13,7 @@ import numpy as np
 
 from yurt.scheduler.attempts import lay_over
 from yurt.scheduler.blockers import AMOUNTS, Blocked, Problem
-from yurt.scheduler.changes import EQUIPMENT, HOPELESS, Change, Cost, apply_edits, change_for
+from yurt.scheduler.changes import EQUIPMENT, HOPELESS, Change, Cost, apply_edits, change_for, edited_node
 from yurt.scheduler.feasible import BoolArray
 from yurt.scheduler.generic import GenericAttempt
 from yurt.scheduler.ids import Ids
@@ -71,7 +71,7 @@ def why_not(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> JobExp
             change = made.smallest_change
             if change is not None:
                 edited = apply_edits(job, group.name, change.edits)
-                places = unplaced - _unplaced(snapshot, edited, group.name, now=now, seed=seed)
+                places = unplaced - _unplaced(_with_nodes(snapshot, change), edited, group.name, now=now, seed=seed)
                 made = replace(made, smallest_change=replace(change, places=max(0, places)))
         groups.append(made)
     return JobExplanation(namespace=job.namespace, job_id=job.id, index=snapshot.index, groups=tuple(groups))
@@ -138,6 +138,19 @@ def _machine(snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, seed:
 def _unplaced(snapshot: Snapshot, job: Job, group: str, *, now: UnixNano, seed: int) -> int:
     """How many allocations of the group find no node when the job is as given."""
     return _run(snapshot, job, now=now, seed=seed)[0].queued.get(group, 0)
+
+
+def _with_nodes(snapshot: Snapshot, change: SmallestChange) -> Snapshot:
+    """The state with the nodes that a change concerns as it makes them."""
+    node = snapshot.nodes[change.node_id]
+    own = [edit for edit in change.edits if edit.node_id]
+    if not own:
+        return snapshot
+    for edit in own:
+        node = edited_node(node, edit)
+    changed = snapshot.edit(snapshot.index + 1)
+    changed.put("nodes", node.id, node)
+    return changed.commit()
 
 
 def _running(machine: Machine, group: str) -> int:

@@ -25,7 +25,7 @@ def shortfalls(blocked: Blocked, row: int) -> Iterator[Shortfall]:
 
 
 def _of_problem(blocked: Blocked, row: int, problem: Problem) -> Iterator[Shortfall]:
-    node, kind = blocked.view.node(row), problem.kind
+    kind = problem.kind
     match kind:
         case "cpu" | "memory" | "disk":
             yield _amount(blocked, row, kind)
@@ -37,30 +37,37 @@ def _of_problem(blocked: Blocked, row: int, problem: Problem) -> Iterator[Shortf
                 asked, name = short.request.count, short.request.name
                 text = f"{asked - short.free} {name} short ({asked} asked, {short.free} free)"
                 yield Shortfall(kind=kind, text=text, asked=asked, free=short.free)
-        case "port":
-            for port in blocked.held[row].ports:
-                if port.kind != "host_network":
-                    yield Shortfall(kind=kind, text=port.text.removeprefix("network: "))
-        case "constraint":
-            assert problem.subject is not None
-            yield Shortfall(kind=kind, text=_constraint(problem.subject, node))
-        case "distinct_hosts":
-            yield Shortfall(kind=kind, text="an allocation of the job is there already (distinct_hosts)")
         case "distinct_property":
             yield _property(blocked, row, problem)
-        case "datacenter":
-            yield Shortfall(kind=kind, text=f'in datacenter "{node.datacenter}", not in the job\'s')
-        case "node_pool":
-            yield Shortfall(kind=kind, text=f'in node pool "{node.node_pool}", not in the job\'s')
-        case "driver":
-            yield from (Shortfall(kind=kind, text=text) for text in _drivers(blocked, node))
-        case "volume":
-            yield from (Shortfall(kind=kind, text=text) for text in _volumes(blocked, node))
         case "max_allocs":
             limit = int(blocked.view.offered[row, ALLOCS])
             yield Shortfall(kind=kind, text=f"it takes {limit} allocations at most", asked=limit + 1, free=0)
         case _:
-            yield Shortfall(kind=kind, text=problem.text)
+            yield from (Shortfall(kind=kind, text=text) for text in _texts(blocked, row, problem))
+
+
+def _texts(blocked: Blocked, row: int, problem: Problem) -> list[str]:
+    """Problems that have no numbers."""
+    node = blocked.view.node(row)
+    match problem.kind:
+        case "port":
+            ports = blocked.held[row].ports
+            return [port.text.removeprefix("network: ") for port in ports if port.kind != "host_network"]
+        case "constraint":
+            assert problem.subject is not None
+            return [_constraint(problem.subject, node)]
+        case "distinct_hosts":
+            return ["an allocation of the job is there already (distinct_hosts)"]
+        case "datacenter":
+            return [f'in datacenter "{node.datacenter}", not in the job\'s']
+        case "node_pool":
+            return [f'in node pool "{node.node_pool}", not in the job\'s']
+        case "driver":
+            return list(_drivers(blocked, node))
+        case "volume":
+            return list(_volumes(blocked, node))
+        case _:
+            return [problem.text]
 
 
 def _amount(blocked: Blocked, row: int, kind: str) -> Shortfall:

@@ -12,6 +12,7 @@ from yurt.cli.output import show_data, wants_data
 from yurt.cli.text import ago, local_time, parse_time
 from yurt.cli.views.job import placement_failures
 from yurt.cli.views.metrics import failure_lines
+from yurt.cli.views.reasons import ask_why_not, show_near_misses
 
 Json = dict[str, Any]
 
@@ -36,6 +37,8 @@ def run(call: Invocation) -> int:
         call.screen.title("Failed Placements")
         lines = failure_lines(failed, call.screen, verbose=call.is_verbose, id_length=call.id_length)
         call.screen.line("\n".join(lines))
+        namespace = evaluation.get("Namespace") or "default"
+        show_near_misses(call, ask_why_not(call, {"JobID": evaluation.get("JobID"), "Namespace": namespace}))
         if evaluation.get("BlockedEval"):
             blocked = call.short(evaluation["BlockedEval"])
             call.screen.line(f'\nEvaluation "{blocked}" waiting for additional capacity to place remainder')

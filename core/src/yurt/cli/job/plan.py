@@ -15,6 +15,7 @@ from yurt.cli.output import BOTH_GIVEN, parsed, rendered
 from yurt.cli.text import go_duration, local_time, now_ns, parse_time, two_units
 from yurt.cli.views.diff import DiffPrinter
 from yurt.cli.views.metrics import failure_lines
+from yurt.cli.views.reasons import ask_why_not, show_near_misses
 
 Json = dict[str, Any]
 
@@ -89,6 +90,7 @@ def _show_dry_run(call: Invocation, file: JobFile, plan: Json) -> None:
         screen.line(screen.style(f"- WARNING: Failed to place all allocations{where}.", "yellow", "bold"))
         lines = failure_lines(failed, screen, verbose=call.is_verbose, id_length=call.id_length)
         screen.line("\n".join("  " + line for line in lines))
+        show_near_misses(call, ask_why_not(call, {"Job": file.job}, namespace=file.job.get("Namespace")))
     else:
         screen.line(screen.style("- All tasks successfully allocated.", "green", "bold"))
     for evaluation in plan.get("CreatedEvals") or ():

@@ -1,0 +1,73 @@
+"""`yurt alloc why`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.lookup import api_path, find_alloc
+from yurt.cli.output import show_data, wants_data
+from yurt.cli.text import ago, local_time, parse_time
+from yurt.cli.views.metrics import metric_lines
+from yurt.cli.views.reasons import blocker_lines, near_miss_lines, score_lines
+
+Json = dict[str, Any]
+
+
+def run(call: Invocation) -> int:
+    """Show by what an allocation came to its node, and how the others look now."""
+    is_json = wants_data(call)
+    alloc = find_alloc(call, call.args[0])
+    found: Json = call.api.get(api_path("yurt", "allocation", alloc["ID"], "why"))
+    if is_json:
+        return show_data(call, found)
+    _show(call, found)
+    return 0
+
+
+def _show(call: Invocation, found: Json) -> None:
+    screen = call.screen
+    placed_at = parse_time(found.get("PlacedAt"))
+    facts = [
+        ("ID", call.short(found["AllocID"])),
+        ("Name", found["Name"]),
+        ("Job ID", found["JobID"]),
+        ("Task Group", found["TaskGroup"]),
+        ("Node", f"{found.get('NodeName') or ''} ({call.short(found.get('NodeID'))})"),
+        ("Placed", local_time(placed_at) if call.is_verbose else ago(placed_at)),
+        ("Evaluation", f"{call.short(found.get('EvalID'))} ({found.get('TriggeredBy') or 'no longer known'})"),
+    ]
+    if found.get("PreviousAllocation"):
+        facts.append(("Replaces", call.short(found["PreviousAllocation"])))
+    screen.pairs(facts)
+    text = found.get("Text") or ""
+    screen.line(f"\n{text[:1].upper()}{text[1:]}.")
+    reasons = metric_lines(found.get("Metrics") or {"NodesEvaluated": 1})
+    if reasons:
+        screen.title("Ruled out then")
+        screen.line("\n".join(reasons))
+    if found.get("Scores"):
+        screen.title("Scores then")
+        screen.line("\n".join(score_lines(found["Scores"])))
+    _show_now(call, found.get("Now") or {})
+
+
+def _show_now(call: Invocation, now: Json) -> None:
+    screen = call.screen
+    if now.get("Scores"):
+        screen.title("Scores now, if it were placed again")
+        screen.line("\n".join(score_lines(now["Scores"])))
+    if now.get("Blockers"):
+        screen.title("What rules out other nodes now")
+        screen.line("\n".join([*blocker_lines(now), *near_miss_lines(now)]))
+
+
+COMMAND = Command(
+    "alloc why",
+    "Explain why an allocation is on its node: the scores then and now, and what ruled out the others.",
+    run,
+    (VERBOSE, *JSON_FLAGS),
+    (1, 1),
+    "<allocation>",
+    "one argument: <allocation>",
+)

@@ -1,0 +1,110 @@
+"""Why allocations are not placed, node by node, and the least change that would place them, from Yurt's own routes.
+
+An agent that does not know the routes (Nomad) shows nothing more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.api.http_client import ApiError
+from yurt.cli.command import Invocation
+from yurt.cli.screen import columns
+from yurt.cli.text import plural
+
+Json = dict[str, Any]
+
+WHY_NOT = "/v1/yurt/job/why-not"
+
+
+def ask_why_not(call: Invocation, body: Json, *, namespace: str | None = None) -> Json | None:
+    """The explanation of a job, or None where there is none to have."""
+    try:
+        found: Json | None = call.api.put(WHY_NOT, body, {"namespace": namespace})
+    except ApiError:
+        return None
+    return found
+
+
+def show_near_misses(call: Invocation, explanation: Json | None) -> None:
+    """The nearest nodes and the least change of each group that lacks allocations; nothing when none does."""
+    for group in (explanation or {}).get("Groups") or ():
+        if group.get("Unplaced") and (group.get("NearMisses") or group.get("SmallestChange")):
+            call.screen.line(f'\nNearest nodes for group "{group["Name"]}" now:')
+            call.screen.line("\n".join([*near_miss_lines(group), *change_lines(group)]))
+
+
+def show_group(call: Invocation, group: Json) -> None:
+    """All that is known about one group."""
+    screen = call.screen
+    screen.title(f'Task Group "{group["Name"]}"')
+    screen.line(_counts(group))
+    for note in group.get("Notes") or ():
+        screen.line(f"  * {note}")
+    blockers = group.get("Blockers") or []
+    if blockers and group.get("Unplaced"):
+        screen.line("\nWhat is in the way:")
+        screen.line("\n".join(blocker_lines(group)))
+        screen.line("\nNearest nodes:")
+        screen.line("\n".join(near_miss_lines(group)))
+        screen.line("\n".join(change_lines(group)))
+    if group.get("Scores"):
+        screen.line("\nScores of the first placement:")
+        screen.line("\n".join(score_lines(group["Scores"])))
+
+
+def _counts(group: Json) -> str:
+    parts = [f"{group.get('Desired') or 0} wanted"]
+    for key, text in (("Running", "there already"), ("Placed", "can be placed"), ("Unplaced", "cannot be placed")):
+        if group.get(key):
+            parts.append(f"{group[key]} {text}")
+    return ", ".join(parts)
+
+
+def blocker_lines(group: Json) -> list[str]:
+    """Every blocker with its number of nodes."""
+    rows = []
+    for blocker in group.get("Blockers") or ():
+        alone = blocker.get("Alone") or 0
+        note = f"(nothing else on {alone})" if alone else ""
+        rows.append([plural(blocker["Nodes"], "node"), blocker["Text"], note])
+    return _indented(rows)
+
+
+def near_miss_lines(group: Json) -> list[str]:
+    """`node-7: 512 MB memory short`."""
+    return [
+        f"  {miss.get('NodeName') or miss['NodeID'][:8]}: " + ", ".join(s["Text"] for s in miss.get("Shortfalls") or ())
+        for miss in group.get("NearMisses") or ()
+    ]
+
+
+def change_lines(group: Json) -> list[str]:
+    """The least change, or that there is none."""
+    change = group.get("SmallestChange")
+    if not change:
+        return ["No change of the job alone would place one more; a node has to be added, freed or repaired."]
+    node = change.get("NodeName") or change["NodeID"][:8]
+    places = change.get("Places") or 0
+    left = (group.get("Unplaced") or 0) - places
+    effect = f"places {plural(places, 'more allocation')}" if places else "makes room for one more"
+    if places and left > 0:
+        effect += f", {left} still find no room"
+    return [f"Smallest change: {change['Text']}", f"  (on {node}; {effect})"]
+
+
+def score_lines(scores: list[Json]) -> list[str]:
+    """The chosen node and the next best, part by part."""
+    names = sorted({name for score in scores for name in score.get("Scores") or {}})
+    rows = [["", "Node", *names, "Final"]]
+    for score in scores:
+        parts = score.get("Scores") or {}
+        mark = "*" if score.get("Chosen") else ""
+        values = [f"{parts[name]:.3g}" if name in parts else "-" for name in names]
+        name = score.get("NodeName") or score["NodeID"][:8]
+        rows.append([mark, name, *values, f"{score.get('NormScore') or 0:.3g}"])
+    return _indented(rows)
+
+
+def _indented(rows: list[list[str]]) -> list[str]:
+    return ["  " + line for line in columns(rows).splitlines()] if rows else []

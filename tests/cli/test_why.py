@@ -1,0 +1,84 @@
+"""Explanations as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+NODE = "11111111-2222-4333-8444-555555555555"
+ALLOC = "22222222-2222-4333-8444-555555555555"
+SCORES = [
+    {"NodeID": NODE, "NodeName": "n1", "Chosen": True, "NormScore": 0.5, "Scores": {"binpack": 0.5}},
+    {"NodeID": NODE, "NodeName": "n2", "Chosen": False, "NormScore": 0.25, "Scores": {"binpack": 0.25}},
+]
+GROUP = {
+    "Name": "web", "Desired": 5, "Running": 1, "Placed": 2, "Unplaced": 2, "Notes": None,
+    "Blockers": [
+        {"Kind": "memory", "Text": "memory", "Nodes": 3, "Alone": 2}, {"Kind": "cpu", "Text": "cpu", "Nodes": 1},
+    ],
+    "NearMisses": [{"NodeID": NODE, "NodeName": "node-7", "Shortfalls": [{"Text": "512 MB memory short"}]}],
+    "SmallestChange": {"Text": "lower it", "NodeID": NODE, "NodeName": "node-7", "Places": 1},
+    "Scores": SCORES,
+}  # fmt: skip
+ANSWER = {"JobID": "web", "Namespace": "default", "Index": 9, "Groups": [GROUP], "Warnings": None}
+
+
+def test_why_not_tells_blockers_near_misses_and_the_least_change(api: Any, run: Any, tmp_path: Path) -> None:
+    api.answers["/v1/yurt/job/why-not"] = ANSWER
+    file = tmp_path / "web.json"
+    file.write_text(json.dumps({"ID": "web", "TaskGroups": []}))
+
+    code, out, _ = run("job", "why-not", str(file))
+
+    assert code == 1
+    assert out.splitlines() == [
+        'Job "web" on the state at index 9', "", 'Task Group "web"',
+        "5 wanted, 1 there already, 2 can be placed, 2 cannot be placed", "", "What is in the way:",
+        "  3 nodes  memory  (nothing else on 2)", "  1 node   cpu", "", "Nearest nodes:",
+        "  node-7: 512 MB memory short", "Smallest change: lower it",
+        "  (on node-7; places 1 more allocation, 1 still find no room)", "", "Scores of the first placement:",
+        "     Node  binpack  Final", "  *  n1    0.5      0.5", "     n2    0.25     0.25",
+    ]  # fmt: skip
+    assert api.asked[-1][3] == {"Job": {"ID": "web", "TaskGroups": []}}
+
+
+def test_why_not_takes_a_known_job_and_prints_json(api: Any, run: Any) -> None:
+    api.answers["/v1/yurt/job/why-not"] = ANSWER
+    api.answers["/v1/jobs"] = [
+        {"ID": "web", "Namespace": "ops", "Type": "service", "Priority": 50, "Status": "running"}
+    ]
+
+    code, out, _ = run("job", "why-not", "-json", "web")
+
+    assert (code, json.loads(out)) == (1, ANSWER)
+    assert api.asked[-1][3] == {"JobID": "web", "Namespace": "ops"}
+
+
+def test_alloc_why_tells_the_scores_then_and_what_rules_out_others_now(api: Any, run: Any) -> None:
+    api.answers["/v1/allocations"] = [{"ID": ALLOC}]
+    api.answers[f"/v1/allocation/{ALLOC}"] = {"ID": ALLOC}
+    api.answers[f"/v1/yurt/allocation/{ALLOC}/why"] = {
+        "AllocID": ALLOC, "Name": "web.web[0]", "JobID": "web", "TaskGroup": "web", "NodeID": NODE, "NodeName": "n1",
+        "EvalID": NODE, "TriggeredBy": "job-register", "Text": "node n1 was chosen of 4 that were looked at",
+        "Metrics": {"NodesEvaluated": 4, "ConstraintFiltered": {"a = b": 2}}, "Scores": SCORES, "Now": GROUP,
+    }  # fmt: skip
+
+    code, out, _ = run("alloc", "why", "222")
+
+    assert code == 0
+    assert "\nNode n1 was chosen of 4 that were looked at.\n" in out
+    assert '* Constraint "a = b": 2 nodes excluded by filter' in out
+    assert "  node-7: 512 MB memory short" in out
+    assert out.count("  *  n1    0.5      0.5") == 2
+
+
+def test_the_status_of_an_evaluation_shows_the_nearest_nodes_where_the_agent_knows_them(api: Any, run: Any) -> None:
+    failed = {"ID": NODE, "JobID": "web", "Type": "service", "TriggeredBy": "job-register", "Status": "complete",
+              "Priority": 50, "FailedTGAllocs": {"web": {"NodesEvaluated": 3}}}  # fmt: skip
+    api.answers |= {"/v1/evaluations": [failed], f"/v1/evaluation/{NODE}": failed}
+    api.answers[f"/v1/evaluation/{NODE}/allocations"] = []
+    assert "Nearest nodes" not in run("eval", "status", "1111")[1]
+
+    api.answers["/v1/yurt/job/why-not"] = ANSWER
+    assert 'Nearest nodes for group "web" now:\n  node-7: 512 MB memory short\n' in run("eval", "status", "1111")[1]

@@ -1,0 +1,50 @@
+"""Yurt's own routes: why an allocation is where it is, why a job is not placed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.testing.http_api import UNKNOWN_ID, Api, add_ready_node, job_document
+
+
+def _asking(memory_mb: int, **changes: Any) -> dict[str, Any]:
+    made = job_document(**changes)
+    made["TaskGroups"][0]["Tasks"][0]["Resources"] = {"CPU": 100, "MemoryMB": memory_mb}
+    return made
+
+
+async def test_a_job_that_does_not_fit_is_explained_without_being_stored(api: Api) -> None:
+    await add_ready_node(api)
+    answer = await api.put("/v1/yurt/job/why-not", {"Job": _asking(10_000)})
+    (group,) = answer.json["Groups"]
+    assert answer.status == 200 and group["Unplaced"] == 1
+    assert group["Blockers"] == [{"Kind": "memory", "Text": "memory", "Nodes": 1, "Alone": 1}]
+    assert group["NearMisses"][0]["NodeName"] == "worker"
+    assert [short["Text"] for short in group["NearMisses"][0]["Shortfalls"]] == ["1808 MB memory short"]
+    assert group["SmallestChange"]["Text"] == 'lower the memory of task "main" from 10000 to 8192 MB'
+    assert group["SmallestChange"]["Places"] == 1
+    assert (await api.get("/v1/job/web")).status == 404
+
+
+async def test_a_known_job_is_explained_by_its_id_and_its_allocation_by_its_scores(api: Api) -> None:
+    await add_ready_node(api)
+    await api.register("web", TaskGroups=_asking(5000)["TaskGroups"])
+    allocs = await api.wait_until("/v1/job/web/allocations", bool)
+    known = (await api.put("/v1/yurt/job/why-not", {"JobID": "web"})).json
+    assert [(group["Running"], group["Unplaced"]) for group in known["Groups"]] == [(1, 0)]
+
+    found = (await api.get(f"/v1/yurt/allocation/{allocs[0]['ID']}/why")).json
+    assert found["Text"] == "node worker was chosen of 1 that were looked at"
+    assert [(score["NodeName"], score["Chosen"]) for score in found["Scores"]] == [("worker", True)]
+    assert found["TriggeredBy"] == "job-register"
+
+
+async def test_what_cannot_be_explained_says_so(api: Api) -> None:
+    assert (await api.get(f"/v1/yurt/allocation/{UNKNOWN_ID}/why")).status == 404
+    unknown = await api.put("/v1/yurt/job/why-not", {"JobID": "nope"})
+    assert (unknown.status, unknown.text) == (404, 'job "nope" in namespace "default" not found')
+    assert (await api.put("/v1/yurt/job/why-not", {})).text == "Job or JobID must be specified"
+    refused = await api.put("/v1/yurt/job/why-not", {"Job": _asking(5)})
+    assert refused.status == 400 and "minimum MemoryMB value is 10" in refused.text
+    template = await api.put("/v1/yurt/job/why-not", {"Job": _asking(50, ParameterizedJob={})})
+    assert template.status == 400 and 'job "web" is parameterized' in template.text
