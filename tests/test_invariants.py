@@ -1,4 +1,4 @@
-"""Every invariant that the documentation lists is checked by tests that exist; and no change escapes a loop of queries."""
+"""Every invariant that the documentation lists has its tests; and no change escapes a loop of blocking queries."""
 
 from __future__ import annotations
 
