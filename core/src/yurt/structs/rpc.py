@@ -124,6 +124,21 @@ class AllocResourceUsage(Value):
     timestamp: int = 0
 
 
+class AllocCheckStatus(Value):
+    """What a check of a service said last; the time in unix seconds."""
+
+    id: str
+    check: str = ""
+    group: str = ""
+    mode: str = ""
+    output: str = ""
+    service: str = ""
+    task: str = ""
+    status: str = "pending"
+    status_code: int = 0
+    timestamp: int = 0
+
+
 class HostStats(Value):
     """Use of a host, in the shape of the API."""
 

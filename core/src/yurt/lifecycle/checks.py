@@ -1,0 +1,139 @@
+"""One check of a service: when it is asked next, what it says, and when it wants its task restarted.
+
+A check is pending until its first answer. It restarts its task after `limit` failures in a row that came after the
+grace since the task's last start; the count then begins anew. A check with `on_update = "ignore"` is one of
+readiness: it is shown, and a deployment does not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from yurt.sdk.value import Duration, UnixNano, Value, no_entries, replace
+from yurt.structs.rpc import AllocCheckStatus
+
+PENDING: Final = "pending"
+SUCCESS: Final = "success"
+FAILURE: Final = "failure"
+HEALTHINESS: Final = "healthiness"
+READINESS: Final = "readiness"
+SECOND: Final = 1_000_000_000
+OUTPUT_MAX: Final = 3 * 1024
+
+
+class CheckSpec(Value):
+    """A check as it is run: every name and address is filled in. `task` is "" for a check of the whole group."""
+
+    id: str
+    name: str
+    kind: str
+    service: str
+    group: str
+    task: str = ""
+    mode: str = HEALTHINESS
+    host: str = ""
+    port: int = 0
+    protocol: str = "http"
+    method: str = "GET"
+    path: str = "/"
+    header: Mapping[str, tuple[str, ...]] = no_entries()
+    body: str = ""
+    tls_server_name: str = ""
+    tls_skip_verify: bool = False
+    interval: Duration = Duration(10 * SECOND)
+    timeout: Duration = Duration(2 * SECOND)
+    limit: int = 0
+    grace: Duration = Duration(0)
+
+
+class Outcome(NamedTuple):
+    """What one probe found; `status_code` is 0 unless an HTTP server answered."""
+
+    is_ok: bool
+    output: str
+    status_code: int = 0
+
+
+class CheckRun(Value):
+    """How a check fares; failures count from `counts_from` on."""
+
+    next_at: UnixNano
+    counts_from: UnixNano
+    status: str = PENDING
+    failures: int = 0
+    output: str = "nomad: waiting to run"
+    status_code: int = 0
+    timestamp: UnixNano = UnixNano(0)
+
+
+class CheckStep(NamedTuple):
+    """The check after an answer, and whether its task is to be restarted."""
+
+    run: CheckRun
+    is_restart: bool
+
+
+def begin(spec: CheckSpec, *, now: UnixNano) -> CheckRun:
+    """A check whose task has just started: it is asked at once."""
+    return CheckRun(next_at=now, counts_from=UnixNano(now + spec.grace))
+
+
+def observed(spec: CheckSpec, run: CheckRun, outcome: Outcome, *, now: UnixNano) -> CheckStep:
+    """Take in an answer that came at `now`."""
+    failures = 0 if outcome.is_ok else run.failures + (now >= run.counts_from)
+    is_restart = 0 < spec.limit <= failures
+    after = replace(
+        run,
+        next_at=UnixNano(now + spec.interval),
+        status=SUCCESS if outcome.is_ok else FAILURE,
+        failures=0 if is_restart else failures,
+        counts_from=UnixNano(now + spec.grace) if is_restart else run.counts_from,
+        output=outcome.output[:OUTPUT_MAX],
+        status_code=outcome.status_code,
+        timestamp=now,
+    )
+    return CheckStep(after, is_restart)
+
+
+def restarted(spec: CheckSpec, run: CheckRun, *, now: UnixNano) -> CheckRun:
+    """The check's task has started again, for whatever reason: its grace begins anew."""
+    return replace(run, next_at=now, counts_from=UnixNano(now + spec.grace), failures=0)
+
+
+def all_pass(checks: Iterable[tuple[CheckSpec, CheckRun]]) -> bool:
+    """Every check that a deployment waits for has succeeded last time."""
+    return all(run.status == SUCCESS for spec, run in checks if spec.mode == HEALTHINESS)
+
+
+def status_of(spec: CheckSpec, run: CheckRun) -> AllocCheckStatus:
+    """The check as the API tells of it; the time in unix seconds."""
+    return AllocCheckStatus(
+        id=spec.id,
+        check=spec.name,
+        group=spec.group,
+        mode=spec.mode,
+        output=run.output,
+        service=spec.service,
+        task=spec.task,
+        status=run.status,
+        status_code=run.status_code,
+        timestamp=run.timestamp // SECOND,
+    )
+
+
+def http_outcome(status_code: int, text: str) -> Outcome:
+    """What an HTTP answer means: any of 200 to 299 is a success."""
+    if 200 <= status_code < 300:
+        return Outcome(True, "nomad: http ok", status_code)
+    return Outcome(False, text[:OUTPUT_MAX] or f"nomad: http answered {status_code}", status_code)
+
+
+def refused(kind: str, reason: str) -> Outcome:
+    """Nobody answered."""
+    return Outcome(False, f"nomad: {kind} check failed: {reason}")
+
+
+def tcp_outcome() -> Outcome:
+    """A connection was accepted."""
+    return Outcome(True, "nomad: tcp ok")

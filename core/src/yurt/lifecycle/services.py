@@ -1,0 +1,210 @@
+"""Which services an allocation registers and which checks belong to them, with every name and address filled in.
+
+Only services of the `nomad` provider are meant; those of Consul are somebody else's. A service of the group stands
+for the allocation as a whole and is registered while any of its tasks runs, one of a task while that task runs. Where
+a service or a check has no address, because its port was not given or its mode needs a network that is not there, the
+service is left out and the reason is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, NamedTuple
+
+from yurt.lifecycle.checks import HEALTHINESS, READINESS, CheckSpec
+from yurt.sdk.value import Duration, Value
+from yurt.structs.alloc import Allocation
+from yurt.structs.job import TaskGroup
+from yurt.structs.service import Service, ServiceCheck, ServiceRegistration
+
+PROVIDER: Final = "nomad"
+CHECK_KINDS: Final = ("tcp", "http")
+
+Fill = Callable[[str, str], str]
+"""(task or "" for the group, text) -> the text with its variables filled in."""
+
+
+class Place(Value):
+    """The node that an allocation runs on, and the address at which its host is reached."""
+
+    node_id: str
+    datacenter: str
+    address: str
+
+
+class Planned(NamedTuple):
+    """A service as it is to be registered, with its checks; `task` is "" for one of the group."""
+
+    registration: ServiceRegistration
+    task: str
+    checks: tuple[CheckSpec, ...]
+
+
+class ServicePlan(NamedTuple):
+    """What to register, and why some services are not."""
+
+    planned: tuple[Planned, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class _NoAddressError(Exception):
+    """Why a service or a check has no address."""
+
+
+class _Owned(NamedTuple):
+    """A service, whose it is, and where."""
+
+    service: Service
+    task: str
+    alloc: Allocation
+    place: Place
+    fill: Fill
+
+    def filled(self, text: str) -> str:
+        """The text with its variables filled in."""
+        return self.fill(self.task, text) if "${" in text else text
+
+
+def has_services(group: TaskGroup) -> bool:
+    """The group or one of its tasks registers something with the servers."""
+    services = (*group.services, *(service for task in group.tasks for service in task.services))
+    return any(service.provider == PROVIDER for service in services)
+
+
+def plan(alloc: Allocation, group: TaskGroup, place: Place, fill: Fill) -> ServicePlan:
+    """All registrations and checks of an allocation."""
+    owned = [_Owned(service, "", alloc, place, fill) for service in group.services]
+    owned += [_Owned(service, task.name, alloc, place, fill) for task in group.tasks for service in task.services]
+    planned, problems = [], []
+    for each in owned:
+        if each.service.provider != PROVIDER:
+            continue
+        try:
+            planned.append(_planned(each))
+        except _NoAddressError as error:
+            problems.append(f"Service {each.service.name!r} is not registered: {error}")
+    return ServicePlan(tuple(planned), tuple(problems))
+
+
+def due(planned: ServicePlan, running: Collection[str]) -> tuple[Planned, ...]:
+    """What is to be registered while these tasks run."""
+    return tuple(each for each in planned.planned if (each.task in running if each.task else running))
+
+
+def checked(planned: ServicePlan, running: Collection[str]) -> tuple[CheckSpec, ...]:
+    """The checks that are to be run while these tasks run; one that names a task waits for it."""
+    return tuple(
+        check for each in due(planned, running) for check in each.checks if not check.task or check.task in running
+    )
+
+
+def _planned(owned: _Owned) -> Planned:
+    service, alloc = owned.service, owned.alloc
+    host, port = _address(owned, service.address_mode, service.port_label)
+    is_canary = alloc.deployment_status is not None and alloc.deployment_status.canary
+    tags = service.canary_tags if is_canary and service.canary_tags else service.tags
+    name = owned.filled(service.name)
+    registration = ServiceRegistration(
+        id=f"_nomad-task-{alloc.id}-{owned.task or f'group-{alloc.task_group}'}-{name}-{service.port_label}",
+        service_name=name,
+        namespace=alloc.namespace,
+        node_id=owned.place.node_id,
+        datacenter=owned.place.datacenter,
+        job_id=alloc.job_id,
+        alloc_id=alloc.id,
+        tags=tuple(owned.filled(tag) for tag in tags),
+        address=owned.filled(service.address) or host,
+        port=port,
+    )
+    return Planned(registration, owned.task, tuple(_checks(owned, registration)))
+
+
+def _checks(owned: _Owned, registration: ServiceRegistration) -> Iterator[CheckSpec]:
+    for number, check in enumerate(owned.service.checks):
+        if check.type in CHECK_KINDS:
+            yield _check(owned, check, f"{registration.id}/{number}/{check.name}")
+
+
+def _check(owned: _Owned, check: ServiceCheck, identity: str) -> CheckSpec:
+    service, filled = owned.service, owned.filled
+    host, port = _address(owned, check.address_mode or "host", check.port_label or service.port_label)
+    if not port:
+        raise _NoAddressError(f"its check {check.name!r} has no port")
+    restart = check.check_restart or service.check_restart
+    return CheckSpec(
+        id=hashlib.blake2b(identity.encode(), digest_size=16).hexdigest(),
+        name=filled(check.name),
+        kind=check.type,
+        service=filled(service.name),
+        group=owned.alloc.task_group,
+        task=owned.task or check.task_name,
+        mode=READINESS if (check.on_update or service.on_update) == "ignore" else HEALTHINESS,
+        host=host,
+        port=port,
+        protocol=check.protocol or "http",
+        method=check.method or "GET",
+        path=filled(check.path) or "/",
+        header={name: tuple(map(filled, values)) for name, values in check.header.items()},
+        body=filled(check.body),
+        tls_server_name=check.tls_server_name,
+        tls_skip_verify=check.tls_skip_verify,
+        interval=check.interval,
+        timeout=check.timeout,
+        limit=0 if restart is None else restart.limit,
+        grace=Duration(0) if restart is None else restart.grace,
+    )
+
+
+def _address(owned: _Owned, mode: str, label: str) -> tuple[str, int]:
+    """Where the service is reached: host and port, 0 for none."""
+    label = owned.filled(label)
+    if mode == "alloc":
+        return _alloc_address(owned, label)
+    if mode == "driver":
+        raise _NoAddressError("its address_mode is driver, and the driver gives no address of its own; use host")
+    if not label:
+        return owned.place.address, 0
+    given = _given_port(owned, label)
+    if given is not None:
+        host, port, _ = given
+        return _reachable(host, owned.place.address), port
+    return owned.place.address, _number(label)
+
+
+def _alloc_address(owned: _Owned, label: str) -> tuple[str, int]:
+    status = owned.alloc.network_status
+    if status is None or not status.address:
+        raise _NoAddressError("its address_mode is alloc, and the allocation has no network of its own; use host")
+    if not label:
+        return status.address, 0
+    given = _given_port(owned, label)
+    if given is None:
+        return status.address, _number(label)
+    _, port, inside = given
+    return status.address, inside or port
+
+
+def _given_port(owned: _Owned, label: str) -> tuple[str, int, int] | None:
+    """(host address, port, port inside) of a label that the allocation was given."""
+    resources = owned.alloc.allocated_resources
+    for mapping in resources.shared.ports:
+        if mapping.label == label:
+            return mapping.host_ip, mapping.value, max(mapping.to, 0)
+    task = resources.tasks.get(owned.task)
+    for network in task.networks if task is not None else ():
+        for port in (*network.reserved_ports, *network.dynamic_ports):
+            if port.label == label:
+                return network.ip, port.value, max(port.to, 0)
+    return None
+
+
+def _reachable(host: str, otherwise: str) -> str:
+    """The address, unless it means every address of the host."""
+    return otherwise if host in ("", "0.0.0.0", "::") else host
+
+
+def _number(label: str) -> int:
+    if label.isascii() and label.isdigit() and 0 < len(label) < 6 and 0 < int(label) < 65536:
+        return int(label)
+    raise _NoAddressError(f'the allocation has no port "{label[:64]}"')
