@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
-from yurt.sdk.driver import ExitResult, TaskResources
+from yurt.sdk.driver import ExitResult, TaskHandle, TaskResources
 from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.executor import ContainerExecutor
 from yurt.sdk.value import replace, seconds
@@ -41,6 +41,7 @@ class Cell(Bench):
             ),
             folder,
         )
+        self.handle = TaskHandle(driver="exec", task_id=TASK_ID)
 
     async def said(self, script: str, *, user: str = "", **config: Any) -> str:
         """What a script prints, to its end."""
@@ -61,7 +62,8 @@ class Cell(Bench):
         request = self.request({"command": "sh", "args": ["-c", script], **config})
         self.started.append(TASK_ID)
         resources = TaskResources(cpu_shares=100, memory_mb=memory_mb)
-        return (await self.driver.start_task(replace(request, user=user, resources=resources))).pid
+        self.handle = await self.driver.start_task(replace(request, user=user, resources=resources))
+        return self.handle.pid
 
     def printed(self, stream: str) -> str:
         """The output so far."""
@@ -270,6 +272,25 @@ async def test_a_task_that_ended_by_itself_leaves_only_its_bundle_until_it_is_de
     assert [path for path in cell.left() if "/sys/fs/cgroup" in path or "containers" in path] == []
     await cell.driver.destroy_task(TASK_ID)
     assert cell.left() == []
+
+
+async def test_what_a_reboot_left_behind_is_cleared_when_the_task_is_not_found_again(cell: Cell) -> None:
+    task = psutil.Process(await cell.begin("sleep 1000 & wait"))
+    os.kill(task.ppid(), signal.SIGKILL)
+    task.kill()
+    await cell.driver.wait_task(TASK_ID)
+    await cell.throw_away()
+    assert any("containers" in path for path in cell.left())
+    with pytest.raises(NotFound):
+        await cell.driver.recover_task(cell.handle)
+    assert cell.left() == []
+
+
+async def test_a_directory_that_is_gone_is_no_defect(cell: Cell) -> None:
+    request = cell.request({"command": "true"})
+    gone = replace(request, dirs=replace(request.dirs, secrets_dir=str(cell.folder / "gone")))
+    with pytest.raises(DriverError, match="gone"):
+        await cell.driver.start_task(gone)
 
 
 async def test_the_bundle_is_for_root_alone(cell: Cell) -> None:

@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -69,8 +71,6 @@ def shared_folder(folder: Path, compiled: Path) -> Path:
     """The tasks' shared folder, with the class in it."""
     shared = folder / "alloc" / "alloc"
     shared.mkdir(parents=True)
-    for parent in (folder, folder.parent, folder.parent.parent):
-        parent.chmod(parent.stat().st_mode | 0o011)  # for a task that runs as another user than pytest
     shutil.copy(compiled / "Main.class", shared)
     return shared
 
@@ -89,6 +89,13 @@ class TestIsolatedJava(DriverSuite):
 
 
 class TestPlainJava(DriverSuite):
+    @pytest.fixture
+    def tmp_path(self) -> Iterator[Path]:
+        """A folder that a task may enter which runs as another user than pytest."""
+        with tempfile.TemporaryDirectory(prefix="yurt-java-", ignore_cleanup_errors=True) as folder:
+            Path(folder).chmod(0o755)
+            yield Path(folder)
+
     @pytest.fixture
     def make_driver(self) -> DriverFactory:
         return plain_driver

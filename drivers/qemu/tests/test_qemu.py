@@ -205,7 +205,7 @@ def test_an_image_of_the_allocation_is_found_and_its_format_told(disks: Disks) -
     assert disks.find(disks.put("disk.vdi", vdi)).format == "vdi"
 
 
-@pytest.mark.parametrize("asked", ["../../secret.img", "local/../../../secret.img", "/etc/passwd"])
+@pytest.mark.parametrize("asked", ["../../secret.img", "local/../../../secret.img", "/etc/passwd", "/"])
 def test_an_image_outside_of_the_allocation_is_refused(disks: Disks, asked: str) -> None:
     with pytest.raises(DriverError, match="image_paths"):
         disks.find(asked)
@@ -228,6 +228,8 @@ def test_what_is_no_file_is_refused(disks: Disks) -> None:
             disks.find(asked)
     with pytest.raises(DriverError, match="No such file"):
         disks.find("local/missing")
+    with pytest.raises(DriverError, match="NUL"):
+        disks.find("local/x\0y")
 
 
 def test_an_image_may_be_laid_over_another_of_the_allocation(disks: Disks) -> None:

@@ -30,7 +30,7 @@ from yurt.executor.processes import signal_number
 from yurt.executor.spec import ProcessHandle, ProcessSpec, UserIds, candidates
 from yurt.executor.surroundings import check_spec, look_up_user
 from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats
-from yurt.sdk.errors import DriverError, NotFound
+from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import Duration, replace
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -83,10 +83,13 @@ class ContainerExecutor:
         ids = look_up_user(spec.process.user)
         await self._forget(task_id)
         bundle = self._bundles / container
-        bundle.mkdir(mode=0o700, parents=True)
-        hand_over(spec, ids)
-        config = oci_config(spec, argv=inside_command(spec), user=ids, cgroup_path=self._processes.cgroup_path(task_id))
-        runc.write_private(bundle / "config.json", msgspec.json.encode(config))
+        try:
+            self._prepare(spec, ids, bundle)
+        except OSError as error:
+            await self._forget(task_id)
+            raise RecoverableError(
+                f'cannot prepare the file system of "{spec.process.argv[0]}": {error.strerror} ({error.filename})'
+            ) from None
         try:
             handle = await self._processes.start(self._launcher(spec, container, bundle))
             await until(lambda: not is_still_runc(handle.pid), EXEC_LIMIT_S)
@@ -97,6 +100,14 @@ class ContainerExecutor:
             if failure:
                 raise DriverError(explained(spec.process, failure)) from None
             raise error from None
+
+    def _prepare(self, spec: ContainerSpec, ids: UserIds, bundle: Path) -> None:
+        """Write the bundle, and make the task's folders ready."""
+        bundle.mkdir(mode=0o700, parents=True)
+        hand_over(spec, ids)
+        cgroup_path = self._processes.cgroup_path(spec.process.task_id)
+        config = oci_config(spec, argv=inside_command(spec), user=ids, cgroup_path=cgroup_path)
+        runc.write_private(bundle / "config.json", msgspec.json.encode(config))
 
     def _launcher(self, spec: ContainerSpec, container: str, bundle: Path) -> ProcessSpec:
         """runc as the process that launches the task."""
@@ -229,7 +240,7 @@ def inside_command(spec: ContainerSpec) -> tuple[str, ...]:
     command, *arguments = spec.process.argv
     for path in candidates(command, "", spec.process.search)[: 0 if command.startswith("/") else -1]:
         if os.path.lexists(f"{spec.root}/{path}") and not os.path.isdir(f"{spec.root}/{path}"):
-            return (os.path.normpath(path), *arguments)
+            return (f"/{os.path.normpath(path).lstrip('/')}", *arguments)
     return spec.process.argv
 
 

@@ -195,14 +195,17 @@ class ProcessExecutor:
         self._tasks.pop(task_id, None)
 
     async def stats(self, task_id: str) -> TaskStats:
-        """Use of resources: what the cgroups count, and the sum over the processes for the rest."""
+        """Use of resources: what the cgroups count, and the sum over the processes for the rest.
+
+        The kernel counts memory in strides: a small process that has just started is seen as nothing.
+        """
         handle = self._task(task_id).handle
         counted = cgroups.usage(handle.cgroups)
         at = self._env.now()
-        if None not in (counted.rss_bytes, counted.cpu_user_ns, counted.cpu_system_ns, counted.pids):
+        if counted.rss_bytes and None not in (counted.cpu_user_ns, counted.cpu_system_ns, counted.pids):
             return TaskStats(
                 at=at,
-                rss_bytes=counted.rss_bytes or 0,
+                rss_bytes=counted.rss_bytes,
                 swap_bytes=counted.swap_bytes or 0,
                 cpu_user_ns=counted.cpu_user_ns or 0,
                 cpu_system_ns=counted.cpu_system_ns or 0,

@@ -32,6 +32,8 @@ PROTOCOL = re.compile(r"[A-Za-z0-9+.-]+:")
 
 def find_image(asked: str, *, task_dir: str, alloc_dir: str, image_paths: Sequence[str]) -> Image:
     """The image that a task asks for, relative to its directory; raises DriverError when it may not use it."""
+    if "\0" in asked:
+        raise DriverError("image_path contains a NUL character")
     path = os.path.realpath(os.path.join(task_dir, asked))
     roots = tuple(os.path.realpath(root) for root in (alloc_dir, *image_paths))
     head = checked_header(path, roots, asked=asked)
