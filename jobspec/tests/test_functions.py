@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import re
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from yurt_jobspec.diagnostics import EvaluationError, Source
 from yurt_jobspec.evaluator import Evaluator, Scope
 from yurt_jobspec.functions.encoding import json_text
+from yurt_jobspec.functions.hashing import _crypt
 from yurt_jobspec.functions.registry import TABLE, lookup
 from yurt_jobspec.parser import parse_expression
 
@@ -141,3 +145,42 @@ def test_a_cast_of_another_language_gets_a_hint() -> None:
     with pytest.raises(EvaluationError) as caught:
         evaluate('tonumber("1")')
     assert caught.value.problems[0].hint == "Write convert(value, number)."
+
+
+def call(text: str, **variables: str) -> str:
+    return str(Evaluator(text).evaluate(parse_expression(Source("test", text)), Scope({"var": variables})))
+
+
+def test_bcrypt_makes_a_hash_that_the_password_fits() -> None:
+    hashed = call('bcrypt("correct horse", 4)')
+
+    assert re.fullmatch(r"\$2a\$04\$[./A-Za-z0-9]{53}", hashed)
+    assert _crypt("correct horse", hashed) == hashed
+    assert _crypt("wrong horse", hashed) != hashed
+
+
+def test_two_bcrypt_hashes_of_one_password_differ() -> None:
+    assert call('bcrypt("x", 4)') != call('bcrypt("x", 4)')
+
+
+@pytest.mark.parametrize("form", [PrivateFormat.TraditionalOpenSSL, PrivateFormat.PKCS8])
+def test_rsadecrypt_reads_what_was_encrypted_for_the_key(form: PrivateFormat) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(Encoding.PEM, form, NoEncryption()).decode()
+    cipher = base64.b64encode(key.public_key().encrypt("geheim ✓".encode(), padding.PKCS1v15())).decode()
+
+    assert call("rsadecrypt(var.cipher, var.pem)", cipher=cipher, pem=pem) == "geheim ✓"
+
+
+def test_rsadecrypt_refuses_another_key() -> None:
+    mine, theirs = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
+    pem = mine.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    cipher = base64.b64encode(theirs.public_key().encrypt(b"x", padding.PKCS1v15())).decode()
+
+    with pytest.raises(EvaluationError):
+        call("rsadecrypt(var.cipher, var.pem)", cipher=cipher, pem=pem)
+
+
+def test_slow_functions_share_a_budget() -> None:
+    with pytest.raises(EvaluationError, match="may work on"):
+        call('[for n in range(1000) : bcrypt("x", 15)]')

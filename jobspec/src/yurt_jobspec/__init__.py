@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .job import ParsedJob, Positions, parse_job, parse_job_with_findings, parse_job_with_positions
     from .report import render, to_json, to_sarif
     from .variables import Inputs
+    from .write import WrittenJob, write_job
 
 __all__ = [
     "Diagnostic",
@@ -22,6 +23,7 @@ __all__ = [
     "ParsedJob",
     "Positions",
     "SourceRange",
+    "WrittenJob",
     "format_source",
     "parse_body",
     "parse_body_with_positions",
@@ -31,6 +33,7 @@ __all__ = [
     "render",
     "to_json",
     "to_sarif",
+    "write_job",
 ]
 
 _HOMES = {
@@ -40,6 +43,7 @@ _HOMES = {
     "ParsedJob": "job",
     "Positions": "job",
     "SourceRange": "diagnostics",
+    "WrittenJob": "write",
     "format_source": "format",
     "parse_body": "generic",
     "parse_body_with_positions": "generic",
@@ -49,6 +53,7 @@ _HOMES = {
     "render": "report",
     "to_json": "report",
     "to_sarif": "report",
+    "write_job": "write",
 }
 
 

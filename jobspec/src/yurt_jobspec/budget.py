@@ -56,7 +56,11 @@ class Budget:
 
     def charge_work(self, value: Value, node: Any) -> None:
         """A value is looked at as a whole."""
-        self.work -= self.weigh(value, node)
+        self.charge_steps(self.weigh(value, node), node)
+
+    def charge_steps(self, steps: int, node: Any) -> None:
+        """Work that is not proportional to the size of a value."""
+        self.work -= steps
         if self.work < 0:
             exhausted(node, f"The job's functions may work on {MAX_WORK} elements altogether.")
 

@@ -33,12 +33,22 @@ def call(evaluator: Evaluator, node: Call, scope: Scope) -> Value:
         evaluator.budget.charge_work(value, node)
     check_count(node, function, arguments, nodes)
     converted = [argument(function, index, value, nodes[index]) for index, value in enumerate(arguments)]
+    if node.name in _WORK:
+        evaluator.budget.charge_steps(_work(node.name, converted), node)
     try:
         result = function.run(converted, evaluator.files) if function.reads_files else function.run(converted)
     except FunctionError as error:
         function_failed(node, function, error, nodes)
     charge_result(evaluator, result, node)
     return result
+
+
+def _work(name: str, arguments: list[Value]) -> int:
+    """The work of a function that takes long for little data."""
+    from .functions import hashing
+
+    steps: int = getattr(hashing, f"{name}_work")(arguments)
+    return steps
 
 
 def spread_arguments(evaluator: Evaluator, node: Call, scope: Scope) -> tuple[list[Value], list[Expr]]:
@@ -150,6 +160,7 @@ def convert_call(evaluator: Evaluator, node: Call, scope: Scope) -> Value:
         raise fail("Error in function call", detail, node.start, node.name_end) from None
 
 
+_WORK = ("bcrypt", "rsadecrypt")
 _SPECIAL: dict[str, Callable[[Evaluator, Call, Scope], Value]] = {
     "try": try_all,
     "can": can,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .decode import Decoder
 
 _OPERATORS = ("regexp", "version", "semver", "set_contains", "set_contains_any", "set_contains_all")
-_TEMPLATE_DEFAULTS = {"ChangeMode": "restart", "Splay": 5 * 10**9, "Perms": "0644", "ErrMissingKey": False}
+TEMPLATE_DEFAULTS = {"ChangeMode": "restart", "Splay": 5 * 10**9, "Perms": "0644", "ErrMissingKey": False}
 _CHANGE_SCRIPT_DEFAULTS: dict[str, Any] = {
     "Args": [],
     "Timeout": 5 * 10**9,
@@ -144,7 +144,7 @@ _RULES = {
     "Constraint": _constraint,
     "Affinity": _affinity,
     "NetworkResource": _network,
-    "Template": _defaults(_TEMPLATE_DEFAULTS),
+    "Template": _defaults(TEMPLATE_DEFAULTS),
     "ChangeScript": _defaults(_CHANGE_SCRIPT_DEFAULTS),
     "Vault": _defaults(_VAULT_DEFAULTS),
     "PeriodicConfig": _periodic,

@@ -23,6 +23,7 @@ _NAMESPACES = {
 _BCRYPT_ALPHABET = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _PEM = re.compile(r"-----BEGIN (RSA )?PRIVATE KEY-----(.*?)-----END", re.DOTALL)
 _MAX_BCRYPT_COST = 15
+_MAX_KEY_BITS = 8192
 
 
 def _digest(name: str, text: str) -> str:
@@ -69,6 +70,8 @@ def bcrypt(args: list[Any]) -> str:
         raise FunctionError(f"the cost must be a whole number between 4 and {_MAX_BCRYPT_COST}", 1)
     if len(args[0].encode()) > 72:
         raise FunctionError("bcrypt takes 72 bytes at most", 0)
+    if "\0" in args[0]:
+        raise FunctionError("bcrypt takes no text with a NUL in it", 0)
     salt = "".join(secrets.choice(_BCRYPT_ALPHABET) for _ in range(21)) + secrets.choice(".Oeu")
     hashed = _crypt(args[0], f"$2a${cost:02d}${salt}")
     if not hashed.startswith("$2a$"):
@@ -107,6 +110,18 @@ def rsadecrypt(args: list[Any]) -> str:
         raise FunctionError("the decrypted bytes are not UTF-8 text", 0) from None
 
 
+def bcrypt_work(args: list[Any]) -> int:
+    """What a call of bcrypt costs, in elements of the work budget; two seconds of it are the whole budget."""
+    cost = args[1] if len(args) > 1 else 10
+    return 24 * 2**cost if isinstance(cost, int) and 4 <= cost <= _MAX_BCRYPT_COST else 0
+
+
+def rsadecrypt_work(args: list[Any]) -> int:
+    """What a call of rsadecrypt costs, from the length of its ciphertext, which is that of the key."""
+    kilobits = min(len(args[0]) * 6, _MAX_KEY_BITS) // 1024 + 1
+    return 1000 * kilobits**3
+
+
 def _private_key(pem: str) -> tuple[int, int]:
     """(modulus, private exponent) of a PKCS#1 or PKCS#8 key."""
     found = _PEM.search(pem)
@@ -120,7 +135,7 @@ def _private_key(pem: str) -> tuple[int, int]:
         modulus, exponent = (int.from_bytes(field, "big") for field in (fields[1], fields[3]))
     except (binascii.Error, IndexError, ValueError):
         raise FunctionError("the private key cannot be read", 1) from None
-    if not 256 <= modulus.bit_length() <= 16384:
+    if not 256 <= modulus.bit_length() <= _MAX_KEY_BITS or exponent >= modulus:
         raise FunctionError("the private key has an unsupported size", 1)
     return modulus, exponent
 
