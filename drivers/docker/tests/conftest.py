@@ -1,6 +1,7 @@
 """A Docker engine of its own for the tests, with one small image made of busybox.
 
-containerd is a process of its own, as Debian's services have it, so that killing dockerd kills nothing else.
+containerd is a process of its own, as Debian's services have it, so that killing dockerd kills nothing else. The bridge
+is its own too, and it leaves the firewall alone, so that it disturbs no other engine of this machine.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ class DockerEngine:
         self.socket = folder / "docker.sock"
         self.process: subprocess.Popen[bytes] | None = None
         self.containerd: subprocess.Popen[bytes] | None = None
+        self.bridge = f"ydk{os.getpid() % 100_000}"
+        subnet = f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 256}.1/24"
+        for command in (
+            ("add", self.bridge, "type", "bridge"), ("set", self.bridge, "up"),
+        ):  # fmt: skip
+            subprocess.run(["ip", "link", *command], check=True, timeout=10)
+        subprocess.run(["ip", "address", "add", subnet, "dev", self.bridge], check=True, timeout=10)
 
     def spawn(self, *command: str) -> subprocess.Popen[bytes]:
         """Start a program whose output goes to the log."""
@@ -61,6 +69,7 @@ class DockerEngine:
         self.process = self.spawn(
             "dockerd", "--data-root", str(self.folder / "data"), "--exec-root", str(self.folder / "exec"),
             "--host", self.endpoint, "--pidfile", str(self.folder / "pid"), "--containerd", address, "--live-restore",
+            "--bridge", self.bridge, "--iptables=false", "--ip-masq=false",
         )  # fmt: skip
         limit = time.monotonic() + START_LIMIT_S
         while self.process.poll() is None and time.monotonic() < limit:
@@ -100,6 +109,7 @@ class DockerEngine:
             if process:
                 process.terminate()
                 process.wait(START_LIMIT_S)
+        subprocess.run(["ip", "link", "del", self.bridge], check=True, timeout=10)
 
     def save(self, image: str, path: str) -> None:
         """Write an image to an archive, and forget it."""
@@ -126,9 +136,9 @@ def image_archive() -> bytes:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[DockerEngine]:
     """A running engine with the image `IMAGE`."""
-    for program in ("dockerd", "docker", "busybox"):
+    for program in ("dockerd", "containerd", "docker", "busybox", "ip"):
         if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed (apt install docker.io busybox-static)")
+            pytest.skip(f"{program} is not installed (apt install docker.io busybox-static iproute2)")
     if os.geteuid() != 0:
         pytest.skip("dockerd needs root")
     folder = Path(tempfile.mkdtemp(prefix="yurt-docker-"))

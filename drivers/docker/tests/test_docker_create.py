@@ -326,7 +326,7 @@ def test_a_task_with_gpus_gets_their_runtime_where_the_engine_has_it() -> None:
 @pytest.mark.parametrize(
     ("plugin", "config", "expected"),
     [
-        ({}, {}, {"Type": "json-file", "Config": {"max-file": "2", "max-size": "2m"}}),
+        ({}, {}, {"Type": "json-file", "Config": {"max-file": "2", "max-size": "20m"}}),
         ({"logging": {"type": "journald"}}, {}, {"Type": "journald", "Config": {}}),
         ({}, {"logging": {"type": "local"}}, {"Type": "local", "Config": {}}),
         ({}, {"logging": {"driver": "gelf", "config": {"tag": "x"}}}, {"Type": "gelf", "Config": {"tag": "x"}}),

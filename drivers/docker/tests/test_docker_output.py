@@ -10,7 +10,7 @@ from yurt.sdk.driver import LogRotation
 from yurt.sdk.errors import DriverError
 from yurt_driver_docker.frames import Frames, Piece, parse_stamp, since
 from yurt_driver_docker.images import ImageName, Progress, parse_image, pull_failure
-from yurt_driver_docker.logs import Ledger, LogFiles, Position, fitting, unseen
+from yurt_driver_docker.logs import Ledger, LogFiles, Position, advance, fitting, unseen
 from yurt_driver_docker.reports import exit_result, signal_name, task_stats
 
 STAMP = b"2026-01-02T03:04:05.000000006Z"
@@ -26,7 +26,7 @@ def test_frames_come_out_whole_however_the_bytes_arrive(cut: int) -> None:
     data = frame(1, STAMP + b" out\n") + frame(2, STAMP + b" err\n")
     frames = Frames(is_terminal=False, has_stamps=True)
     pieces = [*frames.feed(data[:cut]), *frames.feed(data[cut:])]
-    assert pieces == [Piece("stdout", AT, b"out\n"), Piece("stderr", AT, b"err\n")]
+    assert pieces == [Piece("stdout", STAMP, b"out\n"), Piece("stderr", STAMP, b"err\n")]
 
 
 def test_a_damaged_stream_is_noticed() -> None:
@@ -47,18 +47,38 @@ def test_times_are_nanoseconds_and_go_back_to_the_engine_as_they_came() -> None:
     assert (since(AT), parse_stamp(b"no time")) == ("1767323045.000000006", 0)
 
 
-def test_who_takes_over_skips_exactly_what_was_written() -> None:
-    position = Position()
-    seen = [Piece("stdout", 5, b"a"), Piece("stdout", 5, b"b"), Piece("stderr", 4, b"e")]
-    assert unseen(seen, position, {}) == seen
-    again = [*seen, Piece("stdout", 5, b"c"), Piece("stderr", 6, b"f"), Piece("stdout", 7, b"d")]
+def piece(stream: str, second: int, data: bytes) -> Piece:
+    return Piece(stream, b"2026-01-02T03:04:%02dZ" % second, data)
+
+
+def read_by(position: Position, pieces: list[Piece]) -> bytes:
+    """What a reader that starts at a position writes of these pieces."""
     skip = {stream: same for stream, (_, same) in position.reached.items()}
-    assert [piece.data for piece in unseen(again, position, skip)] == [b"c", b"f", b"d"]
+    fresh = unseen(pieces, position, skip)
+    for stream in ("stdout", "stderr"):
+        of_stream = [each for each in fresh if each.stream == stream]
+        if of_stream:
+            advance(position, of_stream)
+    return b"".join(each.data for each in fresh)
+
+
+ALL = [
+    piece("stdout", 5, b"a"), piece("stdout", 5, b"b"), piece("stderr", 4, b"e"), piece("stdout", 5, b"c"),
+    piece("stderr", 6, b"f"), piece("stdout", 7, b"d"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", range(len(ALL) + 1))
+@pytest.mark.parametrize("second", range(len(ALL) + 1))
+def test_who_takes_over_skips_exactly_what_was_written(first: int, second: int) -> None:
+    position = Position()
+    ends = (first, max(first, second), len(ALL))
+    assert b"".join(read_by(position, ALL[:end]) for end in ends) == b"abecfd"
 
 
 def test_a_clock_that_is_set_back_loses_nothing() -> None:
-    pieces = [Piece("stdout", 9, b"a"), Piece("stdout", 3, b"b"), Piece("stdout", 3, b"c")]
-    assert unseen(pieces, Position(), {}) == pieces
+    pieces = [piece("stdout", 9, b"a"), piece("stdout", 3, b"b"), piece("stdout", 3, b"c")]
+    assert read_by(Position(), pieces) == b"abc"
 
 
 @pytest.mark.parametrize(

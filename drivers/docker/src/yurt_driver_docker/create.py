@@ -28,7 +28,7 @@ OWNER_LABEL = "yurt.owner"
 ROLE_LABEL = "yurt.role"
 CPU_SHARES_MIN = 2
 CPU_QUOTA_MIN_US = 1000
-DEFAULT_LOG_OPTIONS = {"max-file": "2", "max-size": "2m"}
+DEFAULT_LOG_OPTIONS = {"max-file": "2", "max-size": "20m"}
 Body = dict[str, Any]
 
 
@@ -205,7 +205,11 @@ def security_option(text: str, read_text: Callable[[str], str]) -> str:
 
 
 def log_config(config: TaskConfig, plugin: PluginConfig) -> Body:
-    """The task's log driver, or the agent's; json-file is kept small, because the client keeps its own files."""
+    """The task's log driver, or the agent's.
+
+    json-file is kept small, because the client keeps its own files, yet larger than Nomad's 2 MB: what the engine
+    drops before the client has read it, in a flood or while the agent is away, is lost.
+    """
     given = config.logging
     kind = (given.type or given.driver) if given else ""
     if given and (kind or given.config):

@@ -43,7 +43,6 @@ from yurt_driver_docker.pause import PauseContainers
 from yurt_driver_docker.watch import Watch
 
 NAME = "docker"
-DRAIN_S = 5.0
 KILL_LIMIT_S = 30.0
 ENGINE_WAIT_S = 20.0
 
@@ -75,14 +74,6 @@ class DockerTask:
         self.reader: LogReader | None = None
         self.hints = 0
         self.is_settling = False
-
-
-async def drained(task: DockerTask) -> None:
-    """Wait until the task's output is read to the end, for a time."""
-    if task.reader:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_S):
-                await task.reader.done.wait()
 
 
 class DockerDriver:
@@ -305,7 +296,8 @@ class DockerDriver:
                 result = await self._result_of(task)
             if result is None:
                 return
-            await drained(task)
+            if task.reader:
+                await task.reader.drained()
             if not task.ended.done():
                 task.ended.set_result(result)
         finally:
@@ -379,7 +371,8 @@ class DockerDriver:
         self._by_container.pop(container_id, None)
         if not task.ended.done():
             task.ended.set_result(ExitResult(exit_code=137, signal=9, finished_at=self._clock()))
-        await drained(task)
+        if task.reader:
+            await task.reader.drained()
         with suppress(FileNotFoundError):
             os.unlink(self._ledger_path(container_id))
         self._images.release(task.container.image_id, task_id)

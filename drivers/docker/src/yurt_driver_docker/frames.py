@@ -10,10 +10,11 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
 
-import msgspec
-
-HEADER_BYTES = 8
+HEADER = Struct(">BxxxL")
+HEADER_BYTES = HEADER.size
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 LINE_BYTES_MAX = 1024 * 1024
 PART_BYTES = 16 * 1024
@@ -22,12 +23,17 @@ STAMP = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?
 STAMP_BYTES_MAX = 40
 
 
-class Piece(msgspec.Struct, frozen=True):
-    """Some output: which stream, when it was logged (nanoseconds since 1970, 0 unknown), and the data."""
+class Piece(NamedTuple):
+    """Some output: which stream, when it was logged (as the engine wrote it, empty when unknown), and the data."""
 
     stream: str
-    at: int
+    stamp: bytes
     data: bytes
+
+    @property
+    def at(self) -> int:
+        """When it was logged, in nanoseconds since 1970; reading it costs more than all else, so few ask."""
+        return parse_stamp(self.stamp)
 
 
 class Frames:
@@ -49,22 +55,29 @@ class Frames:
         return [self._piece("stdout", left)] if left and self.is_terminal else []
 
     def _frames(self) -> Iterator[Piece]:
-        at = 0
-        while len(self.rest) - at >= HEADER_BYTES:
-            size = int.from_bytes(self.rest[at + 4 : at + HEADER_BYTES], "big")
-            if size > FRAME_BYTES_MAX or self.rest[at] not in STREAMS:
+        """This loop runs once for each line that a task writes."""
+        rest, at, length, has_stamps = self.rest, 0, len(self.rest), self.has_stamps
+        unpack, find = HEADER.unpack_from, rest.find
+        while length - at >= HEADER_BYTES:
+            number, size = unpack(rest, at)
+            if size > FRAME_BYTES_MAX or number not in STREAMS:
                 raise ValueError("the engine's output stream is damaged")
-            end = at + HEADER_BYTES + size
-            if end > len(self.rest):
+            start = at + HEADER_BYTES
+            end = start + size
+            if end > length:
                 break
-            yield self._piece(STREAMS[self.rest[at]], self.rest[at + HEADER_BYTES : end])
+            space = find(b" ", start, start + STAMP_BYTES_MAX) if has_stamps else -1
+            if space < 0:
+                yield Piece(STREAMS[number], b"", rest[start:end])
+            else:
+                yield Piece(STREAMS[number], rest[start:space], rest[space + 1 : end])
             at = end
-        self.rest = self.rest[at:]
+        self.rest = rest[at:]
 
     def _lines(self) -> Iterator[Piece]:
         if not self.has_stamps:
             data, self.rest = self.rest, b""
-            yield Piece("stdout", 0, data)
+            yield Piece("stdout", b"", data)
             return
         *lines, self.rest = self.rest.split(b"\n")
         for line in lines:
@@ -75,10 +88,10 @@ class Frames:
 
     def _piece(self, stream: str, data: bytes) -> Piece:
         if not self.has_stamps:
-            return Piece(stream, 0, data)
+            return Piece(stream, b"", data)
         space = data.find(b" ", 0, STAMP_BYTES_MAX)
-        at = parse_stamp(data[:space]) if space > 0 else 0
-        return Piece(stream, at, data[space + 1 :] if at else data)
+        is_stamped = space > 0 and parse_stamp(data[:space]) > 0
+        return Piece(stream, data[:space], data[space + 1 :]) if is_stamped else Piece(stream, b"", data)
 
 
 def parts_of(line: bytes) -> Iterator[bytes]:

@@ -13,10 +13,11 @@ import functools
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
@@ -183,10 +184,7 @@ class Images:
                     "POST", "/images/create", query=query, headers=headers, idle_s=durations.pull_activity_s
                 ) as response,
             ):
-                async for message in lines_of(response):
-                    progress.take(message)
-                    if "error" in message:
-                        raise DriverError(str(message["error"]))
+                await messages_to(progress.take, response)
         except TimeoutError:
             raise RecoverableError(
                 f'image "{name.text}" was not pulled within {limit_s:g} s ({progress});'
@@ -227,9 +225,7 @@ class Images:
                     headers={"Content-Type": "application/x-tar"},
                 ) as response,
             ):  # fmt: skip
-                async for message in lines_of(response):
-                    if "error" in message:
-                        raise DriverError(f'load = "{config.load}": {message["error"]}')
+                await messages_to(lambda message: None, response)
         except TimeoutError:
             raise RecoverableError(
                 f'load = "{config.load}" took more than {self.config.durations.pull_s:g} s'
@@ -300,6 +296,14 @@ class Images:
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(sorted(self._ours())))
         fresh.replace(path)
+
+
+async def messages_to(take: Callable[[Mapping[str, Any]], None], response: aiohttp.ClientResponse) -> None:
+    """Hand on each message of a long answer; one that tells of an error is raised."""
+    async for message in lines_of(response):
+        take(message)
+        if "error" in message:
+            raise DriverError(str(message["error"]))
 
 
 def pull_failure(name: ImageName, reason: str) -> DriverError:

@@ -35,10 +35,11 @@ log = logging.getLogger(__name__)
 
 STREAM_NAMES = ("stdout", "stderr")
 POSITION_BYTES = 512
-OVERLAP_NS = 1_000_000_000
+OVERLAP_NS = 100_000_000
 FILE_MODE = 0o644
 FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0
+DRAIN_S, DRAIN_ROUNDS = 5.0, 12
 
 
 class Position(msgspec.Struct):
@@ -171,10 +172,12 @@ class Ledger:
 
 
 def unseen(pieces: Iterable[Piece], position: Position, skip: dict[str, int]) -> list[Piece]:
-    """The pieces after `position`, which moves along; `skip` says which streams still catch up, and is used up."""
+    """The pieces after `position`; `skip` says which streams still catch up, and is used up."""
+    if not skip:
+        return list(pieces)
     fresh = []
     for piece in pieces:
-        at, same = position.reached.get(piece.stream, (0, 0))
+        at, _ = position.reached.get(piece.stream, (0, 0))
         if piece.stream in skip:
             if piece.at < at:
                 continue
@@ -182,9 +185,17 @@ def unseen(pieces: Iterable[Piece], position: Position, skip: dict[str, int]) ->
                 skip[piece.stream] -= 1
                 continue
             del skip[piece.stream]
-        position.reached[piece.stream] = (at, same + 1) if piece.at == at else (piece.at, 1)
         fresh.append(piece)
     return fresh
+
+
+def advance(position: Position, pieces: list[Piece]) -> None:
+    """Move a position behind pieces of one stream."""
+    last = pieces[-1]
+    same = next((count for count, each in enumerate(reversed(pieces)) if each.stamp != last.stamp), len(pieces))
+    at, before = position.reached.get(last.stream, (0, 0))
+    is_going_on = same == len(pieces) and last.at == at
+    position.reached[last.stream] = (last.at, before + same if is_going_on else same)
 
 
 class LogReader:
@@ -199,6 +210,7 @@ class LogReader:
         self.ledger_path = ledger_path
         self.is_terminal = is_terminal
         self.position = Position()
+        self.batches = 0
         self.done = asyncio.Event()
 
     async def run(self, is_running: Callable[[], Awaitable[bool]]) -> None:
@@ -216,22 +228,37 @@ class LogReader:
         finally:
             self.done.set()
 
+    async def drained(self) -> None:
+        """Wait until all is read; a reader that reads nothing for a while, or reads on and on, is not waited for."""
+        for _ in range(DRAIN_ROUNDS):
+            seen = self.batches
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_S):
+                    await self.done.wait()
+            if self.done.is_set() or self.batches == seen:
+                return
+
     async def _follow(self, is_running: Callable[[], Awaitable[bool]]) -> None:
-        """Follow, and take up the thread again when the engine was away."""
+        """Follow, and take up the thread again when the engine was away.
+
+        A container that has ended is read once more without following: the engine ends a followed stream early when
+        its file was rotated shortly before.
+        """
         wait_s, is_last = RETRY_FIRST_S, False
         while True:
             try:
                 await self._read_once(follows=not is_last)
-                if is_last or not await is_running():
+                if is_last:
                     return
+                is_last = not await is_running()
                 wait_s = RETRY_FIRST_S
+                if is_last:
+                    continue
             except EngineDown:
-                with suppress(EngineDown):
-                    is_last = not await is_running()
+                pass
             except RecoverableError:
                 if is_last:
                     raise
-                is_last = not await is_running()
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, RETRY_MAX_S)
 
@@ -253,8 +280,10 @@ class LogReader:
         if not fresh:
             return
         for stream in STREAM_NAMES:
-            data = b"".join(piece.data for piece in fresh if piece.stream == stream)
-            if data:
-                self.files.write(stream, data)
+            pieces = [piece for piece in fresh if piece.stream == stream]
+            if pieces:
+                self.files.write(stream, b"".join([piece.data for piece in pieces]))
+                advance(self.position, pieces)
+        self.batches += 1
         self.position.files = self.files.places
         self.ledger.store(self.position)

@@ -80,19 +80,24 @@ class Watch:
     async def _follow_events(self) -> None:
         """Keep the stream of events open."""
         wait_s = RETRY_FIRST_S
-        filters = json.dumps({"type": ["container"], "event": ["die", "destroy"], "label": [self.owned()]})
         while True:
-            with suppress(DriverError, NotFound, ValueError):
-                async with self.engine.stream("GET", "/events", query={"filters": filters}) as response:
-                    wait_s = RETRY_FIRST_S
-                    await self._look()
-                    await self.list_all()
-                    async for event in lines_of(response):
-                        self.on_end(str((event.get("Actor") or {}).get("ID", "")))
+            try:
+                await self._events_once()
+                wait_s = RETRY_FIRST_S
+            except (DriverError, NotFound, ValueError):
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
             self.up.clear()
             await self._look()
             await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, RETRY_MAX_S)
+
+    async def _events_once(self) -> None:
+        """Read one stream of events to its end."""
+        filters = json.dumps({"type": ["container"], "event": ["die", "destroy"], "label": [self.owned()]})
+        async with self.engine.stream("GET", "/events", query={"filters": filters}) as response:
+            await self._look()
+            await self.list_all()
+            async for event in lines_of(response):
+                self.on_end(str((event.get("Actor") or {}).get("ID", "")))
 
     async def _ask_health(self) -> None:
         """Ask now and then whether the engine answers, and list its containers every so often."""
