@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.sdk.driver import TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.driver import UNHEALTHY, AgentPaths, PluginContext, TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.executor import DEFAULT_CAPABILITIES, ContainerSpec
 from yurt.sdk.schema import check_config, decode_config, schema_of
 from yurt_driver_exec.config import TaskConfig, container_spec, plugin_config, user_rules
+from yurt_driver_exec.plugin import yurt_task_drivers
 
 DIRS = TaskDirs(
     alloc_dir="/a", shared_dir="/a/alloc", task_dir="/a/web", local_dir="/a/web/local", secrets_dir="/a/web/secrets",
@@ -18,8 +22,8 @@ DIRS = TaskDirs(
 )  # fmt: skip
 
 
-def spec_of(config: Mapping[str, Any], *, plugin: Mapping[str, Any] | None = None, user: str = "") -> ContainerSpec:
-    request = TaskRequest(
+def task_request(config: Mapping[str, Any], *, user: str = "") -> TaskRequest:
+    return TaskRequest(
         task_id="a/web/0",
         alloc_id="a",
         task_name="web",
@@ -32,7 +36,10 @@ def spec_of(config: Mapping[str, Any], *, plugin: Mapping[str, Any] | None = Non
         resources=TaskResources(cpu_shares=100, memory_mb=64),
         user=user,
     )
-    return container_spec(request, plugin_config(plugin or {}), host_folders=("/usr",))
+
+
+def spec_of(config: Mapping[str, Any], *, plugin: Mapping[str, Any] | None = None, user: str = "") -> ContainerSpec:
+    return container_spec(task_request(config, user=user), plugin_config(plugin or {}), host_folders=("/usr",))
 
 
 def test_a_task_runs_as_nobody_in_the_root_of_its_own_file_system() -> None:
@@ -89,3 +96,17 @@ def test_root_is_denied_by_default_and_ids_by_the_agents_block() -> None:
 def test_a_misspelt_option_of_a_task_is_told_at_registration() -> None:
     (problem,) = check_config(schema_of(TaskConfig), {"command": "x", "cap_ad": []})
     assert problem.hint == 'did you mean "cap_add"?'
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="isolation needs Linux")
+async def test_an_agent_that_is_not_root_has_an_unhealthy_driver_that_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (driver,) = yurt_task_drivers(PluginContext(paths=AgentPaths(state_dir=str(tmp_path), run_dir=str(tmp_path))))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    found = await anext(driver.fingerprint())
+    assert (found.health, found.fix) == (UNHEALTHY, "run the agent as root")
+    assert "uid 1000" in found.description
+    with pytest.raises(DriverError, match="uid 1000"):
+        await driver.start_task(task_request({}))
+    await driver.close()

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.sdk.driver import PluginContext, TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.driver import (
+    UNDETECTED,
+    UNHEALTHY,
+    AgentPaths,
+    Fingerprint,
+    PluginContext,
+    TaskDirs,
+    TaskRequest,
+    TaskResources,
+)
 from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.schema import check_config, decode_config, schema_of
 from yurt_driver_java.config import (
@@ -17,7 +27,7 @@ from yurt_driver_java.config import (
     process_spec,
     version_attributes,
 )
-from yurt_driver_java.driver import user_rules
+from yurt_driver_java.driver import plain_driver, user_rules
 
 DIRS = TaskDirs(
     alloc_dir="/a", shared_dir="/a/alloc", task_dir="/a/web", local_dir="/a/web/local", secrets_dir="/a/web/secrets",
@@ -115,3 +125,31 @@ def test_misspelt_options_are_told() -> None:
     assert problem.hint == 'did you mean "jar_path"?'
     with pytest.raises(Invalid, match="allow_caps"):
         plugin_config({"allow_cap": []})
+
+
+async def first_fingerprint(folder: Path) -> Fingerprint:
+    driver = plain_driver(PluginContext(paths=AgentPaths(state_dir=str(folder), run_dir=str(folder))))
+    try:
+        return await anext(driver.fingerprint())
+    finally:
+        await driver.close()
+
+
+async def test_without_java_the_driver_is_undetected_and_says_how_to_install_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = await first_fingerprint(tmp_path)
+    assert (found.health, found.fix) == (UNDETECTED, "apt install default-jre-headless")
+
+
+async def test_a_java_that_does_not_work_makes_the_driver_unhealthy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = await first_fingerprint(tmp_path)
+    assert found.health == UNHEALTHY
+    assert "ended with 1" in found.description
