@@ -41,6 +41,12 @@ def test_the_hosts_folders_are_read_only_throughout_and_the_shared_one_is_writab
     assert (mounts["/alloc"]["source"], mounts["/alloc"]["options"][1]) == ("/a/alloc", "rw")
 
 
+def test_an_old_kernel_shows_of_a_host_folder_only_what_it_can_make_read_only() -> None:
+    mounts = mounted(config_of(replace(SPEC, is_read_only_recursive=False)))
+    assert mounts["/usr"]["options"][:2] == ["bind", "ro"]
+    assert mounts["/alloc"]["options"][:2] == ["rbind", "rw"]
+
+
 def test_the_tasks_directory_is_its_root_and_first_folder() -> None:
     config = config_of(SPEC)
     assert (config["root"]["path"], config["process"]["cwd"]) == ("/a/web", "/")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from yurt.executor import runc
 from yurt.executor.bundle import ContainerSpec
-from yurt.executor.container_executor import ContainerExecutor, inside_command, is_spared
+from yurt.executor.container_executor import ContainerExecutor, inside_command, is_spared, kernel_version
 from yurt.executor.spec import ProcessSpec
 from yurt.sdk.driver import AgentPaths, PluginContext
 
@@ -57,6 +57,10 @@ def test_a_command_is_a_file_of_the_tasks_folders_or_stays_as_given(tmp_path: Pa
         ("/local/tool", "/local/tool"),
     ):
         assert inside_command(spec(tmp_path, given, "-x")) == (found, "-x")
+
+
+def test_the_version_of_a_kernel_is_read_from_its_release() -> None:
+    assert [kernel_version(text) for text in ("6.1.0-13-amd64", "5.4", "odd")] == [(6, 1), (5, 4), (0, 0)]
 
 
 @linux

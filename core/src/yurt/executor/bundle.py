@@ -48,7 +48,8 @@ class Bind(Value):
 class ContainerSpec(Value):
     """An isolated task: `process` as seen from inside (folder, command, user), what it sees and what it may do.
 
-    `private_dirs` are folders of the host that are handed to the task's user before it starts.
+    `private_dirs` are folders of the host that are handed to the task's user before it starts. A kernel that cannot
+    make a whole tree of mounts read-only (before 5.12) shows of each of the host's folders only its own file system.
     """
 
     process: ProcessSpec
@@ -60,6 +61,7 @@ class ContainerSpec(Value):
     hostname: str = ""
     is_pivoting: bool = True
     private_dirs: tuple[str, ...] = ()
+    is_read_only_recursive: bool = True
 
     @classmethod
     def of_task(cls, request: TaskRequest, argv: tuple[str, ...], *, host_folders: tuple[str, ...]) -> ContainerSpec:
@@ -91,7 +93,7 @@ def oci_config(spec: ContainerSpec, *, argv: tuple[str, ...], user: UserIds, cgr
         "process": oci_process(spec, argv=argv, user=user),
         "root": {"path": spec.root, "readonly": False},
         **({"hostname": spec.hostname} if spec.hostname else {}),
-        "mounts": [*system_mounts(spec), *(bind_mount(each) for each in spec.binds)],
+        "mounts": [*system_mounts(spec), *(bind_mount(each, spec.is_read_only_recursive) for each in spec.binds)],
         "linux": {
             "cgroupsPath": cgroup_path,
             "namespaces": namespaces(spec),
@@ -147,9 +149,11 @@ def mount(target: str, kind: str, source: str, *options: str) -> dict[str, Any]:
     return {"destination": target, "type": kind, "source": source, "options": list(options)}
 
 
-def bind_mount(bind: Bind) -> dict[str, Any]:
+def bind_mount(bind: Bind, is_recursive: bool = True) -> dict[str, Any]:
     """A bind with all that is mounted below its source, read-only throughout unless it is writable."""
-    return mount(bind.target, "bind", bind.source, "rbind", "rw" if bind.is_writable else "rro", *UNLESS_HARMFUL)
+    read_only = ("rbind", "rro") if is_recursive else ("bind", "ro")
+    options = ("rbind", "rw") if bind.is_writable else read_only
+    return mount(bind.target, "bind", bind.source, *options, *UNLESS_HARMFUL)
 
 
 def namespaces(spec: ContainerSpec) -> list[dict[str, str]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import re
 import shutil
 import signal
 import sys
@@ -35,6 +36,7 @@ from yurt.sdk.value import Duration, replace
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 TMP_MODE = 0o777
+RECURSIVE_READ_ONLY_SINCE = (5, 12)
 RUNC_INIT = b"runc:["
 EXEC_LIMIT_S = 2.0
 FATAL_BY_DEFAULT = frozenset(
@@ -106,7 +108,8 @@ class ContainerExecutor:
         bundle.mkdir(mode=0o700, parents=True)
         hand_over(spec, ids)
         cgroup_path = self._processes.cgroup_path(spec.process.task_id)
-        config = oci_config(spec, argv=inside_command(spec), user=ids, cgroup_path=cgroup_path)
+        seen = replace(spec, is_read_only_recursive=kernel_version(os.uname().release) >= RECURSIVE_READ_ONLY_SINCE)
+        config = oci_config(seen, argv=inside_command(spec), user=ids, cgroup_path=cgroup_path)
         runc.write_private(bundle / "config.json", msgspec.json.encode(config))
 
     def _launcher(self, spec: ContainerSpec, container: str, bundle: Path) -> ProcessSpec:
@@ -214,6 +217,12 @@ def is_spared(pid: int, number: int) -> bool:
 def sys_is_linux() -> bool:
     """Whether this is Linux."""
     return sys.platform == LINUX
+
+
+def kernel_version(release: str) -> tuple[int, int]:
+    """ "6.1.0-13-amd64" as (6, 1); (0, 0) for what is no such text."""
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
 
 
 def present(folders: Iterable[str]) -> tuple[str, ...]:
