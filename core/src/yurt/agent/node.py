@@ -78,6 +78,8 @@ class Parts:
 
     async def stop(self) -> None:
         """Take everything down; tasks that still run go on."""
+        if self.client is not None:
+            await self.client.finish_cleaning()
         if self._client_task is not None:
             self._client_task.cancel()
             await asyncio.wait({self._client_task})

@@ -48,6 +48,10 @@ CUT_OFF_CHECK_S = 1.0
 log = logging.getLogger(__name__)
 
 
+CLEANING_LIMIT_S = 20.0
+"""How long a stopping client waits for drivers to free what ended tasks held."""
+
+
 class Client:
     """Runs the allocations of one node."""
 
@@ -278,6 +282,14 @@ class Client:
             runner.stop_at_once()
         for runner in tuple(self.runners.values()):
             await runner.wait_over()
+
+    async def finish_cleaning(self) -> None:
+        """Wait, within a bound, until the drivers have freed what ended tasks held: a container, say."""
+        cleaning = {
+            work for runner in self.runners.values() for task in runner.tasks.values() for work in task.cleaning
+        }
+        if cleaning:
+            await asyncio.wait(cleaning, timeout=CLEANING_LIMIT_S)
 
     # What servers ask of this node (`yurt.server.ports.NodePort`).
 

@@ -69,6 +69,7 @@ class TaskRunner:
         self.handle: TaskHandle | None = None
         self._context = context
         self._group = group
+        self.cleaning: set[asyncio.Task[None]] = set()
         self._owner = owner
         self._request: TaskRequest | None = None
         self._ended = asyncio.Event()
@@ -185,15 +186,19 @@ class TaskRunner:
             case machine.StopTask(run=run):
                 self._spawn("stop", self._stop(run), lambda error: self._stop_broke(run, error))
             case machine.DestroyTask(run=run):
-                self._spawn("destroy", self._destroy(run), None)
+                cleaning = self._spawn("destroy", self._destroy(run), None)
+                self.cleaning.add(cleaning)
+                cleaning.add_done_callback(self.cleaning.discard)
             case machine.SetTimer(run=run, delay=delay):
                 self._wake.clear()
                 self._spawn("restart delay", self._backoff(run, delay / NANOSECONDS), None)
             case _:
                 assert_never(action)
 
-    def _spawn(self, what: str, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None] | None) -> None:
-        supervised(self._group, f"{what} of task {self.name} of {self.alloc.id[:8]}", work, on_error=on_error)
+    def _spawn(
+        self, what: str, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None] | None
+    ) -> asyncio.Task[None]:
+        return supervised(self._group, f"{what} of task {self.name} of {self.alloc.id[:8]}", work, on_error=on_error)
 
     def _setup_broke(self, error: Exception) -> None:
         self.post(machine.SetupFailed(event=events.setup_failure(_unexpected("preparing the task", error))))
