@@ -41,6 +41,7 @@ from yurt_driver_docker.plugin import yurt_task_drivers
 
 IMAGE = "yurt-test/busybox:1"
 LIMIT_S = 30.0
+CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21
 
 
 def shell(script: str, **options: Any) -> dict[str, Any]:
@@ -113,7 +114,7 @@ class Bench:
         try:
             async with asyncio.timeout(LIMIT_S):
                 while not condition():  # noqa: ASYNC110 - what happens is outside this process
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(0.005)
         except TimeoutError:
             pytest.fail(f"never: {what}")
 
@@ -406,3 +407,74 @@ def small_archive(content: bytes) -> bytes:
 async def test_an_archive_outside_the_allocation_is_refused(bench: Bench) -> None:
     with pytest.raises(DriverError, match="leads out of the allocation"):
         await bench.start({"image": IMAGE, "load": "../../../../../../etc/hostname"})
+
+
+async def test_a_start_that_is_given_up_leaves_no_container(bench: Bench) -> None:
+    await bench.until_health(HEALTHY)
+    starting = asyncio.get_running_loop().create_task(bench.driver.start_task(bench.request(shell("sleep 1000"))))
+    await bench.until(lambda: any("making" in each.get_name() for each in work_of(bench)), "the creation")
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    await bench.until(lambda: not any("container" in each.get_name() for each in work_of(bench)), "the removal")
+    assert bench.containers() == []
+
+
+def work_of(bench: Bench) -> set[asyncio.Task[Any]]:
+    """The driver's work beside its calls, less what it always does."""
+    return {task for task in bench.driver._background.tasks if "dangling" not in task.get_name()}
+
+
+async def test_mounts_of_every_kind_hold_what_they_should(bench: Bench) -> None:
+    await bench.configure(volumes={"enabled": True})
+    (bench.folder / "shared").mkdir()
+    (bench.folder / "shared" / "file").write_text("from the host")
+    mounts = [
+        {"type": "bind", "source": str(bench.folder / "shared"), "target": "/b", "readonly": True},
+        {"type": "tmpfs", "target": "/t", "tmpfs_options": {"size": 65536}},
+        {"type": "volume", "target": "/v"},
+    ]
+    script = "cat /b/file; echo; touch /b/x || echo locked; grep -c -E ' /t tmpfs .*size=64k' /proc/mounts; touch /v/x"
+    result, output = await bench.run(shell(script, mount=mounts))
+    assert output.splitlines() == ["from the host", "locked", "1"]
+    assert result.is_success
+
+
+async def test_what_the_operator_allows_reaches_the_process(bench: Bench) -> None:
+    await bench.configure(
+        volumes={"enabled": True}, allow_caps=["net_admin"], allowed_modes={"pid": ["host"], "ipc": ["host"]}
+    )
+    script = "readlink /proc/self/ns/pid; readlink /proc/self/ns/ipc; ls /dev/other; grep CapEff /proc/self/status"
+    options = {"pid_mode": "host", "ipc_mode": "host", "cap_add": ["net_admin"]}
+    devices = [{"host_path": "/dev/null", "container_path": "/dev/other"}]
+    _, output = await bench.run(shell(script, devices=devices, **options))
+    pid, ipc, device, _, capabilities = output.split()
+    assert (pid, ipc) == (os.readlink("/proc/self/ns/pid"), os.readlink("/proc/self/ns/ipc"))
+    assert (device, int(capabilities, 16) >> CAP_NET_ADMIN & 1) == ("/dev/other", 1)
+
+
+def has_all_capabilities() -> bool:
+    status = Path("/proc/self/status").read_text()
+    bounding = next(line.split()[1] for line in status.splitlines() if line.startswith("CapBnd"))
+    return int(bounding, 16) == (2 << int(Path("/proc/sys/kernel/cap_last_cap").read_text())) - 1
+
+
+async def test_a_privileged_container_is_refused_then_allowed(bench: Bench) -> None:
+    config = shell("grep CapEff /proc/self/status", privileged=True)
+    with pytest.raises(DriverError, match="allow_privileged"):
+        await bench.start(config)
+    if not has_all_capabilities():
+        pytest.skip("this machine's root lacks capabilities, so the engine can give nobody all of them")
+    await bench.configure(allow_privileged=True)
+    _, output = await bench.run(config)
+    assert int(output.split()[1], 16) >> CAP_SYS_ADMIN & 1 == 1
+
+
+async def test_a_fixed_address_in_a_network_of_the_user(bench: Bench) -> None:
+    made = bench.engine.docker("network", "create", "--subnet", "10.198.77.0/24", "yurt-test-lan")
+    assert made.returncode == 0, made.stderr
+    try:
+        handle = await bench.start(shell("sleep 1000", network_mode="yurt-test-lan", ipv4_address="10.198.77.44"))
+        assert handle.state["address"] == "10.198.77.44"
+        await bench.driver.destroy_task(handle.task_id)
+    finally:
+        bench.engine.docker("network", "rm", "yurt-test-lan")

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from yurt.sdk.errors import YurtError
+
 log = logging.getLogger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -28,6 +30,8 @@ class Background:
     async def _run(self, name: str, work: Work) -> None:
         try:
             await work()
+        except YurtError as error:
+            log.warning("docker driver: %s failed: %s", name, error)
         except Exception:
             log.exception("docker driver: %s failed", name)
 

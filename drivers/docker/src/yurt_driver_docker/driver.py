@@ -162,7 +162,7 @@ class DockerDriver:
                 runtimes=self._watch.runtimes,
                 pause_id=pause_id,
             )
-            container_id = await self._create(request, create_body(request, site))
+            container_id = await self._create_or_undo(request, create_body(request, site))
             await self._engine.act(lambda client: client.start(container_id), slow=True)
             inspected = await acts.inspect(self._engine, container_id)
         except BaseException as error:
@@ -191,6 +191,29 @@ class DockerDriver:
         """The task's rotation; the agent may collect nothing at all."""
         is_off = logs.disabled or self._config.options.disable_log_collection
         return LogRotation(max_files=logs.max_files, max_bytes=logs.max_bytes, disabled=is_off)
+
+    async def _create_or_undo(self, request: TaskRequest, body: Mapping[str, Any]) -> str:
+        """Make the container; whoever gives up waiting leaves none behind, although the engine cannot be stopped."""
+        made: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        made.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+        async def make() -> None:
+            try:
+                made.set_result(await self._create(request, body))
+            except (DriverError, Conflict, NotFound) as error:
+                made.set_exception(error)
+            finally:
+                made.cancel()
+
+        async def undo() -> None:
+            await acts.remove_quietly(self._engine, await made)
+
+        self._background.start("making of a container", make)
+        try:
+            return await asyncio.shield(made)
+        except asyncio.CancelledError:
+            self._background.start("removal of a container that nobody waited for", undo)
+            raise
 
     async def _create(self, request: TaskRequest, body: Mapping[str, Any]) -> str:
         """Make the container; an ended one of an earlier run that bears its name goes first."""
