@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .diagnostics import Diagnostic, JobspecError, SourceRange
+    from .diagnostics import Diagnostic, JobspecError, Severity, SourceRange
     from .format import format_source
     from .generic import parse_body, parse_body_with_positions
     from .job import ParsedJob, Positions, parse_job, parse_job_with_findings, parse_job_with_positions
@@ -22,6 +22,7 @@ __all__ = [
     "JobspecError",
     "ParsedJob",
     "Positions",
+    "Severity",
     "SourceRange",
     "WrittenJob",
     "format_source",
@@ -42,6 +43,7 @@ _HOMES = {
     "JobspecError": "diagnostics",
     "ParsedJob": "job",
     "Positions": "job",
+    "Severity": "diagnostics",
     "SourceRange": "diagnostics",
     "WrittenJob": "write",
     "format_source": "format",

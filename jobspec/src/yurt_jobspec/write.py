@@ -105,21 +105,23 @@ class _Writer:
         """The blocks that a field of the schema becomes."""
         if value is None:
             return
-        if not isinstance(value, Mapping) and not (child.kind in ("blocks", "keyed") and isinstance(value, list)):
+        if child.kind in ("blocks", "keyed") and isinstance(value, (Mapping, list)):
+            yield from self.blocks(name, child, value, path)
+        elif not isinstance(value, Mapping):
             self.lost.append(path)
         elif child.kind in ("map", "multimap"):
             yield self.map(name, value, path)
         elif child.kind == "free":
             yield self.free(name, value, path)
-        elif child.kind == "block":
-            yield self.block(name, child.block, value, path)
         else:
-            items = value.items() if isinstance(value, Mapping) else enumerate(value)
-            for key, item in items:
-                if isinstance(item, Mapping):
-                    yield self.block(name, child.block, item, f"{path}[{key}]")
-                else:
-                    self.lost.append(f"{path}[{key}]")
+            yield self.block(name, child.block, value, path)
+
+    def blocks(self, name: str, child: Child, value: Json | list[Any], path: str) -> Iterator[Iterator[str]]:
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            if isinstance(item, Mapping):
+                yield self.block(name, child.block, item, f"{path}[{key}]")
+            else:
+                self.lost.append(f"{path}[{key}]")
 
     def map(self, name: str, value: Any, path: str) -> Iterator[str]:
         """A map of strings: a block, or an argument when a key could not stand in one."""

@@ -1,8 +1,8 @@
 """Job files for the commands that read one: HCL or JSON, from a path or standard input, and errors shown at their
 place in the file.
 
-Errors of a server name a path (`Job.TaskGroups[0].Tasks[0].Config.comand`); with the positions that the parser kept,
-the path leads to the line that is to be changed.
+Errors of a server name a part of the job; with the positions that the parser kept, `jobplace` leads from there to the
+line that is to be changed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,11 @@ from yurt.cli.errors import CliError
 from yurt.cli.flags import Flag, switch, text, texts
 
 if TYPE_CHECKING:
-    from yurt_jobspec import JobspecError, Positions
+    from yurt_jobspec import Diagnostic, JobspecError, Positions
 
 Json = dict[str, Any]
 
 SOURCE_BYTES_MAX = 8 * 1024 * 1024
-_PATH = re.compile(r"\bJob((?:\.[A-Za-z_]\w*|\[[^\]\[]+\])+)")
-_STEP = re.compile(r"\.([A-Za-z_]\w*)|\[([^\]\[]+)\]")
-_NAMED = re.compile(r'Task group "?(?P<group>[^" ]+)"?(?: task "?(?P<task>[^" ]+)"?)? ', re.IGNORECASE)
-_OPTION = re.compile(r"\bconfig\.([A-Za-z_][\w.\[\]]*)")
-_COUNT = re.compile(r"\d+ errors? occurred:")
 _REMOTE = re.compile(r"^(?:[a-z0-9+.-]+::)?[a-z][a-z0-9+.-]*://|^[a-z]+::|^git@")
 
 JOBFILE_FLAGS: tuple[Flag, ...] = (
@@ -51,6 +46,7 @@ class JobFile(NamedTuple):
     variable_flags: dict[str, str]
     variables: str
     positions: Positions | None
+    warnings: tuple[Diagnostic, ...] = ()
 
     def submission(self) -> Json:
         """The source as the server keeps it."""
@@ -62,16 +58,36 @@ class JobFile(NamedTuple):
         }
 
 
+class JobFileError(CliError):
+    """The file holds no job; `diagnostics` says why, `sources` holds the texts that they point into."""
+
+    def __init__(self, error: JobspecError, sources: dict[str, str]) -> None:
+        super().__init__(rendered(error, sources))
+        self.diagnostics = error.diagnostics
+        self.sources = sources
+
+
 def read_job(call: Invocation, path: str) -> JobFile:
-    """The job that a command's path names; raises CliError with the findings."""
-    source, filename = _read_source(path)
+    """The job that a command's path names; raises CliError with the findings and tells warnings on standard error."""
+    file = load_job(call, path)
+    if file.warnings:
+        from yurt_jobspec import render
+
+        print(render(file.warnings, {file.filename: file.source}), file=sys.stderr)
+    return file
+
+
+def load_job(call: Invocation, path: str) -> JobFile:
+    """Like read_job, and leaves the warnings to the caller."""
+    source, filename = read_source(path)
     is_json = call.flags.is_on("json") or filename.endswith(".json")
     if is_json:
         return JobFile(parse_json_job(source, filename), source, filename, "json", {}, "", None)
-    return _read_hcl(call, source, filename)
+    return read_hcl(call, source, filename)
 
 
-def _read_source(path: str) -> tuple[str, str]:
+def read_source(path: str) -> tuple[str, str]:
+    """The text of a path, or of standard input for -, and its name; raises CliError."""
     if path == "-":
         return sys.stdin.read(SOURCE_BYTES_MAX), "<stdin>"
     if _REMOTE.match(path):
@@ -103,25 +119,20 @@ def parse_json_job(source: str, filename: str) -> Json:
     return job
 
 
-def _read_hcl(call: Invocation, source: str, filename: str) -> JobFile:
-    from yurt_jobspec import JobspecError, parse_job_with_positions
+def read_hcl(call: Invocation, source: str, filename: str) -> JobFile:
+    """The job of a file in HCL, or in HCL's JSON form, with the variables that the flags give."""
+    from yurt_jobspec import Inputs, JobspecError, parse_job_with_findings
 
     settings, files = call.flags.texts("var"), [Path(name) for name in call.flags.texts("var-file")]
+    inputs = Inputs(settings, files, os.environ, call.flags.is_on("hcl2-strict"))
+    base_dir = Path.cwd() if filename == "<stdin>" else Path(filename).parent
     try:
-        job, positions = parse_job_with_positions(
-            source,
-            filename=filename,
-            variables=settings,
-            var_files=files,
-            environ=os.environ,
-            strict=call.flags.is_on("hcl2-strict"),
-            base_dir=Path.cwd() if filename == "<stdin>" else Path(filename).parent,
-        )
+        job, positions, warnings = parse_job_with_findings(source, filename=filename, inputs=inputs, base_dir=base_dir)
     except JobspecError as error:
-        raise CliError(rendered(error, {filename: source})) from None
+        raise JobFileError(error, {filename: source}) from None
     flags = dict(setting.partition("=")[::2] for setting in settings)
     contents = "\n".join(file.read_text(encoding="utf-8") for file in files)
-    return JobFile(job, source, filename, "hcl2", flags, contents, positions)
+    return JobFile(job, source, filename, "hcl2", flags, contents, positions, warnings)
 
 
 def rendered(error: JobspecError, sources: dict[str, str]) -> str:
@@ -131,68 +142,23 @@ def rendered(error: JobspecError, sources: dict[str, str]) -> str:
     return render(error.diagnostics, sources)
 
 
+def server_findings(file: JobFile, text: str, *, is_warning: bool = False) -> list[Diagnostic]:
+    """What a server says about the job, each finding with its place in the file where one is known."""
+    from yurt.cli.jobplace import findings
+
+    return findings(file.job, file.positions, text, is_warning=is_warning)
+
+
 def explain(file: JobFile, message: str) -> str:
     """A server's message, with the line of the file for each part of the job that it names."""
     if file.positions is None:
         return message
-    lines = [line.strip().removeprefix("* ") for line in message.splitlines()]
-    findings = [line for line in lines if line and not _COUNT.fullmatch(line)]
-    if not any(named_path(file.job, line) for line in findings):
+    told = server_findings(file, message)
+    if all(finding.line is None for finding in told):
         return message
-    return "\n".join(_explain_line(file, line) for line in findings)
+    from yurt_jobspec import render
 
-
-def _explain_line(file: JobFile, line: str) -> str:
-    from yurt_jobspec import Diagnostic, render
-
-    path = named_path(file.job, line)
-    place = file.positions.nearest(path) if path and file.positions is not None else None
-    if place is None:
-        return line
-    finding = Diagnostic(
-        "error",
-        "The server refuses this part of the job",
-        line,
-        place.filename,
-        place.line,
-        place.column,
-        place.end_line,
-        place.end_column,
-    )
-    return render([finding], {file.filename: file.source})
-
-
-def named_path(job: Json, line: str) -> tuple[str | int, ...]:
-    """The part of the job that a message names, by path or by the names of group and task; () for none."""
-    match = _PATH.search(line)
-    if match is not None:
-        return json_path(match[1])
-    named = _NAMED.match(line)
-    if named is None:
-        return ()
-    groups: list[Json] = job.get("TaskGroups") or []
-    at = next((at for at, group in enumerate(groups) if group.get("Name") == named["group"]), -1)
-    if at < 0:
-        return ()
-    tasks: list[Json] = groups[at].get("Tasks") or []
-    task = next((number for number, each in enumerate(tasks) if each.get("Name") == named["task"]), -1)
-    if task < 0:
-        return ("TaskGroups", at)
-    option = _OPTION.search(line)
-    return (
-        ("TaskGroups", at, "Tasks", task, "Config", *json_path("." + option[1]))
-        if option
-        else ("TaskGroups", at, "Tasks", task)
-    )
-
-
-def json_path(text_path: str) -> tuple[str | int, ...]:
-    """`.TaskGroups[0].Config.comand` as a path."""
-    steps: list[str | int] = []
-    for name, index in _STEP.findall(text_path):
-        step = name or index.strip("\"'")
-        steps.append(int(step) if step.isdigit() else step)
-    return tuple(steps)
+    return render(told, {file.filename: file.source})
 
 
 def variable_settings(settings: Sequence[str]) -> None:

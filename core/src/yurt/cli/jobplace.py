@@ -1,0 +1,336 @@
+"""What the server says about a job, laid over the file that the job came from.
+
+The server knows the job but not its file, and speaks in nested lists: "Task group web validation failed: 2 errors
+occurred:", each a line below it. Here the nesting is read back into single findings, the words that name a part of
+the job ("Task group web", "Constraint 1", "config.comand") are followed into the job, and the positions that the
+parser kept lead from there to the line. A message whose last step nobody can follow is shown at the closest block
+around it; one that names nothing has no place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from yurt_jobspec import Diagnostic, Positions, Severity
+
+Json = dict[str, Any]
+Path = tuple[str | int, ...]
+
+SUMMARY = "The server refuses this part of the job"
+WARNING = "The server warns about this part of the job"
+_FAILED = " validation failed: "
+_MANY = re.compile(r"(.*?)(?: validation failed)?:? ?(\d{1,6}) (?:error|warning)s? occurred:", re.DOTALL)
+_WARNINGS = re.compile(r"(\d{1,6}) warnings?:")
+_PATH = re.compile(r"\bJob((?:\.[A-Za-z_]\w*|\[[^\]\[]+\])+)")
+_STEP = re.compile(r"\.([A-Za-z_]\w*)|\[([^\]\[]+)\]")
+_HINT = re.compile(r" \((did you mean [^()]*|add [^()]*)\)$")
+_LINES_MAX, _DEPTH_MAX = 1000, 20
+
+
+class Place(NamedTuple):
+    """A part of the job while a message is followed: the path so far and what lies there."""
+
+    path: Path
+    value: Any
+
+    def step(self, *steps: str | int) -> Place:
+        """Further down, as far as the job goes."""
+        path, value = self.path, self.value
+        for step in steps:
+            found = _member(value, step)
+            path, value = (*path, step), found
+        return Place(path, value)
+
+    def named(self, field: str, name: str, key: str = "Name") -> Place | None:
+        """The element of a list that has the name."""
+        for index, item in enumerate(_list(_member(self.value, field))):
+            if isinstance(item, dict) and (item.get(key) or "") == name:
+                return self.step(field, index)
+        return None
+
+
+def _member(value: Any, step: str | int) -> Any:
+    if isinstance(value, dict):
+        return value.get(step)
+    return value[step] if isinstance(value, list) and isinstance(step, int) and 0 <= step < len(value) else None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def findings(job: Json, positions: Positions | None, text: str, *, is_warning: bool = False) -> list[Diagnostic]:
+    """The findings in a server's text, each with its place in the file where one is known."""
+    return [_finding(job, positions, message, is_warning) for message in messages(text)]
+
+
+def _finding(job: Json, positions: Positions | None, message: str, is_warning: bool) -> Diagnostic:
+    from yurt_jobspec import Diagnostic
+
+    path = follow(job, message)
+    found = positions.nearest(path) if positions is not None and path else None
+    hint = _HINT.search(message)
+    detail = message[: hint.start()] if hint else message
+    summary = WARNING if is_warning else SUMMARY
+    if found is None:
+        summary = summary.replace("this part of the job", "the job")
+    told = hint[1][0].upper() + hint[1][1:] if hint else None
+    severity: Severity = "warning" if is_warning else "error"
+    if found is None:
+        return Diagnostic(severity, summary, detail, hint=told)
+    return Diagnostic(severity, summary, detail, *found, hint=told)
+
+
+# Nested lists to single messages.
+
+
+def messages(text: str) -> list[str]:
+    """The single messages of a server's text, each with the places that it is nested in in front."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()][:_LINES_MAX]
+    entries: list[str] = []
+    for line in lines:
+        if line.startswith("* ") or not entries or _MANY.fullmatch(entries[-1]) or _WARNINGS.fullmatch(entries[-1]):
+            entries.append(line.removeprefix("* "))
+        else:
+            entries[-1] += " " + line
+    at = 0
+    found: list[str] = []
+    while at < len(entries):
+        at = _flatten(entries, at, "", found)
+    return found
+
+
+def _flatten(entries: list[str], at: int, outer: str, found: list[str]) -> int:
+    """Add what stands at `at` to `found`; the index behind it."""
+    entry = entries[at]
+    many = _MANY.fullmatch(entry)
+    count = int(many[2]) if many else 0
+    inner = outer
+    if many and many[1]:
+        inner = f"{outer}{many[1]}{_FAILED}"
+    if many is None:
+        warnings = _WARNINGS.fullmatch(entry)
+        count = int(warnings[1]) if warnings else 0
+    at += 1
+    if not count or outer.count(_FAILED) > _DEPTH_MAX:
+        found.append(outer + entry)
+        return at
+    for _ in range(count):
+        if at < len(entries):
+            at = _flatten(entries, at, inner, found)
+    return at
+
+
+# Messages to places.
+
+
+def follow(job: Json, message: str) -> Path:
+    """The part of the job that a message is about; () for none."""
+    named = _PATH.search(message)
+    if named is not None:
+        return json_path(named[1])
+    place, rest = Place((), job), message
+    while True:
+        for pattern, enter in _ENTER:
+            match = pattern.match(rest)
+            inner = enter(place, match) if match else None
+            if match and inner is not None:
+                place, rest = inner, rest[match.end() :]
+                break
+        else:
+            return _leaf(place, rest).path
+
+
+def json_path(text_path: str) -> Path:
+    """`.TaskGroups[0].Config.comand` as a path."""
+    steps: list[str | int] = []
+    for name, index in _STEP.findall(text_path):
+        step = name or index.strip("\"'")
+        steps.append(int(step) if step.isdigit() else step)
+    return tuple(steps)
+
+
+def _leaf(place: Place, message: str) -> Place:
+    for pattern, fields in _fields():
+        if pattern.search(message):
+            return place.step(*fields)
+    return place
+
+
+Enter = Callable[[Place, "re.Match[str]"], "Place | None"]
+
+
+def _group(place: Place, match: re.Match[str]) -> Place | None:
+    return place.named("TaskGroups", match["name"])
+
+
+def _task(place: Place, match: re.Match[str]) -> Place | None:
+    return place.named("Tasks", match["name"])
+
+
+def _service(place: Place, match: re.Match[str]) -> Place | None:
+    return place.named("Services", match["name"])
+
+
+def _check(place: Place, match: re.Match[str]) -> Place | None:
+    return place.named("Checks", match["name"])
+
+
+def _volume(place: Place, match: re.Match[str]) -> Place | None:
+    return place.step("Volumes", match["name"])
+
+
+def _port(place: Place, match: re.Match[str]) -> Place | None:
+    for index, network in enumerate(_list(_member(place.value, "Networks"))):
+        for field in ("ReservedPorts", "DynamicPorts"):
+            found = Place((), network).named(field, match["name"], "Label")
+            if found is not None:
+                return place.step("Networks", index, *found.path)
+    return None
+
+
+def _numbered(field: str, first: int = 1) -> Enter:
+    def enter(place: Place, match: re.Match[str]) -> Place | None:
+        found = place.step(field, int(match["number"]) - first)
+        return found if found.value is not None else None
+
+    return enter
+
+
+def _option(place: Place, match: re.Match[str]) -> Place | None:
+    """A driver's option; one that is missing is shown at the block that should have it."""
+    path = json_path("." + match["option"])
+    return place.step("Config", *path)
+
+
+def _fixed(*fields: str) -> Enter:
+    return lambda place, match: place.step(*fields)
+
+
+_END = r"(?: validation failed: | has warnings: |: | )"
+_ENTER: tuple[tuple[re.Pattern[str], Enter], ...] = tuple(
+    (re.compile(pattern), enter)
+    for pattern, enter in (
+        (rf'(?:Task group|Group) "?(?P<name>[^" ]+)"?{_END}', _group),
+        (rf'Task group volume "(?P<name>[^"]*)"{_END}', _volume),
+        (rf'Task "?(?P<name>[^" ]+)"?{_END}', _task),
+        (rf"Service\[(?P<name>[^\]]*)\]{_END}", _service),
+        (rf"check (?P<name>.*?){_END}", _check),
+        (r"config\.(?P<option>[A-Za-z_][\w.\[\]]*)(?=: )", _option),
+        (rf"Constraint (?P<number>\d{{1,6}}){_END}", _numbered("Constraints")),
+        (rf"Affinity (?P<number>\d{{1,6}}){_END}", _numbered("Affinities")),
+        (rf"Spread (?P<number>\d{{1,6}}){_END}", _numbered("Spreads")),
+        (rf"Template (?P<number>\d{{1,6}}){_END}", _numbered("Templates")),
+        (rf"Artifact (?P<number>\d{{1,6}}){_END}", _numbered("Artifacts")),
+        (r"Volume Mount \((?P<number>\d{1,6})\) ", _numbered("VolumeMounts", 0)),
+        (r"Port (?P<name>\S+) (?=has invalid port|cannot be mapped)", _port),
+        (rf"periodic{_END}", _fixed("Periodic")),
+    )
+)
+"""What a message begins with, and the part of the job that it leads into."""
+
+_FIELD_LINES = r"""
+^Regular expression                         RTarget
+^(Version|Semver) \S+ is invalid            RTarget
+^Set contains                               RTarget
+^Distinct Property must                     RTarget
+^Unknown (constraint|affinity)              Operand
+^Missing (constraint|affinity) operand      Operand
+^Affinity weight                            Weight
+^Spread block must have a positive          Weight
+^Missing job datacenters|^Job datacenter    Datacenters
+^Invalid job type|^job type cannot          Type
+^invalid namespace name                     Namespace
+^invalid node pool                          NodePool
+priority                                    Priority
+^UI description                             UI Description
+^Periodic can only                          Periodic
+^Parameterized|^Required and optional meta  ParameterizedJob
+^Unknown payload requirement                ParameterizedJob Payload
+^Multiregion                                Multiregion
+has count|count can't be negative           Count
+minimum DiskMB                              EphemeralDisk SizeMB
+^max_run_duration                           MaxRunDuration
+^ShutdownDelay                              ShutdownDelay
+^Scaling policy invalid: max                Scaling Max
+^Scaling policy invalid: min                Scaling Min
+^[Ss]caling policy                          Scaling
+^Unsupported restart mode|^Restart policy   RestartPolicy Mode
+^Restart attempts|^Nomad can't restart      RestartPolicy
+^Interval can not be less                   RestartPolicy Interval
+^Interval cannot be less                    ReschedulePolicy Interval
+^Delay cannot be less|^Max Delay            ReschedulePolicy Delay
+^Invalid delay function                     ReschedulePolicy DelayFunction
+reschedule policy|^Reschedule Policy        ReschedulePolicy
+^Nomad can only make                        ReschedulePolicy
+update block                                Update
+^Invalid health check given                 Update HealthCheck
+^Max parallel                               Update MaxParallel
+^Canary count|^Auto Promote                 Update Canary
+^Minimum healthy time                       Update MinHealthyTime
+^Healthy deadline                           Update HealthyDeadline
+^Progress deadline                          Update ProgressDeadline
+^Stagger                                    Update Stagger
+migrate block                               Migrate
+^reconcile                                  Disconnect Reconcile
+^lost_after|^stop_on_client_after           Disconnect
+^invalid network mode                       Networks 0 Mode
+^Hostname                                   Networks 0 Hostname
+^Static port|^Port label                    Networks 0
+^Missing task driver                        Driver
+options driver                              Driver
+^KillTimeout                                KillTimeout
+^minimum CPU                                Resources CPU
+^Task can only ask for 'cpu'                Resources Cores
+MemoryMB value|^minimum MemoryMB            Resources MemoryMB
+^SecretsMB                                  Resources SecretsMB
+ask for disk                                Resources DiskMB
+^numa                                       Resources NUMA
+^minimum number of files                    LogConfig MaxFiles
+^minimum file size                          LogConfig MaxFileSizeMB
+^log storage                                LogConfig
+^invalid lifecycle hook                     Lifecycle Hook
+lifecycle cannot be the leader              Leader
+^CSIPluginConfig                            CSIPluginConfig
+[Vv]ault                                    Vault
+^dispatch payload                           DispatchPayload
+template destination                        DestPath
+^Invalid change mode                        ChangeMode
+octal permissions                           Perms
+^source must be specified                   GetterSource
+^invalid artifact mode                      GetterMode
+^destination escapes                        RelativeDest
+unknown port label|^service port            PortLabel
+^Service provider                           Provider
+^Service name                               Name
+^Service address_mode                       AddressMode
+^Service on_update                          OnUpdate
+^Service task                               TaskName
+^invalid check type                         Type
+^interval must                              Interval
+^timeout must                               Timeout
+http path                                   Path
+volume has unrecognized type                Type
+volume has an empty source                  Source
+references (an empty|undefined) volume      Volume
+has no destination                          Destination
+invalid propagation mode                    PropagationMode
+mbits|task network resources                Resources Networks 0
+^max_client_disconnect                      MaxClientDisconnect
+^stop_after_client_disconnect               StopAfterClientDisconnect
+^Update max parallel                        Update MaxParallel
+"""
+
+
+@cache
+def _fields() -> tuple[tuple[re.Pattern[str], Path], ...]:
+    """What the rest of a message is about: the field of the part that was entered."""
+    found: list[tuple[re.Pattern[str], Path]] = []
+    for line in _FIELD_LINES.strip().splitlines():
+        pattern, steps = re.split(r"\s{2,}", line.strip(), maxsplit=1)
+        found.append((re.compile(pattern), tuple(int(step) if step.isdigit() else step for step in steps.split())))
+    return tuple(found)
