@@ -9,6 +9,8 @@ import io
 import os
 import signal
 import socket
+import subprocess
+import sys
 import tarfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -339,6 +341,8 @@ async def test_an_engine_that_hangs_is_unhealthy_and_nothing_hangs_with_it(bench
         assert "did not answer" in found.description
         with pytest.raises(DriverError, match="did not answer"):
             await asyncio.wait_for(bench.start(shell("true"), name="other"), LIMIT_S)
+        with pytest.raises(DriverError, match="did not answer"):
+            await asyncio.wait_for(bench.driver.destroy_task(handle.task_id), LIMIT_S)
         (bench.folder / "alloc" / "web" / "local" / "stop").touch()
     finally:
         bench.engine.send(signal.SIGCONT)
@@ -478,3 +482,21 @@ async def test_a_fixed_address_in_a_network_of_the_user(bench: Bench) -> None:
         await bench.driver.destroy_task(handle.task_id)
     finally:
         bench.engine.docker("network", "rm", "yurt-test-lan")
+
+
+def test_without_an_engine_the_docker_package_is_never_imported() -> None:
+    script = """
+import asyncio, sys
+from yurt.sdk.driver import PluginContext
+from yurt_driver_docker.plugin import yurt_task_drivers
+
+async def main():
+    (driver,) = yurt_task_drivers(PluginContext(config={"endpoint": "unix:///nowhere/docker.sock"}))
+    found = await anext(driver.fingerprint())
+    await driver.close()
+    print(found.health, "docker" in sys.modules, "requests" in sys.modules)
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, timeout=LIMIT_S)
+    assert done.stdout.split() == [b"undetected", b"False", b"False"], done.stderr

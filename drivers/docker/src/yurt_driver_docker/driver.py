@@ -367,6 +367,7 @@ class DockerDriver:
             return
         with suppress(Conflict, NotFound):
             try:
+                await self._require_engine()
                 await acts.kill(self._engine, task.container.container_id, signal)
             except EngineDown:
                 if not await self._watch.wait_up(ENGINE_WAIT_S):
@@ -374,6 +375,11 @@ class DockerDriver:
                 await acts.kill(self._engine, task.container.container_id, signal)
             return
         self._on_end(task.container.container_id)
+
+    async def _require_engine(self) -> None:
+        """Find out soon whether an engine that was last seen down is still down, before a thread waits for it."""
+        if not self._watch.up.is_set():
+            await self._engine.ask("/version")
 
     async def _has_ended_within(self, task: DockerTask, limit_s: float) -> bool:
         with suppress(TimeoutError):
@@ -385,6 +391,7 @@ class DockerDriver:
         """Kill and remove the container, with its anonymous volumes, and forget it."""
         task = self._task(task_id)
         container_id = task.container.container_id
+        await self._require_engine()
         if self._config.options.gc.container:
             with suppress(NotFound):
                 await acts.remove(self._engine, container_id)
