@@ -41,7 +41,7 @@ GET /v1/client/allocation/:id/stats | What its tasks use now.
 PUT /v1/client/allocation/:id/restart | Restarts one task, the running ones, or all.
 PUT /v1/client/allocation/:id/signal | Sends a signal.
 GET /v1/client/allocation/:id/gc | Removes what an ended allocation left on its node.
-GET /v1/client/allocation/:id/checks | Always empty: checks are not run.
+GET /v1/client/allocation/:id/checks | What the checks of its services said last, by their ids.
 GET /v1/client/fs/ls/:id | The files in a folder of an allocation.
 GET /v1/client/fs/stat/:id | One of them.
 GET /v1/client/fs/cat/:id | A file.
@@ -65,6 +65,8 @@ GET /v1/evaluation/:id/allocations | The allocations that it placed.
 GET /v1/event/stream | Changes as they are stored, an object a line; `index` begins in the past, `topic` is `Topic:Key`.
 GET / | Redirects to `/ui/`, which is not there.
 GET /v1/yurt/plugins | Yurt's own: the agent's plugins, and how they fared.
+GET /v1/yurt/allocation/:id/why | Yurt's own: why an allocation is where it is.
+PUT /v1/yurt/job/why-not | Yurt's own: why the job of the body could not be placed, and what would place it.
 GET /v1/jobs | All jobs.
 PUT /v1/jobs | Registers a job.
 PUT /v1/jobs/parse | The job of a job file as JSON; file functions are off.

@@ -73,7 +73,7 @@ update            How new versions of the group are rolled out.
 migrate           How many allocations leave a draining node at once.
 network           The network and ports of the group; one block.
 meta              Free values, `NOMAD_META_<name>` in tasks; wins over the job's.
-service           Validated and stored; services are not registered and their checks are not run.
+service           Registered while the task (or any task of the group) runs, with `provider = "nomad"`; its `tcp` and `http` checks are run.
 shutdown_delay    Wait between the wish to stop the allocation and the first signal.
 max_run_duration  An allocation that runs for longer is stopped; `batch` and `sysbatch` only.
 stop_after_client_disconnect  Has no effect: use `disconnect`; a warning says so.
@@ -91,7 +91,7 @@ config            The driver's own options, see [drivers](drivers.md).
 constraint        What a node must have for this task.
 affinity          What a node should have for this task.
 env               Environment variables; `${...}` is replaced.
-service           Validated and stored; services are not registered and their checks are not run.
+service           Registered while the task (or any task of the group) runs, with `provider = "nomad"`; its `tcp` and `http` checks are run.
 resources         What the task needs.
 restart           As the group's, field by field.
 meta              Free values, `NOMAD_META_<name>`; wins over the group's.

@@ -41,3 +41,20 @@ def test_an_instance_is_deleted(api: Any, run: Any) -> None:
     api.answers["/v1/service/api/x"] = b""
     assert run("service", "delete", "api", "x") == (0, "Successfully deleted service registration\n", "")
     assert api.asked[0][:2] == ("DELETE", "/v1/service/api/x")
+
+
+def test_checks_of_an_allocation(api: Any, run: Any) -> None:
+    alloc_id = "11111111-2222-3333-4444-555555555555"
+    check = {
+        "ID": "c" * 32, "Check": "alive", "Group": "g", "Task": "", "Service": "api", "Status": "failure",
+        "StatusCode": 503, "Mode": "healthiness", "Timestamp": 0, "Output": "ill",
+    }  # fmt: skip
+    api.answers |= {
+        "/v1/allocations": [{"ID": alloc_id}],
+        f"/v1/allocation/{alloc_id}": {"ID": alloc_id},
+        f"/v1/client/allocation/{alloc_id}/checks": {check["ID"]: check},
+    }
+    code, out, _ = run("alloc", "checks", "11111111")
+    assert (code, out.splitlines()[0]) == (0, "Status of 1 Nomad Service Checks")
+    assert "Task       = (group)" in out
+    assert "StatusCode = 503" in out

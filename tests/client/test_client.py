@@ -477,7 +477,7 @@ async def test_services_that_cannot_be_registered_are_mentioned(run_client, serv
         alloc = with_task(placed(client.node_id), services=(Service(name="web"),))
         await running(server, alloc)
 
-        assert any("Services are not registered" in text for text in messages(server, alloc))
+        assert any("is not registered: its provider is consul" in text for text in messages(server, alloc))
 
 
 async def test_restarting_all_tasks_runs_finished_prestart_tasks_again_first(run_client, server, driver: FakeDriver):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from yurt.sdk.errors import NotFound
-from yurt.structs.rpc import AllocResourceUsage, FileInfo, HostStats, StreamFrame
+from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, StreamFrame
 from yurt.testing.http_api import NODE_ID, Api
 
 FILES = {"alloc/logs/main.stdout.0": b"hello\n", "local/page.html": b"<script>"}
@@ -65,6 +65,9 @@ class FileNode:
 
     async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
         self.asked.append(("signal", task, signal))
+
+    async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
+        return (AllocCheckStatus(id="c1", check="alive", service="web", status="success", status_code=200),)
 
     async def collect_garbage(self, alloc_id: str | None) -> None:
         self.asked.append(("gc", alloc_id))

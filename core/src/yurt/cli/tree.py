@@ -25,6 +25,7 @@ GROUPS = {
 
 _SUMMARIES = {
     "agent": "Run an agent: a server, a client or both",
+    "alloc checks": "Show the checks of an allocation's services",
     "alloc fs": "List and print files of an allocation",
     "alloc logs": "Print what a task writes",
     "alloc restart": "Restart tasks of an allocation",
@@ -43,6 +44,7 @@ _SUMMARIES = {
     "eval status": "Show an evaluation: what it placed, and why not the rest",
     "fmt": "Bring job files into the usual form",
     "job allocs": "List the allocations of a job",
+    "job convert": "Turn a job file into JSON, or JSON into a job file",
     "job deployments": "List the deployments of a job",
     "job dispatch": "Start a child of a parameterized job",
     "job eval": "Have a job evaluated again",

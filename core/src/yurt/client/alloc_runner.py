@@ -13,10 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from yurt.client import alloc_dir
 from yurt.client.context import ClientContext
+from yurt.client.service_hook import ServiceHook
 from yurt.client.task_runner import TaskRunner
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import allocation, events, health
 from yurt.lifecycle import task as machine
+from yurt.lifecycle.checks import CheckSpec
+from yurt.lifecycle.services import has_services
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Conflict, Invalid, NotFound
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
@@ -25,7 +28,8 @@ from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskEvent, Tas
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.job import TaskGroup
 from yurt.structs.questions import is_server_terminal
-from yurt.structs.status import CLIENT_TERMINAL, CLIENT_UNKNOWN, JOB_BATCH, JOB_SYSBATCH, TASK_DEAD
+from yurt.structs.rpc import AllocCheckStatus
+from yurt.structs.status import CLIENT_TERMINAL, CLIENT_UNKNOWN, JOB_BATCH, JOB_SYSBATCH, TASK_DEAD, TASK_RUNNING
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +62,7 @@ class AllocRunner:
         self._stop: allocation.Stop | None = None
         self._delay_over = asyncio.Event()
         self._roles = allocation.roles(self.task_group)
+        self._services: ServiceHook | None = None
         self._health: health.HealthMachine | None = None
         self._health_status = alloc.deployment_status
         self._final: AllocUpdate | None = None
@@ -99,6 +104,7 @@ class AllocRunner:
         while True:
             self._changed.clear()
             self._obey()
+            self._follow_services()
             wake_at = self._advance_health()
             await self.save()
             update = self._keep_final(self.update())
@@ -112,6 +118,8 @@ class AllocRunner:
     def end(self) -> None:
         """Nothing of the allocation runs any more."""
         self.is_over = True
+        if self._services is not None:
+            self._services.close()
         self.finished_at = self.context.env.now()
         self.reported.set()
         self._over.set()
@@ -246,13 +254,19 @@ class AllocRunner:
     def _begin_stop(self) -> None:
         delay_s = self.task_group.shutdown_delay / NANOSECONDS
         is_hurried = self.alloc.desired_transition.no_shutdown_delay or self.is_over
-        if delay_s <= 0 or is_hurried or all(state.state == TASK_DEAD for state in self.states.values()):
+        is_dead = all(state.state == TASK_DEAD for state in self.states.values())
+        if self._services is None and (delay_s <= 0 or is_hurried or is_dead):
             self._delay_over.set()
         else:
-            supervised(self._group, f"shutdown delay of {self.alloc.id[:8]}", self._after_shutdown_delay(delay_s))
+            wait_s = 0.0 if is_hurried or is_dead else delay_s
+            supervised(self._group, f"shutdown delay of {self.alloc.id[:8]}", self._after_shutdown_delay(wait_s))
 
     async def _after_shutdown_delay(self, delay_s: float) -> None:
-        await self.context.env.sleep(delay_s)
+        """Services go first, so that nobody is sent to tasks that end."""
+        if self._services is not None:
+            await self._services.withdraw()
+        if delay_s > 0:
+            await self.context.env.sleep(delay_s)
         self._delay_over.set()
         self._changed.set()
 
@@ -273,6 +287,38 @@ class AllocRunner:
                 self.stop(allocation.Stop(reason=reason, is_expired=True, is_failure=True))
                 return
             await self.context.env.sleep(max(left / NANOSECONDS, 0.01))
+
+    # Services.
+
+    def _follow_services(self) -> None:
+        """Register what runs now, and check it."""
+        group = self.task_group
+        if self._services is None:
+            if self._stop is not None or not has_services(group):
+                return
+            self._services = ServiceHook(
+                self.context, group=self._group, on_change=self.on_change, restart=self._restart_unhealthy
+            )
+        running = self.states.items()
+        starts = {name: int(state.started_at) for name, state in running if state.state == TASK_RUNNING}
+        for problem in self._services.follow(self.alloc, group, starts):
+            self._note(events.task_setup(problem))
+
+    def _restart_unhealthy(self, spec: CheckSpec) -> None:
+        if self._stop is not None:
+            return
+        ask = machine.AskRestart(reason=f'healthcheck: check "{spec.name}" unhealthy', is_failure=True)
+        for name in [spec.task] if spec.task in self.tasks else list(self.tasks):
+            self.tasks[name].post(ask)
+
+    def resend_services(self) -> None:
+        """The servers may have forgotten the services."""
+        if self._services is not None:
+            self._services.resend()
+
+    def check_statuses(self) -> tuple[AllocCheckStatus, ...]:
+        """What the checks said last."""
+        return self._services.statuses() if self._services is not None else ()
 
     # Health.
 
@@ -296,7 +342,8 @@ class AllocRunner:
         if self._health is None or self._stop is not None:
             return UnixNano(0)
         now = self.context.env.now()
-        step = health.advance(self._health, self._roles, self.states, checks_pass=True, now=now)
+        passes = self._services is None or self._services.checks_pass
+        step = health.advance(self._health, self._roles, self.states, checks_pass=passes, now=now)
         self._health = step.machine
         if step.machine.is_healthy is not None:
             self._decide_health(step.machine, now)

@@ -38,7 +38,7 @@ from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.node import DriverInfo, Node, NodeEvent
 from yurt.structs.questions import is_client_terminal, is_server_terminal
-from yurt.structs.rpc import AllocResourceUsage, FileInfo, HostStats, NodeEventsRequest, StreamFrame
+from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, NodeEventsRequest, StreamFrame
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED
 
 FIRST_FINGERPRINT_S = 2.0
@@ -74,7 +74,13 @@ class Client:
         self._node = Node()
         host_env = {name: value for name, value in os.environ.items() if name not in config.denied_env}
         self._context = ClientContext(
-            config=config, env=env, store=database, drivers=drivers, host_env=host_env, node=lambda: self.node
+            config=config,
+            env=env,
+            store=database,
+            drivers=drivers,
+            host_env=host_env,
+            node=lambda: self.node,
+            server=server,
         )
         self._found = {name: asyncio.Event() for name in drivers}
         self._connection = Connection(
@@ -107,7 +113,7 @@ class Client:
             node_id=identity.node_id,
             retry_s=DEV_RETRY_S if self.config.dev else RETRY_S,
         )
-        self._connection.on_reconnect = reporter.resend
+        self._connection.on_reconnect = self._tell_again
         watch = AllocWatch(self._server, self._env, self._store, node_id=identity.node_id, is_dev=self.config.dev)
         async with asyncio.TaskGroup() as group:
             self._group, self._reporter, self._watch = group, reporter, watch
@@ -121,6 +127,12 @@ class Client:
             group.create_task(self._stop_cut_off(), name="stop_on_client_after")
             group.create_task(self._garbage.run(), name="garbage collection")
             await self._become_ready(ready)
+
+    def _tell_again(self) -> None:
+        """The servers have lost sight of this node: they are told again what runs here."""
+        self._reporter.resend()
+        for runner in self.runners.values():
+            runner.resend_services()
 
     async def _identify(self) -> NodeIdentity:
         identity = await self._store.identity()
@@ -340,6 +352,10 @@ class Client:
     async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
         """Use of an allocation; of one task when `task` is not empty."""
         return await self._meter.alloc_usage(self._runner(alloc_id), task, self.node)
+
+    async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
+        """What the checks of an allocation's services said last."""
+        return self._runner(alloc_id).check_statuses()
 
     async def host_stats(self) -> HostStats:
         """Use of the host."""

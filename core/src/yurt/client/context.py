@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from yurt.client.config import ClientConfig
+from yurt.client.ports import ServerPort
 from yurt.runtime.env import Env
 from yurt.sdk.driver import Driver
 from yurt.storage.client_db import ClientDatabase
@@ -22,3 +23,4 @@ class ClientContext:
     drivers: Mapping[str, Driver]
     host_env: Mapping[str, str]
     node: Callable[[], Node]
+    server: ServerPort

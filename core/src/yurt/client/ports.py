@@ -12,6 +12,7 @@ from yurt.structs.rpc import (
     RegisterNodeRequest,
     UpdateAllocsRequest,
 )
+from yurt.structs.service import ServiceRegistration
 
 
 class ServerPort(Protocol):
@@ -35,6 +36,14 @@ class ServerPort(Protocol):
 
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
         """Report on allocations; the index at which the report was stored."""
+        ...
+
+    async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
+        """Service instances that run on the node; the index at which they are stored."""
+        ...
+
+    async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
+        """Service instances that no longer run on the node; unknown ids are no error."""
         ...
 
     async def emit_events(self, request: NodeEventsRequest) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from yurt.lifecycle.services import PROVIDER
 from yurt.structs.job import TaskGroup
 from yurt.structs.task import Task
 
@@ -22,8 +23,13 @@ def unavailable(group: TaskGroup, task: Task) -> str:
 def notice(group: TaskGroup, task: Task) -> str:
     """What the task may run without, but its user should know; said once, by the task that has it or the first one."""
     is_first = group.tasks[0].name == task.name
-    if task.services or (group.services and is_first):
-        return "Services are not registered and their checks are not run in this version; the task runs without them"
+    services = (*task.services, *(group.services if is_first else ()))
+    foreign = next((service for service in services if service.provider != PROVIDER), None)
+    if foreign is not None:
+        return (
+            f"Service {foreign.name!r} is not registered: its provider is {foreign.provider or 'consul'}, "
+            f'and this version registers those with provider = "{PROVIDER}"; the task runs without it'
+        )
     return ""
 
 

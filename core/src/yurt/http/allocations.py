@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
+from yurt.api.encode import to_wire
 from yurt.api.stubs import AllocWriter, alloc_stub
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused
@@ -113,9 +114,9 @@ async def collect(call: Call) -> web.Response:
 
 
 async def checks(call: Call) -> web.Response:
-    """GET /v1/client/allocation/:id/checks: Yurt runs no service checks yet, so there are none."""
-    node_of_alloc(call, call.part("id"))
-    return json_answer(call, {})
+    """GET /v1/client/allocation/:id/checks: what the checks of its services said last, by their ids."""
+    alloc_id, node = node_of_alloc(call, call.part("id"))
+    return json_answer(call, {check.id: to_wire(check) for check in await node.alloc_checks(alloc_id)})
 
 
 ROUTES = (

@@ -64,7 +64,7 @@ def advance(
     if healthy_at and healthy_at <= min(now, machine.deadline):
         return HealthStep(replace(machine, is_healthy=True), UnixNano(0))
     if now >= machine.deadline:
-        reasons = _late_reasons(machine, all_roles, states)
+        reasons = _late_reasons(machine, all_roles, states, checks_pass=checks_pass)
         return HealthStep(replace(machine, is_healthy=False, reasons=reasons), UnixNano(0))
     return HealthStep(machine, min(healthy_at, machine.deadline) if healthy_at else machine.deadline)
 
@@ -104,10 +104,12 @@ def _is_good(role: Role, state: TaskState) -> bool:
 
 
 def _late_reasons(
-    machine: HealthMachine, all_roles: tuple[Role, ...], states: Mapping[str, TaskState]
+    machine: HealthMachine, all_roles: tuple[Role, ...], states: Mapping[str, TaskState], *, checks_pass: bool
 ) -> dict[str, str]:
     lacking = [role for role in all_roles if role.hook != POSTSTOP and not _is_good(role, states[role.name])]
     if lacking:
         return {role.name: "Task not running by deadline" for role in lacking}
+    if machine.check == CHECKS and not checks_pass:
+        return {role.name: "Services not healthy by deadline" for role in all_roles if role.hook != POSTSTOP}
     text = f"Task not running for min_healthy_time of {duration_text(machine.min_healthy_time)} by healthy_deadline"
     return {role.name: text for role in all_roles if role.hook != POSTSTOP}

@@ -56,6 +56,7 @@ class TaskMachine(Value):
     is_killed: bool = False
     is_restart_asked: bool = False
     is_from_start: bool = False
+    is_found_bad: bool = False
     has_exited: bool = False
     has_stopped: bool = False
 
@@ -116,11 +117,13 @@ class Kill(Value):
 class AskRestart(Value):
     """A user (or a changed template) wants the task to start again now.
 
-    `from_start`: with its whole group, even if dead.
+    `from_start`: with its whole group, even if dead. `is_failure`: a check found it bad, so its end counts as a
+    failure and the restart policy decides.
     """
 
     reason: str
     from_start: bool = False
+    is_failure: bool = False
 
 
 class Recovered(Value):
@@ -223,7 +226,7 @@ def advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance:
         case Exited(run=run, result=result):
             return _exited(machine, result, Clock(now, chance)) if run == machine.run else TaskStep(machine)
         case Stopped(run=run, error=error):
-            return _stopped(machine, error, now) if run == machine.run else TaskStep(machine)
+            return _stopped(machine, error, Clock(now, chance)) if run == machine.run else TaskStep(machine)
         case RestartDue(run=run):
             is_due = machine.phase == BACKOFF and run == machine.run
             return _setup(machine) if is_due else TaskStep(machine)
@@ -299,25 +302,27 @@ def _exited(machine: TaskMachine, result: ExitResult, clock: Clock) -> TaskStep:
         return TaskStep(step.machine, (DestroyTask(run=machine.run), *step.actions))
     if machine.phase == STOPPING and not machine.has_exited:
         machine = replace(_noted(machine, events.terminated(result), clock.now), has_exited=True)
-        return _after_stop(machine, clock.now) if machine.has_stopped else TaskStep(machine)
+        return _after_stop(machine, clock) if machine.has_stopped else TaskStep(machine)
     return TaskStep(machine)
 
 
-def _stopped(machine: TaskMachine, error: str, now: UnixNano) -> TaskStep:
+def _stopped(machine: TaskMachine, error: str, clock: Clock) -> TaskStep:
     if machine.phase != STOPPING or machine.has_stopped:
         return TaskStep(machine)
     if error:
-        machine = _noted(machine, events.killed(error), now)
+        machine = _noted(machine, events.killed(error), clock.now)
     machine = replace(machine, has_stopped=True, has_exited=machine.has_exited or bool(error))
-    return _after_stop(machine, now) if machine.has_exited else TaskStep(machine)
+    return _after_stop(machine, clock) if machine.has_exited else TaskStep(machine)
 
 
-def _after_stop(machine: TaskMachine, now: UnixNano) -> TaskStep:
+def _after_stop(machine: TaskMachine, clock: Clock) -> TaskStep:
     destroy = DestroyTask(run=machine.run)
     if machine.is_killed:
-        step = _dead(_noted(machine, events.killed(), now), now, is_failed=False)
+        step = _dead(_noted(machine, events.killed(), clock.now), clock.now, is_failed=False)
+    elif machine.is_found_bad:
+        step = _ended(machine, Outcome(is_success=False), clock)
     else:
-        step = _again_now(machine, now)
+        step = _again_now(machine, clock.now)
     return TaskStep(step.machine, (destroy, *step.actions))
 
 
@@ -335,7 +340,13 @@ def _next_run(machine: TaskMachine, now: UnixNano) -> TaskMachine:
     old = machine.state
     state = replace(old, state=TASK_PENDING, failed=False, finished_at=0, restarts=old.restarts + 1, last_restart=now)
     return replace(
-        machine, state=state, run=machine.run + 1, is_restart_asked=False, has_exited=False, has_stopped=False
+        machine,
+        state=state,
+        run=machine.run + 1,
+        is_restart_asked=False,
+        is_found_bad=False,
+        has_exited=False,
+        has_stopped=False,
     )
 
 
@@ -389,7 +400,9 @@ def _ask_restart(machine: TaskMachine, ask: AskRestart, now: UnixNano) -> TaskSt
         return TaskStep(machine)
     noted = replace(_noted(machine, events.restart_signaled(ask.reason), now), is_from_start=ask.from_start)
     if phase == RUNNING:
-        return _stop(replace(noted, is_restart_asked=True))
+        return _stop(replace(noted, is_restart_asked=True, is_found_bad=ask.is_failure))
+    if ask.is_failure:
+        return TaskStep(machine)
     if ask.from_start and phase in (DEAD, BACKOFF):
         return _again_now(replace(noted, is_killed=False), now)
     if phase == BACKOFF:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from yurt.structs.rpc import AllocResourceUsage, FileInfo, HostStats, StreamFrame
+from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, StreamFrame
 
 
 class NodePort(Protocol):
@@ -37,6 +37,10 @@ class NodePort(Protocol):
 
     async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
         """Use of an allocation; of one task when `task` is not empty."""
+        ...
+
+    async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
+        """What the checks of an allocation's services said last."""
         ...
 
     async def host_stats(self) -> HostStats:

@@ -37,6 +37,7 @@ from yurt.structs.rpc import (
     RegisterNodeRequest,
     UpdateAllocsRequest,
 )
+from yurt.structs.service import ServiceRegistration
 from yurt.structs.status import NODE_INIT, NODE_READY
 
 START_NS = 1_700_000_000 * NANOSECONDS
@@ -119,6 +120,7 @@ class FakeServerPort:
         self.allocs: dict[str, Allocation] = {}
         self.updates: list[AllocUpdate] = []
         self.events: list[NodeEventsRequest] = []
+        self.services: dict[str, ServiceRegistration] = {}
         self.registrations: list[RegisterNodeRequest] = []
         self.failure: YurtError | None = None
         self.keep_initializing = False
@@ -196,6 +198,19 @@ class FakeServerPort:
         self.index += 1
         return self.index
 
+    async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
+        """Keep the services."""
+        self._called("register_services")
+        self.services |= {service.id: service for service in services}
+        return self.index
+
+    async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
+        """Forget the services."""
+        self._called("deregister_services")
+        for service_id in ids:
+            self.services.pop(service_id, None)
+        return self.index
+
     async def emit_events(self, request: NodeEventsRequest) -> None:
         """Note the events."""
         self._called("emit_events")
@@ -243,7 +258,7 @@ class FakeDriver:
 
     def __init__(self, host: FakeHost | None = None, *, name: str = "fake", ignores_signals: bool = False) -> None:
         self.name = name
-        self.capabilities = Capabilities(exec=True)
+        self.capabilities = Capabilities(exec=True, finds_by_id=True)
         self.host = host or FakeHost()
         self.start_errors: list[YurtError] = []
         self.ignores_signals = ignores_signals

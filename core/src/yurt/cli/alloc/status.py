@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.api.http_client import ApiError
+from yurt.cli.alloc.checks import checks_of, ordered
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.flags import switch
 from yurt.cli.lookup import api_path, find_alloc
@@ -70,6 +71,7 @@ def _show_short(call: Invocation, alloc: Json) -> None:
 def _show(call: Invocation, alloc: Json) -> None:
     call.screen.pairs(_facts(call, alloc))
     _show_addresses(call, alloc)
+    _show_checks(call, alloc)
     stats = _stats(call, alloc)
     for name in _ordered_tasks(alloc):
         _show_task(call, alloc, name, stats)
@@ -170,6 +172,22 @@ def _show_addresses(call: Invocation, alloc: Json) -> None:
         is_dynamic = "yes" if port["Label"] in dynamic else ""
         rows.append([f"*{port['Label']}", is_dynamic or "no", f"{port.get('HostIP') or ''}:{port['Value']}{to}"])
     call.screen.table("Label|Dynamic|Address", rows)
+
+
+def _show_checks(call: Invocation, alloc: Json) -> None:
+    """The checks of a running allocation that has services with checks; nothing when its node does not answer."""
+    group = _group(alloc)
+    services = [*(group.get("Services") or ()), *(s for t in group.get("Tasks") or () for s in t.get("Services") or ())]
+    if alloc["ClientStatus"] != "running" or not any(service.get("Checks") for service in services):
+        return
+    try:
+        checks = ordered(checks_of(call, alloc["ID"]))
+    except ApiError:
+        return
+    if checks:
+        call.screen.title("Nomad Service Checks:")
+        rows = [[c["Service"], c.get("Task") or "(group)", c["Check"], c["Mode"], c["Status"]] for c in checks]
+        call.screen.table("Service|Task|Name|Mode|Status", rows)
 
 
 def _stats(call: Invocation, alloc: Json) -> Json:
