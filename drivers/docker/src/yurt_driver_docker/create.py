@@ -26,6 +26,8 @@ NOMAD_LABEL = "com.hashicorp.nomad."
 TASK_LABEL = "yurt.task_id"
 OWNER_LABEL = "yurt.owner"
 ROLE_LABEL = "yurt.role"
+LOGS_LABEL = "yurt.logs"
+"""Where and how the task's output is kept, for an agent that knows the task by its id alone."""
 CPU_SHARES_MIN = 2
 CPU_QUOTA_MIN_US = 1000
 DEFAULT_LOG_OPTIONS = {"max-file": "2", "max-size": "20m"}
@@ -234,5 +236,10 @@ def labels(request: TaskRequest, plugin: PluginConfig) -> dict[str, str]:
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in plugin.options.extra_labels)
     }
     nomad = {NOMAD_LABEL + name: value for name, value in {**wanted, "alloc_id": request.alloc_id}.items()}
-    ours = {TASK_LABEL: request.task_id, OWNER_LABEL: plugin.owner}
+    kept = {
+        "folder": request.dirs.logs_dir,
+        "task_name": request.task_name,
+        "rotation": msgspec.to_builtins(request.logs),
+    }
+    ours = {TASK_LABEL: request.task_id, OWNER_LABEL: plugin.owner, LOGS_LABEL: json.dumps(kept)}
     return {**merged(request.config.labels), **nomad, **ours}

@@ -8,6 +8,7 @@ waiters learn of it. While the engine is away a task stays as it was; the watch 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -31,7 +32,7 @@ from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 from yurt_driver_docker import acts, reports
 from yurt_driver_docker.background import Background
 from yurt_driver_docker.config import PluginConfig, TaskConfig
-from yurt_driver_docker.create import TASK_LABEL, Site, container_name, create_body
+from yurt_driver_docker.create import LOGS_LABEL, TASK_LABEL, Site, container_name, create_body
 from yurt_driver_docker.dangling import Dangling
 from yurt_driver_docker.engine import Engine, EngineDown
 from yurt_driver_docker.frames import parse_stamp
@@ -88,6 +89,7 @@ class DockerDriver:
         network_modes=("host", "group", "task", "none"),
         must_create_network=True,
         mounts=True,
+        finds_by_id=True,
     )
 
     def __init__(self, config: PluginConfig, *, clock: Callable[[], UnixNano] | None = None) -> None:
@@ -279,11 +281,32 @@ class DockerDriver:
         if handle.task_id in self._tasks:
             return
         self._begin()
-        container = msgspec.convert(handle.state, Container)
+        container = await self._found(handle) if handle.is_intent else msgspec.convert(handle.state, Container)
         with suppress(EngineDown):
             await acts.inspect(self._engine, container.container_id)
         if handle.task_id not in self._tasks:
             self._take_up(DockerTask(handle.task_id, container))
+
+    async def _found(self, handle: TaskHandle) -> Container:
+        """The container that was made for a task of which only the id is known; one never started is removed."""
+        wanted = json.dumps({"label": [self._watch.owned(), f"{TASK_LABEL}={handle.task_id}"]})
+        listing = await self._engine.ask("/containers/json", {"all": "1", "filters": wanted})
+        for each in [each for each in listing if each.get("State") == "created"]:
+            await acts.remove(self._engine, str(each["Id"]))
+        started = [each for each in listing if each.get("State") != "created"]
+        if not started:
+            raise NotFound(f"no container was started for task {handle.task_id}")
+        inspected = await acts.inspect(self._engine, str(started[0]["Id"]))
+        kept = json.loads(inspected["Config"]["Labels"].get(LOGS_LABEL, "{}"))
+        return Container(
+            container_id=str(inspected["Id"]),
+            image_id=str(inspected["Image"]),
+            logs_dir=str(kept.get("folder", "")),
+            task_name=str(kept.get("task_name", "")),
+            logs=self._rotation(msgspec.convert(kept.get("rotation", {}), LogRotation)),
+            is_terminal=bool(inspected["Config"].get("Tty")),
+            address=driver_address(inspected, wants_ipv6=False),
+        )
 
     def _task(self, task_id: str) -> DockerTask:
         task = self._tasks.get(task_id)
