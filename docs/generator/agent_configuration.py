@@ -14,7 +14,7 @@ from yurt.agent.data_dir import DataDir
 from yurt.agent.parts import agent_info, client_config, server_config
 from yurt.storage.data_dir import DataDir as OwnedFolder
 
-from docs.generator.agent_notes import COMPUTED, NOTES, WITHOUT_PART
+from docs.generator.agent_notes import COMPUTED, NOTES, WHY_ACCEPTED
 from docs.generator.markdown import code, duration, page, require, table
 
 SECOND = 1_000_000_000
@@ -149,7 +149,7 @@ def effects() -> dict[tuple[str, ...], tuple[str, Any]]:
         owned = OwnedFolder(root)
         before = outcome({}, owned, root)
         for found in keys(ROOT):
-            if found.key.support == USED and found.path not in WITHOUT_PART:
+            if found.key.support == USED:
                 told[found.path] = effect(found, before, lambda data: outcome(data, owned, root))
         owned.close()
     return told
@@ -218,13 +218,14 @@ def lists(rows: list[Found]) -> str:
     for support, word in ((ACCEPTED, "Accepted"), (ABSENT, "Not available")):
         names = [found for found in rows if found.key.support == support]
         if names:
-            lines.append(f"{word}: " + ", ".join(code(each.path[-1]) + allowed(each.key) for each in names) + ".")
+            lines.append(f"{word}: " + ", ".join(code(each.path[-1]) + remark(each) for each in names) + ".")
     return "\n\n".join(lines)
 
 
-def allowed(key: Key) -> str:
-    """The values that may be given all the same."""
-    return f" ({', '.join(code(value) for value in key.allowed)})" if key.allowed else ""
+def remark(found: Found) -> str:
+    """The values that may be given all the same, or why there is no effect."""
+    told = ", ".join(code(value) for value in found.key.allowed) or WHY_ACCEPTED.get(".".join(found.path), "")
+    return f" ({told})" if told else ""
 
 
 def page_text() -> str:

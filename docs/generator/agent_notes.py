@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from docs.generator.markdown import notes
 
-NO_EFFECT = "Has no effect in this version."
-NOTES = notes(f"""
+NOTES = notes("""
 region                    The region of the agent.
 datacenter                The datacenter of the agent.
 name                      The name of the agent and its node.
@@ -23,12 +22,11 @@ ports.rpc                 Shown by the API; nothing listens there in this versio
 ports.serf                Shown by the API; nothing listens there in this version.
 addresses.http            Where the HTTP API listens instead of `bind_addr`; several addresses with spaces between them.
 addresses.rpc             Shown by the API; nothing listens there in this version.
-addresses.serf            {NO_EFFECT}
 advertise.http            The address of the HTTP API as others see it.
 advertise.rpc             Shown by the API.
-advertise.serf            {NO_EFFECT}
 client.enabled            Run a client. A client without a server in the same agent is not available.
-client.state_dir          {NO_EFFECT} The client's state is in `data_dir`/client.
+client.state_dir          Where the client keeps what it knows of its node and tasks; not with `-dev`, which keeps
+                  that in memory.
 client.alloc_dir          Where allocations live.
 client.node_class         The class of the node.
 client.node_pool          The pool of the node.
@@ -78,7 +76,6 @@ server.default_scheduler_config.scheduler_algorithm  `binpack` or `spread`. This
 server.default_scheduler_config.memory_oversubscription_enabled  `memory_max` is honoured.
 server.default_scheduler_config.reject_job_registration  Refuses new and changed jobs.
 server.default_scheduler_config.pause_eval_broker  No evaluation is scheduled.
-server.default_scheduler_config.node_limit_for_feasibility_checks  {NO_EFFECT} All nodes are always looked at.
 server.default_scheduler_config.preemption_config.system_scheduler_enabled  `system` jobs may preempt.
 server.default_scheduler_config.preemption_config.sysbatch_scheduler_enabled  `sysbatch` jobs may preempt.
 server.default_scheduler_config.preemption_config.batch_scheduler_enabled  `batch` jobs may preempt.
@@ -86,13 +83,14 @@ server.default_scheduler_config.preemption_config.service_scheduler_enabled  `se
 server.event_buffer_size  How many commands the event stream can begin in the past.
 server.raft_snapshot_threshold  A snapshot is saved when the log has grown by this many commands.
 server.raft_snapshot_interval  How often that is looked at.
-server.raft_trailing_logs {NO_EFFECT} 10240 commands are kept behind a snapshot.
-server.job_default_priority  Has no effect on jobs in this version: one without a priority gets 50.
+server.raft_trailing_logs How many commands the log keeps behind a snapshot.
+server.job_default_priority  The priority of a job that names none.
 server.job_max_priority   The greatest priority of a job.
 server.job_max_count      The greatest sum of the counts of a job's groups.
 server.job_tracked_versions  How many versions of a job are kept.
 telemetry.prometheus_metrics  `/v1/metrics?format=prometheus` answers; with `-dev` always.
-plugin.name.config        The plugin's own options, see [drivers](drivers.md). `name` is the plugin's name.
+plugin.name.config        The plugin's own options, see [drivers](drivers.md). `name` is the plugin's name or that
+                  of its driver; another one is told at the start.
 """)
 COMPUTED: dict[tuple[str, ...], str] = {
     ("name",): "the host's name",
@@ -106,11 +104,15 @@ COMPUTED: dict[tuple[str, ...], str] = {
     ("advertise", "http"): "`bind_addr`, or the address of the default route",
     ("advertise", "rpc"): "`bind_addr`, or the address of the default route",
     ("client", "enabled"): "`false`",
-    ("client", "state_dir"): "",
+    ("client", "state_dir"): "`data_dir`/client",
     ("client", "alloc_dir"): "`data_dir`/alloc",
     ("server", "enabled"): "`false`",
     ("server", "bootstrap_expect"): "`1`",
 }
 """Defaults that are worked out at the start; `-dev` changes some of them."""
-WITHOUT_PART = (("addresses", "serf"), ("advertise", "serf"))
-"""Keys that are called used and reach no part."""
+WHY_ACCEPTED = notes("""
+addresses.serf            with one server nothing gossips
+advertise.serf            with one server nothing gossips
+server.default_scheduler_config.node_limit_for_feasibility_checks  shown by the API; every node is looked at
+""")
+"""Why keys have no effect, where their names do not say it."""

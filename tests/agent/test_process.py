@@ -42,6 +42,26 @@ def test_the_first_screen_says_what_runs_and_what_to_type(tmp_path: Path) -> Non
     assert root is not None and not Path(root[1]).exists()
 
 
+def test_the_clients_state_lies_where_state_dir_says(tmp_path: Path) -> None:
+    state = tmp_path / "elsewhere" / "state"
+    extra = {
+        "client": {"enabled": True, "state_dir": str(state)},
+        "plugin": {"raw_exek": {"config": {"enabled": True}}},
+    }
+    with running_agent(tmp_path, data_dir=tmp_path / "data", extra=extra) as agent:
+        node_id = agent.get("/v1/nodes")[0]["ID"]
+        assert agent.interrupt() == 0
+        agent.start()
+        assert agent.get("/v1/nodes")[0]["ID"] == node_id
+        said = agent.log.read_text()
+
+    assert (state / "client.db").exists()
+    assert (state / "plugins" / "raw_exec").is_dir()
+    assert not (tmp_path / "data" / "client" / "client.db").exists()
+    assert 'plugin "raw_exek" in the configuration has no effect' in said
+    assert 'did you mean "raw_exec"?' in said
+
+
 def test_a_port_in_use_is_told_with_the_way_out(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -106,6 +106,39 @@ async def test_a_context_is_made_for_each_plugin_by_name(plugins: Path) -> None:
     assert list(loaded.drivers) == ["one", "two"]
 
 
+@pytest.mark.parametrize("label", ["mock", "mock_driver"])
+async def test_a_configuration_may_be_named_after_the_plugin_or_its_driver(label: str) -> None:
+    manager = PluginManager()
+
+    loaded = manager.load(lambda name: PluginContext(dev=True), configs={label: {"fs_isolation": "image"}})
+
+    assert loaded.drivers["mock_driver"].capabilities.fs_isolation == "image"
+    assert loaded.unused == ()
+    await manager.close()
+
+
+async def test_a_driver_made_again_for_its_configuration_is_closed_both_times(plugins: Path) -> None:
+    counted = good("one").replace("closed = False", "count = 0").replace("Mine.closed = True", "Mine.count += 1")
+    manager = manager_of(plugins, a=counted)
+
+    loaded = manager.load(lambda name: PluginContext(), configs={"one": {}})
+    await manager.close()
+
+    assert loaded.drivers["one"].count == 2  # type: ignore[attr-defined]
+
+
+async def test_a_configuration_for_nobody_is_told_with_the_nearest_name(plugins: Path) -> None:
+    sources = {"a": good("docker"), "b": SKIPPED}
+
+    loaded = manager_of(plugins, **sources).load(
+        lambda name: PluginContext(), configs={"dokcer": {}, "zzz": {}, "b": {}}
+    )
+
+    assert loaded.unused == ("dokcer", "zzz")
+    assert loaded.unused_text("dokcer").endswith('no plugin or driver of that name; did you mean "docker"?')
+    assert loaded.unused_text("zzz").endswith("installed are: a, b, docker")
+
+
 async def test_statuses_become_node_attributes(plugins: Path) -> None:
     attributes = load(plugins, a=good("one"), b=SKIPPED).attributes()
     assert attributes["plugin.a.status"] == "ok"

@@ -190,3 +190,17 @@ async def test_a_subscriber_gets_the_buffer_first_and_then_what_comes() -> None:
     assert (await anext(from_four)).index == 5
     await stream.aclose()  # type: ignore[attr-defined]
     await from_four.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_snapshot_leaves_as_many_commands_in_the_log_as_the_configuration_says(
+    run_server: Any, tmp_path: Path
+) -> None:
+    async with run_server(SqliteLog(tmp_path / "log.db"), trailing_entries=5) as bench:
+        for _ in range(50):
+            await bench.server.propose(KeepAlive())
+        last = bench.server.state.index
+
+    reopened = SqliteLog(tmp_path / "log.db")
+    found = await reopened.open()
+    await reopened.close()
+    assert (found.snapshot_index, found.last_index, found.first_index) == (last, last, last - 5)

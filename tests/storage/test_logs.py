@@ -102,3 +102,16 @@ async def test_trimming_keeps_a_margin_below_the_index(log: CommandLog) -> None:
         await read(log)
     first = (await read(log, after=2_000))[0]
     assert first.first_index <= 13_000 - KEPT_ENTRIES < 14_000
+
+
+async def test_trimming_keeps_as_many_commands_as_it_is_told_to(log: CommandLog) -> None:
+    for number in range(1, 8):
+        await log.append(1 + (number - 1) * 2_000, [command(number)] * 2_000)
+    await log.save_snapshot(14_000, [b"state"])
+
+    await log.trim(14_000, keep=3_000)
+
+    assert (await read(log, after=10_000))[0].first_index == 10_001
+    with pytest.raises(Conflict):
+        await read(log, after=8_000)
+    await log.close()

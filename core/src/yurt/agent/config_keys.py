@@ -114,7 +114,7 @@ SERVER = block(
     encrypt="string !", server_join=SERVER_JOIN,
     default_scheduler_config=block(
         scheduler_algorithm="string", memory_oversubscription_enabled="bool", reject_job_registration="bool",
-        pause_eval_broker="bool", node_limit_for_feasibility_checks="int",
+        pause_eval_broker="bool", node_limit_for_feasibility_checks="int -",
         preemption_config=block(
             system_scheduler_enabled="bool", sysbatch_scheduler_enabled="bool", batch_scheduler_enabled="bool",
             service_scheduler_enabled="bool",
@@ -202,8 +202,8 @@ ROOT = block(
     log_rotate_bytes="int -",
     log_rotate_max_files="int -", bind_addr="string", enable_debug="bool -",
     ports=block(http="int", rpc="int", serf="int", etcd="int !"),
-    addresses=block(http="string", rpc="string", serf="string"),
-    advertise=block(http="string", rpc="string", serf="string"),
+    addresses=block(http="string", rpc="string", serf="string -"),
+    advertise=block(http="string", rpc="string", serf="string -"),
     client=CLIENT, server=SERVER, telemetry=TELEMETRY, consul=CONSUL, vault=VAULT, tls=TLS, audit=AUDIT,
     rpc=block(**accepted(
         "accept_backlog", "keep_alive_interval", "connection_write_timeout", "stream_open_timeout",

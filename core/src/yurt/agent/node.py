@@ -19,7 +19,7 @@ from aiohttp.abc import AbstractAccessLogger
 from yurt.agent.banner import DriverLine
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir
-from yurt.agent.parts import agent_info, client_config, server_config
+from yurt.agent.parts import agent_info, client_config, client_folder, server_config
 from yurt.client.client import Client
 from yurt.http.app import make_app
 from yurt.plugins.manager import LoadedPlugins, PluginManager
@@ -104,8 +104,10 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     plugins, loaded = PluginManager(), LoadedPlugins()
     client = None
     if config.is_client:
-        loaded = plugins.load(lambda name: plugin_context(config, data, name))
-        database = ClientDatabase(None if config.is_dev else data.client / "client.db")
+        database = ClientDatabase(None if config.is_dev else client_folder(config, data) / "client.db")
+        loaded = plugins.load(lambda name: plugin_context(config, data, name), configs=config.plugins)
+        for label in loaded.unused:
+            log.warning("%s", loaded.unused_text(label))
         client = Client(
             client_config(config, data),
             env=env,
@@ -162,11 +164,10 @@ def _command_log(config: AgentConfig, data: DataDir) -> CommandLog:
 
 def plugin_context(config: AgentConfig, data: DataDir, name: str) -> PluginContext:
     """What core tells the plugin of that name."""
-    folder = data.client / "plugins" / name
+    folder = client_folder(config, data) / "plugins" / name
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return PluginContext(
         dev=config.is_dev,
-        config=config.plugins.get(name, {}),
         options=config.client.get("options", {}),
         paths=AgentPaths(state_dir=str(folder), run_dir=str(data.run)),
     )

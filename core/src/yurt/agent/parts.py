@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from yurt import __version__
@@ -63,6 +64,12 @@ def scheduler_config(given: Mapping[str, Any]) -> SchedulerConfiguration:
     return SchedulerConfiguration(preemption_config=PreemptionConfig(**preemption), **plain)
 
 
+def client_folder(config: AgentConfig, data: DataDir) -> Path:
+    """Where the client's state lies; dev mode keeps what it must keep in the folder that goes with it."""
+    given = config.client.get("state_dir")
+    return Path(given).absolute() if given and not config.is_dev else data.client
+
+
 def client_config(config: AgentConfig, data: DataDir) -> ClientConfig:
     """The client's settings."""
     given = config.client
@@ -80,7 +87,7 @@ def client_config(config: AgentConfig, data: DataDir) -> ClientConfig:
         given.get("reserved", {}), {"cpu": "cpu", "memory": "memory_mb", "disk": "disk_mb", "reserved_ports": "ports"}
     )
     return ClientConfig(
-        state_dir=given.get("state_dir") or str(data.client),
+        state_dir=str(client_folder(config, data)),
         alloc_dir=given.get("alloc_dir") or str(data.alloc),
         name=config.name,
         datacenter=config.datacenter,

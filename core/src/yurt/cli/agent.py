@@ -44,7 +44,7 @@ _SWITCHES: dict[str, tuple[str, str]] = {
 _NUMBERS: dict[str, tuple[str, str]] = {
     "bootstrap-expect": ("server.bootstrap_expect", "How many servers to wait for before the first leader."),
     "raft-protocol": ("server.raft_protocol", "Accepted and without effect."),
-    "network-speed": ("client.network_speed", "Accepted and without effect."),
+    "network-speed": ("client.network_speed", "Mbit/s of the node's network as it is shown; bandwidth is not counted."),
     "retry-max": ("server.retry_max", "Accepted and without effect."),
 }
 _LISTS: dict[str, tuple[str, str]] = {

@@ -42,7 +42,7 @@ class Snapshotter:
                 return
             try:
                 await self._log.save_snapshot(state.index, snapshots.encode(state))
-                await self._log.trim(state.index)
+                await self._log.trim(state.index, keep=self._config.trailing_entries)
             except Exception as error:
                 log.error("saving a snapshot at index %d failed, the log keeps everything: %s", state.index, error)
                 return

@@ -15,7 +15,7 @@ from yurt.sdk.value import Value
 from yurt.structs.commands import AnyCommand
 
 KEPT_ENTRIES = 10_240
-"""How many commands trimming keeps below the index that it was asked for, for peers that lag."""
+"""How many commands trimming keeps by default below the index that it was asked for, for peers that lag."""
 COMMAND_BYTES_MAX = 1024 * 1024
 """The largest command that a log takes, encoded (invariant A9)."""
 
@@ -74,8 +74,8 @@ class CommandLog(Protocol):
         """The newest whole snapshot."""
         ...
 
-    async def trim(self, below: int) -> None:
-        """Forget commands that lie more than `KEPT_ENTRIES` below an index; their state is in a snapshot."""
+    async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
+        """Forget commands that lie more than `keep` below an index; their state is in a snapshot."""
         ...
 
     async def close(self) -> None:

@@ -65,9 +65,9 @@ class MemoryLog:
         """The newest snapshot."""
         return self._snapshot
 
-    async def trim(self, below: int) -> None:
-        """Forget entries that lie more than `KEPT_ENTRIES` below."""
-        while self._entries and self._entries[0].last_index < below - KEPT_ENTRIES:
+    async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
+        """Forget entries that lie more than `keep` below."""
+        while self._entries and self._entries[0].last_index < below - keep:
             self._entries.popleft()
 
     async def close(self) -> None:

@@ -125,10 +125,10 @@ class SqliteLog:
         """The newest snapshot whose digest fits."""
         return await asyncio.to_thread(snapshot_files.load, self._snapshots)
 
-    async def trim(self, below: int) -> None:
-        """Forget commands that lie more than `KEPT_ENTRIES` below, and below the newest snapshot."""
+    async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
+        """Forget commands that lie more than `keep` below, and below the newest snapshot."""
         snapshot = await asyncio.to_thread(snapshot_files.newest_index, self._snapshots)
-        bound = min(below - KEPT_ENTRIES, snapshot)
+        bound = min(below - keep, snapshot)
         while await self._open_worker.call(partial(_trim, bound=bound)) == TRIM_ROWS:
             pass
 
