@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("jobspec", "scheduler", "agent")
+NAMES = ("jobspec", "scheduler", "server", "agent")
 
 
 def main() -> None:

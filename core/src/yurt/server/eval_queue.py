@@ -90,6 +90,14 @@ class EvalQueue:
         self._changed.set()
         return delivery
 
+    def dequeue_now(self, queues: tuple[str, ...]) -> Delivery | None:
+        """The most urgent evaluation if there is one: evaluations dequeued together are of different jobs."""
+        if self._is_paused:
+            return None
+        delivery = self.broker.dequeue(queues, now=self._env.now(), token=self._env.uuid())
+        self._changed.set()
+        return delivery
+
     def ack(self, delivery: Delivery) -> None:
         """The worker is done."""
         self.broker.ack(delivery.evaluation.id, delivery.token, now=self._env.now())

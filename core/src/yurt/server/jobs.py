@@ -30,13 +30,14 @@ from yurt.structs.alloc import DesiredTransition
 from yurt.structs.commands import (
     DeregisterJob,
     RecordPeriodicLaunch,
+    RecordScalingEvent,
     RegisterJob,
     SetDesiredTransitions,
     SetJobStability,
     UpsertEvaluations,
 )
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.job import Job, JobSubmission
+from yurt.structs.job import Job, JobSubmission, ScalingEvent
 from yurt.structs.questions import is_client_terminal
 
 if TYPE_CHECKING:
@@ -195,22 +196,40 @@ class Jobs:
         return (await self._server.propose(command)).index
 
     async def scale(
-        self, namespace: str, job_id: str, group: str, count: int | None, *, message: str = ""
+        self,
+        namespace: str,
+        job_id: str,
+        event: ScalingEvent,
+        *,
+        group: str,
+        enforce_index: int | None = None,
     ) -> JobRegistered:
-        """Change a group's count; without a count nothing is changed."""
+        """Change a group's count to the event's; without a count the event is only remembered."""
         self._check_enabled()
         job = self._find(namespace, job_id, f'job "{job_id}" not found')
-        problem = scaling_problem(self._server.state, job, group, count)
+        check_enforced_index(job, enforce_index)
+        problem = scaling_problem(self._server.state, job, group, event.count)
         if problem:
             raise Invalid(problem)
-        if count is None:
-            index = self._server.state.index
-            return JobRegistered(job_modify_index=job.job_modify_index, index=index)
-        mint = self._mint()
-        job = replace(scaled(job, group, count), submit_time=mint.now)
+        known, mint = job.group(group), self._mint()
+        event = replace(event, time=mint.now, previous_count=known.count if known is not None else 0)
+        if event.count is None:
+            recorded = await self._record_scaling(job, group, event)
+            return JobRegistered(job_modify_index=job.job_modify_index, index=recorded)
+        stored = await self._scale_to(job, group, event, mint)
+        await self._record_scaling(job, group, replace(event, eval_id=stored.eval_id or None))
+        return stored
+
+    async def _record_scaling(self, job: Job, group: str, event: ScalingEvent) -> int:
+        command = RecordScalingEvent(namespace=job.namespace, job_id=job.id, group=group, event=event)
+        return (await self._server.propose(command)).index
+
+    async def _scale_to(self, job: Job, group: str, event: ScalingEvent, mint: Mint) -> JobRegistered:
+        assert event.count is not None
+        job = replace(scaled(job, group, event.count), submit_time=mint.now)
         evaluation = None if job.is_template else evaluation_of(job, status.TRIGGER_SCALING, mint)
-        if evaluation is not None and message:
-            evaluation = replace(evaluation, status_description=message)
+        if evaluation is not None and event.message:
+            evaluation = replace(evaluation, status_description=event.message)
         return await self._store(job, evaluation)
 
     async def dispatch(

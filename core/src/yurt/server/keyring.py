@@ -41,6 +41,11 @@ class Keyring:
         text = digest.finalize().hex()
         return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:32]))
 
+    @property
+    def made_at(self) -> int:
+        """When the key was stored, unix nanoseconds; 0 for one that lives in memory."""
+        return self._path.stat().st_mtime_ns if self._path is not None and self._path.exists() else 0
+
     def jwks(self) -> dict[str, Any]:
         """The public keys as a JSON Web Key Set."""
         numbers = self.key.public_key().public_numbers()

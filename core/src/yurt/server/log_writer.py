@@ -1,6 +1,7 @@
-"""The one writer: gathers proposals into a batch, appends it to the log, and applies its commands one a loop turn.
+"""The one writer: gathers proposals into a batch, appends it to the log, and applies its commands in turns of the loop.
 
-While an append is under way further proposals gather; they form the next batch. A command is answered when it is
+While an append is under way further proposals gather; they form the next batch. A batch never exceeds `ENTRY_BYTES`
+in the log (A9): the commands of a large proposal go into several, in their order. A command is answered when it is
 durable and applied. An append that fails leaves its outcome unknown, so nothing more is acknowledged from this log
 until a new term (A10).
 """
@@ -13,26 +14,54 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from yurt.fsm import apply
 from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable, YurtError
 from yurt.state import Changes, Snapshot
 from yurt.storage.log import CommandLog
-from yurt.structs.commands import AnyCommand, Applied, ApplyPlan, Rejected, Result
+from yurt.structs.commands import AnyCommand, Applied, RegisterJob, Rejected, Result
 
 log = logging.getLogger(__name__)
 
 NO_LEADER: Final = "No cluster leader"
-BATCH_WEIGHT: Final = 2_000
-"""Commands in a batch, an allocation of a plan counting as one; keeps an entry under 1 MiB."""
-PENDING_LIMIT: Final = 50_000
+ENTRY_BYTES: Final = 1_048_576 - 4_096
+"""A batch's commands as the log encodes them, with room for what the log adds; a larger command goes alone."""
+PENDING_BYTES: Final = 64 * 1_048_576
+TURN_BYTES: Final = 16_384
+"""Small commands are applied together, up to this, before others get the loop."""
 
 OnApplied = Callable[[AnyCommand, Changes], None]
 KINDS: Final[dict[str, type[YurtError]]] = {"not_found": NotFound, "conflict": Conflict, "invalid": Invalid}
 
 
-class _Proposal(NamedTuple):
-    commands: tuple[AnyCommand, ...]
-    answer: asyncio.Future[tuple[Result, ...]]
+class _Proposal:
+    """Consecutive commands, and the results of those that were applied so far."""
+
+    __slots__ = ("answer", "count", "results")
+
+    def __init__(self, count: int, answer: asyncio.Future[tuple[Result, ...]]) -> None:
+        self.count = count
+        self.answer = answer
+        self.results: list[Result] = []
+
+    def add(self, result: Result) -> None:
+        """One more was applied; the last one answers."""
+        self.results.append(result)
+        if len(self.results) == self.count and not self.answer.done():
+            self.answer.set_result(tuple(self.results))
+
+    def fail(self, error: Exception) -> None:
+        """The rest will not be applied."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+            self.answer.exception()  # whoever proposed may have been cancelled
+
+
+class _Item(NamedTuple):
+    command: AnyCommand
+    size: int
+    proposal: _Proposal
 
 
 class LogWriter:
@@ -53,8 +82,9 @@ class LogWriter:
         self._on_batch = on_batch
         self._on_failed = on_failed
         self._broken = ""
-        self._pending: deque[_Proposal] = deque()
-        self._pending_weight = 0
+        self._pending: deque[_Item] = deque()
+        self._pending_bytes = 0
+        self._encoder = msgspec.msgpack.Encoder()
         self._wake = asyncio.Event()
         self._refusal = NO_LEADER
 
@@ -66,8 +96,8 @@ class LogWriter:
         """Refuse proposals from now on, those that wait included."""
         self._refusal = reason
         while self._pending:
-            _fail(self._pending.popleft(), Unavailable(reason))
-        self._pending_weight = 0
+            self._pending.popleft().proposal.fail(Unavailable(reason))
+        self._pending_bytes = 0
 
     @property
     def is_open(self) -> bool:
@@ -83,15 +113,29 @@ class LogWriter:
 
     async def propose_all(self, commands: Sequence[AnyCommand]) -> tuple[Result, ...]:
         """Results of consecutive commands, in order, once all of them are durable and applied."""
+        return await self.enqueue(commands)
+
+    def enqueue(self, commands: Sequence[AnyCommand]) -> asyncio.Future[tuple[Result, ...]]:
+        """As `propose_all`, for a caller that waits later: commands are stored in the order of the calls."""
         if self._refusal:
             raise Unavailable(self._refusal)
-        if self._pending_weight >= PENDING_LIMIT:
+        if self._pending_bytes >= PENDING_BYTES:
             raise Unavailable("too many changes wait to be stored; try again in a moment")
-        proposal = _Proposal(tuple(commands), asyncio.get_running_loop().create_future())
-        self._pending.append(proposal)
-        self._pending_weight += _weight(proposal)
+        answer: asyncio.Future[tuple[Result, ...]] = asyncio.get_running_loop().create_future()
+        if not commands:
+            answer.set_result(())
+        proposal = _Proposal(len(commands), answer)
+        items = [_Item(command, self._size(command), proposal) for command in commands]
+        self._pending.extend(items)
+        self._pending_bytes += sum(item.size for item in items)
         self._wake.set()
-        return await proposal.answer
+        return answer
+
+    def _size(self, command: AnyCommand) -> int:
+        size = len(self._encoder.encode(command))
+        if size > ENTRY_BYTES and isinstance(command, RegisterJob):
+            raise Invalid(f"the job takes {size} bytes in the command log, {ENTRY_BYTES} are possible; make it smaller")
+        return size
 
     async def replay(self) -> int:
         """Apply what the log holds beyond the present state; how many commands that was."""
@@ -106,68 +150,54 @@ class LogWriter:
 
     async def run(self) -> None:
         """Write batches until cancelled."""
+        batch: list[_Item] = []
         try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 while self._pending:
-                    await self._write(self._gather())
+                    batch = self._gather()
+                    await self._write(batch)
         finally:
+            for item in batch:
+                item.proposal.fail(Unavailable("the server is shutting down; the change may or may not be stored"))
             self.close("the server is shutting down")
 
-    def _gather(self) -> list[_Proposal]:
-        batch: list[_Proposal] = []
-        weight = 0
-        while self._pending and (not batch or weight + _weight(self._pending[0]) <= BATCH_WEIGHT):
-            proposal = self._pending.popleft()
-            weight += _weight(proposal)
-            batch.append(proposal)
-        self._pending_weight -= weight
+    def _gather(self) -> list[_Item]:
+        batch: list[_Item] = []
+        size = 0
+        while self._pending and (not batch or size + self._pending[0].size <= ENTRY_BYTES):
+            batch.append(self._pending.popleft())
+            size += batch[-1].size
+        self._pending_bytes -= size
         return batch
 
-    async def _write(self, batch: list[_Proposal]) -> None:
-        commands = [command for proposal in batch for command in proposal.commands]
+    async def _write(self, batch: list[_Item]) -> None:
         try:
-            await self._log.append(self.state.index + 1, commands)
+            await self._log.append(self.state.index + 1, [item.command for item in batch])
         except Exception as error:
             log.error("appending to the command log failed, this server stops leading: %s", error)
             if not isinstance(error, Conflict):
                 self._broken = f"the command log failed, restart the agent once its disk is well: {error}"
-            for proposal in batch:
-                _fail(proposal, Unavailable(f"the change may not be stored: {error}"))
+            for item in batch:
+                item.proposal.fail(Unavailable(f"the change may not be stored: {error}"))
             self.close(self._broken or NO_LEADER)
             self._on_failed()
-            return
-        except asyncio.CancelledError:
-            for proposal in batch:
-                _fail(proposal, Unavailable("the server is shutting down; the change may or may not be stored"))
-            raise
-        await self._apply(batch)
+        else:
+            await self._apply(batch)
 
-    async def _apply(self, batch: list[_Proposal]) -> None:
+    async def _apply(self, batch: list[_Item]) -> None:
         changes: list[Changes] = []
-        for proposal in batch:
-            results: list[Result] = []
-            for command in proposal.commands:
-                if changes:
-                    await asyncio.sleep(0)
-                step = apply(self.state, command, index=self.state.index + 1)
-                self.state = step.state
-                changes.append(step.changes)
-                results.append(step.result)
-                self._on_applied(command, step.changes)
-            if not proposal.answer.done():
-                proposal.answer.set_result(tuple(results))
+        turn = 0
+        for item in batch:
+            if turn and turn + item.size > TURN_BYTES:
+                await asyncio.sleep(0)
+                turn = 0
+            turn += item.size
+            step = apply(self.state, item.command, index=self.state.index + 1)
+            self.state = step.state
+            changes.append(step.changes)
+            self._on_applied(item.command, step.changes)
+            item.proposal.add(step.result)
         self.batches += 1
         self._on_batch(tuple(change for part in changes for change in part))
-
-
-def _weight(proposal: _Proposal) -> int:
-    return sum(
-        1 + len(c.plan.placements) + len(c.plan.stops) if isinstance(c, ApplyPlan) else 1 for c in proposal.commands
-    )
-
-
-def _fail(proposal: _Proposal, error: Exception) -> None:
-    if not proposal.answer.done():
-        proposal.answer.set_exception(error)

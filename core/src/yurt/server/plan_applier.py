@@ -1,9 +1,9 @@
-"""The plan applier: checks one plan after another against the newest state and stores what of it still holds.
+"""The plan applier: checks plans against the newest state and stores what of them still holds.
 
-It is the only one to store plans, and it waits for each to be applied before it checks the next, so a plan is never
-checked against a state that lacks an earlier one (invariant B6). What does not fit is dropped, node by node, and the
-worker is told to look again at a newer state. The evaluation's own end travels with its last command: an evaluation
-is never seen done before its plan.
+It is the only one to store plans. While some are being written it checks the next ones, against the state with the
+plans on their way laid over it: a plan is never checked against a state that lacks an earlier one (invariant B6). What
+does not fit is dropped, node by node, and the worker is told to look again at a newer state. The evaluation's own end
+travels with its last command: an evaluation is never seen done before its plan.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from yurt.server.log_writer import LogWriter
 from yurt.server.metrics import Metrics
 from yurt.state import Snapshot
 from yurt.structs import status
-from yurt.structs.commands import AnyCommand, Applied, ApplyPlan, Rejected, UpsertEvaluations
+from yurt.structs.commands import AnyCommand, ApplyPlan, Rejected, Result, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Outcome, Plan, PlanResult
 from yurt.structs.questions import is_ready
@@ -32,11 +32,23 @@ log = logging.getLogger(__name__)
 THREAD_SIZE: Final = 500
 """Plans that touch more allocations are checked beside the loop, not in it."""
 QUEUE_LIMIT: Final = 1024
+ON_THEIR_WAY_MAX: Final = 128
+"""Commands with plans that are being written while the next plan is checked."""
+TURN_SIZE: Final = 16
+"""Allocations of plans checked before others get the loop."""
 
 
 class _Submission(NamedTuple):
     outcome: Outcome
     answer: asyncio.Future[PlanResult]
+
+
+class _Checked(NamedTuple):
+    """A plan on its way into the log: what was accepted, its parts, and the future of its commands."""
+
+    result: PlanResult
+    parts: tuple[Plan, ...]
+    written: asyncio.Future[tuple[Result, ...]]
 
 
 class PlanApplier:
@@ -48,6 +60,9 @@ class PlanApplier:
         self._metrics = metrics
         self._queue: PlanQueue[_Submission] = PlanQueue()
         self._arrived = asyncio.Event()
+        self._on_their_way: list[Plan] = []
+        self._landed = asyncio.Event()
+        self._unanswered: set[asyncio.Future[PlanResult]] = set()
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -57,62 +72,99 @@ class PlanApplier:
         if len(self._queue) >= QUEUE_LIMIT:
             raise Unavailable("too many plans wait to be applied")
         submission = _Submission(outcome, asyncio.get_running_loop().create_future())
+        self._unanswered.add(submission.answer)
+        submission.answer.add_done_callback(self._unanswered.discard)
         self._queue.push(plan, submission)
         self._arrived.set()
         return await submission.answer
 
+    def foreseen(self) -> Snapshot:
+        """The newest state with the plans on their way into the log laid over it."""
+        return scheduler.foresee(self._writer.state, self._on_their_way)
+
     async def run(self) -> None:
         """Apply plans until cancelled."""
         try:
-            while True:
-                await self._arrived.wait()
-                self._arrived.clear()
-                while len(self._queue):
-                    await self._serve(*self._queue.pop())
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await self._arrived.wait()
+                    self._arrived.clear()
+                    await self._work_off(group)
         finally:
-            for submission in self._queue.drain():
+            self._on_their_way.clear()
+            self._queue.drain()
+            for answer in tuple(self._unanswered):
+                refuse(answer, Unavailable("this server stopped leading"))
+
+    async def _work_off(self, group: asyncio.TaskGroup) -> None:
+        """Check what has come, and let each plan find its own way into the log."""
+        turn = 0
+        while len(self._queue):
+            while len(self._on_their_way) >= ON_THEIR_WAY_MAX:
+                self._landed.clear()
+                await self._landed.wait()
+            plan, submission = self._queue.pop()
+            try:
+                checked = await self._check(plan, submission.outcome)
+            except Exception as error:
+                refuse(submission.answer, error)
+                continue
+            if isinstance(checked, PlanResult):
                 if not submission.answer.done():
-                    submission.answer.set_exception(Unavailable("this server stopped leading"))
+                    submission.answer.set_result(checked)
+            else:
+                group.create_task(self._land(checked, submission), name=f"plan {plan.eval_id}")
+            turn += size_of(plan)
+            if turn >= TURN_SIZE:
+                await asyncio.sleep(0)
+                turn = 0
 
-    async def _serve(self, plan: Plan, submission: _Submission) -> None:
-        try:
-            result = await self._apply(plan, submission.outcome)
-        except Exception as error:
-            if not submission.answer.done():
-                submission.answer.set_exception(error)
-        except asyncio.CancelledError:
-            if not submission.answer.done():
-                submission.answer.set_exception(Unavailable("this server stopped leading"))
-            raise
-        else:
-            if not submission.answer.done():
-                submission.answer.set_result(result)
-
-    async def _apply(self, plan: Plan, outcome: Outcome) -> PlanResult:
+    async def _check(self, plan: Plan, outcome: Outcome) -> _Checked | PlanResult:
+        """Check a plan and hand what was accepted to the log; a result when nothing was."""
         state = self._writer.state
+        view = scheduler.foresee(state, self._on_their_way)
         started = self._env.monotonic()
         if size_of(plan) > THREAD_SIZE:
-            result = await asyncio.to_thread(scheduler.check_plan, state, plan)
+            result = await asyncio.to_thread(scheduler.check_plan, view, plan)
         else:
-            result = scheduler.check_plan(state, plan)
+            result = scheduler.check_plan(view, plan)
         accepted = result.accepted
         self._metrics.observe_plan(plan, result, self._env.monotonic() - started)
         evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)
         if accepted.is_empty and not result.is_full:
             return replace(result, refresh_index=max(result.refresh_index, state.index))
-        commands: list[AnyCommand] = [ApplyPlan(plan=part) for part in cut_plan(accepted)]
+        parts = cut_plan(accepted)
+        commands: list[AnyCommand] = [ApplyPlan(plan=part) for part in parts[:-1]]
         preempted = preemption_evals(state, accepted, now=self._env.now(), mint=self._env.uuid)
-        last = commands[-1]
-        assert isinstance(last, ApplyPlan)
-        commands[-1] = replace(last, evaluations=(*evaluations, *preempted))
-        results = await self._writer.propose_all(commands)
+        commands.append(ApplyPlan(plan=parts[-1], evaluations=(*evaluations, *preempted)))
+        written = self._writer.enqueue(commands)
+        self._on_their_way.extend(parts)
+        return _Checked(result, parts, written)
+
+    async def _land(self, checked: _Checked, submission: _Submission) -> None:
+        """Wait until a plan is applied, and answer."""
+        try:
+            result = await self._written(checked)
+        except Exception as error:
+            refuse(submission.answer, error)
+        else:
+            if not submission.answer.done():
+                submission.answer.set_result(result)
+
+    async def _written(self, checked: _Checked) -> PlanResult:
+        result = checked.result
+        try:
+            results = await checked.written
+        finally:
+            landed = set(map(id, checked.parts))
+            self._on_their_way = [part for part in self._on_their_way if id(part) not in landed]
+            self._landed.set()
         index = 0
         for part in results:
             if isinstance(part, Rejected):
                 raise Unavailable(f"the plan no longer fits the state: {part.message}")
-            assert isinstance(part, Applied)
             index = part.index
-        await self._look_at_lost_nodes(accepted)
+        await self._look_at_lost_nodes(result.accepted)
         refresh = 0 if result.is_full else max(result.refresh_index, index)
         return replace(result, alloc_index=index, refresh_index=refresh)
 
@@ -138,6 +190,12 @@ class PlanApplier:
             modify_time=now,
         )
         await self._writer.propose(UpsertEvaluations(evaluations=(evaluation,)))
+
+
+def refuse(answer: asyncio.Future[PlanResult], error: Exception) -> None:
+    """Tell whoever still waits."""
+    if not answer.done():
+        answer.set_exception(error)
 
 
 def outcome_evaluations(outcome: Outcome) -> tuple[Evaluation, ...]:

@@ -1,5 +1,9 @@
 """A scheduler worker: has evaluations scheduled on a snapshot, submits the plans, tries again on what was refused.
 
+It takes up to `BATCH` ready evaluations at once. The broker never hands out two of one job, so each is scheduled on
+the same snapshot with the plans of those before it laid over, and all plans are on their way into the log together:
+one append then serves many. An evaluation of which parts were refused is scheduled anew alone, on a newer state.
+
 Every delivery gets exactly one answer: ack when the evaluation's end is stored, nack for anything else, shutdown
 included.
 """
@@ -31,6 +35,11 @@ log = logging.getLogger(__name__)
 QUEUES: Final = status.JOB_TYPES
 INDEX_WAIT_S: Final = 5.0
 BEHIND_WAIT_S: Final = 50.0
+BATCH: Final = 64
+TOGETHER: Final = 16
+"""Plans of a batch that are submitted at once: enough to share an append, few enough that the first is not kept."""
+BATCH_COUNT: Final = 2_000
+"""A batch ends with the evaluation that brings its jobs to so many allocations: nobody waits long for a big one."""
 THREAD_COUNT: Final = 500
 """Jobs of more allocations are scheduled beside the loop, not in it."""
 
@@ -54,60 +63,131 @@ class Worker:
         self._writer = writer
         self._waiter = waiter
         self._metrics = metrics
+        self._retrying = asyncio.Lock()
 
     async def run(self) -> None:
         """Serve evaluations until cancelled."""
         while True:
-            delivery = await self._queue.dequeue(QUEUES)
-            try:
-                index = delivery.evaluation.modify_index
-                if not await self._waiter.wait_index(index, timeout_s=INDEX_WAIT_S):
-                    self._queue.nack(delivery)
-                    await self._waiter.wait_index(index, timeout_s=BEHIND_WAIT_S)
-                    continue
-                started = self._env.monotonic()
-                await self._process(delivery)
-            except Exception as error:
-                self._metrics.count("worker.failed")
-                trace = None if isinstance(error, YurtError) else error
-                eval_id = delivery.evaluation.id
-                log.error("evaluation %s failed, it will be tried again: %s", eval_id, error, exc_info=trace)
-                self._queue.nack(delivery)
-            except asyncio.CancelledError:
-                self._queue.nack(delivery)
-                raise
-            else:
-                self._metrics.count("worker.evaluations")
-                self._metrics.time("worker.invoke", self._env.monotonic() - started)
-                self._queue.ack(delivery)
+            await self._serve(self._batch(await self._queue.dequeue(QUEUES)))
 
-    async def _process(self, delivery: Delivery) -> None:
+    def _batch(self, first: Delivery) -> list[Delivery]:
+        """With the first evaluation the others that are ready."""
+        batch = [first]
+        count = self._count(first.evaluation)
+        while len(batch) < BATCH and count < BATCH_COUNT:
+            delivery = self._queue.dequeue_now(QUEUES)
+            if delivery is None:
+                break
+            batch.append(delivery)
+            count += self._count(delivery.evaluation)
+        return batch
+
+    async def _serve(self, batch: list[Delivery]) -> None:
+        """Schedule one after another, and let each finish by itself; returns when all have their answer."""
+        unanswered = {delivery.evaluation.id: delivery for delivery in batch}
+        index = max(delivery.evaluation.modify_index for delivery in batch)
+        try:
+            await self._waiter.wait_index(index, timeout_s=INDEX_WAIT_S)
+            async with asyncio.TaskGroup() as group:
+                await self._start_all(group, batch, unanswered=unanswered)
+        finally:
+            for delivery in unanswered.values():
+                self._queue.nack(delivery)
+        await self._waiter.wait_index(index, timeout_s=BEHIND_WAIT_S)
+
+    async def _start_all(
+        self, group: asyncio.TaskGroup, batch: list[Delivery], *, unanswered: dict[str, Delivery]
+    ) -> None:
+        """Make each one's first attempt on the plans of those before it, and submit some together."""
+        view = self._applier.foreseen()
+        together = asyncio.Event()
+        for number, delivery in enumerate(batch, 1):
+            if delivery.evaluation.modify_index <= view.index:
+                started = self._env.monotonic()
+                view, first = await self._first(delivery.evaluation, view, is_alone=len(batch) == 1)
+                group.create_task(
+                    self._finish(delivery, first, started=started, unanswered=unanswered, together=together)
+                )
+            if number % TOGETHER == 0 or number == len(batch):
+                together.set()
+                together = asyncio.Event()
+            await asyncio.sleep(0)
+
+    async def _first(
+        self, evaluation: Evaluation, view: Snapshot, *, is_alone: bool
+    ) -> tuple[Snapshot, scheduler.Attempt | Exception]:
+        """The first attempt, and the view with its plan laid over."""
+        try:
+            made = await self._schedule(view, evaluation, 0)
+            return view if is_alone else scheduler.foresee(view, (made.plan,)), made
+        except Exception as error:
+            return view, error
+
+    async def _finish(
+        self,
+        delivery: Delivery,
+        first: scheduler.Attempt | Exception,
+        *,
+        started: float,
+        unanswered: dict[str, Delivery],
+        together: asyncio.Event,
+    ) -> None:
+        """From the first attempt to the answer, once the plans of its company are made."""
+        eval_id = delivery.evaluation.id
+        await together.wait()
+        try:
+            if isinstance(first, Exception):
+                raise first
+            await self._process(delivery, first)
+        except Exception as error:
+            self._metrics.count("worker.failed")
+            trace = None if isinstance(error, YurtError) else error
+            log.error("evaluation %s failed, it will be tried again: %s", eval_id, error, exc_info=trace)
+            self._queue.nack(unanswered.pop(eval_id))
+        else:
+            self._metrics.count("worker.evaluations")
+            self._metrics.time("worker.invoke", self._env.monotonic() - started)
+            self._queue.ack(unanswered.pop(eval_id))
+
+    async def _process(self, delivery: Delivery, first: scheduler.Attempt) -> None:
+        """Submit the first plan; what was refused is tried again alone."""
+        refused = await self._carry_out(delivery, first)
+        if refused is not None:
+            async with self._retrying:
+                await self._try_again(delivery, first, refused)
+
+    async def _try_again(self, delivery: Delivery, made: scheduler.Attempt, refused: PlanResult) -> None:
         evaluation = delivery.evaluation
         limit = scheduler.max_attempts(evaluation.type)
-        tries = 0
-        outcome: Outcome | None = None
+        tries = 1 if refused.accepted.is_empty else 0
         while tries < limit:
-            plan, outcome = await self._schedule(self._writer.state, evaluation, tries)
-            if plan.is_empty:
-                await self._writer.propose(UpsertEvaluations(evaluations=outcome_evaluations(outcome)))
+            await self._waiter.wait_index(refused.refresh_index, timeout_s=INDEX_WAIT_S)
+            made = await self._schedule(self._applier.foreseen(), evaluation, tries)
+            result = await self._carry_out(delivery, made)
+            if result is None:
                 return
-            result = await self._submit(delivery, replace(plan, eval_token=delivery.token), outcome)
-            if result.is_full:
-                return
-            tries = 0 if not result.accepted.is_empty else tries + 1
-            await self._waiter.wait_index(result.refresh_index, timeout_s=INDEX_WAIT_S)
-        await self._give_up(evaluation, outcome)
+            refused = result
+            tries = tries + 1 if refused.accepted.is_empty else 0
+        await self._give_up(evaluation, made.outcome)
 
-    async def _schedule(self, snapshot: Snapshot, evaluation: Evaluation, tries: int) -> tuple[Plan, Outcome]:
+    async def _carry_out(self, delivery: Delivery, made: scheduler.Attempt) -> PlanResult | None:
+        """Store the end of the evaluation with its plan; the result when parts of the plan were refused."""
+        if made.plan.is_empty:
+            await self._writer.propose(UpsertEvaluations(evaluations=outcome_evaluations(made.outcome)))
+            return None
+        result = await self._submit(delivery, replace(made.plan, eval_token=delivery.token), made.outcome)
+        return None if result.is_full else result
+
+    async def _schedule(self, snapshot: Snapshot, evaluation: Evaluation, tries: int) -> scheduler.Attempt:
         seed = self._seed()
         now = self._env.now()
-        job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
-        count = sum(group.count for group in job.task_groups) if job is not None else 0
-        if count > THREAD_COUNT:
-            made = await asyncio.to_thread(scheduler.attempt, snapshot, evaluation, now=now, seed=seed, attempt=tries)
-        else:
-            made = scheduler.attempt(snapshot, evaluation, now=now, seed=seed, attempt=tries)
-        return made.plan, made.outcome
+        if self._count(evaluation) > THREAD_COUNT:
+            return await asyncio.to_thread(scheduler.attempt, snapshot, evaluation, now=now, seed=seed, attempt=tries)
+        return scheduler.attempt(snapshot, evaluation, now=now, seed=seed, attempt=tries)
+
+    def _count(self, evaluation: Evaluation) -> int:
+        job = self._writer.state.jobs.get((evaluation.namespace, evaluation.job_id))
+        return sum(group.count for group in job.task_groups) if job is not None else 0
 
     async def _submit(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanResult:
         broker = self._queue.broker

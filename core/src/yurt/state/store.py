@@ -221,6 +221,10 @@ class Snapshot:
         found = self.deployments.where("job", (namespace, job_id))
         return max(found, key=lambda deployment: deployment.create_index, default=None)
 
+    def with_columns(self, columns: Columns) -> Snapshot:
+        """The same rows beside other columns: usage that is foreseen but not stored yet."""
+        return Snapshot(self.index, self._tables, columns)
+
     def edit(self, index: int) -> Transaction:
         """Start the changes of the command at `index`."""
         assert index > self.index, (index, self.index)

@@ -1,0 +1,242 @@
+"""The whole server: jobs registered over HTTP until their allocations are committed and visible, beside Nomad.
+
+Nomad's are those of one agent (server only, log on disk) with 5,000 simulated nodes on the same kind of machine. This
+process, which sends the jobs and reads meanwhile, shares the cores with the server. Run it with `python -m bench
+server`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import queue
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import psutil
+from yurt.testing.agent import free_ports
+
+from bench.scheduler import node
+from bench.table import Row, print_table
+
+NODES = 5000
+SENDERS = 24
+LIMIT_S = 120.0
+READ_PAUSE_S = 0.01
+POLL_S = 0.01
+
+
+class Case(NamedTuple):
+    """Jobs to register; `target` and `nomad` are rates of jobs, or of allocations when `by_alloc`."""
+
+    what: str
+    jobs: int
+    size: int
+    on_disk: bool
+    nomad: str
+    target: str
+    by_alloc: bool = False
+    runs: int = 1
+
+
+class Measured(NamedTuple):
+    """What one run gave."""
+
+    seconds: float
+    read_p99_ms: float
+    rss_mb: float
+    rejected_share: float
+
+
+CASES = (
+    Case("1,000 service jobs of 1, log in memory", 1000, 1, False, "", "", runs=3),
+    Case("1,000 service jobs of 1, sqlite", 1000, 1, True, "29-78 jobs/s", "1,000 jobs/s", runs=3),
+    Case("one service job of 10,000, sqlite", 1, 10_000, True, "", "", by_alloc=True, runs=3),
+    Case("100 service jobs of 1,000, sqlite", 100, 1000, True, "790 allocs/s", "30,000 allocs/s", by_alloc=True),
+)
+NOMAD_RSS = {100: "3,499 MB", 1000: "1,131 MB"}
+RSS_TARGETS = {100: "300 MB"}
+
+
+def main() -> None:
+    """Measure and print."""
+    rows: list[Row] = []
+    for case in CASES:
+        rows.extend(rows_of(case, [measure(case) for _ in range(case.runs)]))
+    print_table(f"server, {NODES:,} nodes", rows)
+
+
+def rows_of(case: Case, runs: Sequence[Measured]) -> Iterator[Row]:
+    """The medians of a case."""
+    unit, total = ("allocs/s", case.jobs * case.size) if case.by_alloc else ("jobs/s", case.jobs)
+    rate = total / statistics.median(run.seconds for run in runs)
+    read_ms = statistics.median(run.read_p99_ms for run in runs)
+    rss = statistics.median(run.rss_mb for run in runs)
+    rejected = statistics.median(run.rejected_share for run in runs) * 100
+    yield Row(case.what, case.nomad, f"{rate:,.0f} {unit}", case.target)
+    yield Row("  reads meanwhile, p99", "17-29 ms idle", f"{read_ms:.0f} ms", "30 ms")
+    on_disk = case.on_disk
+    yield Row("  memory at the end (RSS)", NOMAD_RSS.get(case.jobs, "") if on_disk else "", f"{rss:,.0f} MB",
+              RSS_TARGETS.get(case.jobs, ""))  # fmt: skip
+    yield Row("  rejected placements", "", f"{rejected:.2f} %", "< 1 %")
+
+
+def measure(case: Case) -> Measured:
+    """One run on a new server."""
+    bodies = [json.dumps({"Job": service_job(f"job-{number}", case.size)}).encode() for number in range(case.jobs)]
+    with tempfile.TemporaryDirectory() as folder, running(NODES, folder if case.on_disk else "") as server:
+        reader = Reader(server.port)
+        begin = time.perf_counter()
+        server.send_all(bodies)
+        figures = server.wait_placed(case.jobs * case.size)
+        took = time.perf_counter() - begin
+        p99 = reader.stop()
+        server.check_placed(case.jobs, case.size)
+        rss = psutil.Process(server.process.pid).memory_info().rss / 1e6
+        return Measured(took, p99, rss, figures["rejected"] / figures["placements"])
+
+
+class BenchedServer:
+    """The server's process and its API."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+        self.process = process
+        self.port = port
+
+    def figures(self) -> dict[str, int]:
+        """What the server says of itself."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        found: dict[str, int] = json.loads(self.process.stdout.readline())
+        return found
+
+    def send_all(self, bodies: Sequence[bytes]) -> None:
+        """Register jobs over some connections at once."""
+        waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        for body in bodies:
+            waiting.put(body)
+        failures: list[str] = []
+
+        def send() -> None:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
+            for _ in range(len(bodies)):
+                try:
+                    body = waiting.get_nowait()
+                except queue.Empty:
+                    break
+                connection.request("PUT", "/v1/jobs", body)
+                answer = connection.getresponse()
+                text = answer.read()
+                if answer.status != 200:
+                    failures.append(text.decode())
+            connection.close()
+
+        senders = [threading.Thread(target=send) for _ in range(min(SENDERS, len(bodies)))]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+        if failures:
+            raise RuntimeError(f"{len(failures)} jobs were refused, the first with: {failures[0]}")
+
+    def wait_placed(self, count: int) -> dict[str, int]:
+        """Wait until so many allocations are visible and no evaluation is pending."""
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            figures = self.figures()
+            if figures["allocs"] >= count and not figures["pending"]:
+                return figures
+            time.sleep(POLL_S)
+        raise TimeoutError(f"{figures['allocs']} of {count} allocations after {LIMIT_S:.0f} s")
+
+    def check_placed(self, jobs: int, count: int) -> None:
+        """The API shows what the figures say."""
+        rows = get(http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S), "/v1/jobs")
+        placed = [row["JobSummary"]["Summary"]["main"]["Starting"] for row in rows]
+        if placed != [count] * jobs:
+            raise RuntimeError(f"the API shows {sum(placed)} allocations of {len(placed)} jobs")
+
+
+class Reader:
+    """Reads one thing after another while the server works, and remembers how long each took."""
+
+    PATHS = ("/v1/job/job-0/summary", f"/v1/node/{node(0, 0).id}", "/v1/jobs?prefix=job-0", "/v1/job/job-0")
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._stopped = threading.Event()
+        self._took_ms: list[float] = []
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def stop(self) -> float:
+        """The 99th percentile, in milliseconds."""
+        self._stopped.set()
+        self._thread.join()
+        return sorted(self._took_ms)[int(len(self._took_ms) * 0.99)]
+
+    def _read(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=LIMIT_S)
+        for path in itertools.cycle(self.PATHS):
+            begin = time.perf_counter()
+            connection.request("GET", path)
+            connection.getresponse().read()
+            self._took_ms.append((time.perf_counter() - begin) * 1000)
+            if self._stopped.wait(READ_PAUSE_S):
+                connection.close()
+                return
+
+
+@contextmanager
+def running(nodes: int, folder: str) -> Iterator[BenchedServer]:
+    """A server in a process of its own, ended afterwards."""
+    (port,) = free_ports(1)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.server_process", str(port), str(nodes), *([folder] if folder else [])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError("the server did not start")
+        yield BenchedServer(process, port)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def get(connection: http.client.HTTPConnection, path: str) -> Any:
+    """The decoded answer to a read."""
+    connection.request("GET", path)
+    return json.loads(connection.getresponse().read())
+
+
+def service_job(name: str, count: int) -> dict[str, Any]:
+    """A service job that asks 100 MHz and 64 MiB for each of its allocations."""
+    task = {
+        "Name": "main",
+        "Driver": "exec",
+        "Config": {"command": "/bin/sleep"},
+        "Resources": {"CPU": 100, "MemoryMB": 64},
+    }
+    return {
+        "ID": name,
+        "Name": name,
+        "Type": "service",
+        "TaskGroups": [{"Name": "main", "Count": count, "Tasks": [task]}],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Many evaluations at once: plans on their way into the log count for those that follow, and entries stay bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from yurt.sdk.errors import Invalid, Unavailable
+from yurt.sdk.value import replace
+from yurt.server.log_writer import ENTRY_BYTES, LogWriter
+from yurt.storage.memory import MemoryLog
+from yurt.structs.commands import AnyCommand, ApplyPlan, RegisterJob
+from yurt.structs.job import Job, JobSubmission
+from yurt.structs.plan import Outcome, Plan
+from yurt.structs.resources import Resources
+from yurt.testing import factories
+from yurt.testing.fakes import eventually, settle
+
+
+class SlowLog(MemoryLog):
+    """A log whose appends wait while the test holds them."""
+
+    def __init__(self) -> None:
+        super().__init__(keep=None)
+        self.go = asyncio.Event()
+        self.go.set()
+        self.batches: list[tuple[AnyCommand, ...]] = []
+
+    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+        await self.go.wait()
+        self.batches.append(tuple(commands))
+        await super().append(first_index, commands)
+
+
+def job_of(name: str, *, cpu: int, count: int = 1) -> Job:
+    """A service job whose allocations ask so much of a node of 4,000 MHz."""
+    task = factories.task(resources=Resources(cpu=cpu, memory_mb=10))
+    return factories.job(name, task_groups=(factories.group(count=count, tasks=(task,), update=None),))
+
+
+async def register_while_the_log_waits(bench: Any, log: SlowLog, jobs: Sequence[Job]) -> None:
+    """Have the jobs stored in one batch, so that their evaluations are ready together."""
+    log.go.clear()
+    async with asyncio.TaskGroup() as group:
+        for job in jobs:
+            group.create_task(bench.server.jobs.register(job))
+        await settle()
+        log.go.set()
+
+
+async def test_evaluations_that_are_ready_together_are_stored_together(run_server: Any) -> None:
+    log = SlowLog()
+    async with run_server(log) as bench:
+        for _ in range(4):
+            await bench.add_node()
+        await register_while_the_log_waits(bench, log, [job_of(f"job-{n}", cpu=200) for n in range(40)])
+        await eventually(lambda: len(bench.server.state.allocs) == 40)
+        plans = [sum(isinstance(command, ApplyPlan) for command in batch) for batch in log.batches]
+        assert sum(plans) == 40
+        assert len([count for count in plans if count]) < 20
+
+
+async def test_jobs_that_are_scheduled_together_share_out_what_there_is(run_server: Any) -> None:
+    log = SlowLog()
+    async with run_server(log) as bench:
+        for _ in range(3):
+            await bench.add_node()
+        await register_while_the_log_waits(bench, log, [job_of(f"job-{n}", cpu=3000) for n in range(5)])
+        await bench.idle()
+        nodes = [alloc.node_id for alloc in bench.server.state.allocs.values()]
+        assert len(nodes) == len(set(nodes)) == 3
+        assert len(bench.server.state.evals.where("status", "blocked")) == 2
+        assert bench.server.metrics.counters["plan.rejected_placements"] == 0
+
+
+async def test_a_plan_is_checked_against_those_that_are_still_being_written(run_server: Any) -> None:
+    log = SlowLog()
+    async with run_server(log, num_schedulers=0) as bench:
+        node = await bench.add_node()
+        jobs = [job_of(name, cpu=3000) for name in ("first", "second")]
+        for job in jobs:
+            await bench.server.jobs.register(job)
+        log.go.clear()
+        applier = bench.server.term.applier
+        async with asyncio.TaskGroup() as group:
+            submitted = [group.create_task(applier.submit(*plan_of(bench, job.id, node))) for job in jobs]
+            await asyncio.wait([submitted[1]])
+            assert not submitted[0].done()
+            log.go.set()
+        assert submitted[0].result().is_full
+        assert submitted[1].result().rejected_nodes == {node.id: "cpu"}
+
+
+async def test_plans_that_wait_are_refused_when_the_server_stops(run_server: Any) -> None:
+    log = SlowLog()
+    async with run_server(log, num_schedulers=0) as bench:
+        node = await bench.add_node()
+        await bench.server.jobs.register(job_of("web", cpu=100))
+        log.go.clear()
+        submitted = asyncio.ensure_future(bench.server.term.applier.submit(*plan_of(bench, "web", node)))
+        await eventually(lambda: bench.server.writer._pending or bench.server.term.applier._on_their_way)
+    with pytest.raises(Unavailable):
+        await submitted
+
+
+def plan_of(bench: Any, job_id: str, node: Any) -> tuple[Plan, Outcome]:
+    """A plan that places the job's one allocation on a node."""
+    job = bench.server.state.jobs["default", job_id]
+    evaluation = factories.evaluation(job)
+    placement = factories.placement(job, on=node)
+    plan = Plan(eval_id=evaluation.id, namespace="default", job_id=job_id, placements=(placement,))
+    return plan, Outcome(evaluation=replace(evaluation, status="complete"))
+
+
+async def run_writer(log: MemoryLog, *proposals: Sequence[AnyCommand]) -> None:
+    """Have a writer store proposals that all wait at once."""
+    writer = LogWriter(log, on_applied=lambda *_: None, on_batch=lambda _: None, on_failed=lambda: None)
+    writer.open()
+    written = [writer.enqueue(commands) for commands in proposals]
+    async with asyncio.TaskGroup() as group:
+        run = group.create_task(writer.run())
+        results = await asyncio.gather(*written)
+        run.cancel()
+    assert [len(result) for result in results] == [len(commands) for commands in proposals]
+
+
+def submission_of(size: int) -> RegisterJob:
+    """A command of about this size."""
+    return RegisterJob(job=factories.job(), submission=JobSubmission(source="x" * size))
+
+
+async def test_an_entry_of_the_log_is_bounded_whatever_waits() -> None:
+    log = SlowLog()
+    await run_writer(log, [submission_of(300_000) for _ in range(10)], (), [submission_of(1000)] * 2000)
+    sizes = [len(msgspec.msgpack.encode(batch)) for batch in log.batches]
+    assert max(sizes) <= 1_048_576
+    assert sum(map(len, log.batches)) == 2010
+
+
+async def test_a_job_that_no_entry_can_hold_is_refused() -> None:
+    with pytest.raises(Invalid, match="make it smaller"):
+        await run_writer(SlowLog(), [submission_of(ENTRY_BYTES)])
