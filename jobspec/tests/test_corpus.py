@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt_jobspec import JobspecError, format_source, parse_job
+from yurt.api.canonical import canonicalize_job
+from yurt_jobspec import JobspecError, format_source, parse_job, write_job
 
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "jobspecs"
 POSITION = re.compile(r":(\d+),(\d+)(?:-(?:\d+,)?\d+)?: ")
@@ -89,3 +90,17 @@ def test_formatting_the_corpus_is_idempotent() -> None:
         except JobspecError:
             continue
         assert format_source(once) == once, case["id"]
+
+
+def test_every_job_of_the_corpus_survives_writing_and_reading() -> None:
+    bases = [f"{CORPUS / case['group'] / case['name']}" for case in cases()]
+    golds = [Path(base + end) for base in bases for end in (".json", ".canon.json")]
+    for gold in (gold for gold in golds if gold.exists()):
+        wanted = json.loads(gold.read_text())
+        job = wanted.get("Job", wanted)
+        written = write_job(job)
+        back = parse_job(written.text, filename="written.hcl")
+        if gold.name.endswith(".canon.json"):
+            back, job = canonicalize_job(back), canonicalize_job(job)
+        assert pruned(back) == pruned(job), gold.name
+        assert written.lost == (), gold.name

@@ -8,6 +8,7 @@ from yurt.api.http_client import ApiError
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
+from yurt.cli.hclfile import job_file
 from yurt.cli.lookup import api_path, find_job
 from yurt.cli.output import show_data, wants_data
 
@@ -50,9 +51,8 @@ def _print_source(call: Invocation, job: Json) -> None:
             raise
         submission = {}
     if submission.get("Format") not in ("hcl2", "hcl1"):
-        raise CliError(
-            f'The job "{job["ID"]}" was not submitted as HCL, so there is no source to print; leave -hcl out'
-        )
+        _write_source(call, job)
+        return
     call.screen.line(submission["Source"].rstrip("\n"))
     if call.flags.is_on("with-vars"):
         for name, value in sorted((submission.get("VariableFlags") or {}).items()):
@@ -61,13 +61,21 @@ def _print_source(call: Invocation, job: Json) -> None:
             call.screen.line(submission["Variables"])
 
 
+def _write_source(call: Invocation, job: Json) -> None:
+    """A job file for a job that came without one."""
+    file = job_file(job, trim=True)
+    call.screen.stream.write(file.text)
+    if file.lost:
+        call.screen.error(f"Warning: a job file cannot say {', '.join(file.lost)}; the rest is complete.")
+
+
 COMMAND = Command(
     "job inspect",
     "Print a job as JSON, or the file that it came from.",
     run,
     (
         switch("json", "Print JSON, which is the default."),
-        switch("hcl", "Print the job file that was submitted."),
+        switch("hcl", "Print the job file: the one that was submitted, else one that is written from the job."),
         switch("with-vars", "With -hcl: also the values of its variables."),
         text("version", "A version by number or tag; default is the newest."),
         text("t", "Format the job with a Go template."),
