@@ -98,18 +98,31 @@ def shown(default: object) -> str:
     return "" if default in (None, "", [], {}) else code(json.dumps(default))
 
 
+DEPENDS_ON_HOST = {
+    "java": "With the agent as root and runc at hand, tasks are isolated as by `exec`, and can be sent signals and commands; "
+    "elsewhere a task is a plain process.",
+}
+"""What a driver can do, where that differs from host to host: the page must not depend on who writes it."""
+
+
+def abilities(driver: Driver) -> str:
+    """Isolation, signals and exec, in a sentence."""
+    able = driver.capabilities
+    can = ", ".join(word for word, has in (("signals", able.send_signals), ("exec", able.exec)) if has)
+    words = f"File system isolation: `{able.fs_isolation}`. Can do: {can or 'nothing more'}."
+    return DEPENDS_ON_HOST.get(driver.name, words)
+
+
 def section(plugin: Plugin, drivers: list[Driver]) -> str:
     """A plugin: how it is configured, then its drivers."""
     parts = []
     for driver in drivers:
-        able = driver.capabilities
-        can = ", ".join(word for word, has in (("signals", able.send_signals), ("exec", able.exec)) if has)
         words = NOTES.get(driver.name, {})
         rows = list(option_rows(schema_of(driver.task_config), words))
         parts += [
             f"## {driver.name}",
             ABOUT.get(driver.name, plugin.summary),
-            f"File system isolation: `{able.fs_isolation}`. Can do: {can or 'nothing more'}.",
+            abilities(driver),
             table(("Option of `config`", "Type", "Default", ""), rows),
         ]
     options = plugin_options(plugin)

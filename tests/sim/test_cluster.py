@@ -1,8 +1,9 @@
 """A server and its nodes on one thread under a virtual clock: faults from a seed, invariants after every step.
 
-The nodes are models: they fetch what they should run, start it, sometimes fail it, sometimes go silent and come back. Between
-steps the state is checked (invariants A5, C1, C2, D2, D4). Then the faults stop, time passes, and everything that was asked for must run, no
-evaluation may be left over, and a blocked one must still find no room (B4, B5, D1, D8).
+The nodes are models: they fetch what they should run, start it, sometimes fail it, sometimes go silent and come
+back. Between steps the state is checked (invariants A5, C1, C2, D2, D4). Then the faults stop, time passes, and
+everything that was asked for must run, no evaluation may be left over, and a blocked one must still find no
+room (B4, B5, D1, D8).
 """
 
 from __future__ import annotations
