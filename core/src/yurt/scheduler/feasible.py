@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from yurt.scheduler.devices import has_devices
-from yurt.scheduler.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY, holds
-from yurt.scheduler.targets import is_unique, resolve
+from yurt.scheduler.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY, holds, predicate
+from yurt.scheduler.targets import is_unique, reader, resolve
 from yurt.state.columns import DATACENTER, IS_NODE, IS_READY, NODE_CLASS, POOL, SHAPE, NodeRows
 from yurt.state.store import Snapshot
 from yurt.structs.constraint import Constraint
@@ -37,6 +37,7 @@ class Check(NamedTuple):
     test: Callable[[Node], bool]
     is_class_wide: bool
     is_per_node: bool = False
+    constraint: Constraint | None = None
 
 
 class Candidates(NamedTuple):
@@ -97,11 +98,18 @@ def is_in(datacenter: str, globs: Iterable[str]) -> bool:
 
 def feasibility(snapshot: Snapshot, job: Job, group: TaskGroup) -> Feasibility:
     """A group's mask and reasons, all nodes considered."""
+    checks = checks_of(job, group)
+    key = ("feasible", tuple(check.key for check in checks))
+    found = remembered(snapshot.columns.nodes, key, lambda: _feasibility(snapshot, checks))
+    assert isinstance(found, Feasibility)
+    return found
+
+
+def _feasibility(snapshot: Snapshot, checks: tuple[Check, ...]) -> Feasibility:
     rows = snapshot.columns.nodes
     mask = np.ones(len(rows.offered), np.bool_)
     class_wide = mask.copy()
     failing = []
-    checks = checks_of(job, group)
     for check in checks:
         passed = check_mask(snapshot, check)
         if passed.all():
@@ -110,7 +118,8 @@ def feasibility(snapshot: Snapshot, job: Job, group: TaskGroup) -> Feasibility:
         mask &= passed
         if check.is_class_wide:
             class_wide &= passed
-    return Feasibility(mask, tuple(failing), class_wide, is_escaped=any(check.is_per_node for check in checks))
+    is_escaped = any(check.is_per_node for check in checks)
+    return Feasibility(_frozen(mask), tuple(failing), _frozen(class_wide), is_escaped)
 
 
 def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
@@ -118,6 +127,8 @@ def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
     rows = snapshot.columns.nodes
 
     def compute() -> BoolArray:
+        if check.is_per_node and check.constraint is not None:
+            return _frozen(_constraint_mask(snapshot, check.constraint))
         if check.is_per_node:
             passed = np.zeros(len(rows.offered), np.bool_)
             for row in np.flatnonzero(rows.offered[:, IS_NODE]).tolist():
@@ -131,6 +142,35 @@ def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
     found = remembered(rows, check.key, compute)
     assert isinstance(found, np.ndarray)
     return found
+
+
+def _constraint_mask(snapshot: Snapshot, constraint: Constraint) -> BoolArray:
+    """A constraint on something unique: each pair of values is compared once."""
+    rows = snapshot.columns.nodes
+    numbers = np.flatnonzero(rows.offered[:, IS_NODE])
+    passed = np.zeros(len(rows.offered), np.bool_)
+    left, right = _values(snapshot, constraint.l_target), _values(snapshot, constraint.r_target)
+    if isinstance(right, str):
+        test = predicate(constraint.operand, right)
+        if isinstance(left, str):
+            found = [test(left)] * len(numbers)
+        else:
+            known = {value: test(value) for value in dict.fromkeys(left)}
+            found = [known[value] for value in left]
+    else:
+        ones = [left] * len(numbers) if isinstance(left, str) else left
+        found = [holds(constraint.operand, one, other) for one, other in zip(ones, right, strict=True)]
+    passed[numbers] = found
+    return passed
+
+
+def _values(snapshot: Snapshot, target: str) -> str | list[str | None]:
+    """A literal as it is, else the value of every node."""
+    if not target.startswith("${"):
+        return target
+    rows = snapshot.columns.nodes
+    nodes, ids, read = snapshot.nodes, rows.ids, reader(target)
+    return [read(nodes[ids[row]]) for row in np.flatnonzero(rows.offered[:, IS_NODE]).tolist()]
 
 
 def property_codes(snapshot: Snapshot, target: str) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
@@ -203,6 +243,7 @@ def constraint_check(constraint: Constraint) -> Check:
         test=lambda node: holds(operand, resolve(left, node), resolve(right, node)),
         is_class_wide=not is_per_node,
         is_per_node=is_per_node,
+        constraint=constraint,
     )
 
 

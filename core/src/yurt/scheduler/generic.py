@@ -53,6 +53,8 @@ class GenericAttempt:
         self.deployment: Deployment | None = None
         self.placers: dict[str, GroupPlacer] = {}
         self.followups: list[Evaluation] = []
+        self.singly: set[str] = set()
+        """Groups of which a run found no more room: what else they get, they get one by one, by preemption."""
 
     def run(self) -> tuple[Plan, Outcome]:
         """Plan and outcome."""
@@ -112,15 +114,77 @@ class GenericAttempt:
         for place in wanted:
             self.queued[place.group] = self.queued.get(place.group, 0) + 1
         left = dict(self.queued)
-        for place in wanted:
-            if place.group in self.failed:
-                metric = self.failed[place.group]
-                self.failed[place.group] = replace(metric, coalesced_failures=metric.coalesced_failures + 1)
-                self._note_unplaced(place)
-                continue
-            if self._place_one(job, place, expected=left[place.group]):
-                self.queued[place.group] -= 1
-            left[place.group] -= 1
+        at = 0
+        while at < len(wanted):
+            place = wanted[at]
+            length = self._run_length(job, wanted, at) if place.group not in self.failed else 0
+            if length:
+                placed = self._place_run(job, wanted[at : at + length])
+                left[place.group] -= placed
+                at += placed
+                if placed == length:
+                    continue
+                self.singly.add(place.group)
+                place = wanted[at]
+            self._place_next(job, place, left)
+            at += 1
+
+    def _place_next(self, job: Job, place: Place, left: dict[str, int]) -> None:
+        if place.group in self.failed:
+            metric = self.failed[place.group]
+            self.failed[place.group] = replace(metric, coalesced_failures=metric.coalesced_failures + 1)
+            self._note_unplaced(place)
+            return
+        if self._place_one(job, place, expected=left[place.group]):
+            self.queued[place.group] -= 1
+        left[place.group] -= 1
+
+    def _run_length(self, job: Job, wanted: list[Place], at: int) -> int:
+        """How many equal placements follow that can be placed as one run."""
+        first = wanted[at]
+        if first.previous is not None or first.group in self.singly or not self._placer(job, first.group).can_run:
+            return 0
+        end = at
+        while end < len(wanted) and wanted[end].previous is None and wanted[end].group == first.group:
+            end += 1
+        return end - at
+
+    def _place_run(self, job: Job, places: list[Place]) -> int:
+        """Place as many as fit of some equal placements; the answer is how many."""
+        name = places[0].group
+        placer = self._placer(job, name)
+        found = placer.run(len(places))
+        if not found:
+            return 0
+        rows = [placed.row for placed in found]
+        for other_name, other in self.placers.items():
+            if other_name != name:
+                other.placed_run_elsewhere(rows, name)
+        deployment = self.deployment
+        deployment_id = deployment.id if deployment is not None and name in deployment.task_groups else ""
+        node_ids, names = self.view.rows.ids, {row: self.view.node(row).name for row in set(rows)}
+        canary = AllocDeploymentStatus(canary=True)
+        ids = self.ids.next_many("alloc", len(found))
+        metric, version = placer.metric, job.version
+        self.placements.extend(
+            [
+                Placement(
+                    id=alloc_id,
+                    name=place.name,
+                    task_group=name,
+                    node_id=node_ids[placed.row],
+                    node_name=names[placed.row],
+                    job_version=version,
+                    resources=placed.grant.resources,
+                    metrics=metric(placed.scores),
+                    deployment_id=deployment_id,
+                    deployment_status=canary if place.is_canary else None,
+                )
+                for alloc_id, place, placed in zip(ids, places, found, strict=False)
+            ]
+        )
+        self.queued[name] -= len(found)
+        return len(found)
 
     def _place_one(self, job: Job, place: Place, *, expected: int) -> bool:
         placer = self._placer(job, place.group)

@@ -18,11 +18,13 @@ _MASK = (1 << 64) - 1
 class Ids:
     """Ids of one attempt."""
 
-    __slots__ = ("_base", "_count")
+    __slots__ = ("_base", "_count", "_wide")
 
     def __init__(self, seed: int, *scope: str) -> None:
         head = (seed & ((1 << 128) - 1)).to_bytes(16, "big")
-        self._base = hashlib.blake2b(head + b"\0".join(part.encode() for part in scope), digest_size=16)
+        base = head + b"\0".join(part.encode() for part in scope)
+        self._base = hashlib.blake2b(base, digest_size=16)
+        self._wide = hashlib.blake2b(base, digest_size=64)
         self._count = 0
 
     def next(self, kind: str) -> str:
@@ -32,6 +34,21 @@ class Ids:
         fresh.update(f"{kind}{self._count}".encode())
         text = fresh.hexdigest()
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def next_many(self, kind: str, number: int) -> list[str]:
+        """Fresh UUIDs, four from each hash."""
+        found: list[str] = []
+        while len(found) < number:
+            self._count += 1
+            block = self._wide.copy()
+            block.update(f"{kind}{self._count}".encode())
+            text = block.hexdigest()
+            found += [
+                f"{text[at : at + 8]}-{text[at + 8 : at + 12]}-{text[at + 12 : at + 16]}-{text[at + 16 : at + 20]}-"
+                f"{text[at + 20 : at + 32]}"
+                for at in (0, 32, 64, 96)
+            ]
+        return found[:number]
 
 
 def number_of(seed: int, *scope: str) -> int:

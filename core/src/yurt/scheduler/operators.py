@@ -33,6 +33,17 @@ def holds(operand: str, left: str | None, right: str | None) -> bool:
     return compare is not None and compare(left, right)
 
 
+def predicate(operand: str, right: str) -> Callable[[str | None], bool]:
+    """The same as `holds` for many left sides."""
+    if operand == "regexp":
+        pattern = _pattern(right)
+        if pattern is None:
+            return lambda left: False
+        search = pattern.search
+        return lambda left: left is not None and search(left) is not None
+    return lambda left: holds(operand, left, right)
+
+
 def _is_ordered(operand: str) -> Callable[[str, str], bool]:
     def compare(left: str, right: str) -> bool:
         for parse in (_integer, _number):

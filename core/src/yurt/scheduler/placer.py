@@ -24,7 +24,9 @@ from yurt.scheduler.feasible import (
 )
 from yurt.scheduler.ids import number_of
 from yurt.scheduler.preempt import is_allowed, preempt, preemption_score
-from yurt.scheduler.rank import ROUND, Ranker, RankOptions
+from yurt.scheduler.rank import Ranker, RankOptions
+from yurt.scheduler.runs import place_run
+from yurt.scheduler.spread import UNIT
 from yurt.scheduler.view import View, has_memory_max, is_spread_algorithm
 from yurt.sdk.value import replace
 from yurt.state.columns import CPU, DISK, MEMORY, SHAPE
@@ -89,6 +91,27 @@ class GroupPlacer:
         if self.distinct.is_used:
             self.distinct.count((row,), group)
             self._close_refused()
+
+    def placed_run_elsewhere(self, rows: Sequence[int], group: str) -> None:
+        """Another group of the job placed on the rows."""
+        for row in rows:
+            self._preemptions.pop(row, None)
+        if self.distinct.is_used:
+            self.distinct.count(rows, group)
+            self._close_refused()
+
+    @property
+    def can_run(self) -> bool:
+        """Whether equal placements can be ordered at once: nothing but amounts decides where they fit."""
+        return not (self.ask.is_exclusive or self.distinct.is_used or self.ranker.spread.is_used)
+
+    def run(self, count: int) -> list[Placed]:
+        """Up to `count` more allocations, the same as so many times `place` without preemption."""
+        plain = self.ask.plain
+        found = [Placed(row, plain, scores) for row, scores in place_run(self.ranker, count)]
+        for placed in found if self._preemptions else ():
+            self._preemptions.pop(placed.row, None)
+        return found
 
     def recount(self) -> None:
         """Allocations went away by other means: open what they had closed."""
@@ -156,7 +179,7 @@ class GroupPlacer:
             if found is not None:
                 parts = [value for name, value in self.ranker.meta(row).scores.items() if value or name == "binpack"]
                 parts.append(preemption_score(found[1]))
-                score = round(sum(parts) / len(parts), ROUND)
+                score = round(sum(parts) / len(parts) * UNIT) / UNIT
                 for victim in found[1]:
                     self.view.restore(victim)
             self._preemptions[row] = score
@@ -274,7 +297,7 @@ class GroupPlacer:
 
     def _is_seen(self, shape: int) -> bool:
         if self._seen is None:
-            self._seen = frozenset(np.unique(self.view.offered[self.candidates.mask, SHAPE]).tolist())
+            self._seen = frozenset(self.view.offered[self.candidates.mask, SHAPE].tolist())
         return shape in self._seen
 
     def _filtered(self, refused: dict[str, BoolArray]) -> dict[str, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from yurt.structs.node import Node
 
 _UNIQUE_PREFIXES = ("${node.unique.", "${attr.unique.", "${meta.unique.")
@@ -36,3 +38,15 @@ def resolve(target: str, node: Node) -> str | None:
             return node.node_pool
         case _:
             return None
+
+
+def reader(target: str) -> Callable[[Node], str | None]:
+    """The same as `resolve` for many nodes."""
+    name = target[2:-1] if target.startswith("${") and target.endswith("}") else ""
+    if name.startswith("attr."):
+        key = name[5:]
+        return lambda node: node.attributes.get(key)
+    if name.startswith("meta."):
+        key = name[5:]
+        return lambda node: node.meta.get(key)
+    return lambda node: resolve(target, node)

@@ -4,6 +4,8 @@ over them.
 
 from __future__ import annotations
 
+import numpy as np
+
 from yurt.state.columns import ALLOCS, CORES, CPU, DISK, MEMORY, NOTHING_HELD, Held, IntArray, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import Usage, is_using, usage_of
@@ -22,7 +24,7 @@ class View:
         self.columns = snapshot.columns
         self.rows = snapshot.columns.nodes
         self.offered: IntArray = self.rows.offered
-        self.used: IntArray = snapshot.columns.used.copy()
+        self.used: IntArray = snapshot.columns.used.copy(order="F")
         self._held: dict[str, Held] = {}
         self._released: set[str] = set()
         self.generation = 0
@@ -69,6 +71,13 @@ class View:
         used[ALLOCS] += sign
         if usage.is_exclusive:
             self._held[self.rows.ids[row]] = with_usage(self.held(row), usage, sign)
+
+    def take_rows(self, rows: IntArray, usage: Usage) -> None:
+        """Placements of nothing exclusive, one for each time that a row is named."""
+        assert not usage.is_exclusive
+        self.generation += 1
+        rows, numbers = np.unique(rows, return_counts=True)
+        self.used[rows] += numbers[:, None] * np.array(usage.amounts, np.int64)
 
     def exhausted(self, row: int, usage: Usage) -> list[str]:
         """The dimensions in which a usage does not fit on a row."""

@@ -410,7 +410,10 @@ def _empty_chunk() -> Chunk:
 
 
 def _joined(parts: list[IntArray], width: int) -> IntArray:
-    whole = np.concatenate(parts) if parts else np.zeros((0, width), np.int64)
+    """All rows in one array that keeps each column together, as whoever scores reads it."""
+    whole: IntArray = np.empty((sum(map(len, parts)), width), np.int64, order="F")
+    if parts:
+        np.concatenate(parts, out=whole)
     whole.flags.writeable = False
     return whole
 

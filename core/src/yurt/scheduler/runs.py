@@ -1,0 +1,151 @@
+"""Runs: many equal placements of a group ordered at once.
+
+Without spreads a placement changes only its own node, so placing one after another merges, for each node, the list of
+the scores that its first, second, third ... placement gets. The best head is taken each time, hence a node's k-th
+placement is taken when the least score of its first k is the best of all: sorting all of them by that running minimum,
+then by tie and k, is the order of the placements. Nodes that are not among the `count` best are never reached.
+
+The score table of a placement shows the next best of the other nodes at that moment, which are the next other nodes
+in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from yurt.scheduler.best import IMPOSSIBLE, best_rows
+from yurt.scheduler.rank import SCORES_KEPT, Ranker
+from yurt.scheduler.spread import UNIT, FloatArray
+from yurt.scheduler.view import DIMENSIONS
+from yurt.state.columns import ALLOCS, IntArray
+from yurt.structs.metrics import NodeScoreMeta
+
+CELLS_MAX = 1 << 18
+"""Scores looked at in one go."""
+
+
+class _Levels(NamedTuple):
+    """For some rows the parts and scores of their first, second ... further placement, and how many fit."""
+
+    rows: IntArray
+    fits: IntArray
+    binpacks: IntArray
+    anti: IntArray
+    scores: FloatArray
+
+
+class RunEntry(NamedTuple):
+    """One placement: the row, and the score table."""
+
+    row: int
+    scores: tuple[NodeScoreMeta, ...]
+
+
+def place_run(ranker: Ranker, count: int) -> list[RunEntry]:
+    """Up to `count` placements in order; the ranker and the view count them."""
+    found: list[RunEntry] = []
+    while len(found) < count:
+        part = _part(ranker, count - len(found))
+        if not part:
+            break
+        found.extend(part)
+        rows = np.array([entry.row for entry in part], np.int64)
+        ranker.view.take_rows(rows, ranker.ask.plain.usage)
+        ranker.placed_run(rows)
+    return found
+
+
+def _part(ranker: Ranker, count: int) -> list[RunEntry]:
+    """Placements as far as one look at the nodes tells."""
+    ranker.refresh()
+    rows, _ = best_rows(ranker.scores, ranker.ties, count + SCORES_KEPT)
+    if not len(rows):
+        return []
+    levels = _levels(ranker, rows, count)
+    depth = levels.scores.shape[1]
+    lowest = np.minimum.accumulate(levels.scores, axis=1)
+    flat = lowest.reshape(-1)
+    wanted = min(count, int(np.count_nonzero(flat != IMPOSSIBLE)))
+    least = np.partition(flat, len(flat) - wanted)[len(flat) - wanted]
+    places = np.flatnonzero(flat >= max(least, -1e300))
+    ats, ks = np.divmod(places, depth)
+    order = np.lexsort((ks, ranker.ties[rows][ats], -flat[places]))[:wanted]
+    ats, ks = ats[order], ks[order]
+    unknown = np.flatnonzero((ks == depth - 1) & (levels.fits[ats] > depth))
+    if len(unknown):
+        ats, ks = ats[: unknown[0]], ks[: unknown[0]]
+    return _tables(ranker, levels, ats, ks)
+
+
+def _levels(ranker: Ranker, rows: IntArray, count: int) -> _Levels:
+    view, asked = ranker.view, ranker.ask.plain.usage.amounts
+    used, offered = view.used[rows], view.offered[rows]
+    fits = np.full(len(rows), count + 1, np.int64)
+    for column, _ in DIMENSIONS:
+        if asked[column] > 0:
+            fits = np.minimum(fits, (offered[:, column] - used[:, column]) // asked[column])
+    limited = offered[:, ALLOCS] > 0
+    fits[limited] = np.minimum(fits, offered[:, ALLOCS] - used[:, ALLOCS])[limited]
+    depth = min(int(fits.max()), max(2, CELLS_MAX // len(rows)))
+    ks = np.arange(depth)
+    binpacks = ranker.binpacks(used[:, None, :], offered[:, None, :], ks + 1)
+    own = ranker.own[rows][:, None] + ks
+    anti = np.where(own > 0, -np.rint((own + 1) / max(1, ranker.group.count) * UNIT), 0).astype(np.int64)
+    sums, counts = binpacks + anti, 1 + (own > 0)
+    if ranker.affinity is not None:
+        affinity = ranker.affinity[rows][:, None]
+        sums, counts = sums + affinity, counts + (affinity != 0)
+    scores = np.where(ks < fits[:, None], sums / counts, IMPOSSIBLE)
+    return _Levels(rows, fits, binpacks, anti, scores)
+
+
+def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> list[RunEntry]:
+    """The placements with their score tables, made from the last one backwards."""
+    upcoming = _heads_after(ranker, levels, ats)
+    ids, rows = ranker.view.rows.ids, levels.rows.tolist()
+    affinity = ranker.affinity[levels.rows].tolist() if ranker.affinity is not None else None
+    shown: dict[tuple[int, int, int], Mapping[str, float]] = {}
+    norms = (np.rint(levels.scores[ats, ks]) / UNIT).tolist()
+    parts = zip(ats.tolist(), levels.binpacks[ats, ks].tolist(), levels.anti[ats, ks].tolist(), norms, strict=True)
+    found: list[RunEntry] = []
+    for at, binpack, anti, norm in reversed(list(parts)):
+        key = (binpack, anti, affinity[at] if affinity is not None else 0)
+        scores = shown.get(key)
+        if scores is None:
+            scores = shown[key] = _parts(key, has_affinity=affinity is not None)
+        row = rows[at]
+        meta = NodeScoreMeta(node_id=ids[row], scores=scores, norm_score=norm)
+        others = [entry for entry in upcoming if entry[0] != at]
+        upcoming = [(at, meta), *others[: SCORES_KEPT - 1]]
+        found.append(RunEntry(row, tuple([entry[1] for entry in upcoming])))
+    found.reverse()
+    return found
+
+
+def _heads_after(ranker: Ranker, levels: _Levels, ats: IntArray) -> list[tuple[int, NodeScoreMeta]]:
+    """The best rows once all is placed, by their next placement."""
+    taken = np.bincount(ats, minlength=len(levels.rows))
+    depth = levels.scores.shape[1]
+    heads = levels.scores[np.arange(len(levels.rows)), np.minimum(taken, depth - 1)]
+    heads = np.where(taken < np.minimum(levels.fits, depth), heads, IMPOSSIBLE)
+    best, _ = best_rows(heads, ranker.ties[levels.rows], SCORES_KEPT)
+    order = best[np.lexsort((ranker.ties[levels.rows][best], -heads[best]))]
+    found = []
+    for at in order.tolist():
+        row, k = int(levels.rows[at]), int(taken[at])
+        affinity = int(ranker.affinity[row]) if ranker.affinity is not None else 0
+        key = (int(levels.binpacks[at, k]), int(levels.anti[at, k]), affinity)
+        scores = _parts(key, has_affinity=ranker.affinity is not None)
+        norm = round(float(heads[at])) / UNIT
+        found.append((at, NodeScoreMeta(node_id=ranker.view.rows.ids[row], scores=scores, norm_score=norm)))
+    return found
+
+
+def _parts(key: tuple[int, int, int], *, has_affinity: bool) -> Mapping[str, float]:
+    scores = {"binpack": key[0] / UNIT, "job-anti-affinity": key[1] / UNIT, "node-reschedule-penalty": 0.0}
+    if has_affinity:
+        scores["node-affinity"] = key[2] / UNIT
+    return scores
