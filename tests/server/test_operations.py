@@ -12,15 +12,20 @@ from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unava
 from yurt.sdk.schema import Attribute, Schema
 from yurt.sdk.value import seconds
 from yurt.server.keyring import Keyring
+from yurt.server.requests import DispatchRequest, Kept
 from yurt.storage.memory import MemoryLog
 from yurt.structs.cluster import SchedulerConfiguration
 from yurt.structs.commands import AllocUpdate, StoreSchema
-from yurt.structs.job import Job, ParameterizedJobConfig, PeriodicConfig
+from yurt.structs.job import Job, ParameterizedJobConfig, PeriodicConfig, ScalingEvent
 from yurt.structs.node import DrainSpec
+from yurt.structs.resources import Resources
 from yurt.structs.rpc import UpdateAllocsRequest
 from yurt.structs.task import ScalingPolicy
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv
+
+
+BIG = Resources(cpu=900, memory_mb=900)
 
 
 def batch(id: str, **changes: Any) -> Job:
@@ -111,10 +116,10 @@ async def test_scaling_obeys_its_bounds(bench: Any) -> None:
     await bench.add_node()
     await bench.server.jobs.register(factories.job(task_groups=(group,)))
     with pytest.raises(Invalid, match="greater than scaling policy maximum: 4 > 3"):
-        await bench.server.jobs.scale("default", "web", "web", 4)
+        await bench.server.jobs.scale("default", "web", ScalingEvent(count=4), group="web")
     with pytest.raises(NotFound, match='job "nope" not found'):
-        await bench.server.jobs.scale("default", "nope", "web", 1)
-    scaled = await bench.server.jobs.scale("default", "web", "web", 3, message="more")
+        await bench.server.jobs.scale("default", "nope", ScalingEvent(count=1), group="web")
+    scaled = await bench.server.jobs.scale("default", "web", ScalingEvent(count=3, message="more"), group="web")
     assert scaled.eval_id
     await bench.until(lambda: len(bench.live()) == 3)
 
@@ -124,7 +129,28 @@ async def test_scaling_waits_for_an_active_deployment(bench: Any) -> None:
     await bench.server.jobs.register(factories.job())
     await bench.until(lambda: len(bench.live()) == 1)
     with pytest.raises(Invalid, match="job scaling blocked due to active deployment"):
-        await bench.server.jobs.scale("default", "web", "web", 2)
+        await bench.server.jobs.scale("default", "web", ScalingEvent(count=2), group="web")
+
+
+async def test_a_registration_may_keep_what_the_running_job_has(bench: Any) -> None:
+    running = factories.job(task_groups=(factories.group(count=3, tasks=(factories.task(resources=BIG),)),))
+    await bench.server.jobs.register(running)
+    group = factories.group(count=1, tasks=(factories.task(), factories.task(name="new")))
+
+    await bench.server.jobs.register(factories.job(task_groups=(group,)), keep=Kept(resources=True))
+    kept = bench.server.state.jobs["default", "web"].task_groups[0]
+    await bench.server.jobs.register(factories.job(task_groups=(group,)))
+    taken = bench.server.state.jobs["default", "web"].task_groups[0]
+
+    assert (kept.count, kept.tasks[0].resources, kept.tasks[1].resources) == (1, BIG, group.tasks[1].resources)
+    assert taken.tasks[0].resources == group.tasks[0].resources
+
+
+@pytest.mark.parametrize("priority", [-1, 101])
+async def test_a_dispatch_with_a_priority_out_of_bounds_is_refused(bench: Any, priority: int) -> None:
+    await bench.server.jobs.register(batch("work", parameterized_job=ParameterizedJobConfig()))
+    with pytest.raises(Invalid, match=r"priority must be between \[1, 100\]"):
+        await bench.server.jobs.dispatch("default", "work", DispatchRequest(priority=priority))
 
 
 async def test_dispatching_makes_a_child_with_its_payload_and_metadata(bench: Any) -> None:
@@ -137,16 +163,14 @@ async def test_dispatching_makes_a_child_with_its_payload_and_metadata(bench: An
         (b"x" * 20_000, {"key": "1"}, "exceeds maximum size"),
     ):
         with pytest.raises(Invalid, match=text):
-            await bench.server.jobs.dispatch("default", "work", payload=payload, meta=meta)
-    made = await bench.server.jobs.dispatch(
-        "default", "work", payload=b"x", meta={"key": "1"}, idempotency_token="once"
-    )
+            await bench.server.jobs.dispatch("default", "work", DispatchRequest(payload=payload, meta=meta))
+    asked = DispatchRequest(payload=b"x", meta={"key": "1"}, idempotency_token="once", priority=70)
+    made = await bench.server.jobs.dispatch("default", "work", asked)
     child = bench.server.state.jobs["default", made.dispatched_job_id]
     assert made.dispatched_job_id.startswith("work/dispatch-")
     assert (child.parent_id, child.payload, child.meta["key"], child.dispatched) == ("work", b"x", "1", True)
-    again = await bench.server.jobs.dispatch(
-        "default", "work", payload=b"x", meta={"key": "1"}, idempotency_token="once"
-    )
+    assert (child.priority, bench.server.state.evals[made.eval_id].priority) == (70, 70)
+    again = await bench.server.jobs.dispatch("default", "work", asked)
     assert (again.dispatched_job_id, again.eval_id) == (made.dispatched_job_id, "")
 
 

@@ -14,6 +14,8 @@ from yurt.http.errors import Refused, failed_call
 from yurt.http.jobs import read_job, registered_wire, warnings_text
 from yurt.http.query import flag
 from yurt.sdk.value import Value, no_entries
+from yurt.server.requests import DispatchRequest
+from yurt.structs.job import ScalingEvent
 
 EVAL_PRIORITY_MAX = 100
 DISPATCH_PAYLOAD_MAX = 16 * 1024
@@ -76,6 +78,7 @@ class JobScaleBody(Value):
     meta: dict[str, Any] = no_entries()
     policy_override: bool = False
     job_modify_index: int = 0
+    enforce_index: bool = False
 
 
 def _check_job_id(job_id: str, call: Call, text: str, *, required: str = "") -> None:
@@ -172,10 +175,17 @@ async def _dispatch(call: Call, body: JobDispatchBody) -> web.Response:
         raise Refused(500, text)
     done = await failed_call(
         call.server.jobs.dispatch(
-            call.options.namespace, call.part("job_id"), payload=body.payload, meta=body.meta,
-            id_prefix=body.id_prefix_template, idempotency_token=call.query.get("idempotency_token", ""),
+            call.options.namespace,
+            call.part("job_id"),
+            DispatchRequest(
+                payload=body.payload,
+                meta=body.meta,
+                id_prefix=body.id_prefix_template,
+                idempotency_token=call.query.get("idempotency_token", ""),
+                priority=body.priority,
+            ),
         )
-    )  # fmt: skip
+    )
     answer = {
         "DispatchedJobID": done.dispatched_job_id,
         "EvalCreateIndex": done.eval_create_index,
@@ -219,6 +229,14 @@ async def scale(call: Call) -> web.Response:
         raise Refused(400, "missing task group name for scaling action")
     if body.error and body.count is not None:
         raise Refused(400, "scaling action should not contain count if error is true")
-    count = None if body.error else body.count
-    done = await call.server.jobs.scale(call.options.namespace, job_id, group, count, message=body.message)
+    event = ScalingEvent(
+        count=None if body.error else body.count, message=body.message, error=body.error, meta=body.meta
+    )
+    done = await call.server.jobs.scale(
+        call.options.namespace,
+        job_id,
+        event,
+        group=group,
+        enforce_index=body.job_modify_index if body.enforce_index or body.job_modify_index else None,
+    )
     return json_answer(call, registered_wire(call, done), index=done.index)

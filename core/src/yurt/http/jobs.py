@@ -20,6 +20,7 @@ from yurt.http.query import flag
 from yurt.http.routing import route
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
+from yurt.server.requests import Kept
 from yurt.state.store import Snapshot
 from yurt.structs import status
 from yurt.structs.deployment import Deployment
@@ -36,6 +37,7 @@ class JobRegisterBody(Value):
     enforce_index: bool = False
     job_modify_index: int = 0
     preserve_counts: bool = False
+    preserve_resources: bool = False
     policy_override: bool = False
     eval_priority: int = 0
     submission: JobSubmission | None = None
@@ -89,6 +91,8 @@ def read_job(call: Call, document: Any) -> tuple[Job, tuple[str, ...]]:
         _set(fields, "Namespace", call.options.namespace)
     if folded.get("region") in (None, "", "global"):
         _set(fields, "Region", call.agent.region)
+    if folded.get("priority") is None:
+        _set(fields, "Priority", call.server.config.job_default_priority)
     try:
         job, warnings = decode_job(fields)
     except Invalid as error:
@@ -102,7 +106,7 @@ def read_job(call: Call, document: Any) -> tuple[Job, tuple[str, ...]]:
     return job, warnings
 
 
-def _set(fields: dict[str, Any], name: str, value: str) -> None:
+def _set(fields: dict[str, Any], name: str, value: str | int) -> None:
     for key in [key for key in fields if key.lower() == name.lower()]:
         del fields[key]
     fields[name] = value
@@ -151,7 +155,7 @@ async def register_job(call: Call, *, job_id: str | None) -> web.Response:
             submission=body.submission,
             enforce_index=body.job_modify_index if body.enforce_index else None,
             eval_priority=body.eval_priority,
-            preserve_counts=body.preserve_counts,
+            keep=Kept(counts=body.preserve_counts, resources=body.preserve_resources),
             warnings=warnings,
         )
     )
@@ -174,6 +178,8 @@ async def list_jobs(call: Call) -> web.Response:
 async def parse(call: Call) -> web.Response:
     """PUT /v1/jobs/parse."""
     body = await call.body(JobsParseBody)
+    if body.hclv1:
+        raise Refused(400, "Job files of HCL version 1 are not read: write the file in HCL2, or leave Hclv1 out")
     if not isinstance(body.job_hcl, str) or not body.job_hcl.strip():
         raise Refused(400, "Job spec is empty")
     parsed = await parse_text(call, body.job_hcl, body.variables, canonicalize=body.canonicalize)

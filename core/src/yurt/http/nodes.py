@@ -99,7 +99,9 @@ async def drain(call: Call) -> web.Response:
         return _updated(call, await failed_call(call.server.nodes.drain(node_id, spec, mark_eligible=False)))
     body = await call.body(NodeDrainBody)
     _check_node_id(call, body.node_id)
-    done = await failed_call(call.server.nodes.drain(node_id, body.drain_spec, mark_eligible=body.mark_eligible))
+    done = await failed_call(
+        call.server.nodes.drain(node_id, body.drain_spec, mark_eligible=body.mark_eligible, meta=body.meta)
+    )
     return _updated(call, done)
 
 

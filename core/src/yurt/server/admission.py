@@ -13,7 +13,7 @@ from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
 from yurt.state import Snapshot
 from yurt.structs.cluster import Namespace
-from yurt.structs.job import Job
+from yurt.structs.job import Job, TaskGroup
 from yurt.structs.task import Task
 
 
@@ -52,6 +52,19 @@ def with_counts_of(job: Job, known: Job) -> Job:
     counts = {group.name: group.count for group in known.task_groups}
     groups = tuple(replace(group, count=counts.get(group.name, group.count)) for group in job.task_groups)
     return replace(job, task_groups=groups)
+
+
+def with_resources_of(job: Job, known: Job) -> Job:
+    """The job with the resources that the known one's tasks have now; groups and tasks go by their names."""
+    resources = {(group.name, task.name): task.resources for group in known.task_groups for task in group.tasks}
+
+    def kept(group: TaskGroup) -> TaskGroup:
+        tasks = (
+            replace(task, resources=resources.get((group.name, task.name), task.resources)) for task in group.tasks
+        )
+        return replace(group, tasks=tuple(tasks))
+
+    return replace(job, task_groups=tuple(kept(group) for group in job.task_groups))
 
 
 def _tasks(job: Job) -> Iterator[tuple[str, Task]]:

@@ -21,8 +21,9 @@ from yurt.duties.periodic import next_launch
 from yurt.duties.scaling import scaled, scaling_problem
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import UnixNano, replace
-from yurt.server.admission import admit, with_counts_of
+from yurt.server.admission import admit, with_counts_of, with_resources_of
 from yurt.server.plan_annotations import annotated
+from yurt.server.requests import DispatchRequest, Kept
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
 from yurt.server.worker import THREAD_COUNT
 from yurt.structs import status
@@ -59,15 +60,17 @@ class Jobs:
         submission: JobSubmission | None = None,
         enforce_index: int | None = None,
         eval_priority: int = 0,
-        preserve_counts: bool = False,
+        keep: Kept = Kept(),
         warnings: tuple[str, ...] = (),
     ) -> JobRegistered:
-        """Store a job and have it scheduled; raises Invalid with every problem found."""
+        """Store a job and have it scheduled; `keep` of the running one. Raises Invalid with every problem found."""
         self._check_enabled()
         known = self._server.state.jobs.get(job.key)
         check_enforced_index(known, enforce_index)
-        if preserve_counts and known is not None:
+        if keep.counts and known is not None:
             job = with_counts_of(job, known)
+        if keep.resources and known is not None:
+            job = with_resources_of(job, known)
         admission = admit(self._server.state, job, self._server.config)
         if admission.errors:
             raise Invalid(multi_error(admission.errors))
@@ -233,34 +236,32 @@ class Jobs:
         return await self._store(job, evaluation)
 
     async def dispatch(
-        self,
-        namespace: str,
-        job_id: str,
-        *,
-        payload: bytes = b"",
-        meta: Mapping[str, str] | None = None,
-        id_prefix: str = "",
-        idempotency_token: str = "",
+        self, namespace: str, job_id: str, request: DispatchRequest = DispatchRequest()
     ) -> JobDispatched:
         """Make a child of a parameterized job; a known idempotency token gives the child that it made before."""
         self._check_enabled()
         parent = self._server.state.jobs.get((namespace, job_id))
-        problem = dispatch_problem(parent, job_id, payload, meta or {})
+        problem = dispatch_problem(parent, job_id, request.payload, request.meta)
         if problem:
             raise NotFound(problem) if parent is None else Invalid(problem)
         assert parent is not None
-        if idempotency_token:
+        priority, highest = request.priority or parent.priority, self._server.config.job_max_priority
+        if not 1 <= priority <= highest:
+            raise Invalid(f"Job priority must be between [1, {highest}]")
+        if request.idempotency_token:
             for child in children(self._server.state, parent):
-                if child.dispatch_idempotency_token == idempotency_token:
+                if child.dispatch_idempotency_token == request.idempotency_token:
                     return JobDispatched(
                         dispatched_job_id=child.id,
                         job_create_index=child.create_index,
                         index=self._server.state.index,
                     )
         mint = self._mint()
-        child_id = dispatch_id(job_id, template=id_prefix, at=mint.now, suffix=mint.new_id())
-        child = dispatched_child(parent, child_id, payload=payload, meta=meta or {}, token=idempotency_token)
-        stored = await self._store_child(child, mint)
+        child_id = dispatch_id(job_id, template=request.id_prefix, at=mint.now, suffix=mint.new_id())
+        child = dispatched_child(
+            parent, child_id, payload=request.payload, meta=request.meta, token=request.idempotency_token
+        )
+        stored = await self._store_child(replace(child, priority=priority), mint)
         return JobDispatched(
             dispatched_job_id=child_id,
             eval_id=stored.eval_id,

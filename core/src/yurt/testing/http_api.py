@@ -101,9 +101,9 @@ def ready_node() -> Node:
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[Api]:
-    """The application over a leading server without nodes."""
-    server = Server(ServerConfig(name="test"), env=RealEnv(), log=MemoryLog())
+async def serving(**settings: Any) -> AsyncIterator[Api]:
+    """The application over a leading server without nodes, with these settings."""
+    server = Server(ServerConfig(name="test", **settings), env=RealEnv(), log=MemoryLog())
     ready = asyncio.Event()
     agent = AgentInfo(version="0.1.0", name="test", dev=True, plugins=({"name": "raw_exec", "status": "ok"},))
     async with asyncio.TaskGroup() as group:
