@@ -24,7 +24,6 @@ from yurt.structs.task import ScalingPolicy
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv
 
-
 BIG = Resources(cpu=900, memory_mb=900)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from yurt import scheduler
@@ -23,7 +22,7 @@ from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.admission import admit, with_counts_of, with_resources_of
 from yurt.server.plan_annotations import annotated
-from yurt.server.requests import DispatchRequest, Kept
+from yurt.server.requests import NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
 from yurt.server.worker import THREAD_COUNT
 from yurt.structs import status
@@ -60,7 +59,7 @@ class Jobs:
         submission: JobSubmission | None = None,
         enforce_index: int | None = None,
         eval_priority: int = 0,
-        keep: Kept = Kept(),
+        keep: Kept = NOTHING_KEPT,
         warnings: tuple[str, ...] = (),
     ) -> JobRegistered:
         """Store a job and have it scheduled; `keep` of the running one. Raises Invalid with every problem found."""
@@ -235,9 +234,7 @@ class Jobs:
             evaluation = replace(evaluation, status_description=event.message)
         return await self._store(job, evaluation)
 
-    async def dispatch(
-        self, namespace: str, job_id: str, request: DispatchRequest = DispatchRequest()
-    ) -> JobDispatched:
+    async def dispatch(self, namespace: str, job_id: str, request: DispatchRequest = PLAIN_DISPATCH) -> JobDispatched:
         """Make a child of a parameterized job; a known idempotency token gives the child that it made before."""
         self._check_enabled()
         parent = self._server.state.jobs.get((namespace, job_id))

@@ -14,6 +14,9 @@ class Kept(Value):
     resources: bool = False
 
 
+NOTHING_KEPT = Kept()
+
+
 class DispatchRequest(Value):
     """How a parameterized job is dispatched; priority 0 means the parent's."""
 
@@ -22,3 +25,6 @@ class DispatchRequest(Value):
     id_prefix: str = ""
     idempotency_token: str = ""
     priority: int = 0
+
+
+PLAIN_DISPATCH = DispatchRequest()
