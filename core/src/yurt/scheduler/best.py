@@ -18,7 +18,7 @@ def best_rows(scores: npt.NDArray[np.float64], ties: TieArray, size: int) -> tup
     least = float(np.partition(scores, len(scores) - size)[len(scores) - size])
     if least == IMPOSSIBLE:
         return np.flatnonzero(scores != IMPOSSIBLE), True
-    better, equal = np.flatnonzero(scores > least), np.flatnonzero(scores == least)
+    better, equal = (scores > least).nonzero()[0], (scores == least).nonzero()[0]
     wanted = size - len(better)
     if wanted < len(equal):
         equal = equal[np.argpartition(ties[equal], wanted - 1)[:wanted]]

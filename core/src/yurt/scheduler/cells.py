@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from heapq import heappop, heappush
+from heapq import heappop, heapreplace
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from yurt.scheduler.best import best_rows
 from yurt.scheduler.spread import FloatArray, SpreadScore
 from yurt.state.columns import IntArray, TieArray
 
+MANY = 20
+"""With so many cells the next best rows are told one per cell: all rows of a cell fare alike."""
 FEW = 3
 """When a third of the cells changed, all are scored: plain arrays are quicker than picking rows."""
 
@@ -25,11 +27,14 @@ Entry = tuple[int, int, int]
 
 
 class Cells:
-    """Sorted rows by cell and number of parts."""
+    """Sorted rows by cell and number of parts; `kept` is how many of the best rows are told."""
 
-    def __init__(self, spread: SpreadScore, ties: TieArray, rows: IntArray, sums: IntArray, counts: IntArray) -> None:
+    def __init__(
+        self, spread: SpreadScore, ties: TieArray, rows: IntArray, *, sums: IntArray, counts: IntArray, kept: int
+    ) -> None:
         self._spread = spread
-        self._ties = ties
+        self._kept = kept
+        self._top: list[int] | None = None
         self._cell_of_row: list[int] = spread.cell_of_row.tolist()
         self._widest = int(counts.max(initial=0)) + 2
         size = len(spread.boosts)
@@ -44,7 +49,7 @@ class Cells:
         self._heads: FloatArray = np.full((size, self._widest), -np.inf)
         self._head_ties: TieArray = np.zeros((size, self._widest), np.uint64)
         self._scores: FloatArray = np.full((size, self._widest), -np.inf)
-        self._parts: IntArray = np.arange(self._widest)
+        self._parts: IntArray = np.maximum(1, np.arange(self._widest))
         for cell, lists in enumerate(self._lists):
             for count, entries in enumerate(lists):
                 if entries:
@@ -55,36 +60,39 @@ class Cells:
 
     def best(self) -> int | None:
         """The row with the highest score; the tie decides among equals."""
-        if not self._scores.size:
-            return None
-        flat = self._scores.reshape(-1)
-        at = int(flat.argmax())
-        if flat[at] == -np.inf:
-            return None
-        equal = np.flatnonzero(flat == flat[at])
-        if len(equal) > 1:
-            at = int(equal[self._head_ties.reshape(-1)[equal].argmin()])
-        return self._head(at)[2]
+        found = self.top()
+        return found[0] if found else None
 
-    def top(self, number: int) -> list[int]:
+    def top(self) -> list[int]:
         """The best rows, best first."""
-        flat = self._scores.reshape(-1)
-        places, _ = best_rows(flat, self._head_ties.reshape(-1), number)
+        if self._top is None:
+            self._top = self._find_top()
+        return self._top
+
+    def _find_top(self) -> list[int]:
+        flat, widest = self._scores.reshape(-1), self._widest
+        places, _ = best_rows(flat, self._head_ties.reshape(-1), self._kept)
+        if len(self._heads) >= MANY:
+            heads = [self._lists[place // widest][place % widest][0] for place in places.tolist()]
+            ranked = sorted(zip((-flat[places]).tolist(), heads, strict=True), key=_by_score_and_tie)
+            return [head[2] for _, head in ranked]
         heap: list[tuple[float, int, int, int, int]] = []
         for place, score in zip(places.tolist(), flat[places].tolist(), strict=True):
-            _, tie, row = self._head(place)
+            _, tie, row = self._lists[place // widest][place % widest][0]
             heap.append((-score, tie, row, place, 0))
         heap.sort()
         found: list[int] = []
-        while heap and len(found) < number:
-            _, _, row, place, at = heappop(heap)
+        while heap and len(found) < self._kept:
+            _, _, row, place, at = heap[0]
             found.append(row)
-            cell, count = divmod(place, self._widest)
+            cell, count = divmod(place, widest)
             entries = self._lists[cell][count]
-            if at + 1 < len(entries):
-                total, tie, next_row = entries[at + 1]
-                boost = int(self._spread.boosts[cell])
-                heappush(heap, (-((boost - total) / (count + (boost != 0))), tie, next_row, place, at + 1))
+            if at + 1 == len(entries):
+                heappop(heap)
+                continue
+            total, tie, next_row = entries[at + 1]
+            boost = int(self._spread.boosts[cell])
+            heapreplace(heap, (-((boost - total) / (count + (boost != 0))), tie, next_row, place, at + 1))
         return found
 
     def move(self, row: int, total: int, count: int) -> None:
@@ -122,6 +130,7 @@ class Cells:
 
     def _lead(self, cell: int, count: int) -> None:
         """The first of a list may be another one."""
+        self._top = None
         entries = self._lists[cell][count]
         if not entries:
             self._heads[cell, count] = self._scores[cell, count] = -np.inf
@@ -130,15 +139,16 @@ class Cells:
         self._heads[cell, count], self._head_ties[cell, count] = -entries[0][0], entries[0][1]
         self._scores[cell, count] = (boost - entries[0][0]) / (count + (boost != 0))
 
-    def _head(self, place: int) -> Entry:
-        cell, count = divmod(place, self._widest)
-        return self._lists[cell][count][0]
-
     def _score_all(self) -> None:
+        self._top = None
         boosts = self._spread.boosts[:, None]
-        self._scores = (self._heads + boosts) / np.maximum(1, self._parts + (boosts != 0))
+        self._scores = (self._heads + boosts) / (self._parts + (boosts != 0))
 
     def _score(self, cells: IntArray) -> None:
+        self._top = None
         boosts = self._spread.boosts[cells][:, None]
-        parts = np.maximum(1, self._parts + (boosts != 0))
-        self._scores[cells] = (self._heads[cells] + boosts) / parts
+        self._scores[cells] = (self._heads[cells] + boosts) / (self._parts + (boosts != 0))
+
+
+def _by_score_and_tie(entry: tuple[float, Entry]) -> tuple[float, int]:
+    return entry[0], entry[1][1]

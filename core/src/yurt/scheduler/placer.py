@@ -25,7 +25,7 @@ from yurt.scheduler.feasible import (
 from yurt.scheduler.ids import number_of
 from yurt.scheduler.preempt import is_allowed, preempt, preemption_score
 from yurt.scheduler.rank import Ranker, RankOptions
-from yurt.scheduler.runs import place_run
+from yurt.scheduler.runs import place_run, place_spread_run
 from yurt.scheduler.spread import UNIT
 from yurt.scheduler.view import View, has_memory_max, is_spread_algorithm
 from yurt.sdk.value import replace
@@ -103,12 +103,13 @@ class GroupPlacer:
     @property
     def can_run(self) -> bool:
         """Whether equal placements can be ordered at once: nothing but amounts decides where they fit."""
-        return not (self.ask.is_exclusive or self.distinct.is_used or self.ranker.spread.is_used)
+        return not (self.ask.is_exclusive or self.distinct.is_used)
 
     def run(self, count: int) -> list[Placed]:
         """Up to `count` more allocations, the same as so many times `place` without preemption."""
         plain = self.ask.plain
-        found = [Placed(row, plain, scores) for row, scores in place_run(self.ranker, count)]
+        placing = place_spread_run if self.ranker.spread.is_used else place_run
+        found = [Placed(row, plain, scores) for row, scores in placing(self.ranker, count)]
         for placed in found if self._preemptions else ():
             self._preemptions.pop(placed.row, None)
         return found

@@ -152,7 +152,7 @@ class Ranker:
             entries = sorted((-float(scores[r]), int(self.ties[r]), r) for r in rows if scores[r] != IMPOSSIBLE)
             found = [entry[2] for entry in entries]
         elif self._cells is not None:
-            found = self._cells.top(SCORES_KEPT)
+            found = self._cells.top()
         else:
             found = [entry[2] for entry in self._window[:SCORES_KEPT]]
         others = [row for row in found if row != chosen][: SCORES_KEPT - 1]
@@ -229,13 +229,18 @@ class Ranker:
         self._metas.clear()
         self._shown.clear()
         if self.spread.is_used:
-            self._cells = Cells(self.spread, self.ties, np.flatnonzero(room), sums, counts)
+            rows = np.flatnonzero(room)
+            self._cells = Cells(self.spread, self.ties, rows, sums=sums, counts=counts, kept=SCORES_KEPT)
 
     def _score_row(self, row: int) -> None:
         self._metas.pop(row, None)
         self._shown.pop(row, None)
         if self.view.exhausted(row, self.ask.plain.usage):
             self.close(row)
+            return
+        if self.affinity is None and self.devices is None:
+            _, total, count = self._show(row)
+            self._replace(row, total, count)
             return
         own = int(self._own[row])
         total, count = self._binpack(row), 1
@@ -249,6 +254,10 @@ class Ranker:
             self.devices[row] = round(self.ask.device_score(self.view.node(row), self.view.held(row)) * UNIT)
             total += int(self.devices[row])
             count += bool(self.devices[row])
+        self._replace(row, total, count)
+
+    def _replace(self, row: int, total: int, count: int) -> None:
+        """The row has other parts now."""
         self._sums[row], self._counts[row] = total, count
         score = self.scores[row] = total / count
         if self._cells is not None:

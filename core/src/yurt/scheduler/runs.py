@@ -58,6 +58,21 @@ def place_run(ranker: Ranker, count: int) -> list[RunEntry]:
     return found
 
 
+def place_spread_run(ranker: Ranker, count: int) -> list[RunEntry]:
+    """The same under spreads, where one placement changes what many nodes are worth: one after another."""
+    found: list[RunEntry] = []
+    view, usage = ranker.view, ranker.ask.plain.usage
+    best, top, take, placed = ranker.best, ranker.top, view.take, ranker.placed
+    while len(found) < count:
+        row = best()
+        if row is None:
+            break
+        found.append(RunEntry(row, top(row)))
+        take(row, usage)
+        placed(row)
+    return found
+
+
 def _part(ranker: Ranker, count: int) -> list[RunEntry]:
     """Placements as far as one look at the nodes tells."""
     ranker.refresh()

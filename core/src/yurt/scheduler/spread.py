@@ -40,7 +40,8 @@ class SpreadScore:
         self._cells_of: list[dict[int, IntArray]] = []
         for part, codes in zip(self._parts, self._codes, strict=True):
             self._cells_of.append({code: np.flatnonzero(codes == code) for code in set(codes.tolist())})
-            self.boosts += part.boosts[codes]
+            self.boosts += part.shown[codes]
+        self._everywhere: IntArray = np.arange(len(self.boosts))
 
     def _number_cells(self) -> list[IntArray]:
         """Number the combinations of values that occur; for each part the value of each cell."""
@@ -62,18 +63,20 @@ class SpreadScore:
         changed = []
         for row in rows:
             for part, codes, cells_of in zip(self._parts, self._codes, self._cells_of, strict=True):
-                code = int(part.codes[row])
+                code = part.code_of_row[row]
                 if code < 0:
                     continue
-                before = int(part.boosts[code])
+                before = part.boosts[code]
                 if part.count(code, sign):
-                    self.boosts += part.boosts[codes] - part.shown[codes]
-                    part.show()
-                    changed.append(np.arange(len(self.boosts)))
+                    shown = part.shown
+                    part.shown = np.array(part.boosts, np.int64)
+                    self.boosts += (part.shown - shown)[codes]
+                    changed.append(self._everywhere)
                 elif part.boosts[code] != before:
-                    self.boosts[cells_of[code]] += part.boosts[code] - before
+                    cells = cells_of[code]
+                    self.boosts[cells] += part.boosts[code] - before
                     part.shown[code] = part.boosts[code]
-                    changed.append(cells_of[code])
+                    changed.append(cells)
         return changed
 
 
@@ -82,14 +85,11 @@ class _Part:
 
     def __init__(self, codes: IntArray, size: int) -> None:
         self.codes = codes
-        self.boosts: IntArray = np.zeros(size + 1, np.int64)
-        self.boosts[-1] = -UNIT
-        self.shown: IntArray = self.boosts.copy()
+        self.code_of_row: list[int] = codes.tolist()
+        self.boosts = [0] * size + [-UNIT]
+        self.shown: IntArray = np.array(self.boosts, np.int64)
+        """The boosts that the cells have."""
         self._counts = [0] * (size + 1)
-
-    def show(self) -> None:
-        """All boosts are told."""
-        self.shown = self.boosts.copy()
 
 
 class _Even(_Part):
@@ -136,7 +136,7 @@ class _Targeted(_Part):
         self._weight = weight
         self._has_zero = 0 in desired
         self._fill()
-        self.show()
+        self.shown = np.array(self.boosts, np.int64)
 
     def count(self, code: int, sign: int) -> bool:
         self._counts[code] += sign
