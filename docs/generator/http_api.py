@@ -71,6 +71,7 @@ def lines() -> Iterator[Line]:
     below = {"": job._JOB, **job.SUFFIXES}
     for suffix, methods in below.items():
         yield from of_methods(f"/v1/job/:job_id{suffix}", methods)
+    yield from of_methods("/v1/job/:job_id/versions/:name/tag", job.TAG_METHODS)
     for module in routes._MODULES:
         for route in module.ROUTES:
             yield from of_methods(shown_path(route.path), route.methods)

@@ -17,13 +17,15 @@ PUT /v1/job/:job_id/evaluate | Has it evaluated again.
 GET /v1/job/:job_id/evaluations | Its evaluations.
 PUT /v1/job/:job_id/plan | What registering the job of the body would do; nothing changes.
 PUT /v1/job/:job_id/revert | Registers a former version anew.
-GET /v1/job/:job_id/scale | Counts of its groups; scaling events are not listed (`Events` is null).
+GET /v1/job/:job_id/scale | Counts of its groups, and the newest 20 attempts to scale each.
 PUT /v1/job/:job_id/scale | Changes the count of a group.
 GET /v1/job/:job_id/services | The service instances of its allocations.
 PUT /v1/job/:job_id/stable | Marks a version as stable or not.
 GET /v1/job/:job_id/submission | The text that a version was submitted as, while it is kept.
 GET /v1/job/:job_id/summary | Its allocations by group and state.
 GET /v1/job/:job_id/versions | Its versions, newest first, with differences when `diffs` is true.
+PUT /v1/job/:job_id/versions/:name/tag | Names a version, the newest one by default.
+DELETE /v1/job/:job_id/versions/:name/tag | Takes a name away.
 PUT /v1/agent/join | Joins nobody: this version has one server. The answer says so.
 GET /v1/agent/self | The agent's configuration, its member and figures. Secrets are blanked.
 GET /v1/agent/members | The one server.
@@ -59,6 +61,7 @@ PUT /v1/deployment/promote/:id | Promotes its canaries.
 PUT /v1/deployment/allocation-health/:id | Tells the health of allocations, for `health_check = "manual"`.
 GET /v1/deployment/:id | A deployment.
 GET /v1/evaluations | All evaluations.
+DELETE /v1/evaluations | Deletes those of `EvalIDs`, or those that `Filter` matches, which have ended with all allocations.
 GET /v1/evaluations/count | How many there are.
 GET /v1/evaluation/:id | An evaluation; with `related` those it belongs together with.
 GET /v1/evaluation/:id/allocations | The allocations that it placed.
@@ -96,6 +99,9 @@ PUT /v1/node/:id/purge | Forgets it.
 GET /v1/operator/scheduler/configuration | The scheduler's configuration.
 PUT /v1/operator/scheduler/configuration | Changes it; with `cas` only when its index is that one.
 GET /v1/operator/raft/configuration | The one server.
+GET /v1/operator/autopilot/configuration | How servers mind themselves: Nomad's defaults, with one server without effect.
+GET /v1/operator/autopilot/health | Whether the one server leads; 429 when not.
+GET /v1/operator/keyring/keys | The key that signs workload identities.
 PUT /v1/system/gc | Removes everything that has ended.
 PUT /v1/system/reconcile/summaries | Nothing is left to do: summaries are exact with every change.
 GET /.well-known/jwks.json | The public keys of workload identities.

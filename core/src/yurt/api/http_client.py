@@ -107,9 +107,10 @@ class ApiClient:
         sent = b"" if body is None else json.dumps(body).encode()
         return _decode(self._ask("PUT", path, query, body=sent).body)
 
-    def delete(self, path: str, query: Query | None = None) -> Any:
-        """The decoded answer to a DELETE."""
-        return _decode(self._ask("DELETE", path, query).body)
+    def delete(self, path: str, query: Query | None = None, *, body: Any = None) -> Any:
+        """The decoded answer to a DELETE, with a JSON body where the route takes one."""
+        sent = b"" if body is None else json.dumps(body).encode()
+        return _decode(self._ask("DELETE", path, query, body=sent).body)
 
     def raw(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> RawAnswer:
         """Any request, with its answer whatever the status; `path` may hold a query."""

@@ -39,7 +39,7 @@ def job_stub(job: Job, summary: JobSummary | None, *, meta: bool = False) -> dic
         "Name": job.name,
         "Namespace": job.namespace,
         "NodePool": job.node_pool,
-        "ParameterizedJob": job.parameterized_job is not None,
+        "ParameterizedJob": job.parameterized_job is not None and not job.dispatched,
         "ParentID": job.parent_id,
         "Periodic": job.periodic is not None,
         "Priority": job.priority,

@@ -7,19 +7,24 @@ from collections.abc import Iterable
 from aiohttp import web
 
 from yurt.api.encode import to_wire
+from yurt.api.filter import compile_filter
 from yurt.api.page import by_index, make_page
 from yurt.api.stubs import alloc_stub
-from yurt.http.call import Call, changed_state, read_answer
+from yurt.http.call import Call, changed_state, json_answer, read_answer
 from yurt.http.errors import Refused
 from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
 from yurt.http.query import flag
 from yurt.http.routing import route
-from yurt.sdk.value import replace
+from yurt.sdk.value import Value, replace
 from yurt.state.store import Snapshot
+from yurt.structs.commands import DeleteEvaluations
 from yurt.structs.evaluation import Evaluation, EvaluationStub
+from yurt.structs.questions import is_eval_terminal, is_terminal
 
 _STUB_FIELDS = EvaluationStub.__struct_fields__
 RELATED_MAX = 100
+DELETE_IDS_MAX = 7281
+DELETE_BATCH = 1_000
 
 
 def _rows(call: Call, state: Snapshot) -> Iterable[Evaluation]:
@@ -48,6 +53,53 @@ async def count(call: Call) -> web.Response:
     options = replace(call.options, per_page=0, next_token="")
     page = make_page(_rows(call, state), to_wire, key=by_index, options=options)
     return read_answer(call, {"Count": len(page.rows)}, index)
+
+
+class EvaluationsDeleteBody(Value):
+    """DELETE /v1/evaluations: ids, or a filter expression."""
+
+    eval_ids: tuple[str, ...] = ()
+    filter: str = ""
+
+
+async def delete(call: Call) -> web.Response:
+    """DELETE /v1/evaluations: those that have ended and whose allocations have ended too."""
+    body = await call.body(EvaluationsDeleteBody)
+    if bool(body.eval_ids) == bool(body.filter):
+        raise Refused(400, "evaluations must be deleted by ids or by a filter, not by both and not by neither")
+    if len(body.eval_ids) > DELETE_IDS_MAX:
+        raise Refused(400, f"request includes {len(body.eval_ids)} evaluation IDs, must be {DELETE_IDS_MAX} or fewer")
+    state = call.read_state()
+    if body.filter:
+        keep = compile_filter(body.filter)
+        found = [row for row in state.evals.values() if call.options.sees(row.namespace) and keep(to_wire(row))]
+        ids = [row.id for row in found if not _why_kept(state, row)]
+    else:
+        ids = [check_uuid(text, "eval") for text in body.eval_ids]
+        for eval_id in ids:
+            _check_deletable(state, eval_id)
+    index = state.index
+    for start in range(0, len(ids), DELETE_BATCH):
+        command = DeleteEvaluations(eval_ids=tuple(ids[start : start + DELETE_BATCH]))
+        index = (await call.server.propose(command)).index
+    return json_answer(call, {"Count": len(ids)}, index=index)
+
+
+def _check_deletable(state: Snapshot, eval_id: str) -> None:
+    row = state.evals.get(eval_id)
+    if row is None:
+        raise Refused(404, f"eval not found: {eval_id}")
+    reason = _why_kept(state, row)
+    if reason:
+        raise Refused(400, f"eval {eval_id} is not safe to delete: {reason}")
+
+
+def _why_kept(state: Snapshot, row: Evaluation) -> str:
+    """Why the evaluation must stay, or nothing."""
+    if not is_eval_terminal(row):
+        return f"its status is {row.status}; stop its job, or wait until it has ended"
+    live = next((alloc for alloc in state.allocs.where("eval", row.id) if not is_terminal(alloc)), None)
+    return f"its allocation {live.id[:8]} has not ended" if live is not None else ""
 
 
 async def read(call: Call) -> web.Response:
@@ -87,7 +139,7 @@ async def allocations(call: Call) -> web.Response:
 
 
 ROUTES = (
-    route("/v1/evaluations", get=list_evaluations),
+    route("/v1/evaluations", get=list_evaluations, delete=delete),
     route("/v1/evaluations/count", get=count),
     route("/v1/evaluation/{id}", get=read),
     route("/v1/evaluation/{id}/allocations", get=allocations),

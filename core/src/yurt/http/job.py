@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from yurt.api.diff import job_diff
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index
 from yurt.api.stubs import alloc_stub
-from yurt.http import job_actions, services
+from yurt.http import job_actions, job_tags, services
 from yurt.http.call import Call, Handler, changed_state, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.jobs import register_job
@@ -48,11 +49,13 @@ async def summary(call: Call) -> web.Response:
 async def versions(call: Call) -> web.Response:
     """GET /v1/job/:id/versions: newest first, with the difference of each to the one before it when asked."""
     key, wants_diffs = job_key(call), flag(call.query, "diffs")
-    base_version = number(call.query, "diff_version")
+    base_version, base_tag = number(call.query, "diff_version"), call.query.get("diff_tag", "")
     state, index = await changed_state(call, [("job_versions", "job", key)], lambda s: _versions_index(s, key))
     found = sorted(state.job_versions.where("job", key), key=lambda job: job.version, reverse=True)
     if not found:
         return object_missing(call, "job versions not found", index)
+    if base_tag:
+        base_version = _tagged(found, base_tag).version
     diffs = _version_diffs(found, base_version) if wants_diffs else None
     return read_answer(call, {"Diffs": diffs, "Versions": found}, index)
 
@@ -60,6 +63,13 @@ async def versions(call: Call) -> web.Response:
 def _versions_index(state: Snapshot, key: tuple[str, str]) -> int:
     found = state.job_versions.where("job", key)
     return max((job.modify_index for job in found), default=state.job_versions.index)
+
+
+def _tagged(found: list[Job], name: str) -> Job:
+    job = next((job for job in found if job.version_tag is not None and job.version_tag.name == name), None)
+    if job is None:
+        raise Refused(404, f'tag "{name[:64]}" not found')
+    return job
 
 
 def _version_diffs(found: list[Job], base_version: int | None) -> list[Any]:
@@ -146,9 +156,12 @@ async def scale_status(call: Call) -> web.Response:
     def index_of(state: Snapshot) -> int:
         allocs = (alloc.modify_index for alloc in state.allocs.where("job", key))
         job = state.jobs.get(key)
-        return max((job.modify_index if job is not None else state.jobs.index), max(allocs, default=0))
+        events = state.scaling_events.get(key)
+        scaled = events.modify_index if events is not None else 0
+        return max((job.modify_index if job is not None else state.jobs.index), max(allocs, default=0), scaled)
 
-    state, index = await changed_state(call, [("jobs", key), ("allocs", "job", key)], index_of)
+    watched = [("jobs", key), ("allocs", "job", key), ("scaling_events", key)]
+    state, index = await changed_state(call, watched, index_of)
     job = state.jobs.get(key)
     if job is None:
         return object_missing(call, "job not found", index)
@@ -160,6 +173,10 @@ def _scale_wire(state: Snapshot, job: Job) -> dict[str, Any]:
         group.name: {"Desired": group.count, "Events": None, "Healthy": 0, "Placed": 0, "Running": 0, "Unhealthy": 0}
         for group in job.task_groups
     }
+    recorded = state.scaling_events.get(job.key)
+    for name, events in (recorded.scaling_events if recorded is not None else {}).items():
+        if name in groups:
+            groups[name]["Events"] = [to_wire(event) for event in events]
     for alloc in state.allocs.where("job", job.key):
         counts = groups.get(alloc.task_group)
         if counts is None or is_terminal(alloc):
@@ -217,17 +234,31 @@ SUFFIXES: Mapping[str, Mapping[str, Handler]] = {
     "/summary": _methods(summary),
     "/versions": _methods(versions),
 }
+TAG_PATH = re.compile(r"/versions/(?P<name>[^/]+)/tag\Z")
+TAG_METHODS: Mapping[str, Handler] = {**_methods(write=job_tags.apply), "DELETE": job_tags.unset}
 _JOB: Mapping[str, Handler] = {**_methods(read, update), "DELETE": job_actions.deregister}
 
 
 async def _dispatch(request: web.Request) -> web.StreamResponse:
     """Find the handler by the end of the path; the rest is the job's id."""
     path = request.match_info["path"]
+    if TAG_PATH.search(path):
+        return await _tag_version(request, path)
     suffix = next((suffix for suffix in SUFFIXES if path.endswith(suffix) and len(path) > len(suffix)), "")
     if not path:
         raise Refused(400, "Missing job ID")
     request.match_info["job_id"] = path.removesuffix(suffix)
     return await handler_of(SUFFIXES.get(suffix, _JOB), request)(make_call(request))
+
+
+async def _tag_version(request: web.Request, path: str) -> web.StreamResponse:
+    """/v1/job/:id/versions/:name/tag."""
+    match = TAG_PATH.search(path)
+    assert match is not None
+    request.match_info["job_id"], request.match_info["tag"] = path[: match.start()], match["name"]
+    if not request.match_info["job_id"]:
+        raise Refused(404, "invalid job tag endpoint")
+    return await handler_of(TAG_METHODS, request)(make_call(request))
 
 
 def add_job_routes(app: web.Application) -> None:

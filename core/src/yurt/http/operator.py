@@ -7,6 +7,7 @@ import asyncio
 from aiohttp import web
 
 from yurt.api.encode import to_wire
+from yurt.api.times import rfc3339
 from yurt.http.call import Call, changed_state, empty_answer, json_answer, read_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.query import number
@@ -59,6 +60,72 @@ async def raft_configuration(call: Call) -> web.Response:
     return json_answer(call, {"Index": 0, "Servers": [server]})
 
 
+async def autopilot_configuration(call: Call) -> web.Response:
+    """GET /v1/operator/autopilot/configuration: Nomad's defaults; with one server there is nothing to mind."""
+    answer = {
+        "CleanupDeadServers": True,
+        "CreateIndex": 0,
+        "DisableUpgradeMigration": False,
+        "EnableCustomUpgrades": False,
+        "EnableRedundancyZones": False,
+        "LastContactThreshold": "200ms",
+        "MaxTrailingLogs": 250,
+        "MinQuorum": 0,
+        "ModifyIndex": 0,
+        "ServerStabilizationTime": "10s",
+    }
+    return json_answer(call, answer)
+
+
+async def autopilot_health(call: Call) -> web.Response:
+    """GET /v1/operator/autopilot/health: of the one server; 429 when it does not lead."""
+    agent, server = call.agent, call.server
+    index = server.state.index
+    row = {
+        "Address": agent.rpc_addr,
+        "Healthy": server.is_leader,
+        "ID": agent.name,
+        "LastContact": "0s",
+        "LastIndex": index,
+        "LastTerm": 1,
+        "Leader": server.is_leader,
+        "Name": f"{agent.name}.{agent.region}",
+        "SerfStatus": "alive",
+        "StableSince": rfc3339(server.leader_since),
+        "Version": agent.version,
+        "Voter": True,
+    }
+    answer = {
+        "FailureTolerance": 0,
+        "Healthy": server.is_leader,
+        "Leader": agent.name if server.is_leader else "",
+        "OptimisticFailureTolerance": 0,
+        "ReadReplicas": None,
+        "RedundancyZones": None,
+        "Servers": [row],
+        "Upgrade": None,
+        "Voters": [agent.name],
+    }
+    return json_answer(call, answer, status=200 if server.is_leader else 429)
+
+
+async def keys(call: Call) -> web.Response:
+    """GET /v1/operator/keyring/keys: the one key that signs workload identities."""
+    async with call.context.key_lock:
+        key_id = await asyncio.to_thread(lambda: call.server.keyring.key_id)
+        made_at = await asyncio.to_thread(lambda: call.server.keyring.made_at)
+    key = {
+        "Algorithm": "rs256",
+        "CreateIndex": 0,
+        "CreateTime": made_at or call.server.started_at,
+        "KeyID": key_id,
+        "ModifyIndex": 0,
+        "PublishTime": 0,
+        "State": "active",
+    }
+    return json_answer(call, [key])
+
+
 async def collect(call: Call) -> web.Response:
     """PUT /v1/system/gc."""
     await failed_call(call.server.system.collect_garbage())
@@ -82,6 +149,9 @@ async def jwks(call: Call) -> web.Response:
 ROUTES = (
     route("/v1/operator/scheduler/configuration", get=read_scheduler, write=set_scheduler),
     route("/v1/operator/raft/configuration", get=raft_configuration),
+    route("/v1/operator/autopilot/configuration", get=autopilot_configuration),
+    route("/v1/operator/autopilot/health", get=autopilot_health),
+    route("/v1/operator/keyring/keys", get=keys),
     route("/v1/system/gc", put=collect),
     route("/v1/system/reconcile/summaries", put=reconcile),
     route("/.well-known/jwks.json", get=jwks),

@@ -13,8 +13,12 @@ Json = dict[str, Any]
 
 
 def run(call: Invocation) -> int:
-    """Promote the canaries of all groups, or of the named ones."""
-    deployment = find_deployment(call, call.args[0])
+    """Promote the canaries of a deployment."""
+    return promote(call, find_deployment(call, call.args[0]))
+
+
+def promote(call: Invocation, deployment: Json) -> int:
+    """Promote the canaries of all groups, or of those that -group names, and follow the evaluation."""
     groups = call.flags.texts("group")
     body: Json = {"DeploymentID": deployment["ID"], "All": not groups}
     if groups:

@@ -11,6 +11,7 @@ from yurt.cli.command import VERBOSE, Command, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text, texts
 from yurt.cli.lookup import api_path, find_job
+from yurt.cli.suggest import did_you_mean
 from yurt.cli.text import clock, go_duration, ordinal, parse_duration, plural
 
 Json = dict[str, Any]
@@ -28,6 +29,7 @@ def run(call: Invocation) -> int:
     if flags.is_on("reschedule") and (flags.is_on("all-tasks") or flags.texts("task")):
         raise UsageError("-reschedule restarts whole allocations; it cannot be used with -task or -all-tasks")
     job = find_job(call, call.args[0])
+    _check_names(call, job)
     allocs = _chosen(call, job)
     if not allocs:
         screen.line("No allocations to restart")
@@ -48,6 +50,22 @@ def run(call: Invocation) -> int:
     screen.line(screen.style(f"==> {clock()}: Job restart finished", "bold"))
     screen.line("\nJob restarted successfully!")
     return 0
+
+
+def _check_names(call: Invocation, job: Json) -> None:
+    """Refuse groups and tasks that the job has not, before anything is restarted."""
+    groups, tasks = call.flags.texts("group"), call.flags.texts("task")
+    if not groups and not tasks:
+        return
+    whole: Json = call.api.get(api_path("job", job["ID"]), {"namespace": job.get("Namespace")})
+    known = {group["Name"]: {task["Name"] for task in group.get("Tasks") or ()} for group in whole["TaskGroups"]}
+    for group in groups:
+        if group not in known:
+            raise CliError(f'The job "{job["ID"]}" has no group "{group}"{did_you_mean(group, known)}')
+    found = {name for group, names in known.items() if not groups or group in groups for name in names}
+    for task in tasks:
+        if task not in found:
+            raise CliError(f'The job "{job["ID"]}" has no task "{task}"{did_you_mean(task, found)}')
 
 
 def _chosen(call: Invocation, job: Json) -> list[Json]:

@@ -1,0 +1,26 @@
+"""`yurt agent-info`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.output import show_data, wants_data
+
+Json = dict[str, Any]
+
+
+def run(call: Invocation) -> int:
+    """The figures of the agent, section by section."""
+    is_data = wants_data(call)
+    answer: Json = call.api.get("/v1/agent/self") or {}
+    if is_data:
+        return show_data(call, answer)
+    for section, figures in sorted((answer.get("stats") or {}).items()):
+        call.screen.line(section)
+        for key, value in sorted(figures.items()):
+            call.screen.line(f"  {key} = {value}")
+    return 0
+
+
+COMMAND = Command("agent-info", "Show the figures of the agent.", run, JSON_FLAGS)

@@ -1,0 +1,29 @@
+"""`yurt operator root keyring list`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.text import local_time
+
+Json = dict[str, Any]
+
+
+def run(call: Invocation) -> int:
+    """The keys that sign workload identities."""
+    keys: list[Json] = call.api.get("/v1/operator/keyring/keys") or []
+    rows = [
+        [
+            call.short(key["KeyID"]),
+            key["State"],
+            local_time(key.get("CreateTime") or 0),
+            local_time(key["PublishTime"]) if key.get("PublishTime") else "<none>",
+        ]
+        for key in keys
+    ]
+    call.screen.table("Key|State|Create Time|Publish Time", rows)
+    return 0
+
+
+COMMAND = Command("operator root keyring list", "List the keys that sign workload identities.", run, (VERBOSE,))
