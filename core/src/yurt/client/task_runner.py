@@ -7,6 +7,7 @@ action runs as supervised work of the client, so a driver that fails unexpectedl
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, assert_never
 
@@ -103,9 +104,10 @@ class TaskRunner:
 
     @property
     def record(self) -> TaskRecord:
-        """What has to be remembered of the task."""
+        """What has to be remembered of the task; a handle of an earlier run would mislead."""
         now = self.machine
-        return TaskRecord(state=now.state, run=now.run, window=now.window, handle=self.handle)
+        is_present = self.handle is not None and self.handle.task_id == self.task_id(now.run)
+        return TaskRecord(state=now.state, run=now.run, window=now.window, handle=self.handle if is_present else None)
 
     def task_id(self, run: int) -> str:
         """The name of one run of the task for its driver."""
@@ -132,6 +134,8 @@ class TaskRunner:
         self.machine = machine.restored_task(self._policy(), record.state, record.run, record.window)
         self.handle = record.handle
         driver = self.driver
+        if driver is not None:
+            self._spawn("clearing", self._clear_earlier(driver, record), None)
         if self.machine.phase == machine.DEAD or record.handle is None:
             if self.machine.phase == machine.WAITING and record.state.state == TASK_RUNNING:
                 self.post(machine.Lost())
@@ -141,10 +145,42 @@ class TaskRunner:
             self.post(machine.Note(event=events.driver_failure(reason)))
             self.post(machine.Lost())
             return
-        if await self._recover(driver, record.handle):
+        if record.handle.is_intent:
+            await self._restore_intent(driver, record.handle)
+        elif await self._recover(driver, record.handle):
             self.post(machine.Recovered())
         else:
             self.post(machine.Lost())
+
+    async def _restore_intent(self, driver: Driver, handle: TaskHandle) -> None:
+        """The agent ended between its wish to start a run and its knowledge of it: it may run, or was never started."""
+        for wait_s in RECOVER_WAITS_S:
+            try:
+                await driver.recover_task(handle)
+            except NotFound:
+                self.handle = None
+                return
+            except YurtError as error:
+                self.post(machine.Note(event=events.driver_message(f"looking for a started task failed: {error}")))
+                await self._context.env.sleep(wait_s)
+            else:
+                self.post(machine.Recovered())
+                return
+        self.post(machine.Lost())
+
+    async def _clear_earlier(self, driver: Driver, record: TaskRecord) -> None:
+        """Free what the driver still holds for a run that had ended, when the agent ended before it could."""
+        ended = [record.handle] if self.machine.phase == machine.DEAD and record.handle is not None else []
+        if record.run > 0 and driver.capabilities.finds_by_id:
+            ended.append(self._intent(record.run - 1))
+        for handle in ended:
+            with contextlib.suppress(NotFound):
+                await driver.recover_task(handle)
+                await driver.destroy_task(handle.task_id)
+
+    def _intent(self, run: int) -> TaskHandle:
+        """What is known of a run before it starts."""
+        return TaskHandle(driver=self.task.driver, task_id=self.task_id(run), version=0)
 
     async def _recover(self, driver: Driver, handle: TaskHandle) -> bool:
         """Let the driver find the run; one that cannot look at present is asked again before the run is given up."""
@@ -176,10 +212,12 @@ class TaskRunner:
 
     def _perform(self, action: machine.AnyAction) -> None:
         match action:
-            case machine.RunSetup():
+            case machine.RunSetup(run=run):
+                is_findable = self.driver is not None and self.driver.capabilities.finds_by_id
+                self.handle = self._intent(run) if is_findable else None
                 self._spawn("setup", self._setup(), self._setup_broke)
-            case machine.StartTask(run=run):
-                self._spawn("start", self._start(run), self._start_broke)
+            case machine.StartTask():
+                self._spawn("start", self._start(), self._start_broke)
             case machine.WatchTask(run=run):
                 self._ended.clear()
                 self._spawn("watch", self._watch(run), lambda error: self._watch_broke(run, error))
@@ -226,7 +264,7 @@ class TaskRunner:
         if unheard:
             self.post(machine.Note(event=events.task_setup(unheard)))
         try:
-            dirs = await asyncio.to_thread(self._build_dir)
+            dirs = await self._prepare_dir()
         except (OSError, Invalid) as error:
             is_recoverable = isinstance(error, OSError)
             failure = events.setup_failure(f"cannot build the task's directory: {error}")
@@ -238,6 +276,16 @@ class TaskRunner:
             self.post(machine.SetupFailed(event=events.failed_validation(str(error))))
             return
         self.post(machine.SetupDone())
+
+    async def _prepare_dir(self) -> TaskDirs:
+        """The task's tree; meanwhile the intent to start this run, and all before it, is written down."""
+        saving = asyncio.ensure_future(self._owner.wait_saved())  # noqa: TID251 - awaited or cancelled below
+        try:
+            dirs = await asyncio.to_thread(self._build_dir)
+            await saving
+        finally:
+            saving.cancel()
+        return dirs
 
     def _build_dir(self) -> TaskDirs:
         """The task's tree and its dispatch payload; blocking."""
@@ -293,12 +341,10 @@ class TaskRunner:
             hostname=next((network.hostname for network in self.task_group.networks), ""),
         )
 
-    async def _start(self, run: int) -> None:
-        """Start by the driver; the handle is remembered with the state `running`, before anybody hears of it."""
+    async def _start(self) -> None:
+        """Start by the driver, the intent being on disk; the handle follows it, before anybody hears of it."""
         driver = self.driver
         assert driver is not None and self._request is not None, self.name
-        if run > 0:
-            await self._owner.wait_saved()
         try:
             self.handle = await self._start_whole(driver, self._request)
         except YurtError as error:

@@ -137,6 +137,14 @@ class ContainerExecutor:
             await self._forget(handle.task_id)
             raise
 
+    async def recover_by_id(self, task_id: str) -> None:
+        """Take up a task whose starter was killed meanwhile; raises NotFound, and clears away, when there is none."""
+        try:
+            await self._processes.recover_by_id(task_id)
+        except NotFound:
+            await self._forget(task_id)
+            raise
+
     async def wait(self, task_id: str) -> ExitResult:
         """Wait for the end; also after it."""
         return await self._processes.wait(task_id)

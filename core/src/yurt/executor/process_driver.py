@@ -28,7 +28,7 @@ from yurt.sdk.driver import (
     TaskStats,
 )
 from yurt.sdk.errors import DriverError, NotFound
-from yurt.sdk.value import Duration
+from yurt.sdk.value import Duration, replace
 
 PROBE_INTERVAL_S = 30.0
 NO_ISOLATION = Capabilities(send_signals=True, exec=True, fs_isolation="none", network_modes=("host", "group"))
@@ -51,6 +51,9 @@ class TaskExecutor(Protocol[StartSpec_contra]):
 
     async def recover(self, handle: ProcessHandle) -> None:
         """Take up a task that an earlier agent started."""
+
+    async def recover_by_id(self, task_id: str) -> None:
+        """Take up a task whose starting agent ended before it knew more than the id."""
 
     async def wait(self, task_id: str) -> ExitResult:
         """Wait for the end."""
@@ -95,7 +98,7 @@ class ProcessDriver(Generic[Spec]):
     ) -> None:
         self.name = name
         self.task_config = task_config
-        self.capabilities = capabilities
+        self.capabilities = replace(capabilities, finds_by_id=True)
         self._process_for = process_for
         self._executor = executor
         healthy = Fingerprint(health=HEALTHY, description="Healthy", attributes={f"driver.{name}": "1"})
@@ -139,7 +142,10 @@ class ProcessDriver(Generic[Spec]):
         )
 
     async def recover_task(self, handle: TaskHandle) -> None:
-        """Take up a task that an earlier agent started."""
+        """Take up a task that an earlier agent started, or was about to start."""
+        if handle.is_intent:
+            await self._executor.recover_by_id(handle.task_id)
+            return
         try:
             stored = msgspec.convert(handle.state, ProcessHandle)
         except msgspec.ValidationError as error:

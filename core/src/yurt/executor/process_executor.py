@@ -4,7 +4,8 @@ A task is known by its handle. Its end is noticed by a pidfd (by polling where t
 its shim writes is the truth about how it ended. The file appears a moment after the process has gone; when the shim
 is gone too, the way it ended is lost and the result says so.
 
-States of a task here: starting -> running -> ended -> (forgotten). `recover` enters at running or ended.
+States of a task here: starting -> running -> ended -> (forgotten). `recover` enters at running or ended; where the
+agent that started a task was killed before it had the handle, `recover_by_id` finds what its shim wrote.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from yurt.executor import cgroups, processes, zygote_client
-from yurt.executor.spec import Failed, ProcessHandle, ProcessSpec, UserIds, encode_start, file_name, start_failure
+from yurt.executor.spec import (
+    CgroupPlan,
+    Failed,
+    ProcessHandle,
+    ProcessSpec,
+    ShimFiles,
+    UserIds,
+    encode_start,
+    file_name,
+    start_failure,
+)
+from yurt.executor.start_files import StartFiles
 from yurt.executor.surroundings import (
     check_spec,
     ids_of,
@@ -31,14 +43,15 @@ from yurt.executor.surroundings import (
 )
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats
-from yurt.sdk.errors import DriverError, NotFound
-from yurt.sdk.value import NANOSECONDS, Duration
+from yurt.sdk.errors import DriverError, NotFound, RecoverableError
+from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
 
 POLL_S = 0.25
 EXIT_FILE_FIRST_WAIT_S = 0.001
 EXIT_FILE_LIMIT_S = 5.0
 KILL_LIMIT_S = 12.0
 KILL_ROUNDS = 50
+SHIM_LIMIT_S = 30.0
 CGROUP_PARENT = "yurt.slice"
 
 
@@ -58,6 +71,7 @@ class ProcessExecutor:
 
     def __init__(self, *, state_dir: str, dev: bool = False, cgroup_parent: str = "", env: Env | None = None) -> None:
         self._folder = Path(state_dir) / "executor"
+        self._starts = StartFiles(self._folder)
         self._env = env or RealEnv()
         self._parent = cgroup_parent or (f"yurt-dev-{os.getpid()}.slice" if dev else CGROUP_PARENT)
         self._hierarchies, parents = cgroups.prepare(self._parent)
@@ -107,31 +121,44 @@ class ProcessExecutor:
         user = user_to_become(spec.user)
         planned = cgroups.plan(self._hierarchies, self._parent, task_id=spec.task_id, asked=spec.cgroup)
         self._folder.mkdir(parents=True, exist_ok=True)
-        exit_file = str(self._folder / f"{file_name(spec.task_id)}.exit")
-        remove_file(exit_file)
+        known = self._planned_handle(spec.task_id, planned)
+        remove_file(known.exit_file)
         zygote = self._acquired()
         request_id = zygote.next_id()
-        message = encode_start(spec, request_id=request_id, exit_file=exit_file, cgroup=planned, user=user)
+        files = ShimFiles(self._starts.ask(known, self._env.uuid()), self._starts.path(spec.task_id), known.exit_file)
+        message = encode_start(spec, request_id=request_id, files=files, cgroup=planned, user=user)
         self._starting.add(spec.task_id)
         try:
             answer = await zygote.request(request_id, message)
         finally:
+            remove_file(files.asked)
             self._starting.discard(spec.task_id)
         if isinstance(answer, Failed):
             raise start_failure(spec, stage=answer.stage, code=answer.errno)
-        handle = ProcessHandle(
-            task_id=spec.task_id,
+        handle = replace(
+            known,
             pid=answer.pid,
             start_time=answer.start_time or processes.start_time(answer.pid),
             shim_pid=answer.shim_pid,
             shim_start_time=answer.shim_start_time or processes.start_time(answer.shim_pid),
-            boot_id=self._boot_id,
-            exit_file=exit_file,
             started_at=answer.at,
-            cgroups=tuple(folder for folder, _ in planned.folders),
         )
         self._watch(Task(handle, spec, asyncio.get_running_loop()))
         return handle
+
+    def _planned_handle(self, task_id: str, planned: CgroupPlan) -> ProcessHandle:
+        """What is known of a task before it is started."""
+        return ProcessHandle(
+            task_id=task_id,
+            pid=0,
+            start_time=0,
+            shim_pid=0,
+            shim_start_time=0,
+            boot_id=self._boot_id,
+            exit_file=str(self._folder / f"{file_name(task_id)}.exit"),
+            started_at=UnixNano(0),
+            cgroups=tuple(folder for folder, _ in planned.folders),
+        )
 
     def check_new(self, task_id: str) -> None:
         """Raise DriverError when there is such a task already."""
@@ -163,6 +190,36 @@ class ProcessExecutor:
             raise NotFound(f"task {handle.task_id} cannot be found again: {reason} and left no exit file")
         self._watch(Task(handle, None, asyncio.get_running_loop()))
 
+    async def recover_by_id(self, task_id: str) -> None:
+        """Take up a task whose starter was killed; raises NotFound when it was not started, and never will be."""
+        if task_id in self._tasks:
+            return
+        self._starts.withdraw(task_id)
+        handle = self._starts.read(task_id)
+        if handle is not None and handle.boot_id == self._boot_id:
+            handle = await self._started(handle)
+        if handle is None or not handle.pid:
+            self._starts.remove(task_id)
+            raise NotFound(f"task {task_id} had not been started when the agent ended")
+        await self.recover(handle)
+
+    async def _started(self, handle: ProcessHandle) -> ProcessHandle | None:
+        """What a shim makes of a task that it has taken; nothing when it could not start it, or was killed."""
+
+        def is_decided() -> bool:
+            found = self._starts.read(handle.task_id)
+            is_working = processes.is_alive(handle.shim_pid, handle.shim_start_time)
+            return found is None or found.pid > 0 or not is_working
+
+        if not await until(is_decided, SHIM_LIMIT_S):
+            processes.send_signal(handle.shim_pid, handle.shim_start_time, signal.SIGTERM)
+            raise RecoverableError(f"the shim of task {handle.task_id} (pid {handle.shim_pid}) starts it no more")
+        found = self._starts.read(handle.task_id)
+        if found is not None and not found.pid:
+            processes.kill_all(processes.by_pid(cgroups.processes(handle.cgroups)))
+            cgroups.remove(handle.cgroups)
+        return found
+
     async def wait(self, task_id: str) -> ExitResult:
         """Wait for the end; also after it."""
         return await asyncio.shield(self._task(task_id).ended)
@@ -190,6 +247,7 @@ class ProcessExecutor:
         task = self._task(task_id)
         await self._kill(task)
         remove_file(task.handle.exit_file)
+        self._starts.remove(task_id)
         cgroups.remove(task.handle.cgroups)
         self._unwatch(task)
         self._tasks.pop(task_id, None)

@@ -159,6 +159,8 @@ class Shim:
         self.life_fd = life_fd
         self.id = self.max_files = self.max_bytes = 0
         self.stdout = self.stderr = self.exit_file = self.oom_file = self.pid_file = self.task = b""
+        self.asked_file = self.start_file = b""
+        self.start_fd = -1
         self.cgroups: list[tuple[bytes, list[tuple[bytes, bytes]]]] = []
         self.shim_join: list[bytes] = []
         self.at_end: list[bytes] = []
@@ -188,10 +190,18 @@ class Shim:
         os.close(tell_fd)
         os.close(request_fd)
         (
-            self.id, self.stdout, self.stderr, self.max_files, self.max_bytes, self.exit_file, self.cgroups,
-            self.shim_join, self.oom_file, self.pid_file, self.at_end, self.task,
+            self.id, self.stdout, self.stderr, self.max_files, self.max_bytes, self.asked_file, self.start_file,
+            self.exit_file, self.cgroups, self.shim_join, self.oom_file, self.pid_file, self.at_end, self.task,
         ) = marshal.loads(body)  # fmt: skip
         return True
+
+    def claim(self) -> None:
+        """Take the task, by taking its file; raises OSError when that is gone, for then another may start the task."""
+        fd = os.open(self.asked_file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        shim = os.getpid()
+        os.write(fd, b"%d %d\n" % (shim, start_ticks(shim)))
+        os.rename(self.asked_file, self.start_file)
+        self.start_fd = fd
 
     def enter_cgroup(self) -> None:
         """Leave the agent's cgroup, whose end must not be ours."""
@@ -200,8 +210,10 @@ class Shim:
 
     def start(self, reply_fd: int) -> bool:
         """Start the task and tell the agent how that went."""
-        stage = "logs"
+        stage = "claim"
         try:
+            self.claim()
+            stage = "logs"
             outputs = self.open_outputs()
             self.make_cgroups()
             status_fd, child_status = os.pipe()
@@ -225,9 +237,11 @@ class Shim:
         return True
 
     def tell_started(self, reply_fd: int) -> None:
-        """Tell the agent which processes there are now."""
-        shim = os.getpid()
-        reply(reply_fd, (self.id, self.main, start_ticks(self.main), time.time_ns(), shim, start_ticks(shim)))
+        """Tell the agent, and any later one, which processes there are now."""
+        shim, started, at = os.getpid(), start_ticks(self.main), time.time_ns()
+        quietly(os.write, self.start_fd, b"%d %d %d\n" % (self.main, started, at))
+        quietly(os.close, self.start_fd)
+        reply(reply_fd, (self.id, self.main, started, at, shim, start_ticks(shim)))
 
     def adopt(self) -> int:
         """Wait until the launcher has ended: the child that it left us is the task. 0, or an errno."""
@@ -246,6 +260,8 @@ class Shim:
     def fail(self, reply_fd: int, stage: str, code: int) -> bool:
         """Clear away, and tell the agent at which stage the start failed."""
         self.remove_cgroups()
+        if self.start_fd >= 0:
+            quietly(os.unlink, self.start_file)
         reply(reply_fd, (self.id, stage.encode(), code))
         return False
 
@@ -514,6 +530,8 @@ def rehearse(libc: ctypes.CDLL | None, folder: bytes) -> None:
         base,
         1,
         READ_SIZE,
+        base + b".asked",
+        base + b".start",
         none,
         [(none, [(none, b"0")])],
         [none],
@@ -527,6 +545,7 @@ def rehearse(libc: ctypes.CDLL | None, folder: bytes) -> None:
     for _ in range(REHEARSALS):
         request_read, request_write = os.pipe()
         tell_read, tell_write = os.pipe()
+        os.close(os.open(base + b".asked", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         os.write(request_write, len(body).to_bytes(4, "big") + body)
         become_subreaper(libc)
         shim = Shim(libc, -1)

@@ -163,8 +163,16 @@ def search_path(env: Mapping[str, str]) -> str:
     return env.get("PATH") or os.environ.get("PATH") or DEFAULT_PATH
 
 
+class ShimFiles(NamedTuple):
+    """Files through which a shim is known: the one to take, its name from then on, and the one for the end."""
+
+    asked: str
+    start: str
+    exit: str
+
+
 def encode_start(
-    spec: ProcessSpec, *, request_id: int, exit_file: str, cgroup: CgroupPlan, user: UserIds | None
+    spec: ProcessSpec, *, request_id: int, files: ShimFiles, cgroup: CgroupPlan, user: UserIds | None
 ) -> bytes:
     """The request that makes the next shim start a task.
 
@@ -196,7 +204,9 @@ def encode_start(
             b"" if spec.logs.disabled else base + b".stderr",
             spec.logs.max_files,
             spec.logs.max_bytes,
-            os.fsencode(exit_file),
+            os.fsencode(files.asked),
+            os.fsencode(files.start),
+            os.fsencode(files.exit),
             folders,
             [os.fsencode(path) for path in cgroup.shim_join],
             os.fsencode(cgroup.oom_file),

@@ -6,7 +6,8 @@ so a driver that blocks must use its own threads. `task_id` is `<alloc id>/<task
 
 States of a task as a driver sees them: (nothing) -start_task-> running -exit-> exited -destroy_task-> (nothing).
 After an agent restart, `recover_task` leads from (nothing) to running or exited, or raises NotFound when the task
-cannot be found.
+cannot be found. An agent may end while `start_task` is under way: a driver whose capabilities say `finds_by_id` is then
+given a handle that is only an intent, and either takes up what was started or makes sure that nothing will be.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ UNDETECTED = "undetected"
 
 
 class Capabilities(Value):
-    """What a driver can do. `fs_isolation` is none, chroot or image; `network_modes` are host, group, task, none."""
+    """What a driver can do. `fs_isolation` is none, chroot or image; `network_modes` are host, group, task, none.
+
+    `finds_by_id`: `recover_task` also takes a handle that holds only the task's id.
+    """
 
     send_signals: bool = True
     exec: bool = False
@@ -32,6 +36,7 @@ class Capabilities(Value):
     network_modes: tuple[str, ...] = ("host",)
     must_create_network: bool = False
     mounts: bool = False
+    finds_by_id: bool = False
 
 
 class Fingerprint(Value):
@@ -101,7 +106,10 @@ class TaskRequest(Value):
 
 
 class TaskHandle(Value):
-    """What the client stores to find a task again; `state` is the driver's own, opaque."""
+    """What the client stores to find a task again; `state` is the driver's own, opaque.
+
+    Version 0 is an intent: the task was about to be started, and nothing is known but its id.
+    """
 
     driver: str
     task_id: str
@@ -109,6 +117,11 @@ class TaskHandle(Value):
     pid: int = 0
     started_at: UnixNano = UnixNano(0)
     state: Mapping[str, Any] = no_entries()
+
+    @property
+    def is_intent(self) -> bool:
+        """Whether nothing is known of the task but its id."""
+        return self.version == 0
 
 
 class ExitResult(Value):

@@ -161,6 +161,13 @@ def needed(case: Any, what: str) -> Any:
     return case
 
 
+def intent_of(bench: Bench, handle: TaskHandle) -> TaskHandle:
+    """What is known of a task whose start an agent did not live to see."""
+    if not bench.driver.capabilities.finds_by_id:
+        pytest.skip("this driver cannot find a task by its id")
+    return TaskHandle(driver=handle.driver, task_id=handle.task_id, version=0)
+
+
 class DriverSuite:
     """Subclass it, give `make_driver` and `cases`, and let pytest collect it."""
 
@@ -308,6 +315,21 @@ class DriverSuite:
         await bench.throw_away()
         await bench.driver.recover_task(handle)
         assert (await bench.wait(handle.task_id)).exit_code == 7
+
+    async def test_a_task_is_taken_up_again_by_its_id_alone(self, bench: Bench, cases: DriverCases) -> None:
+        intent = intent_of(bench, await bench.start(cases.runs))
+        await bench.throw_away()
+        await bench.driver.recover_task(intent)
+        assert await bench.is_running_after(intent.task_id, 0.05)
+        await bench.driver.stop_task(intent.task_id, signal="SIGTERM", timeout=seconds(5))
+        assert not (await bench.wait(intent.task_id)).is_success
+
+    async def test_a_task_that_was_never_started_is_not_found_by_its_id(self, bench: Bench, cases: DriverCases) -> None:
+        handle = await bench.start(cases.ends(3))
+        await bench.driver.destroy_task(handle.task_id)
+        with pytest.raises(NotFound):
+            await bench.driver.recover_task(intent_of(bench, handle))
+        assert (await bench.run(cases.ends(3))).exit_code == 3
 
     async def test_to_recover_twice_changes_nothing(self, bench: Bench, cases: DriverCases) -> None:
         handle = await bench.start(cases.runs)

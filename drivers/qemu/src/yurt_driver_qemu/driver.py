@@ -49,7 +49,9 @@ from yurt_driver_qemu.config import (
 from yurt_driver_qemu.images import find_image
 from yurt_driver_qemu.monitor import press_power_button
 
-CAPABILITIES = Capabilities(send_signals=False, exec=False, fs_isolation="none", network_modes=("host", "group"))
+CAPABILITIES = Capabilities(
+    send_signals=False, exec=False, fs_isolation="none", network_modes=("host", "group"), finds_by_id=True
+)
 INSTALL = "apt install qemu-system-x86"
 KVM_DEVICE = "/dev/kvm"
 VERSION = re.compile(r"version (\d[\d.]*)")

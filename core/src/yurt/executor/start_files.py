@@ -1,0 +1,71 @@
+"""What was asked of a shim and what became of it, on disk: an agent killed half way through a start leaves no orphan.
+
+    <task>.asked-<token>    written before the request is sent: what the agent knows of the task
+    <task>.start            the same file, renamed by the shim that took the request, who adds its own numbers and, once
+                            the task runs, the task's
+
+The rename decides. An agent that comes after one that was killed removes what is still asked: a request that waits in
+a pipe can then never be carried out, and the task may be started anew. What was taken before that is found by its
+`.start` file, and soon names a process or loses its shim. The files are not synced: tasks do not survive the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from yurt.executor import processes
+from yurt.executor.spec import ProcessHandle, file_name
+from yurt.executor.surroundings import remove_file
+from yurt.sdk.value import UnixNano, replace
+
+ASKED = ".asked-"
+STARTED = ".start"
+
+
+class StartFiles:
+    """The start files of one executor."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, task_id: str) -> str:
+        """Where the shim of a task writes down what it has started."""
+        return str(self._folder / f"{file_name(task_id)}{STARTED}")
+
+    def ask(self, known: ProcessHandle, token: str) -> str:
+        """Write down that a task is about to be asked for: the file that its shim has to take."""
+        asked = self._folder / f"{file_name(known.task_id)}{ASKED}{token}"
+        asked.write_bytes(msgspec.json.encode(known) + b"\n")
+        return str(asked)
+
+    def withdraw(self, task_id: str) -> None:
+        """Make sure that no shim carries out a request that none has taken yet."""
+        prefix = file_name(task_id) + ASKED
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(self._folder):
+                if name.startswith(prefix):
+                    remove_file(str(self._folder / name))
+
+    def read(self, task_id: str) -> ProcessHandle | None:
+        """What a shim has written: nothing when none took a request; without pids as far as there are none yet."""
+        try:
+            known, *numbers = Path(self.path(task_id)).read_bytes().splitlines()
+            handle = msgspec.json.decode(known, type=ProcessHandle)
+        except (FileNotFoundError, ValueError, msgspec.DecodeError):
+            return None
+        if numbers:
+            shim, shim_start = map(int, numbers[0].split())
+            handle = replace(handle, shim_pid=shim, shim_start_time=shim_start or processes.start_time(shim))
+        if len(numbers) > 1:
+            pid, start, at = map(int, numbers[1].split())
+            start = start or processes.start_time(pid)
+            handle = replace(handle, pid=pid, start_time=start, started_at=UnixNano(at))
+        return handle
+
+    def remove(self, task_id: str) -> None:
+        """Forget a task."""
+        remove_file(self.path(task_id))
