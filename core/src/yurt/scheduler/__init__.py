@@ -29,6 +29,17 @@ _HOMES = {
 }  # fmt: skip
 
 
+def is_loaded() -> bool:
+    """Whether the first evaluation finds all of it loaded."""
+    return all(name in globals() for name in _HOMES)
+
+
+def load() -> None:
+    """Load all of it; blocking, for 150 ms."""
+    for name in _HOMES:
+        getattr(import_module(__name__), name)
+
+
 def __getattr__(name: str) -> Any:
     """Load a public name from its module (PEP 562)."""
     if name not in _HOMES:

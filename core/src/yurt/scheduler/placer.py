@@ -7,12 +7,13 @@ reason, so a placement that finds no row knows all the reasons.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from yurt.scheduler.ask import Ask, Grant
+from yurt.scheduler.best import IMPOSSIBLE, best_rows
 from yurt.scheduler.distinct import Distinct
 from yurt.scheduler.feasible import (
     BoolArray,
@@ -23,10 +24,10 @@ from yurt.scheduler.feasible import (
     feasibility,
 )
 from yurt.scheduler.ids import number_of
-from yurt.scheduler.preempt import is_allowed, preempt, preemption_score
+from yurt.scheduler.preempt import is_allowed, preempt, preemption_score, situation
 from yurt.scheduler.rank import Ranker, RankOptions
 from yurt.scheduler.runs import place_run, place_spread_run
-from yurt.scheduler.spread import UNIT
+from yurt.scheduler.spread import UNIT, FloatArray
 from yurt.scheduler.view import View, has_memory_max, is_spread_algorithm
 from yurt.sdk.value import replace
 from yurt.state.columns import CPU, DISK, MEMORY, SHAPE
@@ -68,7 +69,9 @@ class GroupPlacer:
         )
         self._salt = salt
         self._refused: dict[str, list[int]] = {}
-        self._preemptions: dict[int, float | None] = {}
+        self._preemptions: FloatArray = np.full(len(self.mask), np.nan)
+        """Scores of preempting, where they are known: not a number elsewhere."""
+        self._situations: dict[Hashable, float] = {}
         self._metric: AllocationMetric | None = None
         self._seen: frozenset[int] | None = None
         for alloc in own:
@@ -87,7 +90,7 @@ class GroupPlacer:
 
     def placed_elsewhere(self, row: int, group: str) -> None:
         """Another group of the job placed on the row."""
-        self._preemptions.pop(row, None)
+        self._preemptions[row] = np.nan
         if self.distinct.is_used:
             self.distinct.count((row,), group)
             self._close_refused()
@@ -95,7 +98,7 @@ class GroupPlacer:
     def placed_run_elsewhere(self, rows: Sequence[int], group: str) -> None:
         """Another group of the job placed on the rows."""
         for row in rows:
-            self._preemptions.pop(row, None)
+            self._preemptions[row] = np.nan
         if self.distinct.is_used:
             self.distinct.count(rows, group)
             self._close_refused()
@@ -110,15 +113,14 @@ class GroupPlacer:
         plain = self.ask.plain
         placing = place_spread_run if self.ranker.spread.is_used else place_run
         found = [Placed(row, plain, scores) for row, scores in placing(self.ranker, count)]
-        for placed in found if self._preemptions else ():
-            self._preemptions.pop(placed.row, None)
+        self._preemptions[[placed.row for placed in found]] = np.nan
         return found
 
     def recount(self) -> None:
         """Allocations went away by other means: open what they had closed."""
         self.ranker.reopen()
         self._refused.clear()
-        self._preemptions.clear()
+        self._preemptions[:] = np.nan
         self._close_refused()
 
     def place(
@@ -151,40 +153,47 @@ class GroupPlacer:
         """The placement whose victims matter least, tried only when there is room nowhere."""
         if not is_allowed(self.view, self.job):
             return None
-        refused = np.zeros(len(self.mask), np.bool_)
-        for mask in self.distinct.refused().values() if self.distinct.is_used else ():
-            refused |= mask
-        best: tuple[float, str, int] | None = None
-        for row in np.flatnonzero(self.mask & ~refused).tolist():
-            score = self._preemption_score(row)
-            entry = None if score is None else (-score, self.view.rows.ids[row], row)
-            if entry is not None and (best is None or entry < best):
-                best = entry
-        if best is None:
+        mask = self.mask
+        for refused in self.distinct.refused().values() if self.distinct.is_used else ():
+            mask = mask & ~refused
+        for row in np.flatnonzero(mask & np.isnan(self._preemptions)).tolist():
+            self._preemptions[row] = self._preemption_score(row)
+        scores = np.where(mask, self._preemptions, IMPOSSIBLE)
+        rows, _ = best_rows(scores, self.ranker.ties, 1)
+        if not len(rows):
             return None
-        row = best[2]
+        row = int(rows[0])
         found = preempt(self.view, self.job, self.group, self.ask, row=row, salt=self._salt)
         assert found is not None
         grant, victims = found
+        self.ranker.forget(row)
         meta = self.ranker.meta(row)
-        scores = {**meta.scores, "preemption": preemption_score(victims)}
+        shown = {**meta.scores, "preemption": preemption_score(victims)}
+        norm_score = float(scores[row])
         self._taken(row, grant)
-        self._preemptions.pop(row, None)
-        return Placed(row, grant, (replace(meta, scores=scores, norm_score=-best[0]),), victims)
+        self._preemptions[row] = np.nan
+        return Placed(row, grant, (replace(meta, scores=shown, norm_score=norm_score),), victims)
 
-    def _preemption_score(self, row: int) -> float | None:
-        """How good it is to preempt on a row; kept until the row changes."""
-        if row not in self._preemptions:
-            score: float | None = None
-            found = preempt(self.view, self.job, self.group, self.ask, row=row, salt=self._salt)
-            if found is not None:
-                parts = [value for name, value in self.ranker.meta(row).scores.items() if value or name == "binpack"]
-                parts.append(preemption_score(found[1]))
-                score = round(sum(parts) / len(parts) * UNIT) / UNIT
-                for victim in found[1]:
-                    self.view.restore(victim)
-            self._preemptions[row] = score
-        return self._preemptions[row]
+    def _preemption_score(self, row: int) -> float:
+        """How good it is to preempt on a row, minus infinity where it cannot be; rows in equal situations share it."""
+        key = situation(self.view, self.job, self.ask, row)
+        own = int(self.ranker.own[row])
+        meta_key = None if key is None else (key, own, self.ranker.extras(row))
+        if meta_key is not None and meta_key in self._situations:
+            return self._situations[meta_key]
+        score = IMPOSSIBLE
+        found = preempt(self.view, self.job, self.group, self.ask, row=row, salt=self._salt)
+        if found is not None:
+            self.ranker.forget(row)
+            parts = [value for name, value in self.ranker.meta(row).scores.items() if value or name == "binpack"]
+            parts.append(preemption_score(found[1]))
+            score = round(sum(parts) / len(parts) * UNIT) / UNIT
+            for victim in found[1]:
+                self.view.restore(victim)
+            self.ranker.forget(row)
+        if meta_key is not None:
+            self._situations[meta_key] = score
+        return score
 
     def place_on(self, row: int) -> Placed | AllocationMetric:
         """One allocation on a given node, preempting others when that is allowed; or why it does not fit."""
@@ -193,7 +202,12 @@ class GroupPlacer:
         victims: tuple[Allocation, ...] = ()
         if isinstance(grant, str):
             reasons.extend([grant] if grant else [])
-            found = preempt(self.view, self.job, self.group, self.ask, row=row, salt=self._salt)
+            may_preempt = is_allowed(self.view, self.job)
+            found = (
+                None
+                if not may_preempt
+                else preempt(self.view, self.job, self.group, self.ask, row=row, salt=self._salt)
+            )
             if found is None:
                 return self._refusal(row, reasons)
             grant, victims = found

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
+import numpy as np
+
 from yurt.scheduler.ports import reserved_bits
 from yurt.sdk.value import replace
-from yurt.state.columns import ALLOCS, CPU, DISK, MEMORY, NOTHING_HELD, Held, is_ready, with_usage
+from yurt.state.columns import ALLOCS, CPU, DISK, IS_NODE, IS_READY, MEMORY, NOTHING_HELD, Held, is_ready, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import Usage, is_using, usage_of, usage_of_resources
 from yurt.structs.deployment import Deployment
@@ -20,6 +22,8 @@ from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan, PlanResult
 from yurt.structs.status import CLIENT_LOST, CLIENT_UNKNOWN, ELIGIBLE, NODE_DISCONNECTED, NODE_DOWN, NODE_READY
 
+MANY = 32
+"""From so many placements on nodes with room for all are told apart at once."""
 DIMENSIONS = ((CPU, "cpu"), (MEMORY, "memory"), (DISK, "disk"))
 
 
@@ -35,8 +39,11 @@ class _Part(NamedTuple):
 def check_plan(snapshot: Snapshot, plan: Plan) -> PlanResult:
     """The plan without what the state no longer permits; an index to refresh to when something was dropped."""
     parts: dict[str, _Part] = defaultdict(lambda: _Part([], [], [], []))
+    checker = _Checker(snapshot, plan)
+    roomy = checker.roomy() if len(plan.placements) >= MANY else frozenset()
     for placement in plan.placements:
-        parts[placement.node_id].placements.append(placement)
+        if placement.node_id not in roomy:
+            parts[placement.node_id].placements.append(placement)
     for update in plan.in_place:
         parts[update.node_id].in_place.append(update)
     for attribute in plan.attributes:
@@ -44,7 +51,6 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> PlanResult:
     for stop in (*plan.stops, *plan.preemptions):
         parts[stop.node_id].leaving.append(stop)
     rejected: dict[str, str] = {}
-    checker = _Checker(snapshot, plan)
     for node_id, part in parts.items():
         if part.placements or part.in_place or part.attributes:
             reason = checker.refusal(node_id, part)
@@ -69,6 +75,43 @@ class _Checker:
         self._usages: dict[tuple[int, int, str], Usage] = {}
         """By identity of the granted resources, which the placements of a group share; the plan keeps them alive."""
         self._known_versions: dict[int, bool] = {}
+
+    def roomy(self) -> frozenset[str]:
+        """Nodes that can take all that the plan places there whatever else it does: nothing exclusive, and room.
+
+        What the plan stops there is not counted as free, so other nodes may have room too.
+        """
+        columns, allocs, rows_of = self.snapshot.columns, self.snapshot.allocs, self.snapshot.columns.rows
+        doubtful = {update.node_id for update in self.plan.in_place}
+        doubtful.update(update.node_id for update in self.plan.attributes)
+        rows: dict[int, list[int]] = {}
+        usages: dict[int, Usage] = {}
+        for placement in self.plan.placements:
+            usage = self._usage(placement)
+            row = rows_of.get(placement.node_id)
+            if row is None or usage.is_exclusive or placement.id in allocs:
+                doubtful.add(placement.node_id)
+            else:
+                usages[id(usage)] = usage
+                rows.setdefault(id(usage), []).append(row)
+        if not self._versions_known():
+            return frozenset()
+        used, offered = columns.used.copy(), columns.nodes.offered
+        for key, usage in usages.items():
+            numbers = np.bincount(np.array(rows[key]), minlength=len(used))
+            used += numbers[:, None] * np.array(usage.amounts, np.int64)
+        fits = (offered[:, IS_NODE] > 0) & (offered[:, IS_READY] > 0)
+        for column, _ in DIMENSIONS:
+            fits &= used[:, column] <= offered[:, column]
+        fits &= (offered[:, ALLOCS] == 0) | (used[:, ALLOCS] <= offered[:, ALLOCS])
+        ids = columns.nodes.ids
+        touched = {row for each in rows.values() for row in each}
+        return frozenset(ids[row] for row in touched if fits[row]) - doubtful
+
+    def _versions_known(self) -> bool:
+        plan = self.plan
+        versions = {placement.job_version for placement in plan.placements}
+        return all(self.snapshot.version(plan.namespace, plan.job_id, version) is not None for version in versions)
 
     def refusal(self, node_id: str, part: _Part) -> str:
         """Why the node refuses its part, or an empty text."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from yurt.scheduler.ask import Ask, Grant
 from yurt.scheduler.view import View
-from yurt.state.columns import CPU, DISK, MEMORY
-from yurt.state.usage import Usage, is_using, usage_of
+from yurt.state.columns import ALLOCS, CPU, DISK, MEMORY
+from yurt.state.usage import Usage, is_using
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.plan import AllocStop
@@ -16,6 +16,7 @@ from yurt.structs.status import DESIRED_EVICT, JOB_BATCH, JOB_SERVICE, JOB_SYSBA
 
 PRIORITY_DELTA = 10
 PARALLEL_PENALTY = 50.0
+AMOUNTS = ALLOCS + 1
 
 
 def is_allowed(view: View, job: Job) -> bool:
@@ -56,9 +57,9 @@ def preempt(
     view: View, job: Job, group: TaskGroup, ask: Ask, *, row: int, salt: int
 ) -> tuple[Grant, tuple[Allocation, ...]] | None:
     """The least important, closest allocations whose end makes room on a node; they are released in the view."""
-    if not is_allowed(view, job):
-        return None
     candidates = _candidates(view, job, row)
+    if not candidates:
+        return None
     chosen: list[Allocation] = []
     while True:
         grant = _fit(view, ask, row, salt)
@@ -72,7 +73,7 @@ def preempt(
         candidates.remove(victim)
         chosen.append(victim)
         view.release(victim)
-    for alloc in sorted(chosen, key=lambda a: (-_distance(_need(view, ask, row), usage_of(a)), a.id)):
+    for alloc in sorted(chosen, key=lambda a: (-_distance(_need(view, ask, row), view.usage_of(a)), a.id)):
         view.restore(alloc)
         again = _fit(view, ask, row, salt)
         if again is None:
@@ -81,6 +82,20 @@ def preempt(
             grant = again
             chosen.remove(alloc)
     return grant, tuple(chosen)
+
+
+def situation(view: View, job: Job, ask: Ask, row: int) -> Hashable | None:
+    """All that decides about the score of preempting on a row: equal situations get equal ones. None: ask the node."""
+    if ask.is_exclusive:
+        return None
+    candidates = sorted(_candidates(view, job, row), key=lambda alloc: alloc.id)
+    jobs: dict[tuple[str, str], int] = {}
+    known = []
+    for alloc in candidates:
+        assert alloc.job is not None
+        number = jobs.setdefault((alloc.namespace, alloc.job_id), len(jobs))
+        known.append((number, alloc.job.priority, _parallel(alloc), view.usage_of(alloc)))
+    return (tuple(view.used[row].tolist()), tuple(view.offered[row, :AMOUNTS].tolist()), tuple(known))
 
 
 def _fit(view: View, ask: Ask, row: int, salt: int) -> Grant | None:
@@ -114,7 +129,7 @@ def _next(
 
     def rank(alloc: Allocation) -> tuple[int, int, float, str]:
         assert alloc.job is not None
-        usage = usage_of(alloc)
+        usage = view.usage_of(alloc)
         is_useless = (not usage.is_exclusive) if needs_exclusive else not _helps(need, usage)
         return (int(is_useless), alloc.job.priority, _distance(need, usage) + _penalty(alloc, chosen), alloc.id)
 
@@ -147,8 +162,11 @@ def _distance(need: tuple[int, int, int], usage: Usage) -> float:
 
 def _penalty(alloc: Allocation, chosen: list[Allocation]) -> float:
     """Preempting more of one job than it migrates in parallel costs."""
-    assert alloc.job is not None
-    group = alloc.job.group(alloc.task_group)
-    parallel = group.migrate.max_parallel if group is not None and group.migrate is not None else 0
+    parallel = _parallel(alloc)
     taken = sum(1 for a in chosen if (a.namespace, a.job_id) == (alloc.namespace, alloc.job_id))
     return PARALLEL_PENALTY * (taken + 1 - parallel) if parallel > 0 and taken >= parallel else 0.0
+
+
+def _parallel(alloc: Allocation) -> int:
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    return group.migrate.max_parallel if group is not None and group.migrate is not None else 0

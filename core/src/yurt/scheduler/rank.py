@@ -178,6 +178,17 @@ class Ranker:
                 total, count = total + boost, count + 1
         return NodeScoreMeta(node_id=self.view.rows.ids[row], scores=shown, norm_score=round(total / count) / UNIT)
 
+    def forget(self, row: int) -> None:
+        """What is used on the row is tried out otherwise."""
+        self._shown.pop(row, None)
+
+    def extras(self, row: int) -> tuple[int, ...]:
+        """The parts of a row's score that do not follow from what is used."""
+        found = [int(part[row]) for part in (self.affinity, self.devices) if part is not None]
+        if self.spread.is_used:
+            found.append(int(self.spread.boosts[self.spread.cell_of_row[row]]))
+        return tuple(found)
+
     def _show(self, row: int) -> tuple[dict[str, float], int, int]:
         """A row's parts without spread and penalty, their sum and number; kept until the row changes."""
         own, binpack = int(self._own[row]), self._binpack(row)

@@ -27,8 +27,17 @@ class View:
         self.used: IntArray = snapshot.columns.used.copy(order="F")
         self._held: dict[str, Held] = {}
         self._released: set[str] = set()
+        self._usages: dict[tuple[int, int, str], Usage] = {}
         self.generation = 0
         """Grows with every change of what is used."""
+
+    def usage_of(self, alloc: Allocation) -> Usage:
+        """What an allocation takes; computed once for all that share their resources, which the snapshot keeps."""
+        key = (id(alloc.allocated_resources), id(alloc.job), alloc.task_group)
+        known = self._usages.get(key)
+        if known is None:
+            known = self._usages[key] = usage_of(alloc)
+        return known
 
     def node(self, row: int) -> Node:
         """The node of a row."""
@@ -91,7 +100,7 @@ class View:
     def _count(self, alloc: Allocation, sign: int) -> None:
         row = self.row(alloc.node_id)
         if row is not None:
-            self.take(row, usage_of(alloc), sign=sign)
+            self.take(row, self.usage_of(alloc), sign=sign)
 
 
 def has_memory_max(snapshot: Snapshot, job: Job) -> bool:
