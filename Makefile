@@ -3,7 +3,7 @@ SHELL := /bin/bash
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 RUN := $(UV) run --quiet
 
-.PHONY: dev test check fmt e2e bench docs dist setup clean
+.PHONY: dev test check fmt e2e bench fuzz docs dist setup clean
 
 dev: setup ## run the server and client on this machine
 	@exec $(RUN) yurt agent -dev
@@ -27,6 +27,12 @@ e2e: setup ## real agents and real processes
 
 bench: setup ## the benchmarks that the README quotes
 	$(RUN) python -m bench
+
+FUZZ_SECONDS ?= 60
+fuzz: setup ## job files against a coverage-guided fuzzer, FUZZ_SECONDS for each of its targets
+	@for target in job variables body format template expression; do \
+		$(UV) run --quiet --group fuzz python jobspec/fuzz/harness.py $$target -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
 
 docs: setup ## the reference pages, from the code's own tables
 	$(RUN) python -m docs.generate

@@ -163,7 +163,7 @@ class _BodyParser(ExpressionParser):
             self.problems.append(place)
             while self.kinds[index] not in (CLOSE_QUOTE, END):
                 index += 1
-            self.at = index + 1
+            self.at = index if self.kinds[index] == END else index + 1
             return Label("", start, self.ends[index])
         value = parse_quoted(self)
         text = getattr(value, "value", "")

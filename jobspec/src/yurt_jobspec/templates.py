@@ -55,7 +55,8 @@ def parse_quoted(parser: ExpressionParser) -> Expr:
         pieces = _without_indentation(pieces)
     fold = _Fold(parser, pieces)
     parts = fold.parts(())
-    parser.at += 1
+    if parser.kinds[parser.at] != END:
+        parser.at += 1
     if not heredoc and len(pieces) == 1 and pieces[0].value is not None and pieces[0].kind == "value":
         return Wrap(pieces[0].value, start, end)
     if all(isinstance(part, str) for part in parts) and not heredoc:
