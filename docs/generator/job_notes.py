@@ -26,7 +26,7 @@ parameterized     The job is a template that `job dispatch` starts; `batch` and 
 reschedule        When and where failed allocations are replaced; groups inherit it.
 migrate           How many allocations leave a draining node at once; groups inherit it.
 meta              Free values, `NOMAD_META_<name>` in tasks.
-ui                Stored and shown by the API; there is no user interface.
+ui                Stored and shown by the API.
 task              A task at this level is a group of its own, with the task's name.
 vault             Handed down to every task that has none.
 secret            Handed down to every task.
@@ -43,8 +43,8 @@ set_contains_any  Short for `operator = "set_contains_any"` with this value.
 set_contains_all  Short for `operator = "set_contains_all"` with this value.
 distinct_hosts    No two allocations of the job (or group) on one node.
 distinct_property At most `value` allocations (default 1) for each value of this attribute.
-is_set            Is read and ignored; write `operator = "is_set"`.
-is_not_set        Is read and ignored; write `operator = "is_not_set"`.
+is_set            Is dropped with a warning; write `operator = "is_set"`.
+is_not_set        Is dropped with a warning; write `operator = "is_not_set"`.
 """,
     "Affinity": """
 attribute         The left side, as in a constraint.
@@ -99,7 +99,7 @@ kill_timeout      Time between the signal and the kill; at most `max_kill_timeou
 logs              How the task's output is kept.
 artifact          Files to fetch before the task starts.
 vault             A token of Vault.
-consul            Stored; has no effect.
+consul            A token of Consul.
 template          Files that are rendered.
 dispatch_payload  Where the payload of `job dispatch` is written.
 volume_mount      Where a volume of the group appears.
@@ -110,7 +110,7 @@ kill_signal       The signal of the stop; default is the driver's, `SIGINT` for 
 kind              Stored; has no effect.
 scaling           Stored; has no effect.
 secret            Values from a secret provider.
-identity          The identity `default` without `env` and `file` is stored; others are refused when the task starts.
+identity          One with `env` or `file`, or for Consul or Vault, is refused when the task starts; others have no effect.
 action            Shown by the API; can not be run in this version.
 schedule          Times at which the task runs.
 """,

@@ -21,6 +21,7 @@ TASK_BLOCKS = {
     "resources > device": 'resources {\n device "nvidia/gpu" {}\n}',
     "identity with env": "identity {\n env = true\n}",
     "identity with file": "identity {\n file = true\n}",
+    "identity of consul": 'identity {\n name = "consul_default"\n aud = ["consul.io"]\n}',
     "service": 'service {\n name = "s"\n}',
     "dispatch_payload": 'dispatch_payload {\n file = "p"\n}',
     "consul": 'consul {\n namespace = "n"\n}',
@@ -74,6 +75,6 @@ def section() -> str:
             table(("Block", "Refused", "With"), rows),
             "A group with a `volume` of type `csi` is never placed: no node has one, and the evaluation says so. "
             "Blocks and attributes "
-            "without effect say so in the tables above.",
+            "without effect say so in the tables above, and registering a job warns of each that it has.",
         )
     )

@@ -71,3 +71,22 @@ def test_a_short_secret_does_not_spoil_the_words_around_it() -> None:
 def test_sensitive_must_be_a_bool() -> None:
     with pytest.raises(JobspecError, match="bool"):
         parse_job('variable "key" {\n  sensitive = "maybe"\n  default = 1\n}\n' + JOB, filename="j.hcl")
+
+
+@pytest.mark.parametrize("operator", ["is_set", "is_not_set"])
+def test_a_short_form_that_the_format_drops_is_told_at_its_line(operator: str) -> None:
+    source = f'job "x" {{\n  constraint {{\n    attribute = "${{attr.k}}"\n    {operator} = true\n  }}\n}}\n'
+
+    parsed = parse_job_with_findings(source, filename="j.hcl")
+
+    (found,) = parsed.warnings
+    assert (found.severity, found.line, found.summary) == ("warning", 4, f"{operator} has no effect")
+    assert found.hint == f'operator = "{operator}"'
+    assert parsed.job["Constraints"] == [{"LTarget": "${attr.k}", "RTarget": "", "Operand": "="}]
+
+
+@pytest.mark.parametrize("line", ["is_set = false", 'operator = "is_set"\n is_set = true', 'operator = "is_not_set"'])
+def test_an_operator_that_says_what_is_meant_needs_no_warning(line: str) -> None:
+    source = f'job "x" {{\n constraint {{\n attribute = "${{attr.k}}"\n {line}\n }}\n}}\n'
+
+    assert parse_job_with_findings(source, filename="j.hcl").warnings == ()

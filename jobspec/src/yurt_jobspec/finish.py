@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .diagnostics import Problem
 from .nodes import Block
 
 if TYPE_CHECKING:
@@ -37,13 +38,26 @@ def _constraint(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
     _short_operators(result)
     distinct_hosts = result.pop("-distinct_hosts", None)
     distinct_property = result.pop("-distinct_property", None)
-    result.pop("-is_set", None)
-    result.pop("-is_not_set", None)
     if distinct_property is not None:
         result.update(Operand="distinct_property", LTarget=distinct_property)
     if distinct_hosts is not None:
         result.update(Operand="distinct_hosts", RTarget="true" if distinct_hosts else "false")
+    for operator in ("is_set", "is_not_set"):
+        if result.pop(f"-{operator}", None) and not result["Operand"]:
+            _warn_of_presence(decoder, operator, block)
     result["Operand"] = result["Operand"] or "="
+
+
+def _warn_of_presence(decoder: Decoder, operator: str, block: Block) -> None:
+    """The file format takes `is_set = true` and drops it: what is left compares with `value`, which is seldom meant."""
+    found = next((each for each in block.body.attributes if each.name == operator), None)
+    start, end = (found.start, found.end) if found is not None else (block.start, block.name_end)
+    detail = f"{operator} is no short form: the constraint compares the attribute with `value`, or with nothing."
+    decoder.findings.add(
+        decoder.source,
+        Problem(f"{operator} has no effect", detail, start, end, f'operator = "{operator}"'),
+        "warning",
+    )
 
 
 def _short_operators(result: dict[str, Any]) -> None:

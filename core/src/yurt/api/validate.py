@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from yurt.api.no_effect import constraint_doubts, group_no_effects
 from yurt.api.rules import duplicates, multi_error, nested
 from yurt.api.validate_policies import affinity_problems, constraint_problems, policy_problems, spread_problems
 from yurt.api.validate_service import network_problems, service_problems, volume_problems
@@ -35,9 +36,9 @@ def validate_job(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
     errors = [*_job_problems(job), *_kind_problems(job)]
     for group in job.task_groups:
         errors.extend(nested(f"Task group {group.name}", group_problems(job, group)))
-    warnings = [
-        f'Group "{group.name}" has warnings: {text}' for group in job.task_groups for text in group_warnings(group)
-    ]
+    warnings = [*constraint_doubts(job.constraints)]
+    for group in job.task_groups:
+        warnings.extend(f'Group "{group.name}" has warnings: {text}' for text in group_warnings(group))
     return tuple(errors), tuple(warnings)
 
 
@@ -214,5 +215,7 @@ def group_warnings(group: TaskGroup) -> Iterable[str]:
     ):
         if is_set:
             yield f"{field} has no effect: use the disconnect block instead"
+    yield from group_no_effects(group)
+    yield from constraint_doubts(group.constraints)
     for task in group.tasks:
-        yield from (f'Task "{task.name}" has warnings: {text}' for text in task_warnings(task))
+        yield from (f'Task "{task.name}" has warnings: {text}' for text in task_warnings(group, task))

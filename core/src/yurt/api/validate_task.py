@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from yurt.api.no_effect import constraint_doubts, task_no_effects
 from yurt.api.rules import duplicates, escapes, is_open, nested
 from yurt.api.validate_policies import affinity_problems, constraint_problems, restart_problems
 from yurt.structs.job import Job, TaskGroup
@@ -220,9 +221,9 @@ def _one_identity(identity: WorkloadIdentity) -> Iterator[str]:
         yield "ttl for default identity not yet supported"
 
 
-def task_warnings(task: Task) -> Iterator[str]:
+def task_warnings(group: TaskGroup, task: Task) -> Iterator[str]:
     """What is allowed but probably not meant."""
+    yield from task_no_effects(group, task)
+    yield from constraint_doubts(task.constraints)
     if task.resources.networks:
         yield "task network resources have been deprecated: use a network block at the group level"
-        if any(network.mbits for network in task.resources.networks):
-            yield "mbits has been deprecated: remove mbits from the network block"

@@ -9,6 +9,8 @@ from yurt.structs.job import TaskGroup
 from yurt.structs.task import Task
 
 HOST_MODES = ("", "host", "none")
+TOKEN_IDENTITIES = ("consul_", "vault_")
+"""Identities of these names ask for a token of another product."""
 
 
 def unavailable(group: TaskGroup, task: Task) -> str:
@@ -39,6 +41,7 @@ def _asked(group: TaskGroup, task: Task) -> Iterator[str]:
         ("template", task.templates),
         ("volume_mount", task.volume_mounts),
         ("vault", task.vault),
+        ("consul", task.consul),
         ("csi_plugin", task.csi_plugin_config),
         ("secret", task.secrets),
         ("schedule", task.schedule),
@@ -48,6 +51,7 @@ def _asked(group: TaskGroup, task: Task) -> Iterator[str]:
     identities = (*task.identities, *((task.identity,) if task.identity else ()))
     if any(identity.env or identity.file for identity in identities):
         yield "identity with env or file"
+    yield from (f"identity {each.name!r}" for each in identities if each.name.startswith(TOKEN_IDENTITIES))
     if any(service.connect for service in (*group.services, *task.services)):
         yield "connect"
     modes = {network.mode for network in group.networks}

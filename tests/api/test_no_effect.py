@@ -1,0 +1,95 @@
+"""What is stored and has no effect is told when a job is registered; what a task cannot do without stops it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from yurt.api.decode import decode_job
+from yurt.api.validate import validate_job
+from yurt.client.requirements import unavailable
+
+
+def job(*, task: dict[str, Any] | None = None, **group: Any) -> dict[str, Any]:
+    """A job with these fields in its group and its task."""
+    made = {"Name": "t", "Driver": "d", **(task or {})}
+    return {"ID": "j", "Type": "batch", "Datacenters": ["*"], "TaskGroups": [{"Name": "g", "Tasks": [made], **group}]}
+
+
+def warnings_of(document: dict[str, Any]) -> tuple[str, ...]:
+    """What registering warns of; the job is valid."""
+    errors, warnings = validate_job(decode_job(document)[0])
+    assert errors == ()
+    return warnings
+
+
+def test_a_plain_job_has_no_warnings() -> None:
+    network = {"Mode": "host", "DynamicPorts": [{"Label": "http"}], "DNS": {"Servers": []}, "MBits": 0}
+    numa = {"Resources": {"NUMA": {"Affinity": "none"}}}
+
+    assert warnings_of(job(task=numa, Networks=[network], EphemeralDisk={"Sticky": True})) == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "document"),
+    [
+        ("ephemeral_disk.migrate", job(EphemeralDisk={"Sticky": True, "Migrate": True})),
+        ("consul", job(Consul={"Namespace": "n"})),
+        ("restart.render_templates", job(RestartPolicy={"RenderTemplates": True})),
+        ('volume "v": sticky', job(Volumes={"v": {"Type": "host", "Source": "s", "Sticky": True}})),
+        ('volume "v": per_alloc', job(Volumes={"v": {"Type": "host", "Source": "s", "PerAlloc": True}})),
+        ("network.dns", job(Networks=[{"DNS": {"Servers": ["10.0.0.1"]}}])),
+        ("network.cni", job(Networks=[{"CNI": {"Args": {"a": "b"}}}])),
+        ("network.cidr", job(Networks=[{"CIDR": "10.0.0.0/8"}])),
+        ("network.ip", job(Networks=[{"IP": "10.0.0.1"}])),
+        ("network.device", job(Networks=[{"Device": "eth1"}])),
+        ("network.mbits", job(Networks=[{"MBits": 10}])),
+    ],
+)
+def test_a_field_of_a_group_without_effect_is_named(field: str, document: dict[str, Any]) -> None:
+    assert warnings_of(document) == (f'Group "g" has warnings: {field} has no effect in this version',)
+
+
+@pytest.mark.parametrize(
+    ("field", "task"),
+    [
+        ("resources.numa", {"Resources": {"Cores": 1, "NUMA": {"Affinity": "require"}}}),
+        ("resources.secrets", {"Resources": {"SecretsMB": 5}}),
+        ("resources.iops", {"Resources": {"IOPS": 5}}),
+        ("restart.render_templates", {"RestartPolicy": {"RenderTemplates": True}}),
+        ('scaling "cpu"', {"ScalingPolicies": [{"Type": "vertical_cpu", "Max": 5}]}),
+        ('action "a"', {"Actions": [{"Name": "a", "Command": "/bin/true"}]}),
+        ('identity "db"', {"Identities": [{"Name": "db", "Audience": ["db"]}]}),
+    ],
+)
+def test_a_field_of_a_task_without_effect_is_named(field: str, task: dict[str, Any]) -> None:
+    prefix = 'Group "g" has warnings: Task "t" has warnings: '
+    assert warnings_of(job(task=task)) == (f"{prefix}{field} has no effect in this version",)
+
+
+@pytest.mark.parametrize(
+    ("what", "task"),
+    [
+        ("vault", {"Vault": {"Role": "r"}}),
+        ("consul", {"Consul": {"Namespace": "n"}}),
+        ("secret", {"Secrets": [{"Name": "s", "Provider": "nomad", "Path": "p"}]}),
+        ("identity with env or file", {"Identity": {"Env": True}}),
+        ("identity with env or file", {"Identities": [{"Name": "x", "File": True}]}),
+        ("identity 'consul_default'", {"Identities": [{"Name": "consul_default", "Audience": ["consul"]}]}),
+        ("identity 'vault_default'", {"Identities": [{"Name": "vault_default", "Audience": ["vault"]}]}),
+    ],
+)
+def test_a_task_that_asks_for_a_token_or_a_secret_is_refused(what: str, task: dict[str, Any]) -> None:
+    group = decode_job(job(task=task))[0].task_groups[0]
+
+    assert unavailable(group, group.tasks[0]).startswith(f"{what} is not available in this version")
+
+
+def test_a_comparison_with_nothing_is_doubted_and_the_operator_named() -> None:
+    constraint = {"LTarget": "${attr.k}", "Operand": "=", "RTarget": ""}
+    sound = {"LTarget": "${attr.k}", "Operand": "is_set"}
+
+    (found,) = warnings_of(job() | {"Constraints": [constraint, sound]})
+
+    assert found.startswith('constraint ${attr.k} = "" is met only where it is set and empty')
+    assert found.endswith('write operator = "is_set" or "is_not_set"')
