@@ -506,3 +506,77 @@ async def test_denied_variables_of_the_agent_are_not_given_to_tasks(run_client, 
 
         env = driver.host.tasks[f"{alloc.id}/web/0"].request.env
         assert env["HARMLESS"] == "yes" and "planted" not in env.values()
+
+
+def limited(alloc: Allocation, limit_s: int, **task_changes: object) -> Allocation:
+    """The allocation with a `max_run_duration`."""
+    alloc = with_task(alloc, **task_changes)
+    assert alloc.job is not None
+    group = replace(alloc.job.task_groups[0], max_run_duration=seconds(limit_s))
+    return replace(alloc, job=replace(alloc.job, task_groups=(group,)))
+
+
+async def test_a_batch_allocation_is_ended_as_failed_when_its_max_run_duration_is_over(
+    run_client, server: FakeServerPort, driver: FakeDriver
+):
+    env = FakeEnv()
+    async with run_client(env=env, wait_ready=False) as client:
+        await env.advance(3)
+        alloc = limited(placed(client.node_id, job=batch()), 100)
+        server.put_alloc(alloc)
+        await env.advance(1)
+        await env.advance(98)
+        assert server.status_of(alloc.id) == CLIENT_RUNNING
+
+        await env.advance(3)
+
+        assert server.status_of(alloc.id) == CLIENT_FAILED
+        assert "Timeout: allocation exceeded max_run_duration of 1m40s" in messages(server, alloc)
+        assert driver.host.stops == [f"{alloc.id}/web/0"]
+
+
+async def test_a_restart_does_not_lengthen_max_run_duration(run_client, server: FakeServerPort, driver: FakeDriver):
+    env = FakeEnv()
+    again = RestartPolicy(attempts=3, interval=seconds(600), delay=seconds(5), mode="fail")
+    async with run_client(env=env, wait_ready=False) as client:
+        await env.advance(3)
+        alloc = limited(placed(client.node_id, job=batch()), 100, restart_policy=again)
+        server.put_alloc(alloc)
+        await env.advance(50)
+        driver.finish(f"{alloc.id}/web/0", ExitResult(exit_code=1))
+        await env.advance(10)
+        assert driver.host.starts[-1] == f"{alloc.id}/web/1"
+
+        await env.advance(45)
+
+        assert server.status_of(alloc.id) == CLIENT_FAILED
+
+
+async def test_max_run_duration_goes_on_over_a_restart_of_the_agent(
+    run_client, server: FakeServerPort, driver: FakeDriver
+):
+    env = FakeEnv()
+    async with run_client(env=env, wait_ready=False) as client:
+        await env.advance(3)
+        alloc = limited(placed(client.node_id, job=batch()), 100)
+        server.put_alloc(alloc)
+        await env.advance(60)
+
+    async with run_client(env=env, wait_ready=False):
+        await env.advance(30)
+        assert server.status_of(alloc.id) == CLIENT_RUNNING
+        await env.advance(15)
+
+        assert server.status_of(alloc.id) == CLIENT_FAILED
+
+
+async def test_a_service_has_no_max_run_duration(run_client, server: FakeServerPort):
+    env = FakeEnv()
+    async with run_client(env=env, wait_ready=False) as client:
+        await env.advance(3)
+        alloc = limited(placed(client.node_id), 100)
+        server.put_alloc(alloc)
+
+        await env.advance(300)
+
+        assert server.status_of(alloc.id) == CLIENT_RUNNING

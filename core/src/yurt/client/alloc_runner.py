@@ -280,9 +280,9 @@ class AllocRunner:
         """End the allocation when it has run as long as its group allows."""
         limit = self.task_group.max_run_duration
         while not self.is_over:
-            starts = [state.started_at for state in self.states.values() if state.started_at]
-            left = (min(starts) + limit - self.context.env.now()) if starts else limit
-            if starts and left <= 0:
+            since = allocation.running_since(self.states)
+            left = since + limit - self.context.env.now() if since else limit
+            if since and left <= 0:
                 reason = events.max_run_duration_exceeded(limit)
                 self.stop(allocation.Stop(reason=reason, is_expired=True, is_failure=True))
                 return

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from yurt.lifecycle import events
-from yurt.sdk.value import Value
+from yurt.sdk.value import UnixNano, Value
 from yurt.structs.alloc import TaskEvent, TaskState
 from yurt.structs.job import TaskGroup
 from yurt.structs.status import (
@@ -197,6 +197,13 @@ def _status(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) -> str
     if has_run and all(role.hook == POSTSTOP for role in live):
         return CLIENT_RUNNING
     return CLIENT_PENDING
+
+
+def running_since(states: Mapping[str, TaskState]) -> UnixNano:
+    """When the first of all tasks started for the first time, as far as is remembered; 0 when none has."""
+    starts = [state.started_at for state in states.values() if state.started_at]
+    starts += [event.time for state in states.values() for event in state.events if event.type == events.STARTED]
+    return UnixNano(min(starts, default=0))
 
 
 def is_over(states: Mapping[str, TaskState]) -> bool:

@@ -8,6 +8,7 @@ from yurt.sdk.value import Duration, UnixNano, replace
 from yurt.structs.alloc import TaskEvent
 
 EVENTS_MAX = 10
+STARTED = "Started"
 
 REASON_WITHIN_POLICY = "Restart within policy"
 
@@ -76,7 +77,7 @@ def driver_message(text: str) -> TaskEvent:
 
 def started() -> TaskEvent:
     """The driver has started the task."""
-    return TaskEvent(type="Started", display_message="Task started by client")
+    return TaskEvent(type=STARTED, display_message="Task started by client")
 
 
 def terminated(result: ExitResult) -> TaskEvent:

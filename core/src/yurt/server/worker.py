@@ -66,7 +66,9 @@ class Worker:
         self._retrying = asyncio.Lock()
 
     async def run(self) -> None:
-        """Serve evaluations until cancelled."""
+        """Serve evaluations until cancelled; what schedules is loaded while there is nothing to do yet."""
+        if not scheduler.is_loaded():
+            await asyncio.to_thread(scheduler.load)
         while True:
             await self._serve(self._batch(await self._queue.dequeue(QUEUES)))
 
