@@ -80,6 +80,8 @@ class SimulatedNode:
             return None
         if alloc.desired_status != status.DESIRED_RUN:
             return self.update(alloc, status.CLIENT_COMPLETE)
+        if alloc.job is not None and alloc.job.meta.get("breaks"):
+            return self.update(alloc, status.CLIENT_FAILED, is_healthy=False)
         if failures and self.chance.random() < 0.06:
             return self.update(alloc, status.CLIENT_FAILED)
         is_batch = alloc.job is not None and alloc.job.type == status.JOB_BATCH
@@ -91,7 +93,7 @@ class SimulatedNode:
             return self.update(alloc, status.CLIENT_RUNNING, is_healthy=True)
         return None
 
-    def update(self, alloc: Allocation, client_status: str, *, is_healthy: bool = False) -> AllocUpdate:
+    def update(self, alloc: Allocation, client_status: str, *, is_healthy: bool | None = None) -> AllocUpdate:
         """A report of that status."""
         now = self.server.env.now()
         is_dead = client_status in status.CLIENT_TERMINAL
@@ -101,7 +103,7 @@ class SimulatedNode:
             started_at=now,
             finished_at=now if is_dead else 0,
         )
-        health = AllocDeploymentStatus(healthy=True, timestamp=now) if is_healthy else None
+        health = None if is_healthy is None else AllocDeploymentStatus(healthy=is_healthy, timestamp=now)
         return AllocUpdate(
             id=alloc.id,
             node_id=alloc.node_id,
@@ -279,3 +281,25 @@ async def test_a_cluster_under_faults_keeps_its_invariants_and_settles(seed: int
         check_calm(made.server.state)
         seen = Counter(alloc.client_status for alloc in made.server.state.allocs.values())
         assert len(seen) >= 3, f"the simulation did too little: {seen}"
+
+
+async def test_a_version_that_breaks_takes_no_more_than_max_parallel_of_one_that_works() -> None:
+    async with cluster(1) as made:
+        good = replace(made.some_job("one"), task_groups=(replace(made.some_job("one").task_groups[0], count=4),))
+        await made.server.jobs.register(good)
+        while sum(is_healthy(a) for a in made.server.state.allocs.values()) < 4:
+            await made.step(faults=False)
+        await made.server.jobs.register(replace(good, meta={"breaks": "yes"}))
+
+        fewest = 4
+        for _ in range(30):
+            await made.step(faults=False)
+            live = [a for a in made.server.state.allocs_of_job("default", "one") if not is_terminal(a)]
+            fewest = min(fewest, sum(1 for a in live if a.job is not None and a.job.version == 0))
+
+    assert fewest == 3
+
+
+def is_healthy(alloc: Allocation) -> bool:
+    """Its deployment counts it as healthy."""
+    return alloc.deployment_status is not None and alloc.deployment_status.healthy is True

@@ -92,7 +92,9 @@ class GroupReconciler:
         self._drop_unneeded(present.now, kept, classes)
         destructive, in_place = self._updates(kept)
         is_canarying = self._place_canaries(names, destructive, canaries)
-        budget = self._budget(kept, destructive, classes.migrate, is_canarying=is_canarying)
+        placing = 0 if is_waiting else len(present.now) + self._missing(kept, classes, present.now)
+        budget = self._budget([*kept, *present.now], destructive, classes.migrate, is_canarying=is_canarying)
+        budget = max(0, budget - placing)
         chosen = self._chosen(destructive, budget)
         leaving = {alloc.id for alloc in chosen} | self.canary_ids
         self.taken = {alloc.name for alloc in kept if alloc.id not in leaving}
@@ -342,14 +344,17 @@ class GroupReconciler:
         places = [
             Place(group, self._name(alloc, names), alloc, is_rescheduled=True, stops=why.RESCHEDULED) for alloc in now
         ]
-        held_back = self.canary_ids if self._is_canarying([a for a in kept if a.id in self.canary_ids]) else frozenset()
-        existing = sum(1 for alloc in kept if alloc.id not in held_back)
-        existing += len(classes.migrate) + len(classes.disconnecting) + len(places)
-        missing = max(0, self.group.count - existing)
+        missing = self._missing(kept, classes, now)
         for alloc in lost[:missing]:
             places.append(Place(group, self._name(alloc, names), alloc))
         places.extend(Place(group, name) for name in names.next(max(0, missing - len(lost))))
         return places
+
+    def _missing(self, kept: list[Allocation], classes: Classified, now: list[Allocation]) -> int:
+        """How many allocations the group lacks, lost ones included, replacements of failed ones not."""
+        held_back = self.canary_ids if self._is_canarying([a for a in kept if a.id in self.canary_ids]) else frozenset()
+        existing = sum(1 for alloc in kept if alloc.id not in held_back)
+        return max(0, self.group.count - existing - len(classes.migrate) - len(classes.disconnecting) - len(now))
 
     def _place(self, places: list[Place], now: list[Allocation], *, is_canarying: bool) -> list[Place]:
         """Keep the placements that the deployment permits; the answer is what is placed."""
@@ -372,7 +377,11 @@ class GroupReconciler:
     def _budget(
         self, kept: list[Allocation], destructive: list[Allocation], migrate: list[Allocation], *, is_canarying: bool
     ) -> int:
-        """How many may be replaced now, by the update block and the health of what was replaced before."""
+        """How many may be replaced now, by the update block and the health of what was replaced before.
+
+        `kept` holds the failed ones that are rescheduled now as well: a version that fails must not take the place of
+        one that works. What the group lacks is placed first, out of the same budget.
+        """
         update = self.group.update
         if update is None or update.max_parallel <= 0 or not (destructive or migrate):
             return self.group.count
