@@ -282,7 +282,8 @@ def main() -> None:
             continue
         print(
             f"{case.name:<26}{result.placed:>8}{result.wall_s:>9.3f}{rate:>14,.0f}{case.nomad:>9,.0f}"
-            f"{rate / case.nomad:>8.1f}{result.placed / result.scheduler_s:>13,.0f}{result.nodes_used:>12}{result.peak_rss_mb:>9}  {result.evenness}",
+            f"{rate / case.nomad:>8.1f}{result.placed / result.scheduler_s:>13,.0f}{result.nodes_used:>12}"
+            f"{result.peak_rss_mb:>9}  {result.evenness}",
             flush=True,
         )
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from yurt.api.rules import duplicates, is_open, seconds_text
+from yurt.scheduler.regexps import problem as pattern_problem
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs import status
 from yurt.structs.constraint import Affinity, Constraint, Spread
@@ -48,10 +49,9 @@ def _one_constraint(constraint: Constraint) -> Iterator[str]:
 
 def _operand_problems(operand: str, value: str, what: str) -> Iterator[str]:
     if operand == "regexp":
-        try:
-            re.compile(value)
-        except (re.error, OverflowError, RecursionError) as error:
-            yield f"Regular expression failed to compile: {error}"
+        problem = pattern_problem(value)
+        if problem:
+            yield f"Regular expression failed to compile: {problem}"
     elif operand in _VERSIONS:
         if not is_open(value) and not all(_VERSION_TERM.match(term) for term in value.split(",")):
             yield f"{operand.capitalize()} {what} is invalid: Malformed constraint: {value[:64]}"

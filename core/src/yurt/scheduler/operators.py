@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 
+from yurt.scheduler.regexps import compiled
 from yurt.scheduler.versions import is_version_within
 
 DISTINCT_HOSTS = "distinct_hosts"
 DISTINCT_PROPERTY = "distinct_property"
-PATTERN_CACHE = 1024
 
 
 def holds(operand: str, left: str | None, right: str | None) -> bool:
@@ -36,11 +35,11 @@ def holds(operand: str, left: str | None, right: str | None) -> bool:
 def predicate(operand: str, right: str) -> Callable[[str | None], bool]:
     """The same as `holds` for many left sides."""
     if operand == "regexp":
-        pattern = _pattern(right)
+        pattern = compiled(right)
         if pattern is None:
             return lambda left: False
         search = pattern.search
-        return lambda left: left is not None and search(left) is not None
+        return lambda left: left is not None and search(left)
     return lambda left: holds(operand, left, right)
 
 
@@ -70,17 +69,9 @@ def _number(text: str) -> float | None:
         return None
 
 
-@lru_cache(maxsize=PATTERN_CACHE)
-def _pattern(text: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(text)
-    except (re.error, RecursionError, OverflowError):
-        return None
-
-
 def _matches(left: str, right: str) -> bool:
-    pattern = _pattern(right)
-    return pattern is not None and pattern.search(left) is not None
+    pattern = compiled(right)
+    return pattern is not None and pattern.search(left)
 
 
 def _items(text: str) -> set[str]:

@@ -1,0 +1,179 @@
+"""Regular expressions of constraints: RE2's syntax, matched in time linear in the text, whatever the pattern.
+
+Python's `re` backtracks, so that a hostile pattern could hold up the scheduler for hours; RE2 has neither
+backreferences nor lookaround, and needs none. The pattern becomes a small program; the sets of places that the
+program can be at are the states of an automaton that is built as texts are read, and its steps are kept. Only
+whether a text holds a match is asked, so captures and greediness mean nothing. Sizes of pattern, program, text and of
+what is kept are bounded.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from yurt.scheduler.regexp_syntax import (
+    BadPattern,
+    Charset,
+    Choice,
+    Empty,
+    Look,
+    Node,
+    Repeat,
+    Sequence,
+    parse,
+)  # fmt: skip
+
+PATTERN_CACHE = 256
+PROGRAM_MAX, TEXT_MAX, KEPT_MAX = 2000, 4096, 20_000
+NO_CHAR = ""
+
+
+class _Step(NamedTuple):
+    """One place of a program: reads a character of `chars`, or goes on to `ways` (when `look` holds); else a match."""
+
+    chars: Charset | None
+    ways: tuple[int, ...]
+    look: str = ""
+
+
+class Regexp:
+    """A pattern ready to search texts; raises BadPattern when it is none."""
+
+    def __init__(self, pattern: str) -> None:
+        self._steps: list[_Step] = []
+        end = self._emit(_Step(None, ()))
+        self._start = self._compile(parse(pattern), end)
+        self._end = end
+        self._kept: dict[tuple[frozenset[int], str], dict[str, tuple[bool, frozenset[int]]]] = {}
+        self._kept_count = 0
+
+    def search(self, text: str) -> bool:
+        """Whether the pattern matches anywhere in the text; a text that is too long never does."""
+        if len(text) > TEXT_MAX:
+            return False
+        places: frozenset[int] = frozenset((self._start,))
+        before = NO_CHAR
+        for char in text:
+            is_match, places = self._read(places, before, char)
+            if is_match:
+                return True
+            before = char
+        return self._read(places, before, NO_CHAR)[0]
+
+    def _read(self, places: frozenset[int], before: str, char: str) -> tuple[bool, frozenset[int]]:
+        """Whether there is a match before the character, and the places after it."""
+        key = (places, _kind(before))
+        known = self._kept.setdefault(key, {})
+        found = known.get(char)
+        if found is None:
+            found = known[char] = self._move(places, before, char)
+            self._kept_count += 1
+            if self._kept_count > KEPT_MAX:
+                self._kept.clear()
+                self._kept_count = 0
+        return found
+
+    def _move(self, places: frozenset[int], before: str, char: str) -> tuple[bool, frozenset[int]]:
+        pending, seen, after = list(places), set(places), {self._start}
+        while pending:
+            place = pending.pop()
+            step = self._steps[place]
+            if place == self._end:
+                return True, frozenset()
+            if step.chars is not None:
+                if char and step.chars.has(char):
+                    after.update(step.ways)
+                continue
+            if step.look and not _holds(step.look, before, char):
+                continue
+            for way in step.ways:
+                if way not in seen:
+                    seen.add(way)
+                    pending.append(way)
+        return False, frozenset(after)
+
+    # -- making the program --------------------------------------------------------------------------------------------
+
+    def _emit(self, step: _Step) -> int:
+        if len(self._steps) >= PROGRAM_MAX:
+            raise BadPattern("expression is too large")
+        self._steps.append(step)
+        return len(self._steps) - 1
+
+    def _compile(self, node: Node, then: int) -> int:
+        """The place where the node begins that goes on at `then`."""
+        match node:
+            case Empty():
+                return then
+            case Charset():
+                return self._emit(_Step(node, (then,)))
+            case Look(kind=kind):
+                return self._emit(_Step(None, (then,), kind))
+            case Sequence(parts=parts):
+                for part in reversed(parts):
+                    then = self._compile(part, then)
+                return then
+            case Choice(parts=parts):
+                return self._emit(_Step(None, tuple(self._compile(part, then) for part in parts)))
+            case Repeat():
+                return self._repeat(node, then)
+
+    def _repeat(self, node: Repeat, then: int) -> int:
+        if node.most is None:
+            loop = self._emit(_Step(None, ()))
+            body = self._compile(node.part, loop)
+            self._steps[loop] = _Step(None, (body, then))
+            then = loop
+        else:
+            last = then
+            for _ in range(node.most - node.least):
+                then = self._emit(_Step(None, (self._compile(node.part, then), last)))
+        for _ in range(node.least):
+            then = self._compile(node.part, then)
+        return then
+
+
+@lru_cache(maxsize=PATTERN_CACHE)
+def compiled(pattern: str) -> Regexp | None:
+    """The pattern ready to use, or None for one that is no regular expression."""
+    try:
+        return Regexp(pattern)
+    except BadPattern:
+        return None
+
+
+def problem(pattern: str) -> str:
+    """What is wrong with a pattern; empty for nothing."""
+    try:
+        Regexp(pattern)
+    except BadPattern as error:
+        return str(error)
+    return ""
+
+
+def _kind(char: str) -> str:
+    """All that a look behind asks of a character."""
+    if char in (NO_CHAR, "\n"):
+        return char
+    return "w" if _is_word(char) else "x"
+
+
+def _is_word(char: str) -> bool:
+    return char.isascii() and (char.isalnum() or char == "_")
+
+
+def _holds(look: str, before: str, after: str) -> bool:
+    match look:
+        case "text start":
+            return before == NO_CHAR
+        case "text end":
+            return after == NO_CHAR
+        case "line start":
+            return before in (NO_CHAR, "\n")
+        case "line end":
+            return after in (NO_CHAR, "\n")
+        case "word":
+            return _is_word(before) != _is_word(after)
+        case _:
+            return _is_word(before) == _is_word(after)
