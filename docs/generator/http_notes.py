@@ -102,6 +102,8 @@ GET /v1/operator/raft/configuration | The one server.
 GET /v1/operator/autopilot/configuration | How servers mind themselves: Nomad's defaults, with one server without effect.
 GET /v1/operator/autopilot/health | Whether the one server leads; 429 when not.
 GET /v1/operator/keyring/keys | The key that signs workload identities.
+GET /v1/operator/snapshot | The whole state as a gzipped tar; the `Digest` header has its SHA-256.
+PUT /v1/operator/snapshot | Replaces the whole state by the archive in the body, at most 1 GiB; what runs follows it.
 PUT /v1/system/gc | Removes everything that has ended.
 PUT /v1/system/reconcile/summaries | Nothing is left to do: summaries are exact with every change.
 GET /.well-known/jwks.json | The public keys of workload identities.

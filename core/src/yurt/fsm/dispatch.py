@@ -16,6 +16,7 @@ from yurt.fsm.edit import Edit
 from yurt.fsm.evals import apply_evaluation
 from yurt.fsm.jobs import apply_job
 from yurt.fsm.nodes import apply_node
+from yurt.fsm.restore import apply_restore
 from yurt.fsm.services import apply_service
 from yurt.state import Changes, Snapshot
 from yurt.structs.commands import (
@@ -28,6 +29,7 @@ from yurt.structs.commands import (
     JobCommand,
     NodeCommand,
     Rejected,
+    RestoreCommand,
     Result,
     ServiceCommand,
 )
@@ -64,6 +66,8 @@ def _dispatch(edit: Edit, command: AnyCommand) -> Rejected | None:
         return apply_service(edit, command)
     if isinstance(command, DeploymentCommand):
         return apply_deployment(edit, command)
+    if isinstance(command, RestoreCommand):
+        return apply_restore(edit, command)
     if isinstance(command, ClusterCommand):
         return apply_cluster(edit, command)
     assert_never(command)

@@ -19,7 +19,7 @@ from yurt.sdk.value import replace
 from yurt.state.store import INDEXES, JobKey, Snapshot, VersionKey
 from yurt.state.table import Table, TableEditor
 from yurt.structs.alloc import AllocatedResources, Allocation
-from yurt.structs.cluster import DriverSchema, Namespace, NodePool, PeriodicLaunch, SchedulerConfiguration
+from yurt.structs.cluster import DriverSchema, Namespace, NodePool, PeriodicLaunch, RestoreChunk, SchedulerConfiguration
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, JobScalingEvents, JobSubmission
@@ -48,6 +48,7 @@ ROWS: dict[str, Any] = {
     "scheduler_config": tuple[str, SchedulerConfiguration],
     "periodic_launches": tuple[JobKey, PeriodicLaunch],
     "schemas": tuple[tuple[str, str], DriverSchema],
+    "restore_chunks": tuple[tuple[str, int], RestoreChunk],
 }
 """How the rows of each table are written; a number stands for a shared job or for shared resources."""
 

@@ -24,13 +24,14 @@ from yurt.http import (
     operator,
     search,
     services,
+    snapshot,
     status_routes,
 )
 from yurt.http.routing import add_routes
 
 _MODULES = (
     agent, allocations, client_fs, client_node, deployments, evaluations, events, explain, fixed, jobs, metrics,
-    monitor, namespaces, node_pools, nodes, operator, search, services, status_routes,
+    monitor, namespaces, node_pools, nodes, operator, search, services, snapshot, status_routes,
 )  # fmt: skip
 
 

@@ -60,6 +60,7 @@ class NodeService:
     def start(self, state: Snapshot) -> None:
         """Remember where the log stood: what changed before is not known node by node."""
         self._base_index = state.index
+        self._alloc_indexes.clear()
 
     def observe(self, changes: Changes, *, index: int) -> None:
         """Follow which nodes have something new to run or to stop."""

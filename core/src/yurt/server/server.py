@@ -38,7 +38,7 @@ from yurt.state import Changes, Snapshot
 from yurt.state.watch import Watches, WatchKey
 from yurt.storage.log import CommandLog
 from yurt.structs.cluster import SchedulerConfiguration
-from yurt.structs.commands import AnyCommand, Applied, SetSchedulerConfiguration
+from yurt.structs.commands import AnyCommand, Applied, FinishRestore, SetSchedulerConfiguration
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -236,9 +236,10 @@ class Server:
                     ready.set()
 
     async def _begin_term(self) -> Term:
-        await self.writer.replay()
-        self.writer.open()
-        await self._set_defaults()
+        if not self.writer.is_open:
+            await self.writer.replay()
+            self.writer.open()
+            await self._set_defaults()
         term = Term(self)
         term.restore()
         self._term = term
@@ -256,5 +257,8 @@ class Server:
         self.node_service.observe(changes, index=index)
         if self._term is not None:
             self._term.observe(changes, index=index)
+        if isinstance(command, FinishRestore) and changes:
+            self.node_service.start(self.state)
+            self._lead_changed.set()
         self.events.add(Event(index, changes, type(command).__name__))
         self.waiter.reached(index)

@@ -62,6 +62,7 @@ INDEXES: dict[str, dict[str, Any]] = {
     "scheduler_config": {},
     "periodic_launches": {},
     "schemas": {},
+    "restore_chunks": {},
 }
 """Tables and their secondary indexes; `live` holds what is not terminal, by job."""
 

@@ -53,6 +53,12 @@ class NodePool(Value):
     modify_index: int = 0
 
 
+class RestoreChunk(Value):
+    """A piece of a snapshot that is being restored."""
+
+    data: bytes = b""
+
+
 class PreemptionConfig(Value):
     """Which schedulers may preempt."""
 

@@ -278,6 +278,22 @@ class StoreSchema(Command, tag=True):
     schema: Mapping[str, Any]
 
 
+class StageRestore(Command, tag=True):
+    """A piece of a snapshot that is to be restored; number 0 begins, and drops what another restore left."""
+
+    restore_id: str
+    number: int
+    data: bytes
+
+
+class FinishRestore(Command, tag=True):
+    """Replace the whole state by the snapshot whose `count` pieces were staged; `digest` is their SHA-256 in hex."""
+
+    restore_id: str
+    count: int
+    digest: str
+
+
 class KeepAlive(Command, tag=True):
     """Nothing changes but the index."""
 
@@ -286,6 +302,7 @@ JobCommand = RegisterJob | DeregisterJob | SetJobStability | SetJobVersionTag | 
 NodeCommand = RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain | AddNodeEvents | DeleteNodes
 EvaluationCommand = UpsertEvaluations | DeleteEvaluations
 AllocCommand = ApplyPlan | UpdateAllocsFromClient | SetDesiredTransitions
+RestoreCommand = StageRestore | FinishRestore
 ServiceCommand = RegisterServices | DeregisterServices
 DeploymentCommand = SetDeploymentStatus | SetDeploymentAllocHealth | PromoteDeployment | DeleteDeployments
 ClusterCommand = (
@@ -299,7 +316,14 @@ ClusterCommand = (
     | KeepAlive
 )
 AnyCommand = (
-    JobCommand | NodeCommand | EvaluationCommand | AllocCommand | ServiceCommand | DeploymentCommand | ClusterCommand
+    JobCommand
+    | NodeCommand
+    | EvaluationCommand
+    | AllocCommand
+    | ServiceCommand
+    | DeploymentCommand
+    | ClusterCommand
+    | RestoreCommand
 )
 
 

@@ -6,10 +6,13 @@ Most of them fit the state; some name what is not there or say nonsense, as a ho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from random import Random
 from typing import TypeVar
 
 from yurt.fsm import Step, apply
+from yurt.fsm.restore import framed
+from yurt.fsm.snapshot import encode
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Snapshot
 from yurt.structs import commands as c
@@ -66,6 +69,7 @@ class CommandMaker:
         self._random = random
         self._made = 0
         self._now = factories.NOW
+        self._following: c.AnyCommand | None = None
         self._makers: tuple[Callable[[Snapshot], c.AnyCommand], ...] = (
             self._register_job, self._register_job, self._deregister, self._stability, self._delete_jobs,
             self._tag, self._scaling,
@@ -73,15 +77,16 @@ class CommandMaker:
             self._node_events, self._delete_nodes, self._evaluations, self._evaluations, self._delete_evaluations,
             self._plan, self._plan, self._plan, self._plan, self._updates, self._updates, self._updates,
             self._transitions, self._services, self._drop_services,
-            self._deployment_status, self._deployment_health, self._promote, self._delete_deployments,
+            self._deployment_status, self._deployment_health, self._promote, self._promote, self._delete_deployments,
             self._namespaces, self._delete_namespaces, self._pools, self._delete_pools, self._scheduler,
-            self._launch, self._schema, lambda state: c.KeepAlive(),
+            self._launch, self._schema, self._restore, lambda state: c.KeepAlive(),
         )  # fmt: skip
 
     def command(self, state: Snapshot) -> c.AnyCommand:
         """A command for that state."""
         self._now = UnixNano(self._now + 1_000_000_000)
-        return self._pick(self._makers)(state)
+        following, self._following = self._following, None
+        return following or self._pick(self._makers)(state)
 
     def _pick(self, choices: Sequence[T]) -> T:
         return choices[self._random.randrange(len(choices))]
@@ -366,6 +371,16 @@ class CommandMaker:
 
     def _launch(self, state: Snapshot) -> c.AnyCommand:
         return c.RecordPeriodicLaunch(namespace="default", job_id=self._pick(JOBS), launched_at=self._now)
+
+    def _restore(self, state: Snapshot) -> c.AnyCommand:
+        """The present state, which the command that follows restores, or nonsense, which it can not.
+
+        What stays staged must not depend on the order of a snapshot's rows, which the hash seed decides.
+        """
+        data = b"".join(framed(encode(state))) if self._maybe() else b"nonsense"
+        restore_id, digest = self._new_id(), sha256(data).hexdigest()
+        self._following = c.FinishRestore(restore_id=restore_id, count=1, digest=digest)
+        return c.StageRestore(restore_id=restore_id, number=0, data=data)
 
     def _schema(self, state: Snapshot) -> c.AnyCommand:
         return c.StoreSchema(

@@ -1,0 +1,130 @@
+"""Restoring a snapshot into a running cluster, as commands of the log like any other change.
+
+The snapshot travels in pieces that a command can carry; the last command replaces every table at once, or is rejected
+and changes nothing. The log goes on where it was: rows that come from a log that was further get the index of the
+restore in the place of a higher one, so that no reader sees an index that the log has not reached (invariant A5).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any, Final, assert_never
+
+import msgspec
+
+from yurt.fsm import snapshot
+from yurt.fsm.edit import Edit
+from yurt.fsm.reject import invalid, not_found
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import replace
+from yurt.state import Snapshot
+from yurt.structs.cluster import RestoreChunk
+from yurt.structs.commands import FinishRestore, Rejected, RestoreCommand, StageRestore
+from yurt.structs.job import Job
+
+STAGED: Final = "restore_chunks"
+PIECES_MAX: Final = 16_384
+LENGTH_BYTES: Final = 8
+
+
+def framed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The chunks of a snapshot, each with its length before it, so that they can be cut anywhere."""
+    for chunk in chunks:
+        yield len(chunk).to_bytes(LENGTH_BYTES, "big")
+        yield chunk
+
+
+def unframed(data: bytes) -> Iterator[bytes]:
+    """The inverse; raises Invalid for what was cut off."""
+    view, at = memoryview(data), 0
+    while at < len(view):
+        size = int.from_bytes(view[at : at + LENGTH_BYTES], "big")
+        at += LENGTH_BYTES
+        if at + size > len(view):
+            raise Invalid("the snapshot is cut off")
+        yield bytes(view[at : at + size])
+        at += size
+
+
+def apply_restore(edit: Edit, command: RestoreCommand) -> Rejected | None:
+    """Apply a command of a restore."""
+    match command:
+        case StageRestore():
+            return _stage(edit, command)
+        case FinishRestore():
+            return _finish(edit, command)
+        case _:
+            assert_never(command)
+
+
+def _stage(edit: Edit, command: StageRestore) -> Rejected | None:
+    if not command.restore_id or not 0 <= command.number < PIECES_MAX:
+        return invalid(f"a restore has an id and at most {PIECES_MAX} pieces")
+    if command.number == 0:
+        _drop_staged(edit)
+    edit.tx.put(STAGED, (command.restore_id, command.number), RestoreChunk(data=command.data))
+    return None
+
+
+def _finish(edit: Edit, command: FinishRestore) -> Rejected | None:
+    if not 0 < command.count <= PIECES_MAX:
+        return invalid(f"a restore has at least one piece and at most {PIECES_MAX}")
+    pieces = [edit.tx.get(STAGED, (command.restore_id, number)) for number in range(command.count)]
+    if any(piece is None for piece in pieces):
+        return not_found("pieces of the snapshot are missing; restore it again")
+    data = b"".join(piece.data for piece in pieces)
+    if hashlib.sha256(data).hexdigest() != command.digest:
+        return invalid("the snapshot's pieces do not fit its digest; restore it again")
+    try:
+        restored = snapshot.decode(unframed(data))
+    except (Invalid, msgspec.MsgspecError, ValueError, LookupError) as error:
+        return invalid(f"the snapshot cannot be read: {error}")
+    _drop_staged(edit)
+    _replace(edit, restored)
+    return None
+
+
+def _drop_staged(edit: Edit) -> None:
+    for key in _ordered(edit.tx.base.table(STAGED).keys()):
+        edit.tx.delete(STAGED, key)
+
+
+def _replace(edit: Edit, restored: Snapshot) -> None:
+    jobs: dict[int, Job] = {}
+    for table in edit.tx.base.tables():
+        if table.name == STAGED:
+            continue
+        rows = restored.table(table.name)
+        for key in _ordered(table.keys()):
+            if key not in rows:
+                edit.tx.delete(table.name, key)
+        for key in _ordered(rows.keys()):
+            row = rows[key]
+            if restored.index > edit.index:
+                row = _bounded(row, edit.index, jobs)
+            if table.get(key) != row:
+                edit.tx.put(table.name, key, row)
+
+
+def _ordered(keys: Iterable[Hashable]) -> list[Any]:
+    """The same order on every replica."""
+    return sorted(keys, key=repr)
+
+
+def _bounded(row: Any, index: int, jobs: dict[int, Job]) -> Any:
+    """The row without an index above `index`; jobs that allocations share stay shared."""
+    changes: dict[str, Any] = {
+        name: index
+        for name in row.__struct_fields__
+        if name.endswith("_index") and isinstance(value := getattr(row, name), int) and value > index
+    }
+    job = getattr(row, "job", None)
+    if isinstance(job, Job):
+        if id(job) not in jobs:
+            jobs[id(job)] = _bounded(job, index, jobs)
+        changes["job"] = jobs[id(job)]
+    health = getattr(row, "deployment_status", None)
+    if health is not None and health.modify_index > index:
+        changes["deployment_status"] = replace(health, modify_index=index)
+    return replace(row, **changes) if changes else row

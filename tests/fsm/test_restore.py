@@ -1,0 +1,113 @@
+"""A snapshot restored through commands of the log."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from random import Random
+from typing import Any
+
+import pytest
+from yurt.fsm import snapshot
+from yurt.fsm.restore import STAGED, framed, unframed
+from yurt.sdk.errors import Invalid
+from yurt.state import Snapshot
+from yurt.structs.commands import Applied, FinishRestore, KeepAlive, RegisterJob, Rejected, StageRestore
+from yurt.testing import factories
+from yurt.testing.random_commands import random_history
+from yurt.testing.replica import Replica
+
+
+def archive(state: Snapshot) -> bytes:
+    return b"".join(framed(snapshot.encode(state)))
+
+
+def last_state(seed: int, length: int) -> Snapshot:
+    *_, last = random_history(Random(seed), length)
+    return last.state
+
+
+def restored(replica: Replica, data: bytes, *, pieces: int = 3, **changes: Any) -> Any:
+    size = -(-len(data) // pieces)
+    for number in range(pieces):
+        replica.apply(StageRestore(restore_id="r", number=number, data=data[number * size : (number + 1) * size]))
+    finish = FinishRestore(restore_id="r", count=pieces, digest=sha256(data).hexdigest())
+    return replica.step(factories.replace(finish, **changes)).result
+
+
+def tables(state: Snapshot) -> dict[str, dict[Any, Any]]:
+    return {table.name: dict(table.items()) for table in state.tables() if table.name != STAGED}
+
+
+def test_every_table_is_as_it_was_and_the_log_goes_on() -> None:
+    wanted = last_state(3, 60)
+    replica = Replica(last_state(4, 200))
+    index = replica.state.index
+    assert isinstance(restored(replica, archive(wanted)), Applied)
+    assert replica.state.index == index + 4
+    assert tables(replica.state) == tables(wanted)
+
+
+def test_no_index_of_a_restored_row_is_above_the_log() -> None:
+    wanted = last_state(3, 300)
+    replica = Replica()
+    restored(replica, archive(wanted))
+    for name, rows in tables(replica.state).items():
+        assert len(rows) == len(tables(wanted)[name])
+        for row in rows.values():
+            told = [getattr(row, field) for field in row.__struct_fields__ if field.endswith("_index")]
+            assert all(index is None or index <= replica.state.index for index in told)
+    for alloc in replica.state.allocs.values():
+        assert alloc.job is None or alloc.job.create_index <= replica.state.index
+
+
+def test_indexes_of_tables_follow(replica: Replica) -> None:
+    replica.apply(RegisterJob(job=factories.job("old")))
+    data = archive(replica.state)
+    replica.apply(RegisterJob(job=factories.job("new")))
+    restored(replica, data)
+    assert [job.id for job in replica.state.jobs.values()] == ["old"]
+    assert replica.state.jobs.index == replica.state.index
+    assert not len(replica.state.table("restore_chunks"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"digest": "odd"}, "invalid"),
+        ({"count": 4}, "not_found"),
+        ({"restore_id": "x"}, "not_found"),
+        ({"count": 0}, "invalid"),
+    ],
+)
+def test_what_does_not_fit_changes_nothing(replica: Replica, changes: dict[str, Any], kind: str) -> None:
+    replica.apply(RegisterJob(job=factories.job("old")))
+    before = dict(replica.state.jobs.items())
+    result = restored(replica, archive(last_state(3, 60)), **changes)
+    assert isinstance(result, Rejected)
+    assert result.kind == kind
+    assert dict(replica.state.jobs.items()) == before
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00" * 7, b"\x00" * 40, b"nonsense that is long enough to be cut"])
+def test_nonsense_is_rejected(replica: Replica, data: bytes) -> None:
+    result = restored(replica, data, pieces=1)
+    assert isinstance(result, Rejected)
+
+
+def test_a_damaged_state_is_rejected(replica: Replica) -> None:
+    whole = archive(last_state(3, 60))
+    for cut in range(0, len(whole), max(1, len(whole) // 25)):
+        assert isinstance(restored(replica, whole[:cut] + b"\xff" + whole[cut + 1 :][:-1]), Rejected)
+
+
+def test_a_new_restore_drops_what_another_left(replica: Replica) -> None:
+    replica.apply(StageRestore(restore_id="a", number=0, data=b"x"), StageRestore(restore_id="a", number=1, data=b"y"))
+    replica.apply(StageRestore(restore_id="b", number=0, data=b"z"), KeepAlive())
+    assert list(replica.state.table("restore_chunks").keys()) == [("b", 0)]
+
+
+def test_frames_can_be_cut_anywhere() -> None:
+    data = b"".join(framed([b"a", b"", b"long" * 100]))
+    assert list(unframed(data)) == [b"a", b"", b"long" * 100]
+    with pytest.raises(Invalid):
+        list(unframed(data[:-1]))
