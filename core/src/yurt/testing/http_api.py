@@ -58,7 +58,7 @@ class Api:
         raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         data = None if raw is None else io.BytesIO(raw)
         async with self.client.request(method, path, data=data, allow_redirects=False, **options) as response:
-            return Answer(response.status, await response.text(), response.headers)
+            return Answer(response.status, await response.text(errors="replace"), response.headers)
 
     async def get(self, path: str, **options: Any) -> Answer:
         """GET."""
