@@ -5,8 +5,8 @@ RUN := $(UV) run --quiet
 
 .PHONY: dev test check fmt e2e bench fuzz docs dist setup clean
 
-dev: setup ## run the server and client on this machine
-	@exec $(RUN) yurt agent -dev
+dev: setup ## run the server and client on this machine; more flags with ARGS="-config x.json"
+	@exec $(RUN) yurt agent -dev $(ARGS)
 
 test: setup ## unit, property and integration tests
 	$(RUN) pytest

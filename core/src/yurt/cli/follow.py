@@ -13,6 +13,7 @@ from yurt.api.http_client import Answer, ApiError
 from yurt.cli.command import Invocation
 from yurt.cli.lookup import api_path
 from yurt.cli.text import clock, local_time
+from yurt.cli.views.allocs import job_version
 from yurt.cli.views.deployments import deployment_text, is_active
 from yurt.cli.views.metrics import failure_lines
 
@@ -161,7 +162,7 @@ def _alloc_lines(call: Invocation, deployment_id: str) -> str:
             [
                 call.short(alloc["ID"]),
                 alloc["TaskGroup"],
-                str(alloc.get("JobVersion") or 0),
+                str(job_version(alloc)),
                 alloc["ClientStatus"],
                 changed,
             ]

@@ -10,6 +10,7 @@ from yurt.cli.follow import EvalMonitor
 from yurt.cli.lookup import api_path, find_eval
 from yurt.cli.output import show_data, wants_data
 from yurt.cli.text import ago, local_time, parse_time
+from yurt.cli.views.allocs import job_version
 from yurt.cli.views.job import placement_failures
 from yurt.cli.views.metrics import failure_lines
 from yurt.cli.views.reasons import ask_why_not, show_near_misses
@@ -113,7 +114,7 @@ def _show_placed(call: Invocation, evaluation: Json) -> None:
     rows = []
     for alloc in placed:
         ids = [call.short(alloc["ID"]), alloc["JobID"], call.short(alloc["NodeID"]), alloc["TaskGroup"]]
-        state = [str(alloc.get("JobVersion") or 0), alloc["DesiredStatus"], alloc["ClientStatus"]]
+        state = [str(job_version(alloc)), alloc["DesiredStatus"], alloc["ClientStatus"]]
         times = [time_text(alloc.get("CreateTime") or 0), time_text(alloc.get("ModifyTime") or 0)]
         rows.append([*ids, *state, *times])
     call.screen.table("ID|Job ID|Node ID|Task Group|Version|Desired|Status|Created|Modified", rows)

@@ -23,10 +23,15 @@ def show_allocs(call: Invocation, allocs: Iterable[Json]) -> None:
     call.screen.table(LONG if call.is_verbose else SHORT, [_row(call, alloc) for alloc in ordered])
 
 
+def job_version(alloc: Json) -> int:
+    """The version of its job: short forms have it as a field, whole allocations inside their job."""
+    return int(alloc.get("JobVersion") or (alloc.get("Job") or {}).get("Version") or 0)
+
+
 def _row(call: Invocation, alloc: Json) -> list[str]:
     time_text = local_time if call.is_verbose else ago
     row = [
-        call.short(alloc["ID"]), call.short(alloc["NodeID"]), alloc["TaskGroup"], str(alloc.get("JobVersion") or 0),
+        call.short(alloc["ID"]), call.short(alloc["NodeID"]), alloc["TaskGroup"], str(job_version(alloc)),
         alloc["DesiredStatus"], alloc["ClientStatus"], time_text(alloc.get("CreateTime") or 0),
         time_text(alloc.get("ModifyTime") or 0),
     ]  # fmt: skip

@@ -55,13 +55,14 @@ def show_job(call: Invocation, job: Json, *, is_short: bool, with_evals: bool, a
     evaluations: list[Json] = call.api.get(api_path("job", job["ID"], "evaluations"), _query(job)) or []
     if with_evals or call.is_verbose:
         _show_evaluations(call, evaluations)
-    _show_rescheduling(call, evaluations)
+    path = api_path("job", job["ID"], "allocations")
+    allocs: list[Json] = call.api.get(path, {**_query(job), "all": all_allocs}) or []
+    _show_rescheduling(call, evaluations, allocs)
     _show_failure(call, evaluations)
     deployment = call.api.get(api_path("job", job["ID"], "deployment"), _query(job))
     if deployment:
         call.screen.title("Latest Deployment")
         call.screen.line(summary_text(deployment, id_length=call.id_length))
-    allocs = call.api.get(api_path("job", job["ID"], "allocations"), {**_query(job), "all": all_allocs}) or []
     call.screen.title("Allocations")
     show_allocs(call, allocs)
 
@@ -165,10 +166,15 @@ def placement_failures(evaluation: Json) -> str:
     return str(bool(evaluation.get("FailedTGAllocs"))).lower()
 
 
-def _show_rescheduling(call: Invocation, evaluations: list[Json]) -> None:
+def _show_rescheduling(call: Invocation, evaluations: list[Json], allocs: list[Json]) -> None:
     """Replacements of failed allocations that wait for their time."""
     waiting = [(e, parse_time(e.get("WaitUntil"))) for e in evaluations if e["Status"] == "pending"]
-    rows = [["N/A", call.short(e["ID"]), f"{two_units(at - now_ns())} from now"] for e, at in waiting if at > now_ns()]
+    groups = {alloc["FollowupEvalID"]: alloc["TaskGroup"] for alloc in allocs if alloc.get("FollowupEvalID")}
+    rows = [
+        [groups.get(e["ID"], "N/A"), call.short(e["ID"]), f"{two_units(at - now_ns())} from now"]
+        for e, at in waiting
+        if at > now_ns()
+    ]
     if rows:
         call.screen.title("Future Rescheduling Attempts")
         call.screen.table("Task Group|Eval ID|Eval Time", rows)
