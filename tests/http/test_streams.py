@@ -22,6 +22,7 @@ class FileNode:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
+        self.reading_ended = asyncio.Event()
 
     async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
         return tuple(self._info(name) for name in sorted(FILES))
@@ -51,8 +52,14 @@ class FileNode:
     ) -> AsyncIterator[StreamFrame]:
         if task != "main":
             raise NotFound(f'task "{task}" not found')
-        yield StreamFrame(offset=6, data=b"hello\n", file="main.stdout.0")
-        yield StreamFrame()
+        try:
+            yield StreamFrame(offset=6, data=b"hello\n", file="main.stdout.0")
+            yield StreamFrame()
+            while follow:
+                await asyncio.sleep(0)
+                yield StreamFrame()
+        finally:
+            self.reading_ended.set()
 
     async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
         return AllocResourceUsage(timestamp=7)
@@ -121,6 +128,19 @@ async def test_logs_come_in_frames_or_plain(api_with_node: Api, alloc_id: str) -
     assert (await api_with_node.get(f"{path}&plain=true")).text == "hello\n"
     stream = await api_with_node.get(f"/v1/client/fs/stream/{alloc_id}?path=alloc/logs/main.stdout.0")
     assert json.loads(stream.text.splitlines()[0])["Offset"] == 6
+
+
+async def test_a_reader_that_leaves_a_followed_log_is_no_error(
+    api_with_node: Api, node: FileNode, alloc_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = f"/v1/client/fs/logs/{alloc_id}?task=main&type=stdout&follow=true"
+    async with asyncio.timeout(10):
+        response = await api_with_node.client.get(path)
+        assert b"Data" in await response.content.readline()
+        response.close()
+        await node.reading_ended.wait()
+        assert (await api_with_node.get("/v1/agent/health")).status == 200
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ COMPRESS_MIN = 1024
 PARSERS_MAX = 2
 BLOCKING_MAX = 10_000
 """Blocking queries that may wait at once; each costs about 9 KiB."""
+READER_LEFT = 499
+"""The status of an answer that nobody reads; it stands in the log only."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -70,11 +72,16 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
         raise
     except web.HTTPException as error:
         return web.Response(status=error.status, text=error.reason)
-    except ConnectionError:
-        raise
-    except Exception:
+    except Exception as error:
+        if isinstance(error, ConnectionError) and _has_left(request):
+            return web.Response(status=READER_LEFT)
         log.exception("%s %s failed", request.method, request.path)
         return web.Response(status=500, text="Internal error: the agent's log says what went wrong")
+
+
+def _has_left(request: web.Request) -> bool:
+    """Nobody reads the answer any more; a stream ends that way, which is no error."""
+    return request.transport is None or request.transport.is_closing()
 
 
 @web.middleware
