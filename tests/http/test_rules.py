@@ -44,6 +44,11 @@ async def test_a_bad_option_is_400_with_nomads_text(api: Api, query: str, text: 
     assert (answer.status, answer.text) == (400, text)
 
 
+@pytest.mark.parametrize("word", ["", "true", "True", "false", "False", "1", "0"])
+async def test_stale_takes_the_words_that_clients_write(api: Api, word: str) -> None:
+    assert (await api.get(f"/v1/jobs?stale={word}")).status == 200
+
+
 async def test_another_region_cannot_be_reached(api: Api) -> None:
     answer = await api.get("/v1/jobs?region=mars")
     assert (answer.status, answer.text) == (500, "No path to region")

@@ -121,6 +121,6 @@ def _stale(query: Mapping[str, str]) -> bool:
     if "stale" not in query:
         return False
     text = query["stale"]
-    if text not in ("", "true", "false"):
+    if text and text not in _TRUE | _FALSE:
         raise Refused(400, "Expect `true` or `false` for `stale` query string parameter")
-    return text != "false"
+    return text not in _FALSE
