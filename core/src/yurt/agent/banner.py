@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -73,7 +74,11 @@ def next_lines(address: str, command: str) -> list[str]:
 
 
 def command_name(cwd: Path, environ: Mapping[str, str]) -> str:
-    """How the user types yurt here: through uv inside a checkout whose environment is not active."""
+    """How the user types yurt here: inside a checkout whose environment is not active, through uv or by its path."""
     is_checkout = (cwd / "pyproject.toml").is_file() and (cwd / "core" / "src" / "yurt").is_dir()
     is_active = bool(environ.get("VIRTUAL_ENV")) and not environ.get("UV_RUN_RECURSION_DEPTH")
-    return "uv run yurt" if is_checkout and not is_active else "yurt"
+    if not is_checkout or is_active:
+        return "yurt"
+    if shutil.which("uv", path=environ.get("PATH")):
+        return "uv run yurt"
+    return ".venv/bin/yurt" if (cwd / ".venv" / "bin" / "yurt").is_file() else "yurt"
