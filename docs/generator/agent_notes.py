@@ -88,6 +88,7 @@ server.job_default_priority  The priority of a job that names none.
 server.job_max_priority   The greatest priority of a job.
 server.job_max_count      The greatest sum of the counts of a job's groups.
 server.job_tracked_versions  How many versions of a job are kept.
+ui.enabled                `/ui/` answers with pages for a browser.
 telemetry.prometheus_metrics  `/v1/metrics?format=prometheus` answers; with `-dev` always.
 plugin.name.config        The plugin's own options, see [drivers](drivers.md). `name` is the plugin's name or that
                   of its driver; another one is told at the start.

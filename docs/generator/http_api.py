@@ -20,7 +20,8 @@ TITLES = {
     "client": "Clients", "deployment": "Deployments", "deployments": "Deployments", "evaluation": "Evaluations",
     "evaluations": "Evaluations", "node": "Nodes", "nodes": "Nodes", "namespace": "Namespaces",
     "namespaces": "Namespaces", "agent": "The agent", "event": "Events", "metrics": "Metrics", "search": "Search",
-    "status": "The cluster", "regions": "The cluster", "operator": "Operators", "system": "Operators", "service": "Services", "services": "Services",
+    "status": "The cluster", "regions": "The cluster", "operator": "Operators", "system": "Operators",
+    "service": "Services", "services": "Services", "scaling": "Jobs",
 }  # fmt: skip
 OTHER = "Other"
 OWN_FIELDS = ("CreateIndex", "ModifyIndex")
@@ -35,7 +36,8 @@ no access control: tokens are accepted and not looked at, and every ACL route sa
 ## What all routes share
 
 - JSON in and out; keys match whatever their case, and a key that is not known is ignored; for a job the answer's
-  `Warnings` name it.
+  `Warnings` name it. `PolicyOverride` is for the Sentinel policies of Nomad Enterprise: there are none, so it
+  is ignored.
 - `PUT` and `POST` are the same, save where only one is listed. Any other method is answered with 405.
 - `?pretty` indents. `?region=` must be the agent's own, else 500 `No path to region`. Answers of 1 KiB and more are
   gzipped when asked for.

@@ -61,12 +61,17 @@ PUT /v1/deployment/promote/:id | Promotes its canaries.
 PUT /v1/deployment/allocation-health/:id | Tells the health of allocations, for `health_check = "manual"`.
 GET /v1/deployment/:id | A deployment.
 GET /v1/evaluations | All evaluations.
-DELETE /v1/evaluations | Deletes those of `EvalIDs`, or those that `Filter` matches, which have ended with all allocations.
+DELETE /v1/evaluations | Deletes those of `EvalIDs` or that `Filter` matches, if they and their allocations have ended.
 GET /v1/evaluations/count | How many there are.
 GET /v1/evaluation/:id | An evaluation; with `related` those it belongs together with.
 GET /v1/evaluation/:id/allocations | The allocations that it placed.
 GET /v1/event/stream | Changes as they are stored, an object a line; `index` begins in the past, `topic` is `Topic:Key`.
-GET / | Redirects to `/ui/`, which is not there.
+GET / | Redirects to `/ui/`.
+GET /ui | The same.
+GET /ui/ | A page for a browser: jobs and nodes.
+GET /ui/jobs/:job_id | A page for a browser: a job with its allocations.
+GET /v1/scaling/policies | The `scaling` blocks of the groups of all jobs that are not stopped.
+GET /v1/scaling/policy/:id | One of them, whole; its id stays the same as long as its job and group keep their names.
 GET /v1/yurt/plugins | Yurt's own: the agent's plugins, and how they fared.
 GET /v1/yurt/allocation/:id/why | Yurt's own: why an allocation is where it is.
 PUT /v1/yurt/job/why-not | Yurt's own: why the job of the body could not be placed, and what would place it.
@@ -99,7 +104,7 @@ PUT /v1/node/:id/purge | Forgets it.
 GET /v1/operator/scheduler/configuration | The scheduler's configuration.
 PUT /v1/operator/scheduler/configuration | Changes it; with `cas` only when its index is that one.
 GET /v1/operator/raft/configuration | The one server.
-GET /v1/operator/autopilot/configuration | How servers mind themselves: Nomad's defaults, with one server without effect.
+GET /v1/operator/autopilot/configuration | How servers mind themselves: Nomad's defaults; one server has no use for them.
 GET /v1/operator/autopilot/health | Whether the one server leads; 429 when not.
 GET /v1/operator/keyring/keys | The key that signs workload identities.
 GET /v1/operator/snapshot | The whole state as a gzipped tar; the `Digest` header has its SHA-256.

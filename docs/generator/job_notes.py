@@ -73,7 +73,8 @@ update            How new versions of the group are rolled out.
 migrate           How many allocations leave a draining node at once.
 network           The network and ports of the group; one block.
 meta              Free values, `NOMAD_META_<name>` in tasks; wins over the job's.
-service           Registered while the task (or any task of the group) runs, with `provider = "nomad"`; its `tcp` and `http` checks are run.
+service           Registered while the task (or any task of the group) runs, with `provider = "nomad"`; its
+                  `tcp` and `http` checks are run.
 shutdown_delay    Wait between the wish to stop the allocation and the first signal.
 max_run_duration  An allocation that runs for longer is stopped; `batch` and `sysbatch` only.
 stop_after_client_disconnect  Has no effect: use `disconnect`; a warning says so.
@@ -91,7 +92,8 @@ config            The driver's own options, see [drivers](drivers.md).
 constraint        What a node must have for this task.
 affinity          What a node should have for this task.
 env               Environment variables; `${...}` is replaced.
-service           Registered while the task (or any task of the group) runs, with `provider = "nomad"`; its `tcp` and `http` checks are run.
+service           Registered while the task (or any task of the group) runs, with `provider = "nomad"`; its
+                  `tcp` and `http` checks are run.
 resources         What the task needs.
 restart           As the group's, field by field.
 meta              Free values, `NOMAD_META_<name>`; wins over the group's.
@@ -110,7 +112,8 @@ kill_signal       The signal of the stop; default is the driver's, `SIGINT` for 
 kind              Stored; has no effect.
 scaling           Stored; has no effect.
 secret            Values from a secret provider.
-identity          One with `env` or `file`, or for Consul or Vault, is refused when the task starts; others have no effect.
+identity          One with `env` or `file`, or for Consul or Vault, is refused when the task starts; others have no
+                  effect.
 action            Shown by the API; can not be run in this version.
 schedule          Times at which the task runs.
 """,

@@ -75,6 +75,6 @@ def section() -> str:
             table(("Block", "Refused", "With"), rows),
             "A group with a `volume` of type `csi` is never placed: no node has one, and the evaluation says so. "
             "Blocks and attributes "
-            "without effect say so in the tables above, and registering a job warns of each that it has.",
+            "without effect say so in the tables above, and registering a job warns of those that would be missed.",
         )
     )

@@ -56,6 +56,7 @@ def test_a_field_of_a_group_without_effect_is_named(field: str, document: dict[s
         ("resources.numa", {"Resources": {"Cores": 1, "NUMA": {"Affinity": "require"}}}),
         ("resources.secrets", {"Resources": {"SecretsMB": 5}}),
         ("resources.iops", {"Resources": {"IOPS": 5}}),
+        ("kind", {"Kind": "connect-proxy:web"}),
         ("restart.render_templates", {"RestartPolicy": {"RenderTemplates": True}}),
         ('scaling "cpu"', {"ScalingPolicies": [{"Type": "vertical_cpu", "Max": 5}]}),
         ('action "a"', {"Actions": [{"Name": "a", "Command": "/bin/true"}]}),

@@ -218,7 +218,7 @@ ROOT = block(
     leave_on_interrupt="bool", leave_on_terminate="bool", enable_syslog="bool !", syslog_facility="string -",
     disable_update_check="bool -", disable_anonymous_signature="bool -",
     ui=block(
-        enabled="bool -", show_cli_hints="bool -",
+        enabled="bool", show_cli_hints="bool -",
         content_security_policy=block(**accepted(
             "connect_src", "default_src", "form_action", "frame_ancestors", "img_src", "script_src", "style_src",
             type="list"

@@ -118,6 +118,7 @@ def agent_info(config: AgentConfig, plugins: tuple[Mapping[str, Any], ...]) -> A
         dev=config.is_dev,
         config=shown_config(config),
         prometheus_metrics=bool(config.raw.get("telemetry", {}).get("prometheus_metrics")),
+        ui_enabled=bool(config.raw.get("ui", {}).get("enabled", True)),
         response_headers=config.response_headers,
         plugins=plugins,
     )

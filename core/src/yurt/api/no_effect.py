@@ -35,6 +35,7 @@ def task_no_effects(group: TaskGroup, task: Task) -> Iterator[str]:
         ("resources.numa", resources.numa is not None and resources.numa.affinity not in ("", "none")),
         ("resources.secrets", resources.secrets_mb > 0),
         ("resources.iops", resources.iops > 0),
+        ("kind", bool(task.kind)),
         ("restart.render_templates", renders and not group.restart_policy.render_templates),
     ]
     named += [(f'scaling "{policy.type.removeprefix("vertical_")}"', True) for policy in task.scaling_policies]

@@ -21,5 +21,6 @@ class AgentInfo(Value):
     dev: bool = False
     config: Mapping[str, Any] = no_entries()
     prometheus_metrics: bool = False
+    ui_enabled: bool = True
     response_headers: StrMap = no_entries()
     plugins: tuple[Mapping[str, Any], ...] = ()

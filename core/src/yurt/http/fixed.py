@@ -1,4 +1,4 @@
-"""Routes whose answer does not depend on the state: the start page, features that are not there, and empty lists."""
+"""Routes whose answer does not depend on the state: features that are not there, and empty lists."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ ENTERPRISE = (
     "/v1/quota/usage/{name}", "/v1/recommendations", "/v1/recommendation", "/v1/recommendation/{id}",
     "/v1/recommendations/apply", "/v1/operator/license", "/v1/operator/utilization", "/v1/deployment/unblock/{id}",
 )  # fmt: skip
-EMPTY_LISTS = ("/v1/plugins", "/v1/volumes", "/v1/scaling/policies", "/v1/vars")
-
-
-async def start_page(call: Call) -> web.Response:
-    """GET /: to the user interface, with the query."""
-    query = call.request.query_string
-    raise web.HTTPTemporaryRedirect("/ui/" + (f"?{query}" if query else ""))
+EMPTY_LISTS = ("/v1/plugins", "/v1/volumes", "/v1/vars")
 
 
 async def enterprise(call: Call) -> web.Response:
@@ -58,14 +52,12 @@ def _any_method(path: str, handler: Handler) -> Route:
 
 
 ROUTES = (
-    route("/", get=start_page),
     *(_any_method(path, enterprise) for path in ENTERPRISE),
     *(route(path, get=empty_list) for path in EMPTY_LISTS),
     _any_method("/v1/acl/{path:.*}", acl_disabled),
     route("/v1/plugin/csi/{id}", get=missing("plugin not found")),
     route("/v1/volume/csi/{id}", get=missing("volume not found")),
     route("/v1/volume/host/{id}", get=missing("volume not found")),
-    route("/v1/scaling/policy/{id}", get=missing("policy not found")),
     route("/v1/var/{path:.*}", get=missing("variable not found")),
     route("/v1/yurt/plugins", get=plugins),
 )

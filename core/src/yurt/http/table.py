@@ -22,16 +22,19 @@ from yurt.http import (
     node_pools,
     nodes,
     operator,
+    scaling,
     search,
     services,
     snapshot,
     status_routes,
+    ui,
 )
 from yurt.http.routing import add_routes
 
 _MODULES = (
     agent, allocations, client_fs, client_node, deployments, evaluations, events, explain, fixed, jobs, metrics,
-    monitor, namespaces, node_pools, nodes, operator, search, services, snapshot, status_routes,
+    monitor, namespaces, node_pools, nodes, operator, scaling, search, services, snapshot,
+    status_routes, ui,
 )  # fmt: skip
 
 

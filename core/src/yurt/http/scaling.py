@@ -1,0 +1,79 @@
+"""Scaling policies for autoscalers: the `scaling` blocks of the groups of all jobs that are not stopped.
+
+Policies have no table of their own. A policy's id follows from its job and group, so it is the same on every server and
+after every restart, and outlives changes of the job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from uuid import UUID
+
+from aiohttp import web
+
+from yurt.api.encode import to_wire
+from yurt.http.call import Call, changed_state, object_missing, read_answer
+from yurt.http.lists import list_answer
+from yurt.http.routing import route
+from yurt.sdk.value import replace
+from yurt.state.store import Snapshot
+from yurt.structs.job import Job
+from yurt.structs.task import ScalingPolicy
+
+HORIZONTAL = "horizontal"
+STUB_FIELDS = ("ID", "Enabled", "Type", "Target", "CreateIndex", "ModifyIndex")
+
+
+def policy_id(namespace: str, job_id: str, group: str) -> str:
+    """The id of a group's policy."""
+    key = "\0".join((namespace, job_id, group)).encode()
+    return str(UUID(bytes=hashlib.blake2b(key, digest_size=16, person=b"scaling policy").digest(), version=4))
+
+
+def policies_of(job: Job) -> Iterator[ScalingPolicy]:
+    """The policies of a job's groups; a stopped job has none."""
+    for group in job.task_groups:
+        if group.scaling is not None and not job.stop:
+            yield replace(
+                group.scaling,
+                id=policy_id(job.namespace, job.id, group.name),
+                namespace=job.namespace,
+                type=group.scaling.type or HORIZONTAL,
+                target={"Namespace": job.namespace, "Job": job.id, "Group": group.name},
+                create_index=job.create_index,
+                modify_index=job.job_modify_index,
+            )
+
+
+async def list_policies(call: Call) -> web.Response:
+    """GET /v1/scaling/policies: of one `job` or one `type` where that is asked for."""
+    options, job_id, kind = call.options, call.query.get("job", ""), call.query.get("type", "")
+
+    def rows(state: Snapshot) -> Iterator[ScalingPolicy]:
+        for job in state.jobs.values():
+            if options.sees(job.namespace) and job_id in ("", job.id):
+                yield from (policy for policy in policies_of(job) if policy.type.startswith(kind))
+
+    def stub(policy: ScalingPolicy) -> dict[str, object]:
+        wire = to_wire(policy)
+        return {name: wire[name] for name in STUB_FIELDS}
+
+    return await list_answer(call, ("jobs",), rows, render=lambda _: stub)
+
+
+async def read(call: Call) -> web.Response:
+    """GET /v1/scaling/policy/:id."""
+    wanted = call.part("id")
+    state, index = await changed_state(call, [("jobs",)], lambda s: s.jobs.index)
+    for job in state.jobs.values():
+        for policy in policies_of(job):
+            if policy.id == wanted:
+                return read_answer(call, policy, policy.modify_index)
+    return object_missing(call, "policy not found", index)
+
+
+ROUTES = (
+    route("/v1/scaling/policies", get=list_policies),
+    route("/v1/scaling/policy/{id}", get=read),
+)

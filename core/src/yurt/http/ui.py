@@ -1,0 +1,292 @@
+"""A few plain pages for people with a browser: jobs, the allocations of a job, nodes. They only show.
+
+Every page is made on the server from the newest state, refreshes itself, and needs no script; the policy in its headers
+allows none. All text of jobs, tasks and nodes is a stranger's: it reaches a page through `Cell`s alone, which escape
+it. A page has at most `ROWS_MAX` rows a table and is made in a thread, so that a large cluster does not hold up others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from heapq import nlargest, nsmallest
+from html import escape
+from typing import NamedTuple
+from urllib.parse import quote, urlencode
+
+from aiohttp import web
+
+from yurt.http.agent_info import AgentInfo
+from yurt.http.call import Call
+from yurt.http.errors import Refused
+from yurt.http.routing import route
+from yurt.sdk.value import NANOSECONDS, UnixNano
+from yurt.state.store import Snapshot
+from yurt.structs.alloc import Allocation
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.node import Node
+from yurt.structs.questions import is_client_terminal
+from yurt.structs.status import EVAL_BLOCKED
+
+ROWS_MAX = 500
+REFRESH_S = 10
+API_DOCS = "https://developer.hashicorp.com/nomad/api-docs"
+STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 72rem; padding: 0 1rem; color: #222 }
+nav { display: flex; gap: 1.2rem; border-bottom: 1px solid #ccc; padding-bottom: .6rem; flex-wrap: wrap }
+nav b { margin-right: auto }
+table { border-collapse: collapse; width: 100%; margin-bottom: 1.5rem }
+th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #eee; vertical-align: top }
+th { font-weight: 600; white-space: nowrap }
+.good { color: #176b2c } .bad { color: #a61b1b } .wait { color: #7a5a00 } .dim { color: #777 }
+@media (prefers-color-scheme: dark) {
+  body { background: #181818; color: #ddd } a { color: #8ab4f8 } th, td, nav { border-color: #444 }
+  .good { color: #6fcf86 } .bad { color: #ff8a80 } .wait { color: #e6c35c } .dim { color: #999 }
+}
+"""
+_STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+HEADERS = {
+    "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+WORDS = {
+    "good": ("running", "ready", "complete", "eligible", "successful"),
+    "bad": ("failed", "lost", "down", "disconnected", "unknown"),
+    "wait": ("pending", "initializing", "blocked", "draining", "ineligible", "paused"),
+    "dim": ("dead", "stopped"),
+}
+"""The colour of a status."""
+_CLASSES = {word: name for name, words in WORDS.items() for word in words}
+
+
+class Cell(NamedTuple):
+    """A text of a page, which may lead somewhere."""
+
+    text: str
+    href: str = ""
+
+    def html(self) -> str:
+        """Escaped; a status in its colour."""
+        shown = escape(self.text)
+        if self.href:
+            return f'<a href="{escape(self.href)}">{shown}</a>'
+        kind = _CLASSES.get(self.text)
+        return f'<span class="{kind}">{shown}</span>' if kind else shown
+
+
+Row = Sequence[Cell | str]
+
+
+class Part(NamedTuple):
+    """A heading, words below it, and a table with how many rows there are in all."""
+
+    title: str
+    lines: Sequence[str] = ()
+    headers: Sequence[str] = ()
+    rows: Sequence[Row] = ()
+    total: int = 0
+    empty: str = ""
+
+    def html(self) -> str:
+        """The part of the page."""
+        pieces = [f"<h2>{escape(self.title)}</h2>", *(f"<p>{escape(line)}</p>" for line in self.lines)]
+        if self.rows:
+            head = "".join(f"<th>{escape(name)}</th>" for name in self.headers)
+            pieces.append(f"<table><tr>{head}</tr>{''.join(map(_row_html, self.rows))}</table>")
+        elif self.empty:
+            pieces.append(f'<p class="dim">{escape(self.empty)}</p>')
+        if self.total > len(self.rows):
+            pieces.append(f'<p class="dim">The first {len(self.rows)} of {self.total}.</p>')
+        return "\n".join(pieces)
+
+
+def _row_html(row: Row) -> str:
+    cells = (cell if isinstance(cell, Cell) else Cell(cell) for cell in row)
+    return f"<tr>{''.join(f'<td>{cell.html()}</td>' for cell in cells)}</tr>\n"
+
+
+def page_html(agent: AgentInfo, title: str, parts: Iterable[Part]) -> str:
+    """A whole page."""
+    links = (Cell("Jobs and nodes", "/ui/"), Cell("API: jobs", "/v1/jobs?pretty&namespace=*"),
+             Cell("API: nodes", "/v1/nodes?pretty"), Cell("API: agent", "/v1/agent/self?pretty"),
+             Cell("API documentation", API_DOCS))  # fmt: skip
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)} - Yurt</title>\n'
+        '<meta name="viewport" content="width=device-width">\n'
+        f'<meta http-equiv="refresh" content="{REFRESH_S}">\n<style>{STYLE}</style>\n</head>\n<body>\n'
+        f"<nav><b>Yurt {escape(agent.version)} · {escape(agent.region)}</b> {' '.join(cell.html() for cell in links)}"
+        f"</nav>\n{''.join(part.html() for part in parts)}\n</body>\n</html>\n"
+    )
+
+
+def job_link(namespace: str, job_id: str) -> Cell:
+    """A job's id, leading to its page."""
+    query = f"?{urlencode({'namespace': namespace})}" if namespace != "default" else ""
+    return Cell(job_id, f"/ui/jobs/{quote(job_id)}{query}")
+
+
+def jobs_part(state: Snapshot) -> Part:
+    """All jobs by id; children of periodic and parameterized jobs stand with their own ids."""
+    jobs = nsmallest(ROWS_MAX, state.jobs.values(), key=lambda job: (job.namespace, job.id))
+    return Part(
+        "Jobs",
+        headers=("Job", "Namespace", "Type", "Priority", "Status", "Allocations", "Submitted"),
+        rows=[_job_row(state, job) for job in jobs],
+        total=len(state.jobs),
+        empty="No jobs. Write one with `yurt job init` and run it with `yurt job run example.nomad.hcl`.",
+    )
+
+
+def _job_row(state: Snapshot, job: Job) -> Row:
+    shown = "stopped" if job.stop else job.status
+    return (
+        job_link(job.namespace, job.id),
+        job.namespace,
+        job.type,
+        str(job.priority),
+        shown,
+        counts_text(state, job),
+        moment(job.submit_time),
+    )
+
+
+def counts_text(state: Snapshot, job: Job) -> str:
+    """`3 running, 1 queued`: what the job's summary counts."""
+    summary = state.job_summaries.get(job.key)
+    groups = summary.summary.values() if summary is not None else ()
+    names = ("running", "starting", "queued", "unknown", "failed", "lost", "complete")
+    sums = {name: sum(getattr(group, name) for group in groups) for name in names}
+    return ", ".join(f"{count} {name}" for name, count in sums.items() if count) or "none"
+
+
+def nodes_part(state: Snapshot) -> Part:
+    """All nodes by name."""
+    nodes = nsmallest(ROWS_MAX, state.nodes.values(), key=lambda node: (node.name, node.id))
+    return Part(
+        "Nodes",
+        headers=("Node", "ID", "Pool", "Datacenter", "Class", "Status", "Eligibility", "Allocations", "Drivers"),
+        rows=[_node_row(state, node) for node in nodes],
+        total=len(state.nodes),
+        empty="No nodes. An agent with a client registers itself.",
+    )
+
+
+def _node_row(state: Snapshot, node: Node) -> Row:
+    live = sum(not is_client_terminal(alloc) for alloc in state.allocs_of_node(node.id))
+    drivers = ", ".join(sorted(name for name, info in node.drivers.items() if info.healthy))
+    return (
+        node.name,
+        Cell(node.id[:8], f"/v1/node/{quote(node.id, safe='')}?pretty"),
+        node.node_pool,
+        node.datacenter,
+        node.node_class,
+        node.status,
+        "draining" if node.drain_strategy is not None else node.scheduling_eligibility,
+        str(live),
+        drivers or "none healthy",
+    )
+
+
+def job_part(state: Snapshot, job: Job) -> Part:
+    """A job and its allocations, newest first."""
+    found = state.allocs.where("job", job.key)
+    allocs = nlargest(ROWS_MAX, found, key=lambda alloc: (alloc.create_index, alloc.id))
+    return Part(
+        job.id,
+        lines=[*_job_lines(state, job)],
+        headers=("Allocation", "Group", "Node", "Version", "Desired", "Status", "Tasks", "Last event", "Created"),
+        rows=[_alloc_row(alloc) for alloc in allocs],
+        total=len(found),
+        empty="No allocations.",
+    )
+
+
+def _job_lines(state: Snapshot, job: Job) -> Iterable[str]:
+    stopped = ", stopped" if job.stop else ""
+    yield (
+        f"Namespace {job.namespace}, {job.type}, priority {job.priority}, version {job.version}, "
+        f"{job.status}{stopped}; submitted {moment(job.submit_time)}."
+    )
+    deployment = state.latest_deployment(*job.key)
+    if deployment is not None:
+        yield f"Deployment {deployment.id[:8]}: {deployment.status}. {deployment.status_description}"
+    waiting = [row for row in state.evals.where("job", job.key) if row.status == EVAL_BLOCKED]
+    for evaluation in nlargest(1, waiting, key=lambda row: row.create_index):
+        yield _waiting_line(evaluation, job)
+
+
+def _waiting_line(evaluation: Evaluation, job: Job) -> str:
+    groups = ", ".join(sorted(evaluation.failed_tg_allocs)) or "some groups"
+    return f"Not everything could be placed ({groups}). `yurt job why-not {job.id}` says why."
+
+
+def _alloc_row(alloc: Allocation) -> Row:
+    tasks = (
+        f"{name}: {state.state}{' (failed)' if state.failed else ''}"
+        + (f", {state.restarts} restarts" if state.restarts else "")
+        for name, state in sorted(alloc.task_states.items())
+    )
+    events = [event for state in alloc.task_states.values() for event in state.events]
+    last = max(events, key=lambda event: event.time, default=None)
+    return (
+        Cell(alloc.id[:8], f"/v1/allocation/{quote(alloc.id, safe='')}?pretty"),
+        alloc.task_group,
+        alloc.node_name,
+        str(alloc.job.version) if alloc.job is not None else "",
+        alloc.desired_status,
+        alloc.client_status,
+        "; ".join(tasks),
+        f"{last.type}: {last.display_message}" if last is not None else alloc.client_description,
+        moment(alloc.create_time),
+    )
+
+
+def moment(at: UnixNano | int) -> str:
+    """A time in UTC to the second, or nothing for none."""
+    if not 0 < at < 1 << 62:
+        return ""
+    return datetime.fromtimestamp(at / NANOSECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+async def _answer(call: Call, title: str, parts: Callable[[], list[Part]], *, status: int = 200) -> web.Response:
+    if not call.agent.ui_enabled:
+        raise Refused(404, "The pages are off: ui.enabled is false in the agent's configuration")
+    text = await asyncio.to_thread(lambda: page_html(call.agent, title, parts()))
+    return web.Response(text=text, status=status, content_type="text/html", headers=HEADERS)
+
+
+async def start(call: Call) -> web.Response:
+    """GET /ui/: jobs and nodes."""
+    state = call.server.state
+    return await _answer(call, "Jobs and nodes", lambda: [jobs_part(state), nodes_part(state)])
+
+
+async def one_job(call: Call) -> web.Response:
+    """GET /ui/jobs/:id: a job with its allocations; the id may hold slashes."""
+    state, job_id = call.server.state, call.part("job_id")
+    job = state.jobs.get((call.options.namespace, job_id))
+    if job is None:
+        missing = Part(job_id, lines=["There is no such job in this namespace."])
+        return await _answer(call, job_id, lambda: [missing], status=404)
+    return await _answer(call, job_id, lambda: [job_part(state, job)])
+
+
+async def to_start(call: Call) -> web.Response:
+    """GET / and /ui: to the start page, with the query."""
+    query = call.request.query_string
+    raise web.HTTPTemporaryRedirect("/ui/" + (f"?{query}" if query else ""))
+
+
+ROUTES = (
+    route("/", get=to_start),
+    route("/ui", get=to_start),
+    route("/ui/", get=start),
+    route("/ui/jobs/{job_id:.+}", get=one_job),
+)
