@@ -271,7 +271,10 @@ def test_a_dry_run_tells_what_a_registration_would_do() -> None:
     annotations = scheduler.dry_run(state, changed, now=factories.NOW, seed=1).plan.annotations
     assert annotations is not None
     updates = annotations.desired_tg_updates["web"]
-    assert (updates.destructive_update, updates.place, updates.ignore) == (1, 1, 2)
+    assert (updates.destructive_update, updates.place, updates.ignore) == (0, 1, 3)
+    changed = _job(3, Resources(cpu=200, memory_mb=128))
+    annotations = scheduler.dry_run(state, changed, now=factories.NOW, seed=1).plan.annotations
+    assert annotations is not None and annotations.desired_tg_updates["web"].destructive_update == 1
     same = scheduler.dry_run(state, job, now=factories.NOW, seed=1).plan
     assert same.is_empty and same.annotations is not None and same.annotations.desired_tg_updates["web"].ignore == 3
 

@@ -127,16 +127,14 @@ def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
     rows = snapshot.columns.nodes
 
     def compute() -> BoolArray:
-        if check.is_per_node and check.constraint is not None:
-            return _frozen(_constraint_mask(snapshot, check.constraint))
         if check.is_per_node:
             passed = np.zeros(len(rows.offered), np.bool_)
-            for row in np.flatnonzero(rows.offered[:, IS_NODE]).tolist():
-                passed[row] = check.test(snapshot.nodes[rows.ids[row]])
+            numbers = np.flatnonzero(rows.offered[:, IS_NODE])
+            passed[numbers] = _answers(snapshot, check, numbers.tolist())
             return _frozen(passed)
         table = np.zeros(max(1, len(rows.shapes.values)), np.bool_)
-        for number, row in rows.row_of_shape.items():
-            table[number] = check.test(snapshot.nodes[rows.ids[row]])
+        shapes = rows.row_of_shape
+        table[list(shapes)] = _answers(snapshot, check, list(shapes.values()))
         return _frozen(table[rows.offered[:, SHAPE]] & (rows.offered[:, IS_NODE] > 0))
 
     found = remembered(rows, check.key, compute)
@@ -144,33 +142,16 @@ def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
     return found
 
 
-def _constraint_mask(snapshot: Snapshot, constraint: Constraint) -> BoolArray:
-    """A constraint on something unique: each pair of values is compared once."""
-    rows = snapshot.columns.nodes
-    numbers = np.flatnonzero(rows.offered[:, IS_NODE])
-    passed = np.zeros(len(rows.offered), np.bool_)
-    left, right = _values(snapshot, constraint.l_target), _values(snapshot, constraint.r_target)
-    if isinstance(right, str):
-        test = predicate(constraint.operand, right)
-        if isinstance(left, str):
-            found = [test(left)] * len(numbers)
-        else:
-            known = {value: test(value) for value in dict.fromkeys(left)}
-            found = [known[value] for value in left]
-    else:
-        ones = [left] * len(numbers) if isinstance(left, str) else left
-        found = [holds(constraint.operand, one, other) for one, other in zip(ones, right, strict=True)]
-    passed[numbers] = found
-    return passed
-
-
-def _values(snapshot: Snapshot, target: str) -> str | list[str | None]:
-    """A literal as it is, else the value of every node."""
-    if not target.startswith("${"):
-        return target
-    rows = snapshot.columns.nodes
-    nodes, ids, read = snapshot.nodes, rows.ids, reader(target)
-    return [read(nodes[ids[row]]) for row in np.flatnonzero(rows.offered[:, IS_NODE]).tolist()]
+def _answers(snapshot: Snapshot, check: Check, rows: list[int]) -> list[bool]:
+    """Which of the rows pass; of a constraint each pair of values is compared once."""
+    nodes, ids = snapshot.nodes, snapshot.columns.nodes.ids
+    constraint = check.constraint
+    if constraint is None or constraint.r_target.startswith("${") or not constraint.l_target.startswith("${"):
+        return [check.test(nodes[ids[row]]) for row in rows]
+    read, test = reader(constraint.l_target), predicate(constraint.operand, constraint.r_target)
+    values = [read(nodes[ids[row]]) for row in rows]
+    known = {value: test(value) for value in dict.fromkeys(values)}
+    return [known[value] for value in values]
 
 
 def property_codes(snapshot: Snapshot, target: str) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:

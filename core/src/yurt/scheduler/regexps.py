@@ -37,6 +37,21 @@ class _Step(NamedTuple):
     look: str = ""
 
 
+class _State:
+    """Places of a program after a character of the kind `before`, and the states that follow, by character."""
+
+    __slots__ = ("before", "is_match", "places", "ways")
+
+    def __init__(self, places: frozenset[int], before: str, *, is_match: bool = False) -> None:
+        self.places = places
+        self.before = before
+        self.is_match = is_match
+        self.ways: dict[str, _State] = {}
+
+
+MATCHED = _State(frozenset(), NO_CHAR, is_match=True)
+
+
 class Regexp:
     """A pattern ready to search texts; raises BadPattern when it is none."""
 
@@ -45,33 +60,36 @@ class Regexp:
         end = self._emit(_Step(None, ()))
         self._start = self._compile(parse(pattern), end)
         self._end = end
-        self._kept: dict[tuple[frozenset[int], str], dict[str, tuple[bool, frozenset[int]]]] = {}
-        self._kept_count = 0
+        self._states: dict[tuple[frozenset[int], str], _State] = {}
+        self._kept = 0
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; a text that is too long never does."""
         if len(text) > TEXT_MAX:
             return False
-        places: frozenset[int] = frozenset((self._start,))
-        before = NO_CHAR
+        state = self._state(frozenset((self._start,)), NO_CHAR)
         for char in text:
-            is_match, places = self._read(places, before, char)
-            if is_match:
+            after = state.ways.get(char) or self._read(state, char)
+            if after.is_match:
                 return True
-            before = char
-        return self._read(places, before, NO_CHAR)[0]
+            state = after
+        return (state.ways.get(NO_CHAR) or self._read(state, NO_CHAR)).is_match
 
-    def _read(self, places: frozenset[int], before: str, char: str) -> tuple[bool, frozenset[int]]:
-        """Whether there is a match before the character, and the places after it."""
-        key = (places, _kind(before))
-        known = self._kept.setdefault(key, {})
-        found = known.get(char)
+    def _state(self, places: frozenset[int], before: str) -> _State:
+        key = (places, before)
+        found = self._states.get(key)
         if found is None:
-            found = known[char] = self._move(places, before, char)
-            self._kept_count += 1
-            if self._kept_count > KEPT_MAX:
-                self._kept.clear()
-                self._kept_count = 0
+            found = self._states[key] = _State(places, before)
+        return found
+
+    def _read(self, state: _State, char: str) -> _State:
+        """The state after a character; the one that says so when there is a match before it."""
+        is_match, places = self._move(state.places, state.before, char)
+        found = state.ways[char] = MATCHED if is_match else self._state(places, _kind(char))
+        self._kept += 1
+        if self._kept > KEPT_MAX:
+            self._states.clear()
+            self._kept = 0
         return found
 
     def _move(self, places: frozenset[int], before: str, char: str) -> tuple[bool, frozenset[int]]:
@@ -153,10 +171,10 @@ def problem(pattern: str) -> str:
 
 
 def _kind(char: str) -> str:
-    """All that a look behind asks of a character."""
+    """A character that stands for all that are alike to a look behind."""
     if char in (NO_CHAR, "\n"):
         return char
-    return "w" if _is_word(char) else "x"
+    return "w" if _is_word(char) else "-"
 
 
 def _is_word(char: str) -> bool:
