@@ -194,6 +194,20 @@ def test_validate_prints_findings_as_sarif(run: Run, api: Any, tmp_path: Path) -
     assert (region["startLine"], region["startColumn"]) == (8, 5)
 
 
+@pytest.mark.parametrize("wrap", ['{"Job": %s}', "%s"])
+def test_a_job_in_json_has_places_too(run: Run, api: Any, tmp_path: Path, wrap: str) -> None:
+    job, _ = parse_job_with_positions(JOB, filename="web.hcl")
+    text = wrap % json.dumps(job, indent=2)
+    (tmp_path / "web.json").write_text(text)
+    api.answers["/v1/validate/job"] = ANSWER
+
+    code, out, _ = run("job", "validate", "-format=json", str(tmp_path / "web.json"))
+
+    lines = [text.split("\n")[item["line"] - 1].strip() for item in json.loads(out)["diagnostics"]]
+    assert code == 1
+    assert lines == ['"RTarget": "(linux",', '"Driver": "raw_exec",']
+
+
 def test_what_the_parser_finds_needs_no_agent(run: Run, api: Any, tmp_path: Path) -> None:
     (tmp_path / "bad.hcl").write_text('job "x" {\n  cuont = 1\n  grop "g" {}\n}\n')
 

@@ -82,7 +82,10 @@ def load_job(call: Invocation, path: str) -> JobFile:
     source, filename = read_source(path)
     is_json = call.flags.is_on("json") or filename.endswith(".json")
     if is_json:
-        return JobFile(parse_json_job(source, filename), source, filename, "json", {}, "", None)
+        from yurt_jobspec import json_positions
+
+        positions = json_positions(source, filename=filename)
+        return JobFile(parse_json_job(source, filename), source, filename, "json", {}, "", positions)
     return read_hcl(call, source, filename)
 
 
