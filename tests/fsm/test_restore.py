@@ -11,7 +11,16 @@ from yurt.fsm import snapshot
 from yurt.fsm.restore import STAGED, framed, unframed
 from yurt.sdk.errors import Invalid
 from yurt.state import Snapshot
-from yurt.structs.commands import Applied, FinishRestore, KeepAlive, RegisterJob, Rejected, StageRestore
+from yurt.structs.commands import (
+    Applied,
+    FinishRestore,
+    KeepAlive,
+    RegisterJob,
+    RegisterNode,
+    Rejected,
+    SetNodeStatus,
+    StageRestore,
+)
 from yurt.testing import factories
 from yurt.testing.random_commands import random_history
 from yurt.testing.replica import Replica
@@ -35,7 +44,8 @@ def restored(replica: Replica, data: bytes, *, pieces: int = 3, **changes: Any) 
 
 
 def tables(state: Snapshot) -> dict[str, dict[Any, Any]]:
-    return {table.name: dict(table.items()) for table in state.tables() if table.name != STAGED}
+    """All rows but those of nodes, which begin anew."""
+    return {table.name: dict(table.items()) for table in state.tables() if table.name not in (STAGED, "nodes")}
 
 
 def test_every_table_is_as_it_was_and_the_log_goes_on() -> None:
@@ -111,3 +121,14 @@ def test_frames_can_be_cut_anywhere() -> None:
     assert list(unframed(data)) == [b"a", b"", b"long" * 100]
     with pytest.raises(Invalid):
         list(unframed(data[:-1]))
+
+
+def test_nodes_that_live_report_before_they_are_ready(replica: Replica) -> None:
+    live, down = factories.number_id(1, kind=1), factories.number_id(2, kind=1)
+    for node_id, node_status in ((live, "ready"), (down, "down")):
+        replica.apply(RegisterNode(node=factories.node(node_id)))
+        replica.apply(SetNodeStatus(node_id=node_id, status=node_status, updated_at=1))
+    restored(replica, archive(replica.state))
+    assert replica.state.nodes[live].status == "initializing"
+    assert replica.state.nodes[live].last_missed_heartbeat_index == replica.state.index
+    assert replica.state.nodes[down].status == "down"

@@ -17,6 +17,7 @@ from yurt.server.restore import restore
 from yurt.server.server import Server
 from yurt.storage.archive import read_archive
 from yurt.storage.sqlite import SqliteLog
+from yurt.structs.commands import SetNodeStatus
 from yurt.testing.http_api import NODE_ID, Api
 
 
@@ -46,6 +47,8 @@ async def test_the_restored_server_goes_on_scheduling(api_with_node: Api) -> Non
     data = await saved(api)
     await api.register("gone")
     assert (await api.call("PUT", "/v1/operator/snapshot", data)).status == 200
+    assert (await api.get(f"/v1/node/{NODE_ID}")).json["Status"] == "initializing"
+    await api.server.propose(SetNodeStatus(node_id=NODE_ID, status="ready", updated_at=1))
     await api.register("after")
     (alloc,) = await api.wait_until("/v1/job/after/allocations", len)
     assert alloc["NodeID"] == NODE_ID

@@ -3,6 +3,8 @@
 The snapshot travels in pieces that a command can carry; the last command replaces every table at once, or is rejected
 and changes nothing. The log goes on where it was: rows that come from a log that was further get the index of the
 restore in the place of a higher one, so that no reader sees an index that the log has not reached (invariant A5).
+Nodes that were not down begin again as initializing: what became of their allocations since the snapshot, only they
+know, and they tell all of it before they are ready again.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from yurt.fsm.reject import invalid, not_found
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
+from yurt.structs import status
 from yurt.structs.cluster import RestoreChunk
 from yurt.structs.commands import FinishRestore, Rejected, RestoreCommand, StageRestore
 from yurt.structs.job import Job
+from yurt.structs.node import Node
 
 STAGED: Final = "restore_chunks"
 PIECES_MAX: Final = 16_384
@@ -103,6 +107,8 @@ def _replace(edit: Edit, restored: Snapshot) -> None:
             row = rows[key]
             if restored.index > edit.index:
                 row = _bounded(row, edit.index, jobs)
+            if isinstance(row, Node) and row.status != status.NODE_DOWN:
+                row = replace(row, status=status.NODE_INIT, last_missed_heartbeat_index=edit.index)
             if table.get(key) != row:
                 edit.tx.put(table.name, key, row)
 

@@ -134,7 +134,7 @@ def _check(owned: _Owned, check: ServiceCheck, identity: str) -> CheckSpec:
     restart = check.check_restart or service.check_restart
     return CheckSpec(
         id=hashlib.blake2b(identity.encode(), digest_size=16).hexdigest(),
-        name=filled(check.name),
+        name=filled(check.name) or f'service: "{filled(service.name)}" check',
         kind=check.type,
         service=filled(service.name),
         group=owned.alloc.task_group,
