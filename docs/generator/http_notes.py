@@ -104,7 +104,7 @@ PUT /v1/node/:id/purge | Forgets it.
 GET /v1/operator/scheduler/configuration | The scheduler's configuration.
 PUT /v1/operator/scheduler/configuration | Changes it; with `cas` only when its index is that one.
 GET /v1/operator/raft/configuration | The one server.
-GET /v1/operator/autopilot/configuration | How servers mind themselves: Nomad's defaults; one server has no use for them.
+GET /v1/operator/autopilot/configuration | How servers mind themselves: Nomad's defaults; one server needs none.
 GET /v1/operator/autopilot/health | Whether the one server leads; 429 when not.
 GET /v1/operator/keyring/keys | The key that signs workload identities.
 GET /v1/operator/snapshot | The whole state as a gzipped tar; the `Digest` header has its SHA-256.

@@ -11,10 +11,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.cli.command import Command, Invocation
 from yurt.cli.flags import switch, text, texts
+
+if TYPE_CHECKING:
+    from yurt.agent.config import AgentConfig
 
 FINE, NOTE, BAD = "ok", "note", "problem"
 PYTHON_MIN = (3, 11)
@@ -73,7 +76,7 @@ def look(call: Invocation) -> Iterator[Finding]:
         yield Finding(FINE, "configuration", f"{', '.join(files)} can be used")
     yield from ports(config.http_addresses, config.http_port)
     yield data_directory(config.data_dir)
-    yield from asyncio.run(plugins(is_dev=config.is_dev, options=dict(config.client.get("options", {}))))
+    yield from asyncio.run(plugins(config))
 
 
 def _is_root() -> bool:
@@ -151,7 +154,7 @@ def data_directory(path: str) -> Finding:
     return Finding(FINE, "data directory", f"{root} is writable, {free // 1024**3} GiB free")
 
 
-async def plugins(*, is_dev: bool, options: dict[str, str]) -> list[Finding]:
+async def plugins(config: AgentConfig) -> list[Finding]:
     """Load every plugin and ask each driver for its first fingerprint, all at once."""
     from yurt.plugins.manager import OK, SKIPPED, PluginManager
     from yurt.sdk.driver import AgentPaths, Driver, PluginContext
@@ -159,8 +162,9 @@ async def plugins(*, is_dev: bool, options: dict[str, str]) -> list[Finding]:
     with tempfile.TemporaryDirectory(prefix="yurt-doctor-") as folder:
         manager = PluginManager()
         paths = AgentPaths(state_dir=folder, run_dir=folder)
-        loaded = manager.load(lambda name: PluginContext(dev=is_dev, options=options, paths=paths))
-        findings = []
+        context = PluginContext(dev=config.is_dev, options=config.client.get("options", {}), paths=paths)
+        loaded = manager.load(lambda name: context, configs=config.plugins)
+        findings = [Finding(NOTE, "configuration", loaded.unused_text(label)) for label in loaded.unused]
         for status in loaded.statuses:
             if status.state != OK:
                 state = NOTE if status.state == SKIPPED else BAD

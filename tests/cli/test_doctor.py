@@ -1,0 +1,26 @@
+"""The doctor looks at a host as the agent with that configuration would."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from yurt.cli.main import main
+
+
+def test_plugins_are_asked_with_their_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "agent.hcl"
+    config.write_text(
+        'plugin "raw_exec" {\n config {\n enabled = true\n }\n}\nplugin "dokcer" {\n config {}\n}\n'
+        f'data_dir = "{tmp_path}/data"\nbind_addr = "127.0.0.1"\nports {{\n http = 0\n}}\n'
+        "server {\n enabled = true\n}\nclient {\n enabled = true\n}\n"
+    )
+
+    main(["doctor", "-json", "-config", str(config)])
+
+    findings = json.loads(capsys.readouterr().out)
+    states = {item["subject"]: item["state"] for item in findings}
+    assert states["driver raw_exec"] == "ok"
+    (unused,) = [item for item in findings if "dokcer" in item["detail"]]
+    assert (unused["state"], unused["detail"][-24:]) == ("note", '; did you mean "docker"?')
