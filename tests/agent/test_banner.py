@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from yurt.agent.banner import command_name
+from yurt.agent.banner import DriverLine, command_name, configuration_lines, driver_lines
+from yurt.agent.config import make_config
 
 
 def test_the_suggested_command_is_one_that_can_be_typed(tmp_path: Path) -> None:
@@ -24,3 +25,20 @@ def test_the_suggested_command_is_one_that_can_be_typed(tmp_path: Path) -> None:
 
     (tools / "uv").touch(mode=0o755)
     assert command_name(tmp_path, environ) == "uv run yurt"
+
+
+def test_the_log_level_is_the_one_of_the_terminal() -> None:
+    for given, shown in (({}, "INFO"), ({"log_level": "TRACE"}, "TRACE"), ({"log_level": "DEBUG"}, "DEBUG")):
+        config = make_config({}, given, is_dev=True)
+        lines = configuration_lines(config, version="1", data_dir="/d", node_id="n")
+        assert f"Log Level: {shown}" in "\n".join(lines)
+
+
+def test_a_driver_whose_plugin_failed_is_listed_with_the_reason() -> None:
+    lines = driver_lines(
+        [
+            DriverLine(name="raw_exec", is_healthy=False, reason='unknown option "enabeld"', is_loaded=False),
+            DriverLine(name="exec", is_healthy=True),
+        ]
+    )
+    assert lines[1:] == ["      exec      healthy", '      raw_exec  failed: unknown option "enabeld"']

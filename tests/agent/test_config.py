@@ -113,6 +113,7 @@ def test_dev_mode_lies_under_the_files() -> None:
     [
         ({}, "Must specify either server, client or dev mode"),
         ({**SERVER, "data_dir": ""}, "Must specify a data directory"),
+        ({**SERVER, "data_dir": "data"}, f'data_dir "data" must be an absolute path; write {Path.cwd()}/data'),
         ({**SERVER, "server": {"enabled": True, "bootstrap_expect": 3}}, "not available in this version"),
         ({"client": {"enabled": True}, "data_dir": "/x"}, "A client without a server"),
         ({**SERVER, "log_level": "loud"}, 'log_level "LOUD" is not one of'),

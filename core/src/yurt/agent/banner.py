@@ -18,6 +18,7 @@ class DriverLine(Value):
     name: str
     is_healthy: bool
     reason: str = ""
+    is_loaded: bool = True
 
 
 def loaded_line(files: Sequence[str]) -> str:
@@ -33,7 +34,7 @@ def configuration_lines(config: AgentConfig, *, version: str, data_dir: str, nod
         "Bind Addrs": f"HTTP: {http}",
         "Client": str(config.is_client).lower(),
         "Data Dir": f"{data_dir} (removed when the agent stops)" if config.is_dev and not config.data_dir else data_dir,
-        "Log Level": config.log_level,
+        "Log Level": config.terminal_log_level,
         "Node Id": node_id or "none",
         "Region": f"{config.region} (DC: {config.datacenter})",
         "Server": str(config.is_server).lower(),
@@ -55,7 +56,8 @@ def driver_lines(drivers: Iterable[DriverLine]) -> list[str]:
     width = max(len(driver.name) for driver in found)
     lines = ["==> Task drivers:"]
     for driver in found:
-        state = "healthy" if driver.is_healthy else f"not usable: {driver.reason or 'no reason given'}"
+        problem = "not usable" if driver.is_loaded else "failed"
+        state = "healthy" if driver.is_healthy else f"{problem}: {driver.reason or 'no reason given'}"
         lines.append(f"      {driver.name.ljust(width)}  {state}")
     return lines
 

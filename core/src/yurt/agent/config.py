@@ -67,6 +67,11 @@ class AgentConfig(Value):
     raw: Mapping[str, Any] = no_entries()
     files: tuple[str, ...] = ()
 
+    @property
+    def terminal_log_level(self) -> str:
+        """The level that the agent prints from on: a dev agent that was told nothing keeps debug lines to monitors."""
+        return self.log_level if self.has_own_log_level or not self.is_dev else "INFO"
+
     def client_duration_s(self, key: str, default: float) -> float:
         """A duration of the client block in seconds."""
         return seconds_of(self.client.get(key), default)
@@ -118,10 +123,17 @@ def make_config(
         raw=raw,
         files=files,
     )
-    problems = list(_problems(config))
+    problems = [*_relative_problem(raw.get("data_dir", "")), *_problems(config)]
     if problems:
         raise Invalid("\n".join(problems))
     return config
+
+
+def _relative_problem(data_dir: str) -> list[str]:
+    """A folder that depends on where the agent was started would lose the state at the next start elsewhere."""
+    if not data_dir or Path(data_dir).is_absolute():
+        return []
+    return [f'data_dir "{data_dir}" must be an absolute path; write {_absolute(data_dir)}']
 
 
 def _problems(config: AgentConfig) -> list[str]:

@@ -22,7 +22,7 @@ from yurt.agent.data_dir import DataDir
 from yurt.agent.parts import agent_info, client_config, client_folder, server_config
 from yurt.client.client import Client
 from yurt.http.app import make_app
-from yurt.plugins.manager import LoadedPlugins, PluginManager
+from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginStatus
 from yurt.runtime.env import Env
 from yurt.sdk.driver import AgentPaths, PluginContext
 from yurt.server.server import Server
@@ -37,7 +37,16 @@ HTTP_CLOSE_LIMIT_S = 0.5
 class Parts:
     """What runs inside one agent."""
 
-    def __init__(self, *, server: Server, client: Client | None, plugins: PluginManager, runner: web.AppRunner) -> None:
+    def __init__(
+        self,
+        *,
+        server: Server,
+        client: Client | None,
+        plugins: PluginManager,
+        runner: web.AppRunner,
+        failed: Sequence[PluginStatus] = (),
+    ) -> None:
+        self.failed = failed
         self.server = server
         self.client = client
         self.plugins = plugins
@@ -90,11 +99,15 @@ class Parts:
         await self.plugins.close()
 
     def driver_lines(self) -> list[DriverLine]:
-        """How the drivers of the node fare."""
+        """How the drivers of the node fare; a plugin that failed stands under its own name."""
         assert self.client is not None
-        return [
+        lines = [
             DriverLine(name=name, is_healthy=info.healthy, reason=info.health_description)
             for name, info in self.client.node.drivers.items()
+        ]
+        return lines + [
+            DriverLine(name=plugin.name, is_healthy=False, reason=plugin.reason, is_loaded=False)
+            for plugin in self.failed
         ]
 
 
@@ -126,7 +139,8 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
         handle_signals=False,
         shutdown_timeout=HTTP_CLOSE_LIMIT_S,
     )
-    return Parts(server=server, client=client, plugins=plugins, runner=runner)
+    failed = [status for status in loaded.statuses if status.state == FAILED]
+    return Parts(server=server, client=client, plugins=plugins, runner=runner, failed=failed)
 
 
 class RequestLog(AbstractAccessLogger):

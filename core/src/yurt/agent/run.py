@@ -137,9 +137,7 @@ class _Agent:
         self.reload = reload
         self.env = RealEnv()
         self.held = HeldLines()
-        self.handler = set_up_logging(config.log_level, as_json=config.log_json, stream=self.held)
-        if config.is_dev and not config.has_own_log_level:
-            self.handler.setLevel(logging.INFO)
+        self.handler = set_up_logging(config.terminal_log_level, as_json=config.log_json, stream=self.held)
         self.stop_asked = asyncio.Event()
         self.stop_signal = 0
         self.stopping_since = 0.0
@@ -223,8 +221,8 @@ class _Agent:
         except YurtError as error:
             log.error("reload: %s", error)
             return
-        self.handler.setLevel(LEVELS[config.log_level])
-        log.info("configuration reloaded: log_level=%s", config.log_level)
+        self.handler.setLevel(LEVELS[config.terminal_log_level])
+        log.info("configuration reloaded: log_level=%s", config.terminal_log_level)
 
 
 async def _wait(event: asyncio.Event) -> None:
