@@ -48,7 +48,8 @@ async def running(server: FakeServerPort, alloc: Allocation) -> None:
     await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
 
 
-async def test_a_placed_allocation_runs_and_its_end_is_reported(run_client, server: FakeServerPort, driver: FakeDriver):
+async def test_a_placed_allocation_runs_and_its_end_is_reported(run_client, server, driver: FakeDriver, caplog):
+    caplog.set_level("INFO", "yurt.client")
     async with run_client() as client:
         alloc = placed(client.node_id, job=batch())
         await running(server, alloc)
@@ -63,6 +64,8 @@ async def test_a_placed_allocation_runs_and_its_end_is_reported(run_client, serv
             "Exit Code: 0",
         ]
         await eventually(lambda: not driver.host.tasks)
+        who = f"alloc={alloc.id[:8]} name={alloc.name}"
+        assert caplog.messages == [f"allocation started: {who}", f"allocation ended: {who}"]
 
 
 async def test_the_node_is_registered_with_its_drivers_and_their_schemas(run_client, server: FakeServerPort):
@@ -76,13 +79,14 @@ async def test_the_node_is_registered_with_its_drivers_and_their_schemas(run_cli
         assert client.node.attributes["nomad.version"].startswith("2.0")
 
 
-async def test_a_driver_that_falls_ill_is_told_to_the_servers(run_client, server, driver: FakeDriver):
+async def test_a_driver_that_falls_ill_is_told_to_the_servers_and_in_the_log(run_client, server, driver, caplog):
     async with run_client():
         driver.publish(Fingerprint(health=UNDETECTED, description="gone", fix="install it"))
 
         await eventually(lambda: not server.registrations[-1].node.drivers["fake"].healthy)
         assert "driver.fake" not in server.registrations[-1].node.attributes
         assert server.registrations[-1].node.drivers["fake"].health_description == "gone; install it"
+        assert "driver failed: driver=fake: gone; install it" in caplog.messages
 
 
 async def test_the_node_is_ready_only_after_its_allocations_are_reported(run_client, server: FakeServerPort):
@@ -216,7 +220,10 @@ async def test_an_allocation_that_the_servers_forgot_goes_with_its_directory(run
         assert driver.host.stops == [f"{alloc.id}/web/0"]
 
 
-async def test_a_failed_start_is_retried_and_then_fails_the_allocation(run_client, server, driver: FakeDriver):
+async def test_a_failed_start_is_retried_and_then_fails_the_allocation(
+    run_client, server, driver: FakeDriver, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "yurt.client")
     driver.start_errors = [RecoverableError("busy"), DriverError("no such image")]
     async with run_client() as client:
         alloc = with_task(
@@ -230,6 +237,8 @@ async def test_a_failed_start_is_retried_and_then_fails_the_allocation(run_clien
         told = messages(server, alloc)
         assert told[2] == "busy" and told[3].startswith("Task restarting in 1")
         assert told[4:] == ["no such image", "Error was unrecoverable"]
+        lines = [line for line in caplog.messages if line.startswith("allocation")]
+        assert lines == [f"allocation failed: alloc={alloc.id[:8]} name={alloc.name} task=web: no such image"]
 
 
 @pytest.mark.parametrize(

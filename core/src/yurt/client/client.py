@@ -21,6 +21,7 @@ from yurt.client.connection import Connection
 from yurt.client.context import ClientContext
 from yurt.client.fingerprint.node import build_node, driver_schemas, with_driver
 from yurt.client.garbage import GarbageCollector
+from yurt.client.life import life_line
 from yurt.client.ports import ServerPort
 from yurt.client.reports import DEV_RETRY_S, RETRY_S, Reporter
 from yurt.client.stats import UsageMeter, host_usage
@@ -168,6 +169,8 @@ class Client:
         self._node = new
         self._connection.node_changed()
         if known is not None:
+            if known.healthy and not told.healthy:
+                log.warning("driver failed: driver=%s: %s", name, told.health_description)
             self._tell_driver_event(name, told)
 
     def _tell_driver_event(self, name: str, told: DriverInfo) -> None:
@@ -262,6 +265,10 @@ class Client:
         )
 
     def _report(self, update: AllocUpdate) -> None:
+        runner = self.runners.get(update.id)
+        line = life_line(runner.alloc.name if runner else "", self._reporter.status_of(update.id), update)
+        if line:
+            log.info("%s", line)
         self._reporter.offer(update)
 
     async def _stop_cut_off(self) -> None:

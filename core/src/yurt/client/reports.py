@@ -54,6 +54,11 @@ class Reporter:
         if self._is_urgent(update):
             self._urgent.set()
 
+    def status_of(self, alloc_id: str) -> str | None:
+        """The status that was last offered."""
+        last = self._last.get(alloc_id)
+        return last.client_status if last else None
+
     def open(self) -> None:
         """The servers have been reached: reports may leave."""
         self._open.set()

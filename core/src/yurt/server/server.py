@@ -23,6 +23,7 @@ from yurt.server.events import Event, EventBuffer
 from yurt.server.gc import HeapKeeper
 from yurt.server.jobs import Jobs
 from yurt.server.keyring import Keyring
+from yurt.server.life import log_life
 from yurt.server.log_writer import LogWriter
 from yurt.server.metrics import Metrics
 from yurt.server.node_service import NodeService
@@ -260,5 +261,7 @@ class Server:
         if isinstance(command, FinishRestore) and changes:
             self.node_service.start(self.state)
             self._lead_changed.set()
+        else:
+            log_life(changes)
         self.events.add(Event(index, changes, type(command).__name__))
         self.waiter.reached(index)
