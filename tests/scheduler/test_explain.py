@@ -137,6 +137,14 @@ def test_ports_devices_and_cores_are_named_with_what_is_free() -> None:
     assert _only_change(found) == 'ask 1 instead of 3 cores in task "web"'
 
 
+def test_a_volume_that_has_its_writer_is_named_and_cannot_be_helped() -> None:
+    state = _state(_node(1, host_volumes={"data": HostVolumeInfo(path="/data")}))
+    alone = VolumeRequest(name="data", type="host", source="data", access_mode="single-node-single-writer")
+    found = _why_not(state, _job(2, volumes={"data": alone}))
+    assert _near(found) == {"node-1": ['host volume "data" has its one writer already']}
+    assert (found.placed, found.unplaced, found.smallest_change) == (1, 1, None)
+
+
 def test_distinct_rules_tell_who_is_there_and_the_limit_that_would_do() -> None:
     state = _state(*(_node(number, meta={"rack": "r1"}) for number in range(3)))
     hosts = _why_not(state, _job(4, job={"constraints": (Constraint(operand="distinct_hosts"),)}))

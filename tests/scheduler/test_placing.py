@@ -23,6 +23,7 @@ from yurt.structs.network import NetworkResource, Port
 from yurt.structs.node import (
     DriverInfo,
     HostNetworkInfo,
+    HostVolumeInfo,
     Node,
     NodeDevice,
     NodeDeviceResource,
@@ -30,6 +31,7 @@ from yurt.structs.node import (
     NodeReservedResources,
 )
 from yurt.structs.resources import RequestedDevice, Resources
+from yurt.structs.volume import VolumeRequest
 from yurt.testing import factories
 
 ETH0 = NetworkResource(mode="host", device="eth0", ip="10.0.0.1")
@@ -245,6 +247,30 @@ def test_preemption_ends_only_much_less_important_allocations_and_as_few_as_need
     assert ended == ["low"]
     assert plan.preemptions[0].description == f"Preempted by alloc ID {plan.placements[0].id}"
     assert plan.placements[0].preempted_allocations == (plan.preemptions[0].id,)
+
+
+def test_a_host_volume_with_a_single_writer_is_held_by_one_allocation_of_a_node() -> None:
+    nodes = [_node(number, host_volumes={"data": HostVolumeInfo(path="/data")}) for number in range(2)]
+    alone = VolumeRequest(name="data", type="host", source="data", access_mode="single-node-single-writer")
+    reader = replace(alone, read_only=True)
+    attempt = _placed(nodes, _job(3, volumes={"data": alone}))
+    assert len({placement.node_id for placement in attempt.plan.placements}) == 2
+    assert _reasons(attempt) == {"conflicting claims for host volume with single-writer": 2}
+    assert len(_placed(nodes, _job(3, volumes={"data": reader})).plan.placements) == 3
+
+
+def test_a_gang_is_placed_whole_or_not_at_all() -> None:
+    groups = (
+        factories.group("small", count=2),
+        factories.group("large", count=2, tasks=(factories.task(resources=Resources(cpu=3000, memory_mb=10)),)),
+    )
+    gang = factories.job(task_groups=groups, all_at_once=True)
+    attempt = _placed(_nodes(1), gang)
+    assert not attempt.plan.placements and not attempt.plan.stops
+    assert attempt.outcome.evaluation.queued_allocations == {"small": 2, "large": 2}
+    assert attempt.outcome.created[0].status == status.EVAL_BLOCKED
+    assert len(_placed(_nodes(2), gang).plan.placements) == 4
+    assert len(_placed(_nodes(1), replace(gang, all_at_once=False)).plan.placements) == 3
 
 
 def test_without_permission_nothing_is_preempted() -> None:

@@ -8,7 +8,7 @@ from yurt.scheduler.devices import grant_devices
 from yurt.scheduler.ports import grant_ports, has_ports
 from yurt.sdk.value import replace
 from yurt.state.columns import Held
-from yurt.state.usage import Usage, usage_of_resources
+from yurt.state.usage import Usage, single_writer_volumes, usage_of_resources
 from yurt.structs.alloc import (
     AllocatedCpuResources,
     AllocatedMemoryResources,
@@ -18,6 +18,8 @@ from yurt.structs.alloc import (
 )
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import Node
+
+CLAIMED = "conflicting claims for host volume with single-writer"
 
 
 class Grant(NamedTuple):
@@ -35,6 +37,7 @@ class Ask:
         self.has_ports = has_ports(group)
         self.cores = sum(task.resources.cores for task in group.tasks)
         self.devices = tuple((task.name, device) for task in group.tasks for device in task.resources.devices)
+        self.volumes = single_writer_volumes(group)
         self.has_device_affinities = any(device.affinities for _, device in self.devices)
         resources = AllocatedResources(
             tasks={
@@ -54,7 +57,7 @@ class Ask:
     @property
     def is_exclusive(self) -> bool:
         """True when a node must be asked for particular ports, cores or devices."""
-        return self.has_ports or self.cores > 0 or bool(self.devices)
+        return self.has_ports or self.cores > 0 or bool(self.devices or self.volumes)
 
     def grant(self, node: Node, held: Held, *, salt: int) -> Grant | str:
         """What the node gives, or the exhausted dimension."""
@@ -63,6 +66,8 @@ class Ask:
         resources = self.plain.resources
         tasks = dict(resources.tasks)
         shared = resources.shared
+        if not held.volumes.isdisjoint(self.volumes):
+            return CLAIMED
         if self.cores:
             free = [core for core in node.node_resources.cpu.reservable_cpu_cores if not held.cores >> core & 1]
             if len(free) < self.cores:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from yurt.scheduler.ask import CLAIMED
 from yurt.scheduler.devices import free_devices, grant_devices
 from yurt.scheduler.feasible import BoolArray, check_mask, checks_of, is_in
 from yurt.scheduler.operators import DISTINCT_HOSTS
@@ -142,6 +143,8 @@ class Blocked:
             texts = [("port", problem.text) for problem in held.ports if problem.kind != "host_network"]
             if held.devices:
                 texts.append(("device", "devices: no devices match request"))
+            if not self.view.held(row).volumes.isdisjoint(self.placer.ask.volumes):
+                texts.append(("claim", CLAIMED))
             if held.cores_free < self.placer.ask.cores:
                 texts.append(("cores", "cores"))
             for key in texts:

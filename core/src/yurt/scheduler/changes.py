@@ -28,7 +28,7 @@ from yurt.structs.task import Task
 
 CPU_MIN, MEMORY_MIN, DISK_MIN = 1, 10, 10
 EQUIPMENT = frozenset({"driver", "volume"})
-HOPELESS = frozenset({"status", "drain", "network", "csi", "max_allocs", "quota"})
+HOPELESS = frozenset({"status", "drain", "network", "csi", "max_allocs", "claim"})
 WHOLE = frozenset({"port", "host_network", "device", "cores"})
 """Kinds whose edits answer all problems of the kind at once."""
 

@@ -128,6 +128,15 @@ class GenericAttempt:
                 place = wanted[at]
             self._place_next(job, place, left)
             at += 1
+        if job.all_at_once and self.failed:
+            self._withdraw(wanted, results)
+
+    def _withdraw(self, wanted: list[Place], results: Results) -> None:
+        """A gang is placed whole or not at all: some found no room, so none is placed and nothing is ended for it."""
+        self.placements.clear()
+        self.preemptions.clear()
+        del self.stops[len(results.stops) :]
+        self.queued = {name: sum(1 for place in wanted if place.group == name) for name in self.queued}
 
     def _place_next(self, job: Job, place: Place, left: dict[str, int]) -> None:
         if place.group in self.failed:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from yurt.scheduler.ask import CLAIMED
 from yurt.scheduler.ports import reserved_bits
 from yurt.sdk.value import replace
 from yurt.state.columns import ALLOCS, CPU, DISK, IS_NODE, IS_READY, MEMORY, NOTHING_HELD, Held, is_ready, with_usage
@@ -184,6 +185,8 @@ class _Checker:
             return "reserved alloc port collision"
         if _is_shared(held, coming, "device"):
             return "device oversubscribed"
+        if _is_shared(held, coming, "volume"):
+            return CLAIMED
         return ""
 
     def _usage(self, placement: Placement) -> Usage:
@@ -208,10 +211,17 @@ def _is_shared(held: Held, coming: list[Usage], kind: str) -> bool:
     if not held.extra:
         return False
     for usage in coming:
-        things: tuple[object, ...] = {"port": usage.ports, "core": usage.cores, "device": usage.devices}[kind]
+        things: tuple[object, ...] = _things(usage, kind)
         if any((kind, thing) in held.extra for thing in things):
             return True
     return False
+
+
+def _things(usage: Usage, kind: str) -> tuple[object, ...]:
+    found: dict[str, tuple[object, ...]] = {
+        "port": usage.ports, "core": usage.cores, "device": usage.devices, "volume": usage.volumes,
+    }  # fmt: skip
+    return found[kind]
 
 
 def _takes_reserved(node: Node, coming: list[Usage]) -> bool:

@@ -64,6 +64,9 @@ def _texts(blocked: Blocked, row: int, problem: Problem) -> list[str]:
             return [f'in node pool "{node.node_pool}", not in the job\'s']
         case "driver":
             return list(_drivers(blocked, node))
+        case "claim":
+            taken = sorted(blocked.view.held(row).volumes.intersection(blocked.placer.ask.volumes))
+            return [f'host volume "{source}" has its one writer already' for source in taken]
         case "volume":
             return list(_volumes(blocked, node))
         case _:

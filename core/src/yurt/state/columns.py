@@ -56,6 +56,7 @@ class Held(NamedTuple):
     ports: immutables.Map[str, int] = immutables.Map()
     cores: int = 0
     devices: frozenset[str] = frozenset()
+    volumes: frozenset[str] = frozenset()
     extra: immutables.Map[tuple[str, Hashable], int] = immutables.Map()
 
 
@@ -352,7 +353,11 @@ def with_usage(held: Held, usage: Usage, sign: int) -> Held:
     for device in usage.devices:
         if _is_counted(extra, ("device", device), sign=sign, is_held=device in devices):
             devices.symmetric_difference_update((device,))
-    return Held(ports.finish(), cores, frozenset(devices), extra.finish())
+    volumes = held.volumes
+    for volume in usage.volumes:
+        if _is_counted(extra, ("volume", volume), sign=sign, is_held=volume in volumes):
+            volumes = volumes ^ {volume}
+    return Held(ports.finish(), cores, frozenset(devices), volumes, extra.finish())
 
 
 def _is_counted(extra: Any, key: tuple[str, Hashable], *, sign: int, is_held: bool) -> bool:
@@ -422,4 +427,5 @@ def _held_content(held: Held) -> tuple[object, ...]:
     def entries(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
         return iter(sorted((repr(key), value) for key, value in mapping.items()))
 
-    return (tuple(entries(held.ports)), held.cores, tuple(sorted(held.devices)), tuple(entries(held.extra)))
+    exclusive = (held.cores, tuple(sorted(held.devices)), tuple(sorted(held.volumes)))
+    return (tuple(entries(held.ports)), *exclusive, tuple(entries(held.extra)))

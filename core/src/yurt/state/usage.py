@@ -2,7 +2,7 @@
 
 Tasks that never run together share: the sum is the sidecars plus the largest of what the prestart tasks, the main
 tasks, and the poststop tasks ask (semantics 4). Ports, cores and device instances are exclusive: two holders of one
-of them collide.
+of them collide. So are host volumes that a group asks to write alone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from yurt.structs.alloc import AllocatedResources, Allocation
 from yurt.structs.job import TaskGroup
 from yurt.structs.status import CLIENT_TERMINAL
 
+SINGLE_WRITER = frozenset({"single-node-writer", "single-node-single-writer"})
+"""Access modes of which one node has one holder."""
 AMOUNT_MAX = 1 << 53
 """Amounts are cut here, so that no sum of them overflows a column."""
 
@@ -29,6 +31,8 @@ class Usage(NamedTuple):
     cores: tuple[int, ...] = ()
     ports: tuple[PortKey, ...] = ()
     devices: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
+    """Host volumes that it writes alone."""
 
     @property
     def amounts(self) -> tuple[int, int, int, int, int]:
@@ -38,7 +42,7 @@ class Usage(NamedTuple):
     @property
     def is_exclusive(self) -> bool:
         """True when it holds something that only one may hold."""
-        return bool(self.ports or self.cores or self.devices)
+        return bool(self.ports or self.cores or self.devices or self.volumes)
 
 
 def is_using(alloc: Allocation) -> bool:
@@ -70,6 +74,20 @@ def usage_of_resources(resources: AllocatedResources, group: TaskGroup | None) -
             for device in task.devices
             for instance in device.device_ids
         ),
+        volumes=single_writer_volumes(group) if group is not None else (),
+    )
+
+
+def single_writer_volumes(group: TaskGroup) -> tuple[str, ...]:
+    """The host volumes that a group asks to write alone."""
+    return tuple(
+        sorted(
+            {
+                volume.source
+                for volume in group.volumes.values()
+                if volume.type == "host" and volume.access_mode in SINGLE_WRITER and not volume.read_only
+            }
+        )
     )
 
 
