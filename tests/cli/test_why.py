@@ -35,7 +35,7 @@ def test_why_not_tells_blockers_near_misses_and_the_least_change(api: Any, run: 
     assert out.splitlines() == [
         'Job "web" on the state at index 9', "", 'Task Group "web"',
         "5 wanted, 1 there already, 2 can be placed, 2 cannot be placed", "", "What is in the way:",
-        "  3 nodes  memory  (nothing else on 2)", "  1 node   cpu", "", "Nearest nodes:",
+        "  3 nodes  not enough memory  (nothing else on 2)", "  1 node   not enough cpu", "", "Nearest nodes:",
         "  node-7: 512 MB memory short", "Smallest change: lower it",
         "  (on node-7; places 1 more allocation, 1 still find no room)", "", "Scores of the first placement:",
         "     Node  binpack  Final", "  *  n1    0.5      0.5", "     n2    0.25     0.25",

@@ -14,6 +14,7 @@ from yurt.cli.text import plural
 
 Json = dict[str, Any]
 
+_AMOUNTS = ("cpu", "memory", "disk", "cores")
 WHY_NOT = "/v1/yurt/job/why-not"
 
 
@@ -67,7 +68,8 @@ def blocker_lines(group: Json) -> list[str]:
     for blocker in group.get("Blockers") or ():
         alone = blocker.get("Alone") or 0
         note = f"(nothing else on {alone})" if alone else ""
-        rows.append([plural(blocker["Nodes"], "node"), blocker["Text"], note])
+        text = f"not enough {blocker['Text']}" if blocker["Kind"] in _AMOUNTS else blocker["Text"]
+        rows.append([plural(blocker["Nodes"], "node"), text, note])
     return _indented(rows)
 
 
