@@ -4,13 +4,19 @@ version.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
 from pathlib import Path
 
 from yurt.sdk.errors import Invalid
+from yurt.storage.data_dir import LOCK_NAME
 from yurt.storage.data_dir import DataDir as OwnedFolder
+
+TEMPORARY = "yurt-dev-"
+"""How the names of temporary data directories begin."""
 
 
 class DataDir:
@@ -51,7 +57,9 @@ class DataDir:
 def open_data_dir(path: str) -> DataDir:
     """Make or take over a data directory, or make a temporary one for "". Raises Invalid or Conflict with the fix."""
     is_temporary = not path
-    root = Path(tempfile.mkdtemp(prefix="yurt-dev-")) if is_temporary else Path(path)
+    if is_temporary:
+        remove_left_behind(Path(tempfile.gettempdir()))
+    root = Path(tempfile.mkdtemp(prefix=TEMPORARY)) if is_temporary else Path(path)
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o711)
         if is_temporary:
@@ -73,3 +81,35 @@ def open_data_dir(path: str) -> DataDir:
             f"The data directory {root} cannot be used: {error.strerror}. Choose another with -data-dir."
         ) from None
     return DataDir(root, is_temporary=is_temporary, owned=owned)
+
+
+def remove_left_behind(folder: Path, mounts_file: str = "/proc/self/mountinfo") -> None:
+    """Remove temporary data directories of this user whose agents are dead; one that somebody holds stays.
+
+    What holds a mount stays too: behind it may lie files that are not Yurt's.
+    """
+    mounted = _mount_points(mounts_file)
+    for root in folder.glob(f"{TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            is_own = not root.is_symlink() and root.stat().st_uid == os.geteuid()
+            if is_own and not any(point.is_relative_to(root.resolve()) for point in mounted):
+                _remove_unless_held(root)
+
+
+def _remove_unless_held(root: Path) -> None:
+    """Remove the folder with its lock in hand; one without a written lock may be an agent that just begins."""
+    lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.pread(lock, 1, 0):
+            shutil.rmtree(root, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _mount_points(mounts_file: str) -> list[Path]:
+    try:
+        lines = Path(mounts_file).read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return [Path(line.split()[4].replace("\\040", " ")) for line in lines if len(line.split()) > 4]
