@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yurt.cli.absent import absent_command
+from yurt.cli.tree import ALIASES, COMMANDS, GROUPS
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +31,12 @@ ALLOC = {
 def serve_job(api: Any, **changed: Any) -> None:
     job = {**JOB, **changed}
     api.answers |= {"/v1/jobs": [job], "/v1/job/web": job}
+
+
+def serve_alloc(api: Any, events: list[dict[str, Any]]) -> None:
+    job = {"TaskGroups": [{"Name": "g", "Tasks": [{"Name": "main"}]}]}
+    alloc = {**ALLOC, "Job": job, "TaskStates": {"main": {"State": "dead", "Failed": True, "Events": events}}}
+    api.answers |= {"/v1/allocations": [alloc], f"/v1/allocation/{ALLOC_ID}": alloc}
 
 
 def test_whole_allocations_show_the_version_of_their_job(api: Any, run: Any) -> None:
@@ -61,3 +69,47 @@ def test_make_dev_passes_flags_on() -> None:
     command = ["make", "-n", "dev", "ARGS=-config x.json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
     assert "agent -dev -config x.json" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["check", "config validate f", "operator raft list-peers", "plugin status", "alloc exec a sh", "acl token self",
+     "volume status", "var put x"],
+)  # fmt: skip
+def test_what_yurt_lacks_is_no_typing_mistake(run: Any, words: str) -> None:
+    code, _, said = run(*words.split())
+    assert code == 127
+    assert "is not in this version of Yurt" in said and "did you mean" not in said
+
+
+def test_no_command_is_both_there_and_absent() -> None:
+    names = {name for name in (*COMMANDS, *GROUPS, *ALIASES) if absent_command(name.split())}
+    assert names == set()
+
+
+def test_a_stopped_job_is_not_scaled(api: Any, run: Any) -> None:
+    serve_job(api, Stop=True)
+    code, _, said = run("job", "scale", "web", "3")
+    assert (code, said) == (1, 'The job "web" is stopped; start it before it is scaled: yurt job start web\n')
+
+
+@pytest.mark.parametrize("flags", [(), ("-n", "5")])
+def test_the_empty_log_of_a_task_that_never_started_leads_to_the_reason(
+    api: Any, run: Any, flags: tuple[str, ...]
+) -> None:
+    serve_alloc(api, [{"Type": "Driver Failure"}])
+    api.answers[f"/v1/client/fs/logs/{ALLOC_ID}"] = b"{}"
+    assert run("alloc", "logs", *flags, ALLOC_ID) == (
+        0, "", "The task never started; why, shows: yurt alloc status bbbbbbbb\n",
+    )  # fmt: skip
+    serve_alloc(api, [{"Type": "Started"}, {"Type": "Terminated"}])
+    assert run("alloc", "logs", *flags, ALLOC_ID) == (0, "", "")
+
+
+def test_an_unknown_signal_is_refused_before_it_is_sent(api: Any, run: Any) -> None:
+    serve_alloc(api, [])
+    code, _, said = run("alloc", "signal", "-s", "SIGFOO", ALLOC_ID)
+    assert code == 1 and '"SIGFOO" is not a signal; use a name such as SIGHUP' in said
+    assert not [asked for asked in api.asked if asked[0] == "PUT"]
+    api.answers[f"/v1/client/allocation/{ALLOC_ID}/signal"] = {}
+    assert run("alloc", "signal", "-s", "SIGHUP", ALLOC_ID) == (0, "", "")

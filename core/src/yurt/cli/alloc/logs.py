@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from yurt.cli.alloc.choose import chosen_alloc, chosen_task
 from yurt.cli.alloc.stream import last_lines, print_stream
@@ -10,6 +11,8 @@ from yurt.cli.command import VERBOSE, Command, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import number, switch, text
 from yurt.cli.lookup import api_path
+
+Json = dict[str, Any]
 
 TAIL_LINES = 10
 LINE_BYTES_GUESS = 120
@@ -39,9 +42,17 @@ def run(call: Invocation) -> int:
         data = last_lines(call.api, path, {**query, "origin": "start", "offset": 0}, lines)
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-        return 0
-    print_stream(call.api, path, query, skip_lines_to=lines if lines >= 0 else None)
+        has_output = bool(data) or lines == 0
+    else:
+        has_output = print_stream(call.api, path, query, skip_lines_to=lines if lines >= 0 else None)
+    if not has_output and _failed_to_start(alloc, task):
+        print(f"The task never started; why, shows: yurt alloc status {call.short(alloc['ID'])}", file=sys.stderr)
     return 0
+
+
+def _failed_to_start(alloc: Json, task: str) -> bool:
+    state: Json = (alloc.get("TaskStates") or {}).get(task) or {}
+    return bool(state.get("Failed")) and not any(event["Type"] == "Started" for event in state.get("Events") or ())
 
 
 COMMAND = Command(

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import signal
+
 from yurt.cli.alloc.choose import chosen_task
 from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.errors import UsageError
 from yurt.cli.flags import text
 from yurt.cli.lookup import api_path, find_alloc
 
 
 def run(call: Invocation) -> int:
     """Send a signal to one task or to all; silent when it went well."""
+    name = call.flags.text("s")
+    if not name.isdigit() and f"SIG{name.upper().removeprefix('SIG')}" not in signal.Signals.__members__:
+        raise UsageError(f'"{name}" is not a signal; use a name such as SIGHUP or SIGUSR1')
     given = call.flags.text("task") or (call.args[1] if len(call.args) > 1 else "")
     alloc = find_alloc(call, call.args[0])
     task = chosen_task(alloc, given) if given else ""
-    call.api.put(
-        api_path("client", "allocation", alloc["ID"], "signal"), {"Task": task, "Signal": call.flags.text("s")}
-    )
+    call.api.put(api_path("client", "allocation", alloc["ID"], "signal"), {"Task": task, "Signal": name})
     return 0
 
 

@@ -38,8 +38,8 @@ def data_of(frame: Json) -> bytes:
     return base64.b64decode(frame.get("Data") or "")
 
 
-def print_stream(api: ApiClient, path: str, query: Query, *, skip_lines_to: int | None = None) -> None:
-    """Print the data of all frames; of the first piece only the last lines, where a number is given."""
+def print_stream(api: ApiClient, path: str, query: Query, *, skip_lines_to: int | None = None) -> bool:
+    """Print the data of all frames, of the first piece only the last lines, where a number is given; was there any."""
     is_first = True
     for frame in frames(api, path, query):
         data = data_of(frame)
@@ -50,6 +50,7 @@ def print_stream(api: ApiClient, path: str, query: Query, *, skip_lines_to: int 
         is_first = False
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+    return not is_first
 
 
 def last_lines(api: ApiClient, path: str, query: Query, count: int) -> bytes:

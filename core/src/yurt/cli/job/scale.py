@@ -19,6 +19,8 @@ def run(call: Invocation) -> int:
     count_text = call.args[-1]
     if not count_text.isdigit():
         raise UsageError(f'The count must be a whole number, not "{count_text}"')
+    if job.get("Stop"):
+        raise CliError(f'The job "{job["ID"]}" is stopped; start it before it is scaled: yurt job start {job["ID"]}')
     group = call.args[1] if len(call.args) == 3 else _only_group(call, job)
     body: Json = {
         "Count": int(count_text),

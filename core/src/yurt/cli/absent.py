@@ -1,0 +1,25 @@
+"""Commands that Nomad has and this version of Yurt has not: whoever types one made no typing mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+ABSENT = frozenset({
+    "acl", "alloc exec", "alloc pause", "alloc-exec", "check", "config", "deployment unblock", "exec", "job action",
+    "job actions", "keygen", "keyring", "license", "login", "node config", "node identity", "node intro", "node meta",
+    "operator autopilot set-config", "operator client-state", "operator debug", "operator gossip", "operator keygen",
+    "operator keyring", "operator metrics", "operator raft", "operator root keyring remove",
+    "operator root keyring rotate", "operator snapshot agent", "operator snapshot state", "operator utilization",
+    "plugin status", "quota", "recommendation", "scaling", "secret", "sentinel", "server force-leave", "server join",
+    "setup", "system reconcile", "tls", "ui", "var", "volume",
+})  # fmt: skip
+"""Commands and whole groups; a group stands for all that is in it."""
+
+
+def absent_command(words: Sequence[str]) -> str:
+    """The command or group of Nomad that the words begin with and that Yurt lacks, else ""."""
+    for count in range(len(words), 0, -1):
+        name = " ".join(words[:count])
+        if name in ABSENT:
+            return name
+    return ""
