@@ -99,8 +99,8 @@ def shown(default: object) -> str:
 
 
 DEPENDS_ON_HOST = {
-    "java": "With the agent as root and runc at hand, tasks are isolated as by `exec`, and can be sent signals and commands; "
-    "elsewhere a task is a plain process.",
+    "java": "With the agent as root and runc at hand, tasks are isolated as by `exec`, and can be sent signals and "
+    "commands; elsewhere a task is a plain process.",
 }
 """What a driver can do, where that differs from host to host: the page must not depend on who writes it."""
 

@@ -127,6 +127,12 @@ class Plain:
         self.own[best[2]] += 1
         return best[2], round(-best[0]) / UNIT
 
+    def scores(self) -> dict[str, float]:
+        """What every node with room is worth."""
+        asked = self.group.tasks[0].resources
+        parts = {node.id: self._parts(node, asked) for node in self.nodes if self._has_room(node, asked)}
+        return {node_id: round(sum(each) / len(each)) / UNIT for node_id, each in parts.items()}
+
     def _has_room(self, node: Node, asked: Resources) -> bool:
         used, has = self.used[node.id], node.node_resources
         limit = node.node_max_allocs
@@ -216,6 +222,10 @@ def test_placements_and_their_scores_are_those_of_the_plain_scheduler(seed: int)
     assert placed > 100
 
 
+def _norm(parts: list[int]) -> float:
+    return round(sum(parts) / len(parts)) / UNIT
+
+
 def test_the_next_best_of_a_table_are_the_best_of_the_other_nodes() -> None:
     random = Random(3)
     for _ in range(20):
@@ -226,11 +236,8 @@ def test_the_next_best_of_a_table_are_the_best_of_the_other_nodes() -> None:
         plain = Plain(state, job)
         for placement in _attempt(state, job).plan.placements:
             asked = job.task_groups[0].tasks[0].resources
-            scores = {}
-            for node in plain.nodes:
-                if plain._has_room(node, asked):
-                    parts = plain._parts(node, asked)
-                    scores[node.id] = round(sum(parts) / len(parts)) / UNIT
+            roomy = [node for node in plain.nodes if plain._has_room(node, asked)]
+            scores = {node.id: _norm(plain._parts(node, asked)) for node in roomy}
             assert placement.metrics is not None
             shown = {meta.node_id: meta.norm_score for meta in placement.metrics.score_meta_data}
             assert sorted(shown.values(), reverse=True) == sorted(scores.values(), reverse=True)[:5]
