@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from yurt.executor.cgroups import Hierarchies, cpu_weight, override, parse_mounts, plan, prepare, usage
+from yurt.executor.cgroups import (
+    Hierarchies,
+    cpu_weight,
+    override,
+    parse_mounts,
+    plan,
+    prepare,
+    remove_left_behind,
+    usage,
+)
 from yurt.executor.spec import CgroupSpec
 from yurt.sdk.errors import DriverError
 
@@ -90,3 +102,13 @@ def test_use_is_read_from_the_cgroups_of_either_version(tmp_path: Path) -> None:
 
 def test_what_no_cgroup_counts_is_unknown(tmp_path: Path) -> None:
     assert usage((str(tmp_path),)).rss_bytes is None
+
+
+def test_empty_cgroups_of_dead_dev_runs_are_removed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    kept = [f"yurt-dev-{os.getpid()}.slice", "yurt.slice", "yurt-dev-x.slice", f"yurt-dev-{ended.pid}"]
+    for name in (f"yurt-dev-{ended.pid}.slice", *kept):
+        (tmp_path / name / "shims").mkdir(parents=True)
+    remove_left_behind(Hierarchies(unified=str(tmp_path), v1={"cpu": str(tmp_path / "none")}))
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(kept)

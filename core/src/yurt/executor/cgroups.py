@@ -20,6 +20,7 @@ MOUNTS_FILE = "/proc/self/mountinfo"
 V1_CONTROLLERS = ("memory", "cpu", "cpuacct")
 V2_CONTROLLERS = ("cpu", "memory", "pids", "cpuset")
 SHIMS = "shims"
+DEV_PREFIX = "yurt-dev-"
 CPU_SHARES_MIN, CPU_SHARES_MAX = 2, 262_144
 
 
@@ -265,3 +266,19 @@ def remove(folders: tuple[str, ...]) -> None:
             os.rmdir(folder)
         except OSError:
             continue
+
+
+def remove_left_behind(hierarchies: Hierarchies) -> None:
+    """Remove empty cgroups of dev runs whose agents are dead; the system keeps those that hold a process."""
+    for mount in {hierarchies.unified, *hierarchies.v1.values(), *hierarchies.others} - {""}:
+        for root in Path(mount).glob(f"{DEV_PREFIX}*.slice"):
+            pid = root.name.removeprefix(DEV_PREFIX).removesuffix(".slice")
+            if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+                remove((str(root), *(entry.path for entry in _folders_in(root))))
+
+
+def _folders_in(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        return [entry for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []

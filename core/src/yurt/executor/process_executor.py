@@ -73,8 +73,10 @@ class ProcessExecutor:
         self._folder = Path(state_dir) / "executor"
         self._starts = StartFiles(self._folder)
         self._env = env or RealEnv()
-        self._parent = cgroup_parent or (f"yurt-dev-{os.getpid()}.slice" if dev else CGROUP_PARENT)
+        self._parent = cgroup_parent or (f"{cgroups.DEV_PREFIX}{os.getpid()}.slice" if dev else CGROUP_PARENT)
         self._hierarchies, parents = cgroups.prepare(self._parent)
+        if dev and not cgroup_parent:
+            cgroups.remove_left_behind(self._hierarchies)
         self._parents = parents
         self._cleared = (*parents, *(f"{mount}/{self._parent}" for mount in self._hierarchies.others))
         self._boot_id = processes.boot_id()
