@@ -9,7 +9,11 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
+from yurt.http.agent_info import AgentInfo
+from yurt.http.app import make_app
 from yurt.sdk.errors import NotFound
 from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, StreamFrame
 from yurt.testing.http_api import NODE_ID, Api
@@ -133,13 +137,17 @@ async def test_logs_come_in_frames_or_plain(api_with_node: Api, alloc_id: str) -
 async def test_a_reader_that_leaves_a_followed_log_is_no_error(
     api_with_node: Api, node: FileNode, alloc_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = f"/v1/client/fs/logs/{alloc_id}?task=main&type=stdout&follow=true"
-    async with asyncio.timeout(10):
-        response = await api_with_node.client.get(path)
+    runner = web.AppRunner(make_app(api_with_node.server, None, AgentInfo()))  # As an agent runs it.
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    url = f"http://{host}:{port}/v1/client/fs/logs/{alloc_id}?task=main&type=stdout&follow=true"
+    async with asyncio.timeout(10), aiohttp.ClientSession() as reader:
+        response = await reader.get(url)
         assert b"Data" in await response.content.readline()
         response.close()
         await node.reading_ended.wait()
-        assert (await api_with_node.get("/v1/agent/health")).status == 200
+        await runner.cleanup()
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
