@@ -12,7 +12,7 @@ from yurt.agent.config_check import check
 from yurt.agent.config_files import read_files
 from yurt.agent.config_keys import ABSENT, ROOT, Block, Entry, Key
 from yurt.agent.data_dir import open_data_dir
-from yurt.agent.parts import client_config, server_config, shown_config
+from yurt.agent.parts import bytes_of, client_config, server_config, shown_config
 from yurt.sdk.errors import Conflict, Invalid
 
 SERVER = {"server": {"enabled": True}, "client": {"enabled": True}, "data_dir": "/tmp/x"}
@@ -192,3 +192,25 @@ def test_every_key_of_the_table_has_a_known_type() -> None:
     known = {"string", "bool", "int", "float", "list", "map", "duration", "any"}
     assert all(key.type in known for _, key in keys(ROOT))
     assert all(key.support == ABSENT for name, key in keys(ROOT) if name == "encrypt")
+
+
+def test_the_limits_of_artifacts_reach_the_client(tmp_path: Path) -> None:
+    block = {
+        "http_read_timeout": "5m", "http_max_size": "10MB", "decompression_size_limit": "1.5GiB",
+        "decompression_file_count_limit": 7, "set_environment_variables": "HTTP_PROXY, NO_PROXY",
+        "disable_artifact_inspection": True,
+    }  # fmt: skip
+    config = config_of({**SERVER, "data_dir": str(tmp_path), "client": {"enabled": True, "artifact": block}})
+    data = open_data_dir(config.data_dir)
+    limits = client_config(config, data).artifact
+    data.close()
+
+    assert (limits.http_read_timeout_s, limits.http_max_bytes, limits.git_timeout_s) == (300, 10_000_000, 1800)
+    assert (limits.unpacked_bytes_max, limits.file_count_max) == (3 * 1024**3 // 2, 7)
+    assert limits.env_names == ("HTTP_PROXY", "NO_PROXY") and not limits.is_inspected
+
+
+@pytest.mark.parametrize("text", ["much", "10XB", "-5MB", "1e9"])
+def test_a_size_that_is_none_is_told(text: str) -> None:
+    with pytest.raises(Invalid, match="is not a size"):
+        bytes_of(text, 1)

@@ -21,7 +21,7 @@ from yurt.structs.status import (
     NODE_INIT,
     NODE_READY,
 )
-from yurt.structs.task import DispatchPayloadConfig, TaskArtifact, TaskLifecycle, Template
+from yurt.structs.task import DispatchPayloadConfig, TaskLifecycle, Template
 from yurt.testing import factories
 from yurt.testing.client_objects import placed
 from yurt.testing.fakes import FakeDriver, FakeEnv, FakeServerPort, eventually, settle
@@ -245,7 +245,6 @@ async def test_a_failed_start_is_retried_and_then_fails_the_allocation(
     ("changes", "word"),
     [
         ({"templates": (Template(embedded_tmpl="x"),)}, "template"),
-        ({"artifacts": (TaskArtifact(getter_source="http://x"),)}, "artifact"),
         ({"driver": "docker"}, "docker"),
         ({"config": {"comand": "x"}}, "comand"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 from yurt import __version__
 from yurt.agent.config import AgentConfig, seconds_of
 from yurt.agent.data_dir import DataDir
+from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.config import ClientConfig, Reserved
 from yurt.http.agent_info import AgentInfo
+from yurt.sdk.errors import Invalid
 from yurt.server.config import GcThresholds, ServerConfig
 from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
 from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
 
+SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ?([kmgt])?(i)?b?$", re.IGNORECASE)
 SECRETS = frozenset({"token", "encrypt", "replication_token", "auth", "license_path"})
 
 
@@ -100,8 +104,36 @@ def client_config(config: AgentConfig, data: DataDir) -> ClientConfig:
             name: HostNetworkInfo(name=name, **body) for name, body in given.get("host_network", {}).items()
         },
         host_volumes={name: HostVolumeInfo(**body) for name, body in given.get("host_volume", {}).items()},
+        artifact=artifact_limits(given.get("artifact", {})),
         **settings,
     )
+
+
+def artifact_limits(given: Mapping[str, Any]) -> ArtifactLimits:
+    """The limits of the client's `artifact` block."""
+    limits = ArtifactLimits()
+    names = str(given.get("set_environment_variables", "")).split(",")
+    return ArtifactLimits(
+        http_read_timeout_s=seconds_of(given.get("http_read_timeout"), limits.http_read_timeout_s),
+        http_max_bytes=bytes_of(given.get("http_max_size", ""), limits.http_max_bytes),
+        git_timeout_s=seconds_of(given.get("git_timeout"), limits.git_timeout_s),
+        file_count_max=given.get("decompression_file_count_limit", limits.file_count_max),
+        unpacked_bytes_max=bytes_of(given.get("decompression_size_limit", ""), limits.unpacked_bytes_max),
+        is_inspected=not given.get("disable_artifact_inspection", False),
+        env_names=tuple(name.strip() for name in names if name.strip()),
+    )
+
+
+def bytes_of(text: str, default: int) -> int:
+    """A size such as 100GB (1000s), 10MiB (1024s) or 5000; raises Invalid for anything else."""
+    if not text:
+        return default
+    found = SIZE.match(text.strip())
+    if found is None:
+        raise Invalid(f"{text!r} is not a size; write a number and a unit, such as 500MB, 100GB or 10GiB")
+    number, unit, is_binary = found.groups()
+    base: int = 1024 if is_binary else 1000
+    return round(float(number) * float(base ** " kmgt".index((unit or " ").lower())))
 
 
 def agent_info(config: AgentConfig, plugins: tuple[Mapping[str, Any], ...]) -> AgentInfo:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.sdk.value import Value, no_entries
 from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
 
@@ -59,6 +60,7 @@ class ClientConfig(Value):
     host_networks: Mapping[str, HostNetworkInfo] = no_entries()
     host_volumes: Mapping[str, HostVolumeInfo] = no_entries()
     env_denylist: tuple[str, ...] = DEFAULT_ENV_DENYLIST
+    artifact: ArtifactLimits = ArtifactLimits()
     default_ineligible: bool = False
     node_max_allocs: int = 0
 

@@ -37,7 +37,6 @@ def notice(group: TaskGroup, task: Task) -> str:
 
 def _asked(group: TaskGroup, task: Task) -> Iterator[str]:
     blocks = (
-        ("artifact", task.artifacts),
         ("template", task.templates),
         ("volume_mount", task.volume_mounts),
         ("vault", task.vault),

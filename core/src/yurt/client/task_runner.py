@@ -12,10 +12,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, assert_never
 
 from yurt.client import alloc_dir
+from yurt.client.artifacts import hook as artifacts
 from yurt.client.context import ClientContext
 from yurt.client.requirements import notice, unavailable
 from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, replace_in, visible_dirs
-from yurt.client.waiting import wait_or_sleep
+from yurt.client.waiting import finish_unless, wait_or_sleep
 from yurt.lifecycle import events
 from yurt.lifecycle import task as machine
 from yurt.lifecycle.allocation import restarts_on_success
@@ -75,6 +76,8 @@ class TaskRunner:
         self._request: TaskRequest | None = None
         self._ended = asyncio.Event()
         self._wake = asyncio.Event()
+        self._killed = asyncio.Event()
+        self._fetched: set[str] = set()
         self.machine = machine.new_task(self._policy(), context.env.now())
 
     @property
@@ -107,7 +110,13 @@ class TaskRunner:
         """What has to be remembered of the task; a handle of an earlier run would mislead."""
         now = self.machine
         is_present = self.handle is not None and self.handle.task_id == self.task_id(now.run)
-        return TaskRecord(state=now.state, run=now.run, window=now.window, handle=self.handle if is_present else None)
+        return TaskRecord(
+            state=now.state,
+            run=now.run,
+            window=now.window,
+            handle=self.handle if is_present else None,
+            fetched=tuple(sorted(self._fetched)),
+        )
 
     def task_id(self, run: int) -> str:
         """The name of one run of the task for its driver."""
@@ -133,6 +142,7 @@ class TaskRunner:
         """Continue a task that an earlier agent ran: find its run again, or learn that it is gone."""
         self.machine = machine.restored_task(self._policy(), record.state, record.run, record.window)
         self.handle = record.handle
+        self._fetched = set(record.fetched)
         driver = self.driver
         if driver is not None:
             self._spawn("clearing", self._clear_earlier(driver, record), None)
@@ -205,6 +215,8 @@ class TaskRunner:
         self.machine = step.machine
         if self.machine.phase != machine.BACKOFF:
             self._wake.set()
+        if self.machine.is_killed:
+            self._killed.set()
         for action in step.actions:
             self._perform(action)
         if has_changed:
@@ -275,7 +287,29 @@ class TaskRunner:
         except Invalid as error:
             self.post(machine.SetupFailed(event=events.failed_validation(str(error))))
             return
+        try:
+            await self._fetch_artifacts(self._request)
+        except (Invalid, RecoverableError) as error:
+            failure = events.failed_artifact_download(str(error))
+            self.post(machine.SetupFailed(event=failure, is_recoverable=isinstance(error, RecoverableError)))
+            return
         self.post(machine.SetupDone())
+
+    async def _fetch_artifacts(self, request: TaskRequest) -> None:
+        """Download what the task has not got yet; its kill ends that at once."""
+        if not self.task.artifacts:
+            return
+        context = self._context
+        wanted = artifacts.plan(
+            self.task.artifacts,
+            artifacts.TaskPlace(task_name=self.name, dirs=request.dirs, user=self.task.user),
+            lookup=lookup_in(context.node(), context.config.region, request.env),
+            limits=context.config.artifact,
+        )
+        missing = {digest: fetch for digest, fetch in wanted.items() if digest not in self._fetched}
+        if missing:
+            self.post(machine.Note(event=events.downloading_artifacts()))
+            await finish_unless(self._killed, artifacts.fetch_all(missing, on_done=self._fetched.add))
 
     async def _prepare_dir(self) -> TaskDirs:
         """The task's tree; meanwhile the intent to start this run, and all before it, is written down."""

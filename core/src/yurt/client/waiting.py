@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any
 
 from yurt.runtime.env import Env
+
+
+async def finish_unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Do `work` to its end, unless the event comes first and cancels it; whether it was done."""
+    working = asyncio.ensure_future(work)  # noqa: TID251 - awaited or cancelled below
+    waiting = asyncio.ensure_future(event.wait())  # noqa: TID251 - cancelled below
+    try:
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+        if not working.done():
+            working.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await working
+    return not working.cancelled() and working.result() is None
 
 
 async def wait_or_sleep(env: Env, event: asyncio.Event, seconds: float) -> bool:

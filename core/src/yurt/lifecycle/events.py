@@ -28,6 +28,21 @@ def received() -> TaskEvent:
     return TaskEvent(type="Received", display_message="Task received by client")
 
 
+def downloading_artifacts() -> TaskEvent:
+    """The task's artifacts are being fetched."""
+    return TaskEvent(type="Downloading Artifacts", display_message="Client is downloading artifacts")
+
+
+def failed_artifact_download(reason: str) -> TaskEvent:
+    """An artifact could not be fetched."""
+    return TaskEvent(
+        type="Failed Artifact Download",
+        display_message=reason,
+        download_error=reason,
+        details={"download_error": reason},
+    )
+
+
 def building_task_directory() -> TaskEvent:
     """The task's directory is being made."""
     return task_setup("Building Task Directory")

@@ -40,12 +40,13 @@ class NodeIdentity(Value):
 
 
 class TaskRecord(Value):
-    """One task as it was last known; the handle finds its present run again."""
+    """One task as it was last known; the handle finds its present run again, `fetched` are digests of artifacts."""
 
     state: TaskState = TaskState()
     run: int = 0
     window: RestartWindow = RestartWindow()
     handle: TaskHandle | None = None
+    fetched: tuple[str, ...] = ()
 
 
 class AllocRecord(Value):

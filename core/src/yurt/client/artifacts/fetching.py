@@ -1,0 +1,49 @@
+"""What the child process is asked to fetch, and what it answers: values alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.client.artifacts.sources import Source
+from yurt.sdk.value import Value, no_entries
+
+MODE_ANY, MODE_FILE, MODE_DIR = "any", "file", "dir"
+GB = 1000**3
+
+
+class ArtifactLimits(Value):
+    """The operator's limits on artifacts: seconds, bytes, files; and variables of the agent that downloads see."""
+
+    http_read_timeout_s: float = 1800.0
+    http_max_bytes: int = 100 * GB
+    git_timeout_s: float = 1800.0
+    file_count_max: int = 4096
+    unpacked_bytes_max: int = 100 * GB
+    is_inspected: bool = True
+    env_names: tuple[str, ...] = ()
+
+
+class Fetch(Value):
+    """One artifact to fetch into a directory tree.
+
+    `destination` is taken from `root`, the allocation's directory, and never leaves it; `staging` is a folder of the
+    same tree that only the agent can enter; a source that is a file is taken from `own`, the task's folder in `root`.
+    """
+
+    source: Source
+    root: str
+    own: str
+    destination: str
+    staging: str
+    mode: str = MODE_ANY
+    headers: Mapping[str, str] = no_entries()
+    is_insecure: bool = False
+    owner: tuple[int, int] | None = None
+    limits: ArtifactLimits = ArtifactLimits()
+
+
+class Fetched(Value):
+    """How it went; an empty `error` is success."""
+
+    error: str = ""
+    is_recoverable: bool = True

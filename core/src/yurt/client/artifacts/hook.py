@@ -1,0 +1,197 @@
+"""Downloading a task's artifacts before it starts: each in a child process of its own, a few at once.
+
+An artifact that was fetched is not fetched again when the task restarts: its digest is remembered with the task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import posixpath
+import pwd
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, Fetched
+from yurt.client.artifacts.sources import GIT, parse_source, shown_url
+from yurt.client.task_env import replace_in, replace_references
+from yurt.sdk.driver import TaskDirs
+from yurt.sdk.errors import Invalid, RecoverableError
+from yurt.sdk.value import Value, replace
+from yurt.structs.task import TaskArtifact
+
+PROGRAM = ("-I", "-m", "yurt.client.artifacts.program")
+PARALLEL = 3
+UNPACK_LIMIT_S = 1800.0
+STAGING = ".fetch"
+PASSED_ENV = ("PATH", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+log = logging.getLogger(__name__)
+
+
+class TaskPlace(Value):
+    """What artifacts of a task need to know of it; `env` names its directories as the host sees them."""
+
+    task_name: str
+    dirs: TaskDirs
+    user: str = ""
+
+
+def plan(
+    artifacts: tuple[TaskArtifact, ...],
+    place: TaskPlace,
+    *,
+    lookup: Callable[[str], str | None],
+    limits: ArtifactLimits,
+) -> dict[str, Fetch]:
+    """What has to be fetched, by a digest that stays the same while the artifact does; raises Invalid."""
+    fetches = {}
+    for number, artifact in enumerate(artifacts):
+        fetch = fetch_of(artifact, place, lookup=lookup, limits=limits)
+        digest = hashlib.blake2b(msgspec.json.encode(fetch), digest_size=16).hexdigest()
+        staging = os.path.join(place.dirs.alloc_dir, f"{STAGING}-{place.task_name}-{number}")
+        fetches[digest] = replace(fetch, staging=staging)
+    return fetches
+
+
+def fetch_of(
+    artifact: TaskArtifact, place: TaskPlace, *, lookup: Callable[[str], str | None], limits: ArtifactLimits
+) -> Fetch:
+    """One artifact with its references replaced."""
+    dirs = place.dirs
+    on_host = {
+        "NOMAD_ALLOC_DIR": dirs.shared_dir,
+        "NOMAD_TASK_DIR": dirs.local_dir,
+        "NOMAD_SECRETS_DIR": dirs.secrets_dir,
+    }
+
+    def look(name: str) -> str | None:
+        return on_host.get(name) or lookup(name)
+
+    text = replace_references(artifact.getter_source, look)
+    try:
+        source = parse_source(text, replace_in(artifact.getter_options, look))
+        return Fetch(
+            source=source,
+            root=dirs.alloc_dir,
+            own=os.path.basename(dirs.task_dir),
+            destination=destination(replace_references(artifact.relative_dest, look), dirs),
+            staging="",
+            mode=artifact.getter_mode or "any",
+            headers=replace_in(artifact.getter_headers, look),
+            is_insecure=artifact.getter_insecure,
+            owner=ids_of(place.user) if artifact.chown else None,
+            limits=limits,
+        )
+    except Invalid as error:
+        raise Invalid(failure_text(shown_url(text), str(error))) from None
+
+
+def destination(text: str, dirs: TaskDirs) -> str:
+    """Where an artifact goes, from the allocation's directory; a relative path begins in the task's."""
+    own = os.path.basename(dirs.task_dir)
+    is_beneath = text == dirs.alloc_dir or text.startswith(f"{dirs.alloc_dir}/")
+    path = text[len(dirs.alloc_dir) :].lstrip("/") if is_beneath else posixpath.join(own, text.lstrip("/"))
+    normal = posixpath.normpath(path or ".")
+    if normal == ".." or normal.startswith("../") or "\0" in normal:
+        raise Invalid(f"its destination {text!r} leaves the allocation's directory")
+    return normal
+
+
+def ids_of(user: str) -> tuple[int, int] | None:
+    """The ids of the task's user; nothing when it has none, or when the agent cannot give files away."""
+    if not user or os.geteuid() != 0:
+        return None
+    with contextlib.suppress(KeyError):
+        entry = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
+        return entry.pw_uid, entry.pw_gid
+    raise Invalid(f"the task's user {user!r} does not exist on this node; create it or leave `chown` out")
+
+
+def failure_text(source: str, reason: str) -> str:
+    """The sentence that users know from Nomad."""
+    return f'failed to download artifact "{source}": {reason}'
+
+
+async def fetch_all(fetches: Mapping[str, Fetch], *, on_done: Callable[[str], None]) -> None:
+    """Fetch all of them; the first failure ends the others and is raised as Invalid or RecoverableError."""
+    slots = asyncio.Semaphore(PARALLEL)
+
+    async def one(digest: str, fetch: Fetch) -> None:
+        async with slots:
+            await fetch_one(fetch)
+        on_done(digest)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for digest, fetch in fetches.items():
+                group.create_task(one(digest, fetch))
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+async def fetch_one(fetch: Fetch) -> None:
+    """Fetch one artifact; whatever happens, its child process and its staging folder are gone afterwards."""
+    await asyncio.to_thread(_make_staging, fetch.staging)
+    try:
+        fetched = await _run_program(fetch)
+    finally:
+        await asyncio.to_thread(shutil.rmtree, fetch.staging, ignore_errors=True)
+    if fetched.error:
+        text = failure_text(fetch.source.shown, fetched.error)
+        raise RecoverableError(text) if fetched.is_recoverable else Invalid(text)
+
+
+def _make_staging(path: str) -> None:
+    """An empty folder that only the agent can enter."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+    os.mkdir(path, 0o700)
+
+
+async def _run_program(fetch: Fetch) -> Fetched:
+    names = (*PASSED_ENV, *fetch.limits.env_names)
+    env = {name: os.environ[name] for name in names if name in os.environ} | {"TMPDIR": fetch.staging}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *PROGRAM,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+        cwd="/",
+        env=env,
+    )
+    limit_s = time_limit_s(fetch)
+    try:
+        async with asyncio.timeout(limit_s):
+            said, problems = await process.communicate(msgspec.json.encode(fetch))
+    except TimeoutError:
+        return Fetched(error=f"it was not done within {limit_s:g} s")
+    finally:
+        await _end(process)
+    try:
+        return msgspec.json.decode(said, type=Fetched)
+    except msgspec.DecodeError:
+        log.warning("fetching %s: %s", fetch.source.shown, problems.decode(errors="replace")[-2000:])
+        return Fetched(error=f"the process that fetches it ended with {process.returncode}")
+
+
+def time_limit_s(fetch: Fetch) -> float:
+    """How long a fetch may take, unpacking included."""
+    limits = fetch.limits
+    return UNPACK_LIMIT_S + (limits.git_timeout_s if fetch.source.getter == GIT else limits.http_read_timeout_s)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill the process, and the git that it may have started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()

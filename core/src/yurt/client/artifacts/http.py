@@ -1,0 +1,158 @@
+"""Downloading a file by http or https, as a stream with a size and a time; blocking, in the child process."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import re
+import ssl
+import time
+import urllib.error
+import urllib.request
+from http.client import HTTPMessage
+from typing import IO, Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from yurt.client.artifacts.fetching import Fetch
+from yurt.client.artifacts.sources import Checksum, digest_of, shown_url
+from yurt.sdk.errors import Invalid, RecoverableError
+
+CHUNK_BYTES: Final = 256 * 1024
+REDIRECTS_MAX: Final = 10
+IDLE_LIMIT_S: Final = 60.0
+SUMS_BYTES_MAX: Final = 1024 * 1024
+PRIVATE_HEADERS: Final = ("authorization", "www-authenticate", "cookie", "cookie2")
+_SUM_LINE = re.compile(r"^(?:(\w+) \((.+)\) = ([0-9A-Fa-f]+)|([0-9A-Fa-f]+)(?:\s+\*?(.+))?)$")
+
+
+class Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows a few redirects, to http and https alone, and keeps what is private from other hosts."""
+
+    max_redirections = REDIRECTS_MAX
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        """The next request."""
+        target = urlsplit(newurl)
+        if target.scheme not in ("http", "https"):
+            raise Invalid(f"{shown_url(req.full_url)} redirects to {target.scheme}, which is not followed")
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if following is not None and target.netloc != urlsplit(req.full_url).netloc:
+            for name in [name for name in following.headers if name.lower() in PRIVATE_HEADERS]:
+                following.remove_header(name)
+        return following
+
+
+def opener(*, is_insecure: bool) -> urllib.request.OpenerDirector:
+    """What opens addresses: proxies by the environment, no files, no ftp."""
+    context = ssl.create_default_context()
+    if is_insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    made = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(context=context),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        Redirects(),
+    ):
+        made.add_handler(handler)
+    return made
+
+
+def request_of(url: str, fetch: Fetch) -> urllib.request.Request:
+    """A request with the task's headers; user and password of the address become one."""
+    parts = urlsplit(url)
+    credentials, at, host = parts.netloc.rpartition("@")
+    headers = {"User-Agent": "yurt", **fetch.headers}
+    if at:
+        headers["Authorization"] = f"Basic {base64.b64encode(credentials.encode()).decode()}"
+    return urllib.request.Request(urlunsplit(parts._replace(netloc=host)), headers=headers)
+
+
+def download(fetch: Fetch, path: str) -> None:
+    """Write what the address answers into a new file; raises RecoverableError, or Invalid when no retry can help."""
+    source = fetch.source
+    try:
+        made = opener(is_insecure=fetch.is_insecure)
+        wanted = _wanted(made, fetch)
+        hashing = hashlib.new(wanted.kind) if wanted else None
+        with _open(made, source.url, fetch) as answer, open(path, "xb") as file:
+            _copy(answer, file, fetch, hashing)
+    except urllib.error.HTTPError as error:
+        raise RecoverableError(f"{source.shown} answered {error.code} {error.reason}") from None
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise RecoverableError(f"{source.shown} cannot be read: {reason or type(error).__name__}") from None
+    if wanted and hashing and hashing.hexdigest() != wanted.digest:
+        raise RecoverableError(
+            f"the checksum of {source.shown} is {wanted.kind}:{hashing.hexdigest()}, not {wanted.digest}; "
+            "the file has changed, or the job names the wrong sum"
+        )
+
+
+def _open(made: urllib.request.OpenerDirector, url: str, fetch: Fetch) -> Any:
+    answer = made.open(request_of(url, fetch), timeout=min(IDLE_LIMIT_S, fetch.limits.http_read_timeout_s))
+    if answer is None:
+        raise Invalid(f"{shown_url(url)} cannot be opened: use http or https")
+    return answer
+
+
+def _copy(answer: Any, file: IO[bytes], fetch: Fetch, hashing: Any) -> None:
+    limit = fetch.limits.http_max_bytes
+    announced = answer.headers.get("Content-Length", "")
+    deadline = time.monotonic() + fetch.limits.http_read_timeout_s
+    size = int(announced) if announced.isdigit() else 0
+    if size > limit:
+        raise Invalid(_too_large(fetch, limit))
+    size = 0
+    while data := answer.read(CHUNK_BYTES):
+        size += len(data)
+        if size > limit:
+            raise Invalid(_too_large(fetch, limit))
+        if time.monotonic() > deadline:
+            raise RecoverableError(
+                f"{fetch.source.shown} was not read within {fetch.limits.http_read_timeout_s:g} s "
+                "(client artifact.http_read_timeout)"
+            )
+        if hashing is not None:
+            hashing.update(data)
+        file.write(data)
+    if announced.isdigit() and size < int(announced):
+        raise RecoverableError(f"{fetch.source.shown} ended after {size} of {announced} bytes")
+
+
+def _too_large(fetch: Fetch, limit: int) -> str:
+    return f"{fetch.source.shown} is larger than {limit} bytes (client artifact.http_max_size)"
+
+
+def _wanted(made: urllib.request.OpenerDirector, fetch: Fetch) -> Checksum | None:
+    """The checksum, looked up in its list where it is given by one."""
+    given = fetch.source.checksum
+    if given is None or not given.list_url:
+        return given
+    with _open(made, given.list_url, fetch) as answer:
+        text = answer.read(SUMS_BYTES_MAX).decode(errors="replace")
+    return sum_in_list(text, fetch.source.file_name, given.list_url)
+
+
+def sum_in_list(text: str, file_name: str, list_url: str) -> Checksum:
+    """The sum of a file in a list as sha256sum(1) or BSD tools write it; a list of one bare sum is for any file."""
+    bare = []
+    for line in text.splitlines():
+        found = _SUM_LINE.match(line.strip())
+        if found is None:
+            continue
+        kind, bsd_name, bsd_sum, plain_sum, plain_name = found.groups()
+        name = (bsd_name or plain_name or "").rpartition("/")[2]
+        if name == file_name:
+            return digest_of(kind or "", bsd_sum or plain_sum)
+        if not name:
+            bare.append(plain_sum)
+    if len(bare) == 1:
+        return digest_of("", bare[0])
+    raise Invalid(f"the list {shown_url(list_url)} holds no checksum of {file_name}")

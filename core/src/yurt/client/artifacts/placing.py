@@ -1,0 +1,166 @@
+"""Moving what was fetched to where the task wants it, without ever leaving the allocation's directory (invariant F3).
+
+Tasks of the allocation may write there meanwhile, and swap any folder for a link. Every step therefore goes from an
+open folder to the next, following no link, and entries arrive by rename, which follows none either. The staging folder
+is the agent's own: what lies in it does not change while it is looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from typing import Final
+
+from yurt.sdk.errors import Invalid
+
+FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER_MODE: Final = 0o755
+DEPTH_MAX: Final = 128
+KEPT_BITS: Final = 0o777
+
+Owner = tuple[int, int] | None
+
+
+def check_tree(tree: str) -> None:
+    """Refuse links that lead out of a tree, and what is neither file, folder nor link; takes set-id bits away."""
+    top = os.path.realpath(tree)
+    for folder, names, files in os.walk(tree):
+        for name in (*names, *files):
+            _check_entry(os.path.join(folder, name), top, tree)
+
+
+def _check_entry(path: str, top: str, tree: str) -> None:
+    mode = os.lstat(path).st_mode
+    shown = os.path.relpath(path, tree)
+    if stat.S_ISLNK(mode):
+        target = os.path.realpath(path)
+        if os.readlink(path).startswith("/") or (target != top and not target.startswith(f"{top}/")):
+            raise Invalid(f"the artifact holds the link {shown!r}, which leads out of it")
+    elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise Invalid(f"the artifact holds {shown!r}, which is neither a file, a folder nor a link")
+    elif mode & ~KEPT_BITS & 0o7777:
+        os.chmod(path, mode & KEPT_BITS)
+
+
+def inside(tree: str, path: str) -> str:
+    """A folder or file inside a tree; raises Invalid when it is not there or leads out."""
+    found, top = os.path.realpath(os.path.join(tree, path)), os.path.realpath(tree)
+    if found != top and not found.startswith(f"{top}/"):
+        raise Invalid(f"{path!r} leads out of the artifact")
+    if not os.path.lexists(found):
+        raise Invalid(f"the artifact holds no {path!r}; check the part of its source behind //")
+    return found
+
+
+def only_file(tree: str) -> str:
+    """The one file of a tree."""
+    files = [os.path.join(folder, name) for folder, _, names in os.walk(tree) for name in names]
+    if len(files) != 1:
+        raise Invalid(f'mode = "file" needs an artifact of one file; this one holds {len(files)}')
+    return files[0]
+
+
+def place_tree(tree: str, root: str, destination: str, owner: Owner) -> None:
+    """Move all that a tree holds into the folder `destination` of `root`."""
+    target = open_folder(root, destination, owner)
+    source = os.open(tree, FOLDER_FLAGS)
+    try:
+        _merge(source, target, owner, depth=0)
+    finally:
+        os.close(source)
+        os.close(target)
+
+
+def place_file(path: str, root: str, destination: str, *, name: str, owner: Owner) -> None:
+    """Move a file into the folder `destination` of `root`, under a name."""
+    target = open_folder(root, destination, owner)
+    source = os.open(os.path.dirname(path), FOLDER_FLAGS)
+    try:
+        _move(source, os.path.basename(path), target, name=name, owner=owner)
+    finally:
+        os.close(source)
+        os.close(target)
+
+
+def open_folder(root: str, path: str, owner: Owner) -> int:
+    """A folder beneath `root`, made where it is missing; no link on the way is followed."""
+    current = os.open(root, FOLDER_FLAGS)
+    try:
+        for part in (part for part in path.split("/") if part not in ("", ".")):
+            following = _enter(current, part, owner)
+            os.close(current)
+            current = following
+    except BaseException:
+        os.close(current)
+        raise
+    return current
+
+
+def _enter(folder: int, name: str, owner: Owner) -> int:
+    if name == "..":
+        raise Invalid("the artifact's destination leaves the allocation's directory")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, FOLDER_MODE, dir_fd=folder)
+        if owner:
+            os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
+    try:
+        return os.open(name, FOLDER_FLAGS, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise Invalid(
+            f"the artifact's destination has {name!r} on its way, which is no folder (links are not followed)"
+        ) from None
+
+
+def _merge(source: int, target: int, owner: Owner, *, depth: int) -> None:
+    if depth > DEPTH_MAX:
+        raise Invalid(f"the artifact is more than {DEPTH_MAX} folders deep")
+    for name in os.listdir(source):
+        if stat.S_ISDIR(os.stat(name, dir_fd=source, follow_symlinks=False).st_mode):
+            inner, into = os.open(name, FOLDER_FLAGS, dir_fd=source), _enter(target, name, owner)
+            try:
+                os.fchmod(into, stat.S_IMODE(os.fstat(inner).st_mode) & KEPT_BITS)
+                _merge(inner, into, owner, depth=depth + 1)
+            finally:
+                os.close(inner)
+                os.close(into)
+        else:
+            _move(source, name, target, name=name, owner=owner)
+
+
+def _move(source: int, old: str, target: int, *, name: str, owner: Owner) -> None:
+    if owner:
+        os.chown(old, *owner, dir_fd=source, follow_symlinks=False)
+    try:
+        os.rename(old, name, src_dir_fd=source, dst_dir_fd=target)
+    except IsADirectoryError:
+        raise Invalid(f"the artifact cannot take the place of the folder {name!r}") from None
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _copy(source, old, target, name=name, owner=owner)
+
+
+def _copy(source: int, old: str, target: int, *, name: str, owner: Owner) -> None:
+    """The way into another file system (a task's secrets): a copy beside its place, then the rename."""
+    found = os.stat(old, dir_fd=source, follow_symlinks=False)
+    partial = f".{name[:200]}.part"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(partial, dir_fd=target)
+    if stat.S_ISLNK(found.st_mode):
+        os.symlink(os.readlink(old, dir_fd=source), partial, dir_fd=target)
+    else:
+        made = os.open(partial, FILE_FLAGS, stat.S_IMODE(found.st_mode), dir_fd=target)
+        with (
+            os.fdopen(os.open(old, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=source), "rb") as data,
+            os.fdopen(made, "wb") as file,
+        ):
+            shutil.copyfileobj(data, file)
+    if owner:
+        os.chown(partial, *owner, dir_fd=target, follow_symlinks=False)
+    os.rename(partial, name, src_dir_fd=target, dst_dir_fd=target)

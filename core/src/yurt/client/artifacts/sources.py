@@ -1,0 +1,218 @@
+"""Where an artifact comes from, as go-getter writes it; pure.
+
+    [getter::]url[//folder inside][?parameter=value&...]
+
+Parameters with a meaning are taken out of the address: `archive`, `checksum`, `filename`, and for git `ref`, `sshkey`
+and `depth`. An address without a scheme is a path, or names a host of repositories (github.com/...).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import Value, replace
+
+HTTP: Final = "http"
+GIT: Final = "git"
+FILE: Final = "file"
+GETTERS: Final = (HTTP, GIT, FILE)
+NOT_BUILT: Final = ("s3", "gcs", "hg")
+ARCHIVES: Final = {
+    "tar.gz": "tar.gz", "tgz": "tar.gz", "tar.bz2": "tar.bz2", "tbz2": "tar.bz2", "tar.xz": "tar.xz", "txz": "tar.xz",
+    "tar": "tar", "zip": "zip", "gz": "gz", "bz2": "bz2", "xz": "xz",
+    "tar.zst": "zst", "tzst": "zst", "zst": "zst",
+}  # fmt: skip
+"""Kinds of archives by their names; `gz`, `bz2` and `xz` hold one file."""
+TREE_ARCHIVES: Final = ("tar.gz", "tar.bz2", "tar.xz", "tar", "zip")
+NO_ARCHIVE: Final = ("false", "0", "f")
+HASH_LENGTHS: Final = {32: "md5", 40: "sha1", 64: "sha256", 128: "sha512"}
+REPOSITORY_HOSTS: Final = ("github.com/", "gitlab.com/", "bitbucket.org/")
+NAME_BYTES_MAX: Final = 255
+_FORCED = re.compile(r"^([A-Za-z0-9]+)::(.+)$", re.DOTALL)
+_SSH_FORM = re.compile(r"^(?:[\w.-]+@)[\w.-]+:(?!/)[^?]+")
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
+_COMMIT = re.compile(r"^[^-\s:~^?*\[\\][^\s:~^?*\[\\]*$")
+
+
+class Checksum(Value):
+    """What a download must hash to: `kind` md5, sha1, sha256 or sha512; or the address of a list of sums."""
+
+    kind: str = ""
+    digest: str = ""
+    list_url: str = ""
+
+
+class Source(Value):
+    """An artifact's source, taken apart. `archive` is a kind of `ARCHIVES`, or empty."""
+
+    getter: str
+    url: str
+    inside: str = ""
+    archive: str = ""
+    checksum: Checksum | None = None
+    file_name: str = ""
+    ref: str = ""
+    depth: int = 0
+    ssh_key: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The address without what may be secret: user, password, parameters."""
+        return shown_url(self.url)
+
+
+def shown_url(url: str) -> str:
+    """An address without user, password and parameters."""
+    bare = url.partition("?")[0].partition("#")[0]
+    scheme, mark, rest = bare.partition("://")
+    if not mark:
+        return bare
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
+
+
+def parse_source(text: str, options: Mapping[str, str] | None = None) -> Source:
+    """Take a source and its options apart; raises Invalid when it cannot be had."""
+    text = text.strip()
+    if "\0" in text or "\n" in text:
+        raise Invalid("an artifact's source cannot hold line breaks or NUL characters")
+    forced = _FORCED.match(text)
+    name, rest = (forced.group(1).lower(), forced.group(2)) if forced else ("", text)
+    address, inside, parameters = _split(rest)
+    parameters |= options or {}
+    getter, url = _detected(name, address)
+    if any(part == ".." for part in inside.split("/")):
+        raise Invalid(f"the folder inside the artifact, {inside!r}, leads out of it; write it without '..'")
+    file_name = parameters.pop("filename", "") or unquote(urlsplit(url).path).rstrip("/").rpartition("/")[2]
+    source = Source(
+        getter=getter,
+        url=url,
+        inside=inside.strip("/"),
+        archive=_archive(parameters.pop("archive", ""), file_name) if getter != GIT else "",
+        checksum=_checksum(parameters.pop("checksum", "")),
+        file_name=_checked_name(file_name),
+    )
+    return _git_source(source, parameters) if getter == GIT else _with_query(source, parameters)
+
+
+def _split(text: str) -> tuple[str, str, dict[str, str]]:
+    """Address, folder inside and parameters."""
+    base, _, query = text.partition("?")
+    start = base.find("://") + 3 if "://" in base else 0
+    cut = base.find("//", start)
+    inside = base[cut + 2 :] if cut >= 0 else ""
+    return (base[:cut] if cut >= 0 else base), inside, dict(parse_qsl(query, keep_blank_values=True))
+
+
+def _detected(name: str, address: str) -> tuple[str, str]:
+    """Which getter an address is for, and its full form."""
+    if name in NOT_BUILT or address.startswith(("s3://", "gs://")):
+        raise Invalid(
+            f"artifacts from {name or address.partition(':')[0]} are not available in this version; "
+            "use an https address of the object (a signed one, where it is private), or git"
+        )
+    if name and name not in (*GETTERS, "https"):
+        raise Invalid(f'unknown kind of artifact "{name}::"; this version has http, https, git and file')
+    if not _SCHEME.match(address):
+        return _without_scheme(name, address)
+    scheme, _, rest = address.partition("://")
+    scheme = scheme.lower()
+    if name == GIT or scheme in ("git", "ssh"):
+        if scheme not in ("git", "ssh", "http", "https"):
+            raise Invalid(f"a repository cannot be fetched by {scheme}; use https, http, ssh or git")
+        return GIT, address
+    if FILE in (scheme, name):
+        return FILE, rest
+    if scheme not in ("http", "https"):
+        raise Invalid(f'artifacts cannot be downloaded by "{scheme}"; use http, https or git')
+    if not urlsplit(address).hostname:
+        raise Invalid(f"the artifact's source {shown_url(address)!r} names no host")
+    return HTTP, f"{scheme}://{rest}"
+
+
+def _without_scheme(name: str, address: str) -> tuple[str, str]:
+    if _SSH_FORM.match(address) and name in ("", GIT):
+        user_host, _, path = address.partition(":")
+        return GIT, f"ssh://{user_host}/{path}"
+    if address.startswith(REPOSITORY_HOSTS) and name in ("", GIT):
+        return GIT, f"https://{'/'.join(address.split('/')[:3])}"
+    if name == GIT:
+        raise Invalid(
+            f"{shown_url(address)!r} is not the address of a repository; write git::https://... or user@host:path"
+        )
+    if name in (HTTP, "https"):
+        raise Invalid(f"the artifact's source {shown_url(address)!r} has no scheme; write http:// or https://")
+    return FILE, address
+
+
+def _archive(asked: str, file_name: str) -> str:
+    """The kind of archive that was asked for, or that the name tells."""
+    if asked:
+        if asked.lower() in NO_ARCHIVE:
+            return ""
+        if asked not in ARCHIVES:
+            raise Invalid(f'unknown kind of archive "{asked}"; known are false, {", ".join(ARCHIVES)}')
+        kind = ARCHIVES[asked]
+    else:
+        endings = [ending for ending in ARCHIVES if file_name.endswith(f".{ending}")]
+        kind = ARCHIVES[max(endings, key=len)] if endings else ""
+    if kind == "zst":
+        raise Invalid("zstd archives are not available in this version; use tar.gz, tar.xz or zip, or archive=false")
+    return kind
+
+
+def _checksum(text: str) -> Checksum | None:
+    """`md5:...`, `sha256:...`, a bare digest, or `file:` and the address of a list."""
+    if not text:
+        return None
+    kind, _, value = text.rpartition(":") if not text.startswith("file:") else ("file", "", text[5:])
+    if kind == "file":
+        if not value.startswith(("http://", "https://")):
+            raise Invalid("a list of checksums can be fetched by http and https only")
+        return Checksum(list_url=value)
+    return digest_of(kind, value)
+
+
+def digest_of(kind: str, value: str) -> Checksum:
+    """A checksum of a kind, or of the kind that its length tells."""
+    value = value.strip().lower()
+    known = kind.lower() or HASH_LENGTHS.get(len(value), "")
+    if HASH_LENGTHS.get(len(value)) != known or not re.fullmatch(r"[0-9a-f]+", value):
+        raise Invalid(
+            f'"{kind + ":" if kind else ""}{value[:12]}..." is not a checksum; write md5:, sha1:, sha256: or sha512: '
+            "and as many hexadecimal digits as it has"
+        )
+    return Checksum(kind=known, digest=value)
+
+
+def _checked_name(name: str) -> str:
+    """A harmless file name; `download` where the address has none."""
+    if name in ("", ".", ".."):
+        return "download"
+    if "/" in name or "\0" in name or len(name.encode()) > NAME_BYTES_MAX:
+        raise Invalid(f"{name[:64]!r} cannot be the name of a file; give one with the option `filename`")
+    return name
+
+
+def _with_query(source: Source, parameters: Mapping[str, str]) -> Source:
+    """The address with the parameters that are for its server."""
+    if source.getter != HTTP:
+        return source
+    scheme, host, path, _, _ = urlsplit(source.url)
+    url = urlunsplit((scheme, host, quote(path, safe="/%:@!$&'()*+,;=~-._"), urlencode(parameters), ""))
+    return replace(source, url=url)
+
+
+def _git_source(source: Source, parameters: Mapping[str, str]) -> Source:
+    if source.checksum is not None:
+        raise Invalid("a repository has no checksum; give the commit as `ref` instead")
+    ref, depth = parameters.get("ref", ""), parameters.get("depth", "0") or "0"
+    if ref and not _COMMIT.match(ref):
+        raise Invalid(f"{ref[:64]!r} is not a branch, tag or commit")
+    if not depth.isdigit():
+        raise Invalid(f"`depth` is a number of commits, not {depth[:16]!r}")
+    return replace(source, ref=ref, depth=int(depth), ssh_key=parameters.get("sshkey", ""))
