@@ -50,6 +50,13 @@ client.gc_disk_usage_threshold  Ended allocations are removed when the disk is f
 client.gc_inode_usage_threshold  The same for inodes.
 client.gc_max_allocs      Ended allocations are removed while the node has more allocations than this, those that run
                   included.
+client.artifact.http_read_timeout  How long a download by HTTP may go without data.
+client.artifact.http_max_size  The largest download by HTTP.
+client.artifact.git_timeout  How long a clone may take.
+client.artifact.decompression_file_count_limit  How many files an archive may hold.
+client.artifact.decompression_size_limit  How large an archive may become.
+client.artifact.disable_artifact_inspection  What was fetched is not searched for links that lead out of it.
+client.artifact.set_environment_variables  Names of variables of the agent that downloads see, separated by commas.
 client.host_volume.name.path  The folder of a volume that jobs may ask for.
 client.host_volume.name.read_only  Jobs may only ask for it with `read_only`.
 client.host_network.name.cidr  The addresses of a network that ports may name.
