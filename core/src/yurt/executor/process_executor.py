@@ -188,6 +188,7 @@ class ProcessExecutor:
         is_same_boot = handle.boot_id == self._boot_id
         is_alive = is_same_boot and processes.is_alive(handle.pid, handle.start_time)
         if not is_alive and read_exit_file(handle.exit_file) is None:
+            self._starts.remove(handle.task_id)
             reason = "its process is gone" if is_same_boot else "the machine was restarted"
             raise NotFound(f"task {handle.task_id} cannot be found again: {reason} and left no exit file")
         self._watch(Task(handle, None, asyncio.get_running_loop()))
