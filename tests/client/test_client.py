@@ -531,14 +531,13 @@ async def test_a_batch_allocation_is_ended_as_failed_when_its_max_run_duration_i
     async with run_client(env=env, wait_ready=False) as client:
         await env.advance(3)
         alloc = limited(placed(client.node_id, job=batch()), 100)
-        server.put_alloc(alloc)
-        await env.advance(1)
+        await running(server, alloc)
         await env.advance(98)
         assert server.status_of(alloc.id) == CLIENT_RUNNING
 
         await env.advance(3)
 
-        assert server.status_of(alloc.id) == CLIENT_FAILED
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
         assert "Timeout: allocation exceeded max_run_duration of 1m40s" in messages(server, alloc)
         assert driver.host.stops == [f"{alloc.id}/web/0"]
 
@@ -549,15 +548,15 @@ async def test_a_restart_does_not_lengthen_max_run_duration(run_client, server: 
     async with run_client(env=env, wait_ready=False) as client:
         await env.advance(3)
         alloc = limited(placed(client.node_id, job=batch()), 100, restart_policy=again)
-        server.put_alloc(alloc)
+        await running(server, alloc)
         await env.advance(50)
         driver.finish(f"{alloc.id}/web/0", ExitResult(exit_code=1))
         await env.advance(10)
-        assert driver.host.starts[-1] == f"{alloc.id}/web/1"
+        await eventually(lambda: driver.host.starts[-1] == f"{alloc.id}/web/1")
 
         await env.advance(45)
 
-        assert server.status_of(alloc.id) == CLIENT_FAILED
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
 
 
 async def test_max_run_duration_goes_on_over_a_restart_of_the_agent(
@@ -567,15 +566,18 @@ async def test_max_run_duration_goes_on_over_a_restart_of_the_agent(
     async with run_client(env=env, wait_ready=False) as client:
         await env.advance(3)
         alloc = limited(placed(client.node_id, job=batch()), 100)
-        server.put_alloc(alloc)
+        await running(server, alloc)
         await env.advance(60)
 
+    server.updates.clear()
     async with run_client(env=env, wait_ready=False):
+        await env.advance(3)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
         await env.advance(30)
         assert server.status_of(alloc.id) == CLIENT_RUNNING
         await env.advance(15)
 
-        assert server.status_of(alloc.id) == CLIENT_FAILED
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
 
 
 async def test_a_service_has_no_max_run_duration(run_client, server: FakeServerPort):
@@ -583,7 +585,7 @@ async def test_a_service_has_no_max_run_duration(run_client, server: FakeServerP
     async with run_client(env=env, wait_ready=False) as client:
         await env.advance(3)
         alloc = limited(placed(client.node_id), 100)
-        server.put_alloc(alloc)
+        await running(server, alloc)
 
         await env.advance(300)
 

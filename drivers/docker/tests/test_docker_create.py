@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from yurt.sdk.driver import AgentPaths, PluginContext, PortGiven, TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.driver import Mount as HostMount
 from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.schema import check_config, decode_config, schema_of
 from yurt_driver_docker.config import TaskConfig, parse_duration, plugin_config
@@ -378,3 +379,11 @@ def test_durations_are_gos(text: str, wanted: float) -> None:
 def test_a_wrong_duration_of_the_agent_names_its_option() -> None:
     with pytest.raises(Invalid, match=r"gc\.image_delay"):
         site({"gc": {"image_delay": "soon"}})
+
+
+def test_volumes_of_the_group_are_mounted_though_paths_of_the_job_are_not_allowed() -> None:
+    volume = HostMount(host_path="/srv/data", task_path="/data", is_read_only=True, propagation="host-to-task")
+    assert body(mounts=(volume,))["HostConfig"]["Mounts"] == [
+        {"Type": "bind", "Source": "/srv/data", "Target": "/data", "ReadOnly": True,
+         "BindOptions": {"Propagation": "rslave"}},
+    ]  # fmt: skip

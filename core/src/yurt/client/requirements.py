@@ -38,7 +38,6 @@ def notice(group: TaskGroup, task: Task) -> str:
 def _asked(group: TaskGroup, task: Task) -> Iterator[str]:
     blocks = (
         ("template", task.templates),
-        ("volume_mount", task.volume_mounts),
         ("vault", task.vault),
         ("consul", task.consul),
         ("csi_plugin", task.csi_plugin_config),

@@ -16,6 +16,7 @@ from yurt.client.artifacts import hook as artifacts
 from yurt.client.context import ClientContext
 from yurt.client.requirements import notice, unavailable
 from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, replace_in, visible_dirs
+from yurt.client.volumes import absent_paths, mounts_of
 from yurt.client.waiting import finish_unless, wait_or_sleep
 from yurt.lifecycle import events
 from yurt.lifecycle import task as machine
@@ -26,7 +27,7 @@ from yurt.sdk.errors import Invalid, NotFound, RecoverableError, YurtError
 from yurt.sdk.schema import decode_config
 from yurt.sdk.value import NANOSECONDS, Duration, replace
 from yurt.storage.client_db import TaskRecord
-from yurt.structs.alloc import AllocatedTaskResources, Allocation
+from yurt.structs.alloc import AllocatedTaskResources, Allocation, TaskEvent
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.status import TASK_RUNNING
 from yurt.structs.task import Task
@@ -52,6 +53,15 @@ class TaskOwner(Protocol):
     async def wait_saved(self) -> None:
         """Wait until everything that has happened so far is written down."""
         ...
+
+
+class SetupProblem(Exception):
+    """A run cannot be prepared; `event` says why."""
+
+    def __init__(self, event: TaskEvent, *, is_recoverable: bool = False) -> None:
+        super().__init__(event.display_message)
+        self.event = event
+        self.is_recoverable = is_recoverable
 
 
 class TaskRunner:
@@ -264,36 +274,47 @@ class TaskRunner:
         self.post(machine.Stopped(run=run, error=_unexpected("stopping the task", error)))
 
     async def _setup(self) -> None:
-        """Directory, environment and configuration of the next run."""
-        reason = unavailable(self.task_group, self.task)
+        """Prepare the next run."""
+        try:
+            self._request = await self._prepared()
+        except SetupProblem as problem:
+            self.post(machine.SetupFailed(event=problem.event, is_recoverable=problem.is_recoverable))
+        else:
+            self.post(machine.SetupDone())
+
+    async def _prepared(self) -> TaskRequest:
+        """Directory, environment, configuration, volumes and artifacts of the next run; raises SetupProblem."""
         driver = self.driver
+        reason = unavailable(self.task_group, self.task)
         if not reason and driver is None:
             reason = f"driver {self.task.driver!r} is not on this node; install its plugin or constrain the job"
         if reason or driver is None:
-            self.post(machine.SetupFailed(event=events.setup_failure(reason)))
-            return
+            raise SetupProblem(events.setup_failure(reason))
         unheard = notice(self.task_group, self.task) if self.machine.run == 0 else ""
         if unheard:
             self.post(machine.Note(event=events.task_setup(unheard)))
         try:
             dirs = await self._prepare_dir()
         except (OSError, Invalid) as error:
-            is_recoverable = isinstance(error, OSError)
             failure = events.setup_failure(f"cannot build the task's directory: {error}")
-            self.post(machine.SetupFailed(event=failure, is_recoverable=is_recoverable))
-            return
+            raise SetupProblem(failure, is_recoverable=isinstance(error, OSError)) from None
         try:
-            self._request = self._build_request(driver, dirs)
+            request = self._build_request(driver, dirs)
         except Invalid as error:
-            self.post(machine.SetupFailed(event=events.failed_validation(str(error))))
-            return
+            raise SetupProblem(events.failed_validation(str(error))) from None
+        await self._check_volumes(request)
         try:
-            await self._fetch_artifacts(self._request)
+            await self._fetch_artifacts(request)
         except (Invalid, RecoverableError) as error:
             failure = events.failed_artifact_download(str(error))
-            self.post(machine.SetupFailed(event=failure, is_recoverable=isinstance(error, RecoverableError)))
-            return
-        self.post(machine.SetupDone())
+            raise SetupProblem(failure, is_recoverable=isinstance(error, RecoverableError)) from None
+        return request
+
+    async def _check_volumes(self, request: TaskRequest) -> None:
+        absent = await asyncio.to_thread(absent_paths, request.mounts) if request.mounts else ()
+        if absent:
+            text = f"the folder {absent[0]} of a host volume is not on this node; make it, or mount what holds it"
+            raise SetupProblem(events.setup_failure(text), is_recoverable=True)
 
     async def _fetch_artifacts(self, request: TaskRequest) -> None:
         """Download what the task has not got yet; its kill ends that at once."""
@@ -372,6 +393,9 @@ class TaskRunner:
             ),
             user=task.user,
             ports=ports_given(alloc),
+            mounts=mounts_of(
+                task, self.task_group, alloc=alloc, driver=driver, offered=inputs.node.host_volumes, lookup=lookup
+            ),
             hostname=next((network.hostname for network in self.task_group.networks), ""),
         )
 

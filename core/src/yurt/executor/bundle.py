@@ -16,7 +16,7 @@ import re
 from typing import Any
 
 from yurt.executor.spec import DEFAULT_PATH, ProcessSpec, UserIds
-from yurt.sdk.driver import TaskRequest
+from yurt.sdk.driver import Mount, TaskRequest
 from yurt.sdk.value import Value, replace
 
 OCI_VERSION = "1.0.2"
@@ -34,6 +34,7 @@ MASKED = (
     "/sys/firmware",
 )  # fmt: skip
 READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+PROPAGATION = {"private": "rprivate", "host-to-task": "rslave", "bidirectional": "rshared"}
 UNLESS_HARMFUL = ("nosuid", "nodev")
 
 
@@ -43,6 +44,7 @@ class Bind(Value):
     source: str
     target: str
     is_writable: bool = False
+    propagation: str = ""
 
 
 class ContainerSpec(Value):
@@ -74,10 +76,21 @@ class ContainerSpec(Value):
             binds=(
                 *(Bind(source=folder, target=folder) for folder in host_folders),
                 Bind(source=request.dirs.shared_dir, target="/alloc", is_writable=True),
+                *(volume_bind(each) for each in request.mounts),
             ),
             hostname=request.hostname,
             private_dirs=(request.dirs.secrets_dir,),
         )
+
+
+def volume_bind(mount: Mount) -> Bind:
+    """A volume of the task."""
+    return Bind(
+        source=mount.host_path,
+        target=mount.task_path,
+        is_writable=not mount.is_read_only,
+        propagation=PROPAGATION[mount.propagation],
+    )
 
 
 def container_id(task_id: str) -> str:
@@ -153,7 +166,8 @@ def bind_mount(bind: Bind, is_recursive: bool = True) -> dict[str, Any]:
     """A bind with all that is mounted below its source, read-only throughout unless it is writable."""
     read_only = ("rbind", "rro") if is_recursive else ("bind", "ro")
     options = ("rbind", "rw") if bind.is_writable else read_only
-    return mount(bind.target, "bind", bind.source, *options, *UNLESS_HARMFUL)
+    propagation = (bind.propagation,) if bind.propagation else ()
+    return mount(bind.target, "bind", bind.source, *options, *propagation, *UNLESS_HARMFUL)
 
 
 def namespaces(spec: ContainerSpec) -> list[dict[str, str]]:

@@ -27,6 +27,7 @@ UNDETECTED = "undetected"
 class Capabilities(Value):
     """What a driver can do. `fs_isolation` is none, chroot or image; `network_modes` are host, group, task, none.
 
+    `mounts`: `TaskRequest.mounts` are made, and go with the task.
     `finds_by_id`: `recover_task` also takes a handle that holds only the task's id.
     """
 
@@ -85,6 +86,15 @@ class PortGiven(Value):
     to: int = 0
 
 
+class Mount(Value):
+    """A folder of the host that a task sees at `task_path`; `propagation`: private, host-to-task or bidirectional."""
+
+    host_path: str
+    task_path: str
+    is_read_only: bool = False
+    propagation: str = "private"
+
+
 class TaskRequest(Value):
     """Everything a driver needs to start a task; `config` is the decoded value of its own `task_config` type."""
 
@@ -103,6 +113,7 @@ class TaskRequest(Value):
     ports: tuple[PortGiven, ...] = ()
     network_namespace: str = ""
     hostname: str = ""
+    mounts: tuple[Mount, ...] = ()
 
 
 class TaskHandle(Value):

@@ -44,7 +44,7 @@ async def agent_client(
     """An agent's client with a state directory of its own; leaving it leaves the tasks."""
     (root / "client").mkdir(parents=True, exist_ok=True)
     paths = AgentPaths(state_dir=str(root / "plugins"), run_dir=str(root / "run"))
-    driver = make_driver(PluginContext(config={"enabled": True}, paths=paths))
+    driver = make_driver(PluginContext(options={"driver.raw_exec.enable": "1"}, paths=paths))
     database = ClientDatabase(root / "client" / "client.db")
     client = Client(
         ClientConfig(state_dir=str(root / "state"), alloc_dir=str(root / "alloc"), dev=True, **config),

@@ -10,11 +10,13 @@ import posixpath
 from collections.abc import Callable
 from typing import Any
 
+from yurt.sdk.driver import Mount as HostMount
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import DriverError
 
 from yurt_driver_docker.config import Mount, PluginConfig, TaskConfig, VolumeOptions, merged
 
+PROPAGATION = {"private": "rprivate", "host-to-task": "rslave", "bidirectional": "rshared"}
 Resolve = Callable[[str], str]
 HINT = 'set plugin "docker" { config { volumes { enabled = true } } } in the configuration of this client'
 
@@ -61,9 +63,21 @@ def host_path(source: str, request: TaskRequest, plugin: PluginConfig, resolve: 
 
 
 def mounts(request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> list[dict[str, Any]]:
-    """The task's `mount` blocks."""
+    """The task's `mount` blocks, and the volumes of its group, whose paths the operator has chosen."""
     config: TaskConfig = request.config
-    return [mount(each, request, plugin, resolve) for each in (*config.mount, *config.mounts)]
+    own = [mount(each, request, plugin, resolve) for each in (*config.mount, *config.mounts)]
+    return own + [group_volume(each) for each in request.mounts]
+
+
+def group_volume(given: HostMount) -> dict[str, Any]:
+    """A volume of the task's group."""
+    return {
+        "Type": "bind",
+        "Source": given.host_path,
+        "Target": given.task_path,
+        "ReadOnly": given.is_read_only,
+        "BindOptions": {"Propagation": PROPAGATION[given.propagation]},
+    }
 
 
 def mount(given: Mount, request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from yurt.client.config import ClientConfig
 from yurt.client.fingerprint.host import CpuFacts, cpu_facts, host_attributes, host_name, memory_bytes
 from yurt.client.fingerprint.network import network_facts
 from yurt.sdk.driver import HEALTHY, UNDETECTED, Driver, Fingerprint
+from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import schema_of
 from yurt.sdk.value import UnixNano, replace
 from yurt.storage.client_db import NodeIdentity
@@ -42,6 +43,7 @@ MIB = 1024 * 1024
 def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: Mapping[str, str]) -> Node:
     """The node without its drivers; blocking."""
     Path(config.alloc_dir).mkdir(parents=True, exist_ok=True)
+    check_volumes(config)
     cpu = cpu_facts(config.cpu_total_compute)
     disk = shutil.disk_usage(config.alloc_dir)
     attributes = host_attributes(cpu) | dict(plugin_attributes)
@@ -81,6 +83,16 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
         node_max_allocs=config.node_max_allocs,
         scheduling_eligibility=INELIGIBLE if config.default_ineligible else ELIGIBLE,
     )
+
+
+def check_volumes(config: ClientConfig) -> None:
+    """Refuse to offer a volume that is not there."""
+    for name, volume in config.host_volumes.items():
+        if not volume.path.startswith("/") or not os.path.isdir(volume.path):
+            raise Invalid(
+                f'client host_volume "{name}": {volume.path or "its path"} is not a folder of this machine, '
+                "given by its full path; make it, or remove the block"
+            )
 
 
 def _resources(

@@ -1,0 +1,89 @@
+"""Host volumes: folders of the operator that a group asks for by name, and where its tasks see them."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Mapping
+
+from yurt.client.task_env import replace_references
+from yurt.sdk.driver import Driver, Mount
+from yurt.sdk.errors import Invalid
+from yurt.structs.alloc import Allocation
+from yurt.structs.job import TaskGroup
+from yurt.structs.node import HostVolumeInfo
+from yurt.structs.questions import alloc_index
+from yurt.structs.task import Task
+from yurt.structs.volume import VolumeMount, VolumeRequest
+
+HOST = "host"
+PROPAGATION = ("private", "host-to-task", "bidirectional")
+
+
+def mounts_of(
+    task: Task,
+    group: TaskGroup,
+    *,
+    alloc: Allocation,
+    driver: Driver,
+    offered: Mapping[str, HostVolumeInfo],
+    lookup: Callable[[str], str | None],
+) -> tuple[Mount, ...]:
+    """What a task mounts; raises Invalid when this node or the driver cannot give it."""
+    if task.volume_mounts and not driver.capabilities.mounts:
+        raise Invalid(
+            f"driver {driver.name!r} cannot mount volumes: its tasks see the file system of the host; "
+            "use exec or docker, or the host's path itself"
+        )
+    return tuple(_mount(wanted, group, alloc=alloc, offered=offered, lookup=lookup) for wanted in task.volume_mounts)
+
+
+def _mount(
+    wanted: VolumeMount,
+    group: TaskGroup,
+    *,
+    alloc: Allocation,
+    offered: Mapping[str, HostVolumeInfo],
+    lookup: Callable[[str], str | None],
+) -> Mount:
+    request = group.volumes.get(wanted.volume)
+    if request is None:
+        known = ", ".join(sorted(group.volumes)) or "none"
+        raise Invalid(f"volume_mount: the group has no volume {wanted.volume!r}; it has {known}")
+    if request.type != HOST:
+        raise Invalid(f"volume {wanted.volume!r}: {request.type} volumes are not available in this version; use host")
+    source = source_of(request, alloc)
+    volume = offered.get(source)
+    if volume is None or not volume.path:
+        raise Invalid(f'this node offers no host volume "{source}"; add client {{ host_volume "{source}" {{ ... }} }}')
+    if volume.read_only and not request.read_only:
+        raise Invalid(f'host volume "{source}" is read-only on this node; the group has to ask for read_only = true')
+    mode = wanted.propagation_mode or PROPAGATION[0]
+    if mode not in PROPAGATION:
+        raise Invalid(f'volume_mount: propagation_mode = "{mode}" must be one of {", ".join(PROPAGATION)}')
+    if wanted.selinux_label:
+        raise Invalid("volume_mount: selinux_label is not available in this version; label the host's folder instead")
+    return Mount(
+        host_path=volume.path,
+        task_path=target_of(replace_references(wanted.destination, lookup)),
+        is_read_only=wanted.read_only or request.read_only or volume.read_only,
+        propagation=mode,
+    )
+
+
+def source_of(request: VolumeRequest, alloc: Allocation) -> str:
+    """The name of the volume on the node; with `per_alloc` each allocation has one of its own."""
+    return f"{request.source}[{max(alloc_index(alloc.name), 0)}]" if request.per_alloc else request.source
+
+
+def target_of(destination: str) -> str:
+    """The place in the task's file system; a relative one begins at its root."""
+    target = posixpath.normpath(f"/{destination.lstrip('/')}")
+    if target == "/" or "\0" in target or ".." in destination.split("/"):
+        raise Invalid(f"volume_mount: destination {destination!r} must be a folder below / , written without '..'")
+    return target
+
+
+def absent_paths(mounts: tuple[Mount, ...]) -> tuple[str, ...]:
+    """The folders of the host that are not there; blocking."""
+    return tuple(mount.host_path for mount in mounts if not os.path.isdir(mount.host_path))
