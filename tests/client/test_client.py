@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from yurt.sdk.driver import UNDETECTED, ExitResult, Fingerprint
@@ -516,6 +517,15 @@ async def test_denied_variables_of_the_agent_are_not_given_to_tasks(run_client, 
         assert env["HARMLESS"] == "yes" and "planted" not in env.values()
 
 
+async def passes(env: FakeEnv, condition: Callable[[], bool]) -> None:
+    """Let time pass in small steps until a condition holds; ten seconds at most."""
+    for _ in range(100):
+        if condition():
+            return
+        await env.advance(0.1)
+    raise AssertionError("the condition does not hold after ten seconds")
+
+
 def limited(alloc: Allocation, limit_s: int, **task_changes: object) -> Allocation:
     """The allocation with a `max_run_duration`."""
     alloc = with_task(alloc, **task_changes)
@@ -571,11 +581,10 @@ async def test_max_run_duration_goes_on_over_a_restart_of_the_agent(
 
     server.updates.clear()
     async with run_client(env=env, wait_ready=False):
-        await env.advance(3)
-        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
-        await env.advance(30)
+        await passes(env, lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+        await env.advance(25)
         assert server.status_of(alloc.id) == CLIENT_RUNNING
-        await env.advance(15)
+        await env.advance(20)
 
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
 
