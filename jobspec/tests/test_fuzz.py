@@ -50,6 +50,10 @@ STUMBLED = {
     "an unclosed label with a sequence": 'a "x${',
     "an unclosed label with a directive": 'a "b" { c "d%{',
     "an unclosed string inside a sequence": 'a = <<EOF\n${"n${"{$n"}',
+    "bytes that are not UTF-8 in a JSON file": '{"job": {"a": {"meta": {"\udcce": "x"}}}}',
+    "half a surrogate pair in a JSON file": '{"job": {"a": {"meta": {"\\ud800": "\\udc00"}}}}',
+    "half a surrogate pair in decoded JSON": 'job "a" {\n meta {\n a = jsondecode("\\"\\\\ud800\\"")\n }\n}\n',
+    "a for expression behind a line end": 'a = {\n  for k in ["a"] : k => 1 }',
     "a template that ends inside a string inside a directive": '{"job": {"a": {"name": "%{ if \\"${ \\"{$"}}}',
 }
 

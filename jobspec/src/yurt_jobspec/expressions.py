@@ -26,6 +26,7 @@ from .lexer import (
     OPEN_QUOTE,
     SEQUENCE_END,
     STRING,
+    SURROGATE,
     Tokens,
 )
 from .nodes import (
@@ -48,6 +49,8 @@ from .nodes import (
 )
 from .numbers import parse_number
 
+_AFTER_VALUE = frozenset((NEWLINE, ",", "]", "}", ")", END))
+"""Behind a string these mean that it is the whole expression."""
 PRECEDENCE = {
     "||": 1,
     "&&": 2,
@@ -124,8 +127,12 @@ class ExpressionParser:
 
     def expression(self) -> Expr:
         """A whole expression: the conditional is the loosest binding form."""
+        at = self.at
+        start = self.starts[at]
+        if self.kinds[at] == STRING and self.kinds[at + 1] in _AFTER_VALUE:
+            self.at += 1
+            return Literal(normalize(self.text[start + 1 : self.ends[at] - 1]), start, self.ends[at], True)
         self.enter()
-        start = self.starts[self.at]
         node = self.binary(1)
         if self.kinds[self.at] == "?":
             self.at += 1
@@ -440,8 +447,10 @@ class ExpressionParser:
 
 
 def normalize(text: str) -> str:
-    """Strings are kept in Unicode's composed form."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
+    """Strings are kept in Unicode's composed form; half a surrogate pair, which only an escape in JSON can make, is no
+    character.
+    """
+    return text if text.isascii() else unicodedata.normalize("NFC", SURROGATE.sub("\ufffd", text))
 
 
 __all__ = ["CLOSE_QUOTE", "SEQUENCE_END", "ExpressionParser", "SyntaxProblem", "lexer", "normalize"]

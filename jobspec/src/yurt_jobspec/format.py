@@ -26,6 +26,7 @@ from .lexer import (
     OPEN_QUOTE,
     SEQUENCE_END,
     STRING,
+    SURROGATE,
     TEXT,
     tokenize,
 )
@@ -79,7 +80,8 @@ def _format_json(source: str) -> str:
     from .jsonsyntax import read_json
 
     read_json(Source("", source))
-    return json.dumps(json.loads(source), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(json.loads(source), indent=2, ensure_ascii=False)
+    return SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def _items(text: str) -> list[_Item]:

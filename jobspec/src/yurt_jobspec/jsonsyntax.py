@@ -19,7 +19,7 @@ from typing import NamedTuple, NoReturn
 from .diagnostics import JobspecError, Problem, Source
 from .expressions import ExpressionParser, SyntaxProblem, normalize
 from .findings import Findings
-from .lexer import MAX_NESTING, tokenize_template
+from .lexer import MAX_NESTING, SURROGATE, tokenize_template
 from .nodes import Attribute, Block, Body, Embedded, Expr, Label, Literal, ObjectOf, TupleOf
 from .numbers import parse_number
 from .parser import check_size
@@ -69,6 +69,10 @@ class _Reader:
         self.depth = 0
 
     def file(self) -> JsonObject:
+        bad = SURROGATE.search(self.text)
+        if bad:
+            self.at = bad.start()
+            self.stop("Invalid character encoding", "The file must be UTF-8 throughout.")
         self.space()
         node = self.value()
         self.space()

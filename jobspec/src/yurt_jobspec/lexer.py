@@ -38,15 +38,19 @@ _CODE = re.compile(
   | (<<-?([^\W\d][\w-]*)[ \t]*\r?\n)                      # 8 heredoc introduction, 9 its mark
   | (")                                                   # 10 template
   | (\Z)                                                  # 11 end
+  | ((?s:.))                                              # 12 nothing that may stand here
     )""",
     re.VERBOSE,
 )
+_NEWLINE, _OPERATOR, _LAST_PLAIN = 2, 4, 5
+_PLAIN_KINDS = ("", IDENT, NEWLINE, STRING, "", NUMBER)
+_BRACKETS = frozenset(("{", "}", "(", ")", "[", "]", "~}"))
 _QUOTED = re.compile(r"(?:[^\"\\$%\n]+|\\.|\$\$\{|%%\{|[$%](?!\{))+")
 _BARE_TEXT = re.compile(r"(?:[^$%]+|\$\$\{|%%\{|[$%](?!\{))+")
 _SEQUENCE = re.compile(r"[$%]\{~?")
 _HEREDOC_LINE = re.compile(r"(?:[^$%\n]+|\$\$\{|%%\{|[$%](?!\{))*\n?")
 _FOR = re.compile(r"[ \t\r\n]+[^\W\d]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 _CHARACTER_HINTS = {
     "&": "Write '&&' for a logical and.",
     "|": "Write '||' for a logical or.",
@@ -118,7 +122,7 @@ class _Lexer:
 
     def _check_encoding(self) -> None:
         """Bytes that are not UTF-8 arrive as lone surrogates; the first one is enough to name."""
-        bad = _SURROGATE.search(self.text)
+        bad = SURROGATE.search(self.text)
         if bad:
             self.problems.append(
                 Problem("Invalid character encoding", "The file must be UTF-8 throughout.", *bad.span())
@@ -142,42 +146,41 @@ class _Lexer:
         self.done = True
 
     def _code(self) -> None:
-        """Read tokens until the mode changes; the hot loop of the lexer."""
-        text, match = self.text, _CODE.match
+        """Read tokens until a string, a heredoc or the end of a sequence; the hot loop of the lexer."""
+        text = self.text
         kinds, starts, ends = self.kinds, self.starts, self.ends
         newlines = self.modes[-1].newlines
-        depth = len(self.modes)
-        while len(self.modes) == depth and not self.done:
-            found = match(text, self.at)
-            if found is None:
-                self._invalid()
-                continue
+        for found in _CODE.finditer(text, self.at):
             group = found.lastindex
             assert group is not None
-            start, end = found.span(group if group != 9 else 8)
-            self.at = end
-            if group == 1:
-                kinds.append(IDENT)
-                if text[start:end] == "for":
-                    newlines = self._maybe_for(end, newlines)
-            elif group == 3:
-                kinds.append(STRING)
-            elif group == 5:
-                kinds.append(NUMBER)
-            elif group == 2:
+            start, end = found.span(group)
+            if group == _OPERATOR:
+                kind = text[start:end]
+                if kind in _BRACKETS:
+                    self.at = end
+                    self._operator(kind, start, end)
+                    if self.done or kind == "~}" or kinds[-1] == SEQUENCE_END:
+                        return
+                    newlines = self.modes[-1].newlines
+                    continue
+            elif group == _NEWLINE:
                 if not newlines:
                     continue
-                kinds.append(NEWLINE)
+                kind = NEWLINE
+            elif group <= _LAST_PLAIN:
+                kind = _PLAIN_KINDS[group]
             else:
+                self.at = end
                 self._other(group, start, end, newlines)
-                continue
+                return
+            kinds.append(kind)
             starts.append(start)
             ends.append(end)
+            if kind == IDENT and end - start == 3 and text[start:end] == "for":
+                newlines = self._maybe_for(end, newlines)
 
     def _other(self, group: int, start: int, end: int, newlines: bool) -> None:
-        if group == 4:
-            self._operator(self.text[start:end], start, end)
-        elif group == 6:
+        if group == 6:
             self.comments.append(Comment(len(self.kinds), start, end))
             if newlines and self.text[end - 1] == "\n":
                 self._emit(NEWLINE, end - 1, end)
@@ -190,8 +193,11 @@ class _Lexer:
         elif group == 10:
             self._emit(OPEN_QUOTE, start, end)
             self._push(OPEN_QUOTE, start)
-        else:
+        elif group == 11:
             self._stop()
+        else:
+            self.at = start
+            self._invalid()
 
     def _maybe_for(self, end: int, newlines: bool) -> bool:
         """A `for` right after a brace opens a for expression, in which line ends mean nothing."""
@@ -203,7 +209,7 @@ class _Lexer:
             index -= 1
         if index < 0 or self.starts[index] != mode.start:
             return newlines
-        del self.kinds[index + 1 : -1], self.starts[index + 1 :], self.ends[index + 1 :]
+        del self.kinds[index + 1 : -1], self.starts[index + 1 : -1], self.ends[index + 1 : -1]
         self.modes[-1] = mode._replace(newlines=False)
         return False
 
@@ -244,7 +250,7 @@ class _Lexer:
             self.at += 1
             detail = "A heredoc starts with '<<' or '<<-', a word, and a line end right after the word."
             self.problems.append(Problem("Invalid heredoc", detail, start, start + 2))
-        elif _SURROGATE.match(char):
+        elif SURROGATE.match(char):
             return
         elif char == "'":
             detail = "Strings stand between double quotes."

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
 
 Data = dict[str, Any]
@@ -140,7 +139,7 @@ _DISCONNECT: Data = {"Replace": True, "Reconcile": "best_score"}
 
 def canonicalize_job(job: Mapping[str, Any]) -> Data:
     """A copy of the job with the API's defaults filled in; the argument is left as it is."""
-    result: Data = deepcopy(dict(job))
+    result: Data = _copied(job)
     _fill(result, _JOB)
     result.setdefault("ID", "")
     if result.get("Name") is None:
@@ -157,6 +156,16 @@ def canonicalize_job(job: Mapping[str, Any]) -> Data:
 
 
 # Helpers.
+
+
+def _copied(value: Any) -> Any:
+    """A copy of JSON data; several times as fast as deepcopy, which also looks for cycles."""
+    kind = type(value)
+    if kind is str or kind is int:
+        return value
+    if kind is list or kind is tuple:
+        return [_copied(item) for item in value]
+    return {key: _copied(item) for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
 def _fill(target: Data, defaults: Data) -> None:

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote_plus
 
+from yurt_jobspec.expressions import normalize
 from yurt_jobspec.numbers import Number, from_decimal, to_text
 from yurt_jobspec.values import ListValue, Value, entries_of, is_null, items_of
 
@@ -79,8 +80,8 @@ def _from_data(data: Any, depth: int, left: list[int]) -> Value:
     if isinstance(data, list):
         return tuple(_from_data(item, depth + 1, left) for item in data)
     if isinstance(data, dict):
-        return {key: _from_data(item, depth + 1, left) for key, item in data.items()}
-    return data
+        return {normalize(key): _from_data(item, depth + 1, left) for key, item in data.items()}
+    return normalize(data) if isinstance(data, str) else data
 
 
 def jsonencode(args: list[Any]) -> str:
