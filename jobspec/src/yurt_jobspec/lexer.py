@@ -42,7 +42,7 @@ _CODE = re.compile(
     )""",
     re.VERBOSE,
 )
-_NEWLINE, _OPERATOR, _LAST_PLAIN = 2, 4, 5
+_OPERATOR, _LAST_PLAIN = 4, 5
 _PLAIN_KINDS = ("", IDENT, NEWLINE, STRING, "", NUMBER)
 _BRACKETS = frozenset(("{", "}", "(", ")", "[", "]", "~}"))
 _QUOTED = re.compile(r"(?:[^\"\\$%\n]+|\\.|\$\$\{|%%\{|[$%](?!\{))+")
@@ -154,25 +154,20 @@ class _Lexer:
             group = found.lastindex
             assert group is not None
             start, end = found.span(group)
-            if group == _OPERATOR:
-                kind = text[start:end]
-                if kind in _BRACKETS:
-                    self.at = end
-                    self._operator(kind, start, end)
-                    if self.done or kind == "~}" or kinds[-1] == SEQUENCE_END:
-                        return
-                    newlines = self.modes[-1].newlines
-                    continue
-            elif group == _NEWLINE:
-                if not newlines:
-                    continue
-                kind = NEWLINE
-            elif group <= _LAST_PLAIN:
-                kind = _PLAIN_KINDS[group]
-            else:
+            if group > _LAST_PLAIN:
                 self.at = end
                 self._other(group, start, end, newlines)
                 return
+            kind = text[start:end] if group == _OPERATOR else _PLAIN_KINDS[group]
+            if kind in _BRACKETS:
+                self.at = end
+                self._operator(kind, start, end)
+                if self.done or kind == "~}" or kinds[-1] == SEQUENCE_END:
+                    return
+                newlines = self.modes[-1].newlines
+                continue
+            if kind == NEWLINE and not newlines:
+                continue
             kinds.append(kind)
             starts.append(start)
             ends.append(end)
