@@ -595,7 +595,5 @@ async def test_a_service_has_no_max_run_duration(run_client, server: FakeServerP
         await env.advance(3)
         alloc = limited(placed(client.node_id), 100)
         await running(server, alloc)
-
         await env.advance(300)
-
         assert server.status_of(alloc.id) == CLIENT_RUNNING
