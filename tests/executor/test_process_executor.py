@@ -111,7 +111,7 @@ async def test_a_task_ignores_no_signal_and_leads_its_session(workshop: Any) -> 
     spec = workshop.spec("sh", "-c", "grep -E 'SigIgn|SigBlk' /proc/self/status; ps -o sid= -p $$; echo $$")
     await workshop.executor.start(spec)
     await workshop.executor.wait(spec.task_id)
-    ignored, blocked, session, pid = [line.split()[-1] for line in workshop.stdout().splitlines()]
+    blocked, ignored, session, pid = [line.split()[-1] for line in workshop.stdout().splitlines()]
     assert int(blocked, 16) == 0
     assert int(ignored, 16) & ~LIBRARY_SIGNALS == 0
     assert session == pid
