@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
 import uuid
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -136,6 +139,7 @@ def test_interrupting_a_dev_agent_leaves_nothing_behind(tmp_path: Path) -> None:
     with running_agent(tmp_path) as agent:
         register(agent, raw_exec_job("sleepers", "/bin/sh", "-c", f"sleep {first} & sleep {second}; wait", count=5))
         agent.running("sleepers", 5)
+        wait_for("all sleepers", lambda: len(sleeping(first) | sleeping(second)) == 10)
         assert agent.process is not None
         family = {child.pid for child in psutil.Process(agent.process.pid).children(recursive=True)}
         groups = {path for path in cgroups() if f"yurt-dev-{agent.process.pid}." in path.name}
@@ -192,3 +196,41 @@ def test_following_a_log_streams_lines_as_they_are_written(dev_agent: Agent) -> 
 
     assert lines == [f"line {number}" for number in range(1, 13)]
     dev_agent.call("DELETE", "/v1/job/stream")
+
+
+def test_metadata_that_is_changed_while_the_node_runs_decides_placements(dev_agent: Agent) -> None:
+    job = raw_exec_job("needs-rack", "/bin/sleep", "1000")
+    job["Constraints"] = [{"LTarget": "${meta.rack}", "RTarget": "r7", "Operand": "="}]
+    register(dev_agent, job)
+    wait_for("a blocked evaluation", lambda: dev_agent.get("/v1/evaluations?status=blocked"))
+    assert dev_agent.allocs("needs-rack") == []
+
+    changed = dev_agent.cli("node", "meta", "apply", "rack=r7")
+
+    assert changed.returncode == 0, changed.stderr
+    wait_for(
+        "a running allocation", lambda: [a for a in dev_agent.allocs("needs-rack") if a["ClientStatus"] == "running"]
+    )
+    assert "rack = r7" in dev_agent.cli("node", "meta", "read").stdout
+    assert dev_agent.cli("node", "meta", "apply", "-unset", "rack").returncode == 0
+    dev_agent.call("DELETE", "/v1/job/needs-rack")
+
+
+def test_an_artifact_is_there_before_the_task_starts(dev_agent: Agent, tmp_path: Path) -> None:
+    (tmp_path / "tool.sh").write_text("#!/bin/sh\necho from the artifact\n")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as site:
+        thread = threading.Thread(target=site.serve_forever, args=(0.01,))
+        thread.start()
+        job = raw_exec_job("fetches", "/bin/sh", "local/tool.sh", kind="batch")
+        job["TaskGroups"][0]["Tasks"][0]["Artifacts"] = [
+            {"GetterSource": f"http://127.0.0.1:{site.server_port}/tool.sh"}
+        ]
+        register(dev_agent, job)
+        wait_for("its end", lambda: [a for a in dev_agent.allocs("fetches") if a["ClientStatus"] == "complete"])
+        site.shutdown()
+        thread.join()
+    alloc = dev_agent.allocs("fetches")[0]
+    assert "from the artifact" in dev_agent.cli("alloc", "logs", alloc["ID"]).stdout
+    types = [event["Type"] for state in alloc["TaskStates"].values() for event in state["Events"]]
+    assert "Downloading Artifacts" in types

@@ -11,9 +11,7 @@ from yurt_jobspec import parse_job
 from docs.generator.markdown import code, table
 
 TASK_BLOCKS = {
-    "artifact": 'artifact {\n source = "https://example.com/a"\n}',
     "template": 'template {\n data = "x"\n destination = "local/x"\n}',
-    "volume_mount": 'volume_mount {\n volume = "v"\n destination = "/v"\n}',
     "vault": 'vault {\n policies = ["p"]\n}',
     "csi_plugin": 'csi_plugin {\n id = "p"\n type = "node"\n mount_dir = "/csi"\n}',
     "secret": 'secret "s" {\n provider = "nomad"\n path = "p"\n}',

@@ -12,6 +12,8 @@ import contextlib
 import os
 import pwd
 import shutil
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from yurt.sdk.driver import TaskDirs
@@ -111,6 +113,34 @@ def write_dispatch_payload(dirs: TaskDirs, name: str, payload: bytes) -> None:
             file.write(payload)
     finally:
         os.close(parent)
+
+
+def carry_over(root: str, old_id: str, new_id: str, tasks: Iterable[str]) -> None:
+    """Move the sticky data of an ended allocation, `alloc/data` and each task's `local`, to its successor. Blocking.
+
+    What is not there (any more) is left out; only folders are moved, never a link that a task has put in their place.
+    """
+    old, new = alloc_path(root, old_id), alloc_path(root, new_id)
+    for folder, name in ((SHARED, "data"), *((component(task), "local") for task in tasks)):
+        if folder != SHARED:
+            _make(new / folder, OPEN_MODE)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            _move_folder(old / folder, new / folder, name)
+
+
+def _move_folder(old: Path, new: Path, name: str) -> None:
+    """Move a folder to the place of an empty one, or of none."""
+    source = os.open(old, FOLDER_FLAGS)
+    try:
+        target = os.open(new, FOLDER_FLAGS)
+        try:
+            is_folder = stat.S_ISDIR(os.stat(name, dir_fd=source, follow_symlinks=False).st_mode)
+            if is_folder:
+                os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)
 
 
 def remove_alloc_dir(root: str, alloc_id: str) -> None:

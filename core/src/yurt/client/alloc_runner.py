@@ -101,6 +101,8 @@ class AllocRunner:
         await self._prepare(record)
         for other in after:
             await other.wait_stopped()
+        if all(other.is_over for other in after if other.alloc.id == self.alloc.previous_allocation):
+            await self._carry_over()
         while True:
             self._changed.clear()
             self._obey()
@@ -148,6 +150,18 @@ class AllocRunner:
         if is_server_terminal(self.alloc):
             self.stop()
         self._schedule_expiry()
+
+    async def _carry_over(self) -> None:
+        """Take the sticky data of the allocation that this one replaces, before anything of this one runs."""
+        disk, previous, config = self.task_group.ephemeral_disk, self.alloc.previous_allocation, self.context.config
+        has_begun = any(runner.machine.run or runner.machine.state.started_at for runner in self.tasks.values())
+        if not previous or has_begun or not (disk.sticky or disk.migrate):
+            return
+        if await asyncio.to_thread(alloc_dir.alloc_path(config.alloc_dir, previous).is_dir):
+            await asyncio.to_thread(alloc_dir.carry_over, config.alloc_dir, previous, self.alloc.id, tuple(self.tasks))
+        elif disk.migrate:
+            text = f"The data of allocation {previous[:8]} stays where it ran: this version moves none between nodes"
+            self._note(events.task_setup(text))
 
     async def _wait_change(self, wake_at: UnixNano) -> None:
         if wake_at:

@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Mapping
 
-from yurt.client import files, streams
+from yurt.client import files, node_meta, streams
 from yurt.client.alloc_dir import alloc_path, remove_alloc_dir
 from yurt.client.alloc_runner import AllocRunner
 from yurt.client.alloc_watch import AllocWatch, Changes
@@ -34,12 +34,20 @@ from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver, Fingerprint
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import replace
-from yurt.storage.client_db import AllocRecord, ClientDatabase, NodeIdentity
+from yurt.storage.client_db import AllocRecord, ClientDatabase, DynamicMeta, NodeIdentity
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.node import DriverInfo, Node, NodeEvent
 from yurt.structs.questions import is_client_terminal, is_server_terminal
-from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, NodeEventsRequest, StreamFrame
+from yurt.structs.rpc import (
+    AllocCheckStatus,
+    AllocResourceUsage,
+    FileInfo,
+    HostStats,
+    NodeEventsRequest,
+    NodeMeta,
+    StreamFrame,
+)
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED
 
 FIRST_FINGERPRINT_S = 2.0
@@ -73,6 +81,7 @@ class Client:
         self._plugin_attributes = plugin_attributes
         self._store = database
         self._node = Node()
+        self._meta = node_meta.combined(config.meta, {})
         host_env = {name: value for name, value in os.environ.items() if name not in config.denied_env}
         self._context = ClientContext(
             config=config,
@@ -88,6 +97,7 @@ class Client:
             server, env, node=lambda: self.node, schemas=driver_schemas(drivers), is_dev=config.dev
         )
         self._has_pulled = asyncio.Event()
+        self._meta_lock = asyncio.Lock()
         self._meter = UsageMeter(env)
         self._garbage = GarbageCollector(config, env, lambda: self.runners)
         self._broken: dict[str, str] = {}
@@ -106,7 +116,9 @@ class Client:
     async def run(self, *, ready: asyncio.Event) -> None:
         """Run until cancelled; `ready` is set once the servers have accepted the node as ready. Tasks survive."""
         identity = await self._identify()
-        self._node = await asyncio.to_thread(build_node, self.config, identity, self._plugin_attributes)
+        node = await asyncio.to_thread(build_node, self.config, identity, self._plugin_attributes)
+        self._meta = node_meta.combined(self.config.meta, (await self._store.node_meta()).values)
+        self._node = replace(node, meta=self._meta.meta)
         records = await self._store.allocs()
         reporter = Reporter(
             self._server,
@@ -367,6 +379,21 @@ class Client:
     async def host_stats(self) -> HostStats:
         """Use of the host."""
         return await host_usage(self.config, self._env, self.node)
+
+    async def node_meta(self) -> NodeMeta:
+        """The node's metadata."""
+        return self._meta
+
+    async def apply_node_meta(self, changes: Mapping[str, str | None]) -> NodeMeta:
+        """Change the node's metadata, on disk first; None takes a value away."""
+        async with self._meta_lock:
+            meta = node_meta.changed(self._meta, changes)
+            await self._store.put_node_meta(DynamicMeta(values=meta.dynamic))
+            self._meta = meta
+        if self._node.meta != meta.meta:
+            self._node = replace(self._node, meta=meta.meta)
+            self._connection.node_changed()
+        return meta
 
     async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
         """Restart one task, or the running ones, or all of them."""

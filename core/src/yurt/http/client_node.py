@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aiohttp import web
 
 from yurt.http.call import Call, empty_answer, json_answer
+from yurt.http.errors import Refused
 from yurt.http.routing import route
-from yurt.http.targets import node_of_query
+from yurt.http.targets import node_of_id, node_of_query
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import Value, no_entries
 
 
 async def stats(call: Call) -> web.Response:
     """GET /v1/client/stats."""
     return json_answer(call, await node_of_query(call).host_stats())
+
+
+class NodeMetaBody(Value):
+    """PUT /v1/client/metadata."""
+
+    node_id: str = ""
+    meta: Mapping[str, str | None] = no_entries()
+
+
+async def read_meta(call: Call) -> web.Response:
+    """GET /v1/client/metadata."""
+    return json_answer(call, await node_of_query(call).node_meta())
+
+
+async def apply_meta(call: Call) -> web.Response:
+    """PUT /v1/client/metadata."""
+    body = await call.body(NodeMetaBody)
+    node = node_of_id(call, body.node_id or call.query.get("node_id", ""))
+    try:
+        return json_answer(call, await node.apply_node_meta(body.meta))
+    except Invalid as error:
+        raise Refused(400, str(error)) from None
 
 
 async def collect(call: Call) -> web.Response:
@@ -22,5 +49,6 @@ async def collect(call: Call) -> web.Response:
 
 ROUTES = (
     route("/v1/client/stats", get=stats),
+    route("/v1/client/metadata", get=read_meta, write=apply_meta),
     route("/v1/client/gc", get=collect, write=collect),
 )

@@ -26,7 +26,11 @@ def node_of_alloc(call: Call, alloc_id: str) -> tuple[str, NodePort]:
 
 def node_of_query(call: Call) -> NodePort:
     """The node named by `node_id`, or the agent's own client."""
-    node_id = call.query.get("node_id", "")
+    return node_of_id(call, call.query.get("node_id", ""))
+
+
+def node_of_id(call: Call, node_id: str) -> NodePort:
+    """The node of an id, or without one the agent's own client."""
     if not node_id or (call.client is not None and node_id == call.client.node_id):
         return _own_client(call)
     if call.context.server is None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
-from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, StreamFrame
+from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, NodeMeta, StreamFrame
 
 
 class NodePort(Protocol):
@@ -45,6 +45,14 @@ class NodePort(Protocol):
 
     async def host_stats(self) -> HostStats:
         """Use of the host."""
+        ...
+
+    async def node_meta(self) -> NodeMeta:
+        """The node's metadata."""
+        ...
+
+    async def apply_node_meta(self, changes: Mapping[str, str | None]) -> NodeMeta:
+        """Change the node's metadata; None takes a value away."""
         ...
 
     async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:

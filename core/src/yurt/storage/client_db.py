@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS allocs (id TEXT PRIMARY KEY, alloc BLOB NOT NULL, progress BLOB);
 """
 DIGEST_BYTES = 8
-IDENTITY, SEEN_INDEX = "identity", "seen_index"
+IDENTITY, SEEN_INDEX, NODE_META = "identity", "seen_index", "node_meta"
 
 T = TypeVar("T")
 
@@ -37,6 +37,12 @@ class NodeIdentity(Value):
 
     node_id: str
     secret_id: str
+
+
+class DynamicMeta(Value):
+    """What operators changed of the node's metadata while it ran; None hides a value of the configuration."""
+
+    values: Mapping[str, str | None] = no_entries()
 
 
 class TaskRecord(Value):
@@ -91,6 +97,14 @@ class ClientDatabase:
     async def put_identity(self, identity: NodeIdentity) -> None:
         """Remember who this client is."""
         await self._put_fact(IDENTITY, _sealed(identity))
+
+    async def node_meta(self) -> DynamicMeta:
+        """What was changed of the node's metadata."""
+        return await self._fact(NODE_META, DynamicMeta) or DynamicMeta()
+
+    async def put_node_meta(self, meta: DynamicMeta) -> None:
+        """Remember what was changed of the node's metadata."""
+        await self._put_fact(NODE_META, _sealed(meta))
 
     async def seen_index(self) -> int:
         """The index of the newest list of allocations that was taken over."""

@@ -139,6 +139,14 @@ class AllocCheckStatus(Value):
     timestamp: int = 0
 
 
+class NodeMeta(Value):
+    """A node's metadata: what holds, what was changed while it ran (None hides), what its configuration says."""
+
+    meta: Mapping[str, str] = no_entries()
+    dynamic: Mapping[str, str | None] = no_entries()
+    static: Mapping[str, str] = no_entries()
+
+
 class HostStats(Value):
     """Use of a host, in the shape of the API."""
 
