@@ -27,4 +27,6 @@ def supervised(
             if on_error is not None:
                 on_error(error)
 
-    return group.create_task(run(), name=name)
+    task = group.create_task(run(), name=name)
+    task.add_done_callback(lambda _: coroutine.close())  # cancelled before its first turn, it would never be awaited
+    return task
