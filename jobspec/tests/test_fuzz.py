@@ -50,12 +50,47 @@ STUMBLED = {
     "an unclosed label with a sequence": 'a "x${',
     "an unclosed label with a directive": 'a "b" { c "d%{',
     "an unclosed string inside a sequence": 'a = <<EOF\n${"n${"{$n"}',
+    "an object as a key in YAML": 'a = yamldecode("a: {{b: 1}: 2}")',
     "bytes that are not UTF-8 in a JSON file": '{"job": {"a": {"meta": {"\udcce": "x"}}}}',
     "half a surrogate pair in a JSON file": '{"job": {"a": {"meta": {"\\ud800": "\\udc00"}}}}',
     "half a surrogate pair in decoded JSON": 'job "a" {\n meta {\n a = jsondecode("\\"\\\\ud800\\"")\n }\n}\n',
     "a for expression behind a line end": 'a = {\n  for k in ["a"] : k => 1 }',
     "a template that ends inside a string inside a directive": '{"job": {"a": {"name": "%{ if \\"${ \\"{$"}}}',
 }
+NINES = "9" * 5000
+CALLS = (
+    f'format("%{NINES}d", 1)',
+    f'format("%.{NINES}f", 1)',
+    f'format("%[{NINES}]d", 1)',
+    'format("%f", 1e900)',
+    'format("%.2f", -1e900)',
+    'format("%.0f", 1e200)',
+    'format("%g", 1e-900)',
+    "log(1e900, 10)",
+    f'yamldecode("0x{"f" * 5000}")',
+    f'yamldecode("{NINES}")',
+    'yamldecode("{{a: 1}: 2}")',
+    'yamldecode("{[a]: 2}")',
+    'yamldecode("[{a: 1}: 2]")',
+    f'jsondecode("{NINES}")',
+    f'parseint("{"z" * 1000}", 36)',
+    f'timeadd("2020-01-01T00:00:00Z", "{NINES}h")',
+    'cidrhost("10.0.0.0/8", 1e900)',
+    'cidrsubnet("10.0.0.0/8", 1e900, 1)',
+    'substr("abc", 1e900, 2)',
+    "range(1e900)",
+    "range(0, 1, 1e-900)",
+    "element([1], 1e900)",
+    "chunklist([1], 1e900)",
+    'indent(1e900, "a")',
+    "1e900 * 1e900",
+    "-1e900 % 7",
+)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call[:40])
+def test_a_function_with_an_extreme_argument_gives_a_value_or_an_error(call: str) -> None:
+    survives('job "j" {\n  meta {\n    a = jsonencode(' + call + ")\n  }\n}\n")
 
 
 def survives(text: str) -> None:

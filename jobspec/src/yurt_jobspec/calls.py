@@ -39,6 +39,9 @@ def call(evaluator: Evaluator, node: Call, scope: Scope) -> Value:
         result = function.run(converted, evaluator.files) if function.reads_files else function.run(converted)
     except FunctionError as error:
         function_failed(node, function, error, nodes)
+    except (ArithmeticError, ValueError) as error:
+        reason = FunctionError(f"a number is outside what this function can work with ({type(error).__name__})")
+        function_failed(node, function, reason, nodes)
     charge_result(evaluator, result, node)
     return result
 

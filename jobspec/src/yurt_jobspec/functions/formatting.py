@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from yurt_jobspec.numbers import to_text
@@ -16,7 +16,8 @@ from yurt_jobspec.values import ConversionError, Value, convert, is_null
 from .registry import FunctionError
 
 _VERB = re.compile(
-    r"%(?P<flags>[-+ 0#]*)(?P<width>\d+)?(?:\.(?P<precision>\d+)?)?(?:\[(?P<index>\d+)\])?(?P<verb>.)", re.DOTALL
+    r"%(?P<flags>[-+ 0#]*)(?P<width>\d{1,9})?(?:\.(?P<precision>\d{1,9})?)?(?:\[(?P<index>\d{1,9})\])?(?P<verb>.)",
+    re.DOTALL,
 )
 _MAX_WIDTH = 10_000
 _MAX_LENGTH = 16 * 1024 * 1024
@@ -113,11 +114,7 @@ def _float(spec: _Spec, number: Decimal) -> str:
     verb, precision = spec.verb, spec.precision
     if verb in "fF":
         places = 6 if precision is None else precision
-        return (
-            format(number.quantize(Decimal(1).scaleb(-places), rounding=ROUND_HALF_EVEN), "f")
-            if places < 25
-            else format(number, f".{places}f")
-        )
+        return format(number, f".{places}f")
     if verb in "eE":
         return _exponent(format(number, f".{6 if precision is None else precision}{verb}"))
     if precision is not None:

@@ -21,6 +21,8 @@ _MAX_ALIASES = 100
 _NULLS = ("", "~", "null", "Null", "NULL")
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _BOOLS = {form(word): value for word, value in _WORDS.items() for form in (str, str.capitalize, str.upper)}
+_NUMBER_LENGTH = 400
+"""A longer scalar is text, whatever it looks like."""
 _NUMBER = re.compile(r"[-+]?(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _BASED = re.compile(r"([-+]?)0(?:x([0-9a-fA-F]+)|o([0-7]+)|b([01]+))")
 _KEY_END = re.compile(r":(?=[ \t]|$)")
@@ -353,7 +355,7 @@ class _Reader:
             at = _skip(text, at)
             if text[at : at + 1] == ":":
                 inner, at = self.flow_value(text, at + 1, depth + 1)
-                value = {_key(value): inner}
+                value = {self.key(value): inner}
             items.append(value)
             at = self.flow_separator(text, at, "]")
 
@@ -368,8 +370,14 @@ class _Reader:
             value: Any = None
             if text[at : at + 1] == ":":
                 value, at = self.flow_value(text, at + 1, depth + 1)
-            entries[_key(key)] = value
+            entries[self.key(key)] = value
             at = self.flow_separator(text, at, "}")
+
+    def key(self, value: Any) -> str:
+        """A key inside brackets, as text."""
+        if isinstance(value, (dict, list)):
+            self.fail("a key must be a string, a number, a bool or null")
+        return _key(value)
 
     def flow_separator(self, text: str, at: int, closer: str) -> int:
         at = _skip(text, at)
@@ -432,11 +440,13 @@ def resolve(text: str) -> Any:
         return None
     if text in _BOOLS:
         return _BOOLS[text]
+    if len(text) > _NUMBER_LENGTH:
+        return text
     based = _BASED.fullmatch(text)
     if based:
         digits, base = next((group, base) for group, base in zip(based.groups()[1:], (16, 8, 2), strict=True) if group)
         return int(digits, base) * (-1 if based[1] == "-" else 1)
-    if _NUMBER.fullmatch(text) and len(text) <= 400:
+    if _NUMBER.fullmatch(text):
         try:
             return from_decimal(Decimal(text.replace("_", "")))
         except ValueError:
