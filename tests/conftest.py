@@ -7,9 +7,17 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from yurt.client.secrets_dir import unmount_secrets
 
 ALLOWED_GROWTH = 8
 """Descriptors that caches of libraries may keep open from one test to the next."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_secrets_stay_mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Unmount the secrets of tasks that tests let live on without their agent."""
+    yield
+    unmount_secrets(str(tmp_path_factory.getbasetemp()))
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from yurt.client.secrets_dir import mount_secrets, unmount_secrets
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid
 
@@ -23,6 +24,7 @@ SHARED = "alloc"
 SHARED_PARTS = ("data", "logs", "tmp")
 OPEN_MODE = 0o777
 PRIVATE_MODE = 0o700
+NO_MOUNT = -1
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -83,8 +85,11 @@ def build_alloc_dir(root: str, alloc_id: str) -> None:
         _make(base / SHARED / part, OPEN_MODE)
 
 
-def build_task_dir(root: str, alloc_id: str, task: str, *, user: str = "") -> TaskDirs:
-    """Make a task's own tree; secrets and private are readable by the task's user alone. Blocking."""
+def build_task_dir(root: str, alloc_id: str, task: str, *, user: str = "", secrets_mb: int = NO_MOUNT) -> TaskDirs:
+    """Make a task's own tree; secrets and private are readable by the task's user alone. Blocking.
+
+    `secrets_mb`: how much memory secrets lie in, 0 for the usual, NO_MOUNT for a plain folder.
+    """
     dirs = task_dirs(root, alloc_id, task)
     own = Path(dirs.task_dir)
     _make(own, OPEN_MODE)
@@ -92,6 +97,8 @@ def build_task_dir(root: str, alloc_id: str, task: str, *, user: str = "") -> Ta
     _make(own / "tmp", OPEN_MODE)
     for part in ("secrets", "private"):
         _make(own / part, PRIVATE_MODE, user=user)
+    if secrets_mb != NO_MOUNT:
+        mount_secrets(dirs.secrets_dir, secrets_mb)
     return dirs
 
 
@@ -145,6 +152,7 @@ def _move_folder(old: Path, new: Path, name: str) -> None:
 
 def remove_alloc_dir(root: str, alloc_id: str) -> None:
     """Remove an allocation's tree; what is gone already is no error. Blocking."""
+    unmount_secrets(str(alloc_path(root, alloc_id)))
     shutil.rmtree(alloc_path(root, alloc_id), onerror=_pass_missing)
 
 

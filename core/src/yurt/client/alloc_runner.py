@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from yurt.client import alloc_dir
 from yurt.client.context import ClientContext
+from yurt.client.secrets_dir import unmount_secrets
 from yurt.client.service_hook import ServiceHook
 from yurt.client.task_runner import TaskRunner
 from yurt.client.waiting import wait_or_sleep
@@ -115,6 +116,8 @@ class AllocRunner:
             if allocation.is_over(self.states) and self._saved_version == self._version:
                 break
             await self._wait_change(wake_at)
+        folder = alloc_dir.alloc_path(self.context.config.alloc_dir, self.alloc.id)
+        await asyncio.to_thread(unmount_secrets, str(folder))
         self.end()
 
     def end(self) -> None:

@@ -345,7 +345,8 @@ class TaskRunner:
     def _build_dir(self) -> TaskDirs:
         """The task's tree and its dispatch payload; blocking."""
         root = self._context.config.alloc_dir
-        dirs = alloc_dir.build_task_dir(root, self.alloc.id, self.name, user=self.task.user)
+        secrets_mb = alloc_dir.NO_MOUNT if self._context.config.dev else self.task.resources.secrets_mb
+        dirs = alloc_dir.build_task_dir(root, self.alloc.id, self.name, user=self.task.user, secrets_mb=secrets_mb)
         wanted = self.task.dispatch_payload
         if wanted is not None and wanted.file and self.job.payload:
             alloc_dir.write_dispatch_payload(dirs, wanted.file, self.job.payload)
