@@ -1,0 +1,1 @@
+"""The transport between agents: method table, codec and the gRPC adapter."""

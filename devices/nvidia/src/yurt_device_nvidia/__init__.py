@@ -1,0 +1,1 @@
+"""NVIDIA GPUs as devices of Yurt: whole, shared or split."""

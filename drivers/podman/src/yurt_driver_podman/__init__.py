@@ -1,0 +1,1 @@
+"""The podman task driver of Yurt."""
