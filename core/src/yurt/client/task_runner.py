@@ -1,6 +1,6 @@
 """The shell around one task's machine: it carries out the machine's actions and feeds back what came of them.
 
-The machine decides (`yurt.lifecycle.task`); here are only the driver, the task's directory and its environment. Every
+The machine decides (`yurt.lifecycle.task`), `yurt.client.task_setup` prepares; here is only the driver. Every
 action runs as supervised work of the client, so a driver that fails unexpectedly ends as an event of its own task.
 """
 
@@ -11,24 +11,18 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, assert_never
 
-from yurt.client import alloc_dir
-from yurt.client.artifacts import hook as artifacts
 from yurt.client.context import ClientContext
-from yurt.client.requirements import notice, unavailable
-from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, replace_in, visible_dirs
-from yurt.client.volumes import absent_paths, mounts_of
-from yurt.client.waiting import finish_unless, wait_or_sleep
+from yurt.client.task_setup import SetupProblem, TaskSetup, TaskSpec, run_id, task_spec
+from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import events
 from yurt.lifecycle import task as machine
 from yurt.lifecycle.allocation import restarts_on_success
 from yurt.runtime.supervise import supervised
-from yurt.sdk.driver import Driver, ExitResult, LogRotation, TaskDirs, TaskHandle, TaskRequest, TaskResources
+from yurt.sdk.driver import Driver, ExitResult, TaskHandle, TaskRequest
 from yurt.sdk.errors import Invalid, NotFound, RecoverableError, YurtError
-from yurt.sdk.schema import decode_config
 from yurt.sdk.value import NANOSECONDS, Duration, replace
 from yurt.storage.client_db import TaskRecord
-from yurt.structs.alloc import AllocatedTaskResources, Allocation, TaskEvent
-from yurt.structs.job import Job, TaskGroup
+from yurt.structs.alloc import Allocation
 from yurt.structs.status import TASK_RUNNING
 from yurt.structs.task import Task
 
@@ -36,7 +30,6 @@ KILL_RETRY_FIRST_S = 5.0
 KILL_RETRY_MAX_S = 120.0
 KILL_ATTEMPTS = 5
 RECOVER_WAITS_S = (1.0, 2.0, 4.0, 8.0)
-MIB = 1024 * 1024
 
 
 class TaskOwner(Protocol):
@@ -53,15 +46,6 @@ class TaskOwner(Protocol):
     async def wait_saved(self) -> None:
         """Wait until everything that has happened so far is written down."""
         ...
-
-
-class SetupProblem(Exception):
-    """A run cannot be prepared; `event` says why."""
-
-    def __init__(self, event: TaskEvent, *, is_recoverable: bool = False) -> None:
-        super().__init__(event.display_message)
-        self.event = event
-        self.is_recoverable = is_recoverable
 
 
 class TaskRunner:
@@ -87,28 +71,24 @@ class TaskRunner:
         self._ended = asyncio.Event()
         self._wake = asyncio.Event()
         self._killed = asyncio.Event()
-        self._fetched: set[str] = set()
+        self._setups = TaskSetup(
+            task_name,
+            context,
+            note=lambda event: self.post(machine.Note(event=event)),
+            saved=owner.wait_saved,
+            killed=self._killed,
+        )
         self.machine = machine.new_task(self._policy(), context.env.now())
 
     @property
-    def job(self) -> Job:
-        """The job at the version that the allocation runs."""
-        assert self.alloc.job is not None, self.alloc.id
-        return self.alloc.job
-
-    @property
-    def task_group(self) -> TaskGroup:
-        """The task's group."""
-        group = self.job.group(self.alloc.task_group)
-        assert group is not None, self.alloc.task_group
-        return group
+    def spec(self) -> TaskSpec:
+        """The task and what it stands in."""
+        return task_spec(self.alloc, self.name)
 
     @property
     def task(self) -> Task:
         """The task as the job says."""
-        task = self.task_group.task(self.name)
-        assert task is not None, self.name
-        return task
+        return self.spec.task
 
     @property
     def driver(self) -> Driver | None:
@@ -125,12 +105,12 @@ class TaskRunner:
             run=now.run,
             window=now.window,
             handle=self.handle if is_present else None,
-            fetched=tuple(sorted(self._fetched)),
+            fetched=tuple(sorted(self._setups.fetched)),
         )
 
     def task_id(self, run: int) -> str:
         """The name of one run of the task for its driver."""
-        return f"{self.alloc.id}/{self.name}/{run}"
+        return run_id(self.alloc, self.name, run)
 
     def update(self, alloc: Allocation) -> None:
         """Take over an allocation that the servers changed in place."""
@@ -141,7 +121,7 @@ class TaskRunner:
         task = self.task
         return machine.TaskPolicy(
             restart=task.restart_policy,
-            restart_on_success=restarts_on_success(task, self.job.type),
+            restart_on_success=restarts_on_success(task, self.spec.job.type),
             kill_timeout=self._kill_timeout(),
         )
 
@@ -152,7 +132,7 @@ class TaskRunner:
         """Continue a task that an earlier agent ran: find its run again, or learn that it is gone."""
         self.machine = machine.restored_task(self._policy(), record.state, record.run, record.window)
         self.handle = record.handle
-        self._fetched = set(record.fetched)
+        self._setups.fetched = set(record.fetched)
         driver = self.driver
         if driver is not None:
             self._spawn("clearing", self._clear_earlier(driver, record), None)
@@ -276,129 +256,11 @@ class TaskRunner:
     async def _setup(self) -> None:
         """Prepare the next run."""
         try:
-            self._request = await self._prepared()
+            self._request = await self._setups.prepare(self.alloc, self.machine.run)
         except SetupProblem as problem:
             self.post(machine.SetupFailed(event=problem.event, is_recoverable=problem.is_recoverable))
         else:
             self.post(machine.SetupDone())
-
-    async def _prepared(self) -> TaskRequest:
-        """Directory, environment, configuration, volumes and artifacts of the next run; raises SetupProblem."""
-        driver = self.driver
-        reason = unavailable(self.task_group, self.task)
-        if not reason and driver is None:
-            reason = f"driver {self.task.driver!r} is not on this node; install its plugin or constrain the job"
-        if reason or driver is None:
-            raise SetupProblem(events.setup_failure(reason))
-        unheard = notice(self.task_group, self.task) if self.machine.run == 0 else ""
-        if unheard:
-            self.post(machine.Note(event=events.task_setup(unheard)))
-        try:
-            dirs = await self._prepare_dir()
-        except (OSError, Invalid) as error:
-            failure = events.setup_failure(f"cannot build the task's directory: {error}")
-            raise SetupProblem(failure, is_recoverable=isinstance(error, OSError)) from None
-        try:
-            request = self._build_request(driver, dirs)
-        except Invalid as error:
-            raise SetupProblem(events.failed_validation(str(error))) from None
-        await self._check_volumes(request)
-        try:
-            await self._fetch_artifacts(request)
-        except (Invalid, RecoverableError) as error:
-            failure = events.failed_artifact_download(str(error))
-            raise SetupProblem(failure, is_recoverable=isinstance(error, RecoverableError)) from None
-        return request
-
-    async def _check_volumes(self, request: TaskRequest) -> None:
-        absent = await asyncio.to_thread(absent_paths, request.mounts) if request.mounts else ()
-        if absent:
-            text = f"the folder {absent[0]} of a host volume is not on this node; make it, or mount what holds it"
-            raise SetupProblem(events.setup_failure(text), is_recoverable=True)
-
-    async def _fetch_artifacts(self, request: TaskRequest) -> None:
-        """Download what the task has not got yet; its kill ends that at once."""
-        if not self.task.artifacts:
-            return
-        context = self._context
-        wanted = artifacts.plan(
-            self.task.artifacts,
-            artifacts.TaskPlace(task_name=self.name, dirs=request.dirs, user=self.task.user),
-            lookup=lookup_in(context.node(), context.config.region, request.env),
-            limits=context.config.artifact,
-        )
-        missing = {digest: fetch for digest, fetch in wanted.items() if digest not in self._fetched}
-        if missing:
-            self.post(machine.Note(event=events.downloading_artifacts()))
-            await finish_unless(self._killed, artifacts.fetch_all(missing, on_done=self._fetched.add))
-
-    async def _prepare_dir(self) -> TaskDirs:
-        """The task's tree; meanwhile the intent to start this run, and all before it, is written down."""
-        saving = asyncio.ensure_future(self._owner.wait_saved())  # noqa: TID251 - awaited or cancelled below
-        try:
-            dirs = await asyncio.to_thread(self._build_dir)
-            await saving
-        finally:
-            saving.cancel()
-        return dirs
-
-    def _build_dir(self) -> TaskDirs:
-        """The task's tree and its dispatch payload; blocking."""
-        root = self._context.config.alloc_dir
-        secrets_mb = alloc_dir.NO_MOUNT if self._context.config.dev else self.task.resources.secrets_mb
-        dirs = alloc_dir.build_task_dir(root, self.alloc.id, self.name, user=self.task.user, secrets_mb=secrets_mb)
-        wanted = self.task.dispatch_payload
-        if wanted is not None and wanted.file and self.job.payload:
-            alloc_dir.write_dispatch_payload(dirs, wanted.file, self.job.payload)
-        return dirs
-
-    def _build_request(self, driver: Driver, dirs: TaskDirs) -> TaskRequest:
-        context, task, alloc = self._context, self.task, self.alloc
-        isolation = driver.capabilities.fs_isolation
-        shared, local, secrets = visible_dirs(dirs, isolation)
-        inputs = EnvInputs(
-            node=context.node(),
-            region=context.config.region,
-            alloc=alloc,
-            job=self.job,
-            group=self.task_group,
-            task=task,
-            alloc_dir=shared,
-            task_dir=local,
-            secrets_dir=secrets,
-            host_env=context.host_env if isolation != "image" else {},
-        )
-        env = build_env(inputs)
-        lookup = lookup_in(inputs.node, inputs.region, env)
-        given = alloc.allocated_resources.tasks.get(task.name, AllocatedTaskResources())
-        return TaskRequest(
-            task_id=self.task_id(self.machine.run),
-            alloc_id=alloc.id,
-            task_name=task.name,
-            job_id=alloc.job_id,
-            group_name=alloc.task_group,
-            namespace=alloc.namespace,
-            config=decode_config(driver.task_config, replace_in(task.config, lookup)),
-            env=env,
-            dirs=dirs,
-            resources=TaskResources(
-                cpu_shares=given.cpu.cpu_shares or task.resources.cpu,
-                reserved_cores=given.cpu.reserved_cores,
-                memory_mb=given.memory.memory_mb or task.resources.memory_mb,
-                memory_max_mb=given.memory.memory_max_mb,
-            ),
-            logs=LogRotation(
-                max_files=task.log_config.max_files,
-                max_bytes=task.log_config.max_file_size_mb * MIB,
-                disabled=task.log_config.disabled,
-            ),
-            user=task.user,
-            ports=ports_given(alloc),
-            mounts=mounts_of(
-                task, self.task_group, alloc=alloc, driver=driver, offered=inputs.node.host_volumes, lookup=lookup
-            ),
-            hostname=next((network.hostname for network in self.task_group.networks), ""),
-        )
 
     async def _start(self) -> None:
         """Start by the driver, the intent being on disk; the handle follows it, before anybody hears of it."""

@@ -1,0 +1,212 @@
+"""What happens before a run of a task may start: its directory, environment, configuration, volumes and artifacts.
+
+The steps follow each other in one place (`TaskSetup.prepare`). Each raises what stands in its way as a SetupProblem,
+whose event the user reads; a recoverable one is tried again by the task's restart policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from yurt.client import alloc_dir
+from yurt.client.artifacts import hook as artifacts
+from yurt.client.context import ClientContext
+from yurt.client.requirements import notice, unavailable
+from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, replace_in, visible_dirs
+from yurt.client.volumes import absent_paths, mounts_of
+from yurt.client.waiting import finish_unless
+from yurt.lifecycle import events
+from yurt.sdk.driver import Driver, LogRotation, TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.errors import Invalid, RecoverableError
+from yurt.sdk.schema import decode_config
+from yurt.sdk.value import Value
+from yurt.structs.alloc import AllocatedTaskResources, Allocation, TaskEvent
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.task import Task
+
+MIB = 1024 * 1024
+
+
+class SetupProblem(Exception):
+    """A run cannot be prepared; `event` says why."""
+
+    def __init__(self, event: TaskEvent, *, is_recoverable: bool = False) -> None:
+        super().__init__(event.display_message)
+        self.event = event
+        self.is_recoverable = is_recoverable
+
+
+class TaskSpec(Value):
+    """A task where it stands: its allocation, at the version of the job that this runs."""
+
+    alloc: Allocation
+    job: Job
+    group: TaskGroup
+    task: Task
+
+
+def task_spec(alloc: Allocation, task_name: str) -> TaskSpec:
+    """The task of an allocation that is known to have it."""
+    assert alloc.job is not None, alloc.id
+    group = alloc.job.group(alloc.task_group)
+    assert group is not None, alloc.task_group
+    task = group.task(task_name)
+    assert task is not None, task_name
+    return TaskSpec(alloc=alloc, job=alloc.job, group=group, task=task)
+
+
+def run_id(alloc: Allocation, task_name: str, run: int) -> str:
+    """The name of one run of a task for its driver."""
+    return f"{alloc.id}/{task_name}/{run}"
+
+
+class TaskSetup:
+    """Prepares the runs of one task, and knows what earlier ones left that need not be done again."""
+
+    def __init__(
+        self,
+        task_name: str,
+        context: ClientContext,
+        *,
+        note: Callable[[TaskEvent], None],
+        saved: Callable[[], Awaitable[None]],
+        killed: asyncio.Event,
+    ) -> None:
+        self.name = task_name
+        self.fetched: set[str] = set()
+        self._context = context
+        self._note = note
+        self._saved = saved
+        self._killed = killed
+
+    async def prepare(self, alloc: Allocation, run: int) -> TaskRequest:
+        """Everything that the driver needs for a run; raises SetupProblem."""
+        spec = task_spec(alloc, self.name)
+        driver = self._driver(spec)
+        unheard = notice(spec.group, spec.task) if run == 0 else ""
+        if unheard:
+            self._note(events.task_setup(unheard))
+        dirs = await self._make_dirs(spec)
+        try:
+            request = self._request(spec, driver, dirs=dirs, run=run)
+        except Invalid as error:
+            raise SetupProblem(events.failed_validation(str(error))) from None
+        await self._check_volumes(request)
+        await self._fetch_artifacts(spec.task, request)
+        return request
+
+    def _driver(self, spec: TaskSpec) -> Driver:
+        reason = unavailable(spec.group, spec.task)
+        driver = self._context.drivers.get(spec.task.driver)
+        if not reason and driver is None:
+            reason = f"driver {spec.task.driver!r} is not on this node; install its plugin or constrain the job"
+        if reason or driver is None:
+            raise SetupProblem(events.setup_failure(reason))
+        return driver
+
+    async def _make_dirs(self, spec: TaskSpec) -> TaskDirs:
+        """The task's tree; meanwhile the intent to start this run, and all before it, is written down."""
+        saving = asyncio.ensure_future(self._saved())  # noqa: TID251 - awaited or cancelled below
+        try:
+            dirs = await asyncio.to_thread(self._build_dirs, spec)
+            await saving
+        except (OSError, Invalid) as error:
+            failure = events.setup_failure(f"cannot build the task's directory: {error}")
+            raise SetupProblem(failure, is_recoverable=isinstance(error, OSError)) from None
+        finally:
+            saving.cancel()
+        return dirs
+
+    def _build_dirs(self, spec: TaskSpec) -> TaskDirs:
+        """The task's tree and its dispatch payload; blocking."""
+        config, task = self._context.config, spec.task
+        secrets_mb = alloc_dir.NO_MOUNT if config.dev else task.resources.secrets_mb
+        dirs = alloc_dir.build_task_dir(
+            config.alloc_dir, spec.alloc.id, task.name, user=task.user, secrets_mb=secrets_mb
+        )
+        wanted = task.dispatch_payload
+        if wanted is not None and wanted.file and spec.job.payload:
+            alloc_dir.write_dispatch_payload(dirs, wanted.file, spec.job.payload)
+        return dirs
+
+    async def _check_volumes(self, request: TaskRequest) -> None:
+        absent = await asyncio.to_thread(absent_paths, request.mounts) if request.mounts else ()
+        if absent:
+            text = f"the folder {absent[0]} of a host volume is not on this node; make it, or mount what holds it"
+            raise SetupProblem(events.setup_failure(text), is_recoverable=True)
+
+    async def _fetch_artifacts(self, task: Task, request: TaskRequest) -> None:
+        """Download what the task has not got yet; its kill ends that at once."""
+        if not task.artifacts:
+            return
+        context = self._context
+        try:
+            wanted = artifacts.plan(
+                task.artifacts,
+                artifacts.TaskPlace(task_name=self.name, dirs=request.dirs, user=task.user),
+                lookup=lookup_in(context.node(), context.config.region, request.env),
+                limits=context.config.artifact,
+            )
+            missing = {digest: fetch for digest, fetch in wanted.items() if digest not in self.fetched}
+            if missing:
+                self._note(events.downloading_artifacts())
+                await finish_unless(self._killed, artifacts.fetch_all(missing, on_done=self.fetched.add))
+        except (Invalid, RecoverableError) as error:
+            failure = events.failed_artifact_download(str(error))
+            raise SetupProblem(failure, is_recoverable=isinstance(error, RecoverableError)) from None
+
+    def _request(self, spec: TaskSpec, driver: Driver, *, dirs: TaskDirs, run: int) -> TaskRequest:
+        alloc, group, task = spec.alloc, spec.group, spec.task
+        inputs = self._env_inputs(spec, driver, dirs)
+        env = build_env(inputs)
+        lookup = lookup_in(inputs.node, inputs.region, env)
+        return TaskRequest(
+            task_id=run_id(alloc, task.name, run),
+            alloc_id=alloc.id,
+            task_name=task.name,
+            job_id=alloc.job_id,
+            group_name=alloc.task_group,
+            namespace=alloc.namespace,
+            config=decode_config(driver.task_config, replace_in(task.config, lookup)),
+            env=env,
+            dirs=dirs,
+            resources=resources_of(spec),
+            logs=LogRotation(
+                max_files=task.log_config.max_files,
+                max_bytes=task.log_config.max_file_size_mb * MIB,
+                disabled=task.log_config.disabled,
+            ),
+            user=task.user,
+            ports=ports_given(alloc),
+            mounts=mounts_of(task, group, alloc=alloc, driver=driver, offered=inputs.node.host_volumes, lookup=lookup),
+            hostname=next((network.hostname for network in group.networks), ""),
+        )
+
+    def _env_inputs(self, spec: TaskSpec, driver: Driver, dirs: TaskDirs) -> EnvInputs:
+        context = self._context
+        isolation = driver.capabilities.fs_isolation
+        shared, local, secrets = visible_dirs(dirs, isolation)
+        return EnvInputs(
+            node=context.node(),
+            region=context.config.region,
+            alloc=spec.alloc,
+            job=spec.job,
+            group=spec.group,
+            task=spec.task,
+            alloc_dir=shared,
+            task_dir=local,
+            secrets_dir=secrets,
+            host_env=context.host_env if isolation != "image" else {},
+        )
+
+
+def resources_of(spec: TaskSpec) -> TaskResources:
+    """What the scheduler gave to the task."""
+    given = spec.alloc.allocated_resources.tasks.get(spec.task.name, AllocatedTaskResources())
+    return TaskResources(
+        cpu_shares=given.cpu.cpu_shares or spec.task.resources.cpu,
+        reserved_cores=given.cpu.reserved_cores,
+        memory_mb=given.memory.memory_mb or spec.task.resources.memory_mb,
+        memory_max_mb=given.memory.memory_max_mb,
+    )
