@@ -11,8 +11,9 @@ import msgspec
 import pytest
 from yurt.api.encode import encode_builtins, encode_json, to_wire
 from yurt.api.stubs import alloc_stub, job_stub, node_stub, node_wire
-from yurt.sdk.value import UnixNano
+from yurt.sdk.value import UnixNano, replace
 from yurt.structs.alloc import (
+    AllocatedDeviceResource,
     AllocatedResources,
     AllocatedTaskResources,
     Allocation,
@@ -30,7 +31,13 @@ MODULES = (
     "alloc", "cluster", "constraint", "deployment", "diff", "evaluation", "job", "metrics", "network", "node",
     "policies", "resources", "rpc", "service", "summary", "task", "volume",
 )  # fmt: skip
+OWN = {
+    "AllocatedDeviceResource": {"Compute", "MemoryMB", "Share"},
+    "NodeDevice": {"Attributes"},
+}
+"""Fields of our own: written only when they are set."""
 ADDED = {
+    **OWN,
     "AllocatedCpuResources": {"ReservedCores"},  # written by Nomad's servers, unknown to its Go client
     "Allocation": {"AllocStates"},  # as above
     "Attribute": {"Bool", "Float", "Int", "String"},  # the servers' spelling, which its Go client reads by tags
@@ -85,7 +92,7 @@ def test_every_struct_can_be_written_with_all_its_fields(name: str) -> None:
     if any(field.required for field in msgspec.structs.fields(kind)):
         pytest.skip("has required fields")
     wire = json.loads(encode_json(kind()))
-    assert list(wire) == sorted(kind.__struct_encode_fields__)
+    assert list(wire) == sorted(set(kind.__struct_encode_fields__) - OWN.get(name, set()))
 
 
 def test_empty_lists_and_maps_are_null_but_for_those_that_nomad_makes() -> None:
@@ -135,3 +142,12 @@ def test_a_list_of_a_thousand_allocations_is_written_quickly() -> None:
         encode_builtins([alloc_stub(alloc) for alloc in allocs])
         times.append(time.process_time() - started)
     assert min(times) < 0.05
+
+
+def test_a_field_of_our_own_is_written_only_when_it_is_set() -> None:
+    whole = AllocatedDeviceResource(vendor="nvidia", type="gpu", name="H100", device_ids=("GPU-1",))
+
+    assert set(to_wire(whole)) == set(FIELDS["AllocatedDeviceResource"])
+    assert to_wire(replace(whole, share="mps", memory_mb=1024)) == {
+        **to_wire(whole), "Share": "mps", "MemoryMB": 1024
+    }  # fmt: skip

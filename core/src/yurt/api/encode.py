@@ -1,9 +1,9 @@
 """Domain values as the JSON of Nomad's HTTP API.
 
-Every field is written, with the exact spelling of the API and in alphabetical order, as Go's codec does. Times
-are RFC 3339, bytes are base64, and an empty list or map is `null`, save where Nomad always makes one
-(`NEVER_NULL`). The way to write a type is worked out once and kept: a tuple of keys, one getter that fetches
-all fields at C speed, and converters for the few fields that need one.
+Every field of Nomad's API is written, with the exact spelling of the API and in alphabetical order, as Go's codec does;
+fields of our own (`OWN`) only when they are set. Times are RFC 3339, bytes are base64, and an empty list or map is
+`null`, save where Nomad always makes one (`NEVER_NULL`). The way to write a type is worked out once and kept: a tuple of
+keys, one getter that fetches all fields at C speed, and converters for the few fields that need one.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ def _compile(info: inspect.StructType) -> Convert:
         for field in fields
         if (convert := _converter(field.type, is_kept=(info.cls.__name__, field.encode_name) in NEVER_NULL)) is not None
     )
+    own = tuple(field.encode_name for field in fields if _is_own(field))
     if len(keys) == 1:
         name = fields[0].name
         return _convert_single(keys[0], name, converts)
@@ -98,9 +99,17 @@ def _compile(info: inspect.StructType) -> Convert:
         wire = dict(zip(keys, get(value), strict=True))
         for key, convert in converts:
             wire[key] = convert(wire[key])
+        for key in own:
+            if not wire[key]:
+                del wire[key]
         return wire
 
     return convert_struct
+
+
+def _is_own(field: inspect.Field) -> bool:
+    """Whether Nomad's API has not got the field."""
+    return isinstance(field.type, inspect.Metadata) and (field.type.extra or {}).get("wire") == "own"
 
 
 def _convert_single(key: str, name: str, converts: tuple[tuple[str, Convert], ...]) -> Convert:

@@ -19,6 +19,8 @@ UnixNano = NewType("UnixNano", int)
 """Nanoseconds since 1970, written as an integer."""
 Timestamp = Annotated[int, msgspec.Meta(extra={"wire": "rfc3339"})]
 """Nanoseconds since 1970, written as an RFC 3339 text on the HTTP API; 0 is Go's zero time."""
+OWN = msgspec.Meta(extra={"wire": "own"})
+"""Marks a field that Nomad's API has not: `Annotated[str, OWN]`. The HTTP API writes it only when it is set."""
 
 NANOSECONDS = 1_000_000_000
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from yurt.sdk.value import Duration, Timestamp, UnixNano, Value, no_entries, spelled
+from yurt.sdk.value import OWN, Duration, Timestamp, UnixNano, Value, no_entries, spelled
 from yurt.structs.job import Job
 from yurt.structs.metrics import AllocationMetric
 from yurt.structs.network import DNSConfig, NetworkResource, PortMapping
@@ -25,12 +26,15 @@ class AllocatedMemoryResources(Value):
 
 
 class AllocatedDeviceResource(Value):
-    """Device instances given."""
+    """Device instances given, whole; or a share: how (`mps`, `slice`), MiB of the device, percent of its compute."""
 
     vendor: str = ""
     type: str = ""
     name: str = ""
     device_ids: tuple[str, ...] = ()
+    share: Annotated[str, OWN] = ""
+    memory_mb: Annotated[int, OWN] = 0
+    compute: Annotated[int, OWN] = 0
 
 
 class AllocatedTaskResources(Value, rename=spelled(cpu="Cpu")):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from yurt.sdk.value import Duration, Timestamp, Value, no_entries, spelled
+from yurt.sdk.value import OWN, Duration, Timestamp, Value, no_entries, spelled
 from yurt.structs.network import NetworkResource
 
 
@@ -110,12 +111,13 @@ class NodeDeviceLocality(Value):
 
 
 class NodeDevice(Value):
-    """One device instance."""
+    """One device instance; `attributes` tells it from the others of its group."""
 
     id: str = ""
     healthy: bool = False
     health_description: str = ""
     locality: NodeDeviceLocality | None = None
+    attributes: Annotated[Mapping[str, Attribute], OWN] = no_entries()
 
 
 class NodeDeviceResource(Value):
