@@ -2,8 +2,8 @@
 
 Every field of Nomad's API is written, with the exact spelling of the API and in alphabetical order, as Go's codec does;
 fields of our own (`OWN`) only when they are set. Times are RFC 3339, bytes are base64, and an empty list or map is
-`null`, save where Nomad always makes one (`NEVER_NULL`). The way to write a type is worked out once and kept: a tuple of
-keys, one getter that fetches all fields at C speed, and converters for the few fields that need one.
+`null`, save where Nomad always makes one (`NEVER_NULL`). The way to write a type is worked out once and kept: a tuple
+of keys, one getter that fetches all fields at C speed, and converters for the few fields that need one.
 """
 
 from __future__ import annotations
