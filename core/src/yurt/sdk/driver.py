@@ -28,6 +28,8 @@ class Capabilities(Value):
     """What a driver can do. `fs_isolation` is none, chroot or image; `network_modes` are host, group, task, none.
 
     `mounts`: `TaskRequest.mounts` are made, and go with the task.
+    `devices`: the task sees the devices of its request, by the first of `cdi_devices`, `engine_devices` and `devices`
+    that the driver can give; a driver without isolation need not say so.
     `finds_by_id`: `recover_task` also takes a handle that holds only the task's id.
     """
 
@@ -37,6 +39,7 @@ class Capabilities(Value):
     network_modes: tuple[str, ...] = ("host",)
     must_create_network: bool = False
     mounts: bool = False
+    devices: bool = False
     finds_by_id: bool = False
 
 
@@ -95,8 +98,27 @@ class Mount(Value):
     propagation: str = "private"
 
 
+class DeviceNode(Value):
+    """A device file of the host, where the task sees it, and what it may do: letters of "rwm" (read, write, mknod)."""
+
+    host_path: str
+    task_path: str = ""
+    permissions: str = "rw"
+
+
+class EngineDevices(Value):
+    """Devices that a container engine hands out by a driver of its own: Docker's `--gpus`, say."""
+
+    driver: str
+    ids: tuple[str, ...]
+    capabilities: tuple[str, ...] = ()
+
+
 class TaskRequest(Value):
-    """Everything a driver needs to start a task; `config` is the decoded value of its own `task_config` type."""
+    """Everything a driver needs to start a task; `config` is the decoded value of its own `task_config` type.
+
+    `devices`, `cdi_devices` and `engine_devices` are three ways to the same devices.
+    """
 
     task_id: str
     alloc_id: str
@@ -114,6 +136,9 @@ class TaskRequest(Value):
     network_namespace: str = ""
     hostname: str = ""
     mounts: tuple[Mount, ...] = ()
+    devices: tuple[DeviceNode, ...] = ()
+    cdi_devices: tuple[str, ...] = ()
+    engine_devices: tuple[EngineDevices, ...] = ()
 
 
 class TaskHandle(Value):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pluggy
 
+from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
 
 PROJECT = "yurt"
@@ -25,4 +26,10 @@ class PluginSkipped(Exception):
 @hookspec
 def yurt_task_drivers(context: PluginContext) -> Sequence[Driver]:
     """Make the plugin's task drivers; raise PluginSkipped with the reason when there are none."""
+    raise NotImplementedError
+
+
+@hookspec
+def yurt_device_plugins(context: PluginContext) -> Sequence[DevicePlugin]:
+    """Make the plugin's device plugins; raise PluginSkipped with the reason when there are none."""
     raise NotImplementedError

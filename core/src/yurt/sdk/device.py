@@ -1,0 +1,166 @@
+"""What a device plugin is to Yurt: it finds devices, says how they fare, and tells how a task gets them.
+
+A plugin offers groups: devices of one vendor, type and name, whose attributes jobs may ask for. The servers choose the
+instances (the plugin never does); the client then asks the plugin what the task needs to see exactly these: variables,
+device nodes, mounts, names of the Container Device Interface. A driver gives them to the task as far as it isolates.
+
+States of an instance: (unknown) -found-> healthy <-> unhealthy. One that vanishes while the agent runs stays, as
+unhealthy with the reason, so that its holders hear of it. Unhealthy instances are given to nobody; a task that holds
+one goes on, and is not started again with it.
+
+All calls run on the client's event loop, so a plugin whose library blocks must use its own threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from yurt.sdk.driver import DeviceNode, EngineDevices, Mount
+from yurt.sdk.value import UnixNano, Value, no_entries
+
+SHARE_MARK = "::"
+"""In the id of a booking it parts the id of the shared device from what tells the bookings apart."""
+WHOLE = ""
+MPS = "mps"
+SLICE = "slice"
+MIG = "mig"
+
+
+class Quantity(Value):
+    """A number with its unit, which constraints compare: `Quantity(value=80, unit="GiB")`."""
+
+    value: int | float
+    unit: str
+
+
+AttributeValue = str | bool | int | float | Quantity
+
+
+class DeviceInstance(Value):
+    """One device; `attributes` are those in which it differs from the others of its group."""
+
+    id: str
+    is_healthy: bool = True
+    reason: str = ""
+    pci_bus_id: str = ""
+    attributes: Mapping[str, AttributeValue] = no_entries()
+
+
+class DeviceGroup(Value):
+    """Devices that are alike; jobs ask for them by `type`, `vendor/type` or `vendor/type/name`."""
+
+    vendor: str
+    type: str
+    name: str
+    instances: tuple[DeviceInstance, ...] = ()
+    attributes: Mapping[str, AttributeValue] = no_entries()
+
+
+class DeviceFingerprint(Value):
+    """All that a plugin offers now. Without groups, `description` says why, and `fix` what the operator can do."""
+
+    groups: tuple[DeviceGroup, ...] = ()
+    description: str = ""
+    fix: str = ""
+    attributes: Mapping[str, str] = no_entries()
+
+
+class ClaimedDevices(Value):
+    """Instances of one group that a task holds: whole, or a share (`mps`, `slice`) with its MiB and percent."""
+
+    vendor: str
+    type: str
+    name: str
+    ids: tuple[str, ...]
+    share: str = WHOLE
+    memory_mb: int = 0
+    compute: int = 0
+
+
+class DeviceClaim(Value):
+    """What a task holds of one plugin."""
+
+    alloc_id: str
+    task_name: str
+    devices: tuple[ClaimedDevices, ...]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The instances, in the order in which they were asked for."""
+        return tuple(dict.fromkeys(each for devices in self.devices for each in devices.ids))
+
+
+class Reservation(Value):
+    """What a task needs to see its devices.
+
+    A driver without isolation gives `env` alone. An engine takes the first of `cdi_devices`, `engine_devices` and
+    `nodes` that it can give; other drivers give `nodes`. `mounts` come with any of them.
+    """
+
+    env: Mapping[str, str] = no_entries()
+    nodes: tuple[DeviceNode, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    cdi_devices: tuple[str, ...] = ()
+    engine_devices: tuple[EngineDevices, ...] = ()
+
+
+class Stat(Value):
+    """A figure; `of` is the whole that it is a part of, in the same unit."""
+
+    value: int | float | str | bool
+    of: int | float | None = None
+    unit: str = ""
+    description: str = ""
+
+
+class DeviceProcess(Value):
+    """A process that uses a device, and how much of its memory."""
+
+    pid: int
+    memory_bytes: int
+    name: str = ""
+
+
+class DeviceUse(Value):
+    """Use of one instance at `at`: the figure that says most, all figures by name, and who uses it."""
+
+    at: UnixNano
+    summary: Stat
+    stats: Mapping[str, Stat] = no_entries()
+    processes: tuple[DeviceProcess, ...] = ()
+
+
+@runtime_checkable
+class DevicePlugin(Protocol):
+    """Devices of one kind on this machine."""
+
+    name: str
+
+    def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
+        """First answer at once, then one after each change, of health too; ends only when the plugin is closed."""
+        ...
+
+    async def reserve(self, claim: DeviceClaim) -> Reservation:
+        """What the task needs; asked before each start of it, so it must answer alike.
+
+        Raises DriverError when the instances cannot be used, RecoverableError when a retry may help.
+        """
+        ...
+
+    async def held(self, claims: Sequence[DeviceClaim]) -> None:
+        """All claims of tasks that may run now: after each change, and first after the agent's start."""
+        ...
+
+    async def stats(self) -> Mapping[str, DeviceUse]:
+        """Present use by instance; those that give none are left out."""
+        ...
+
+    async def close(self) -> None:
+        """Free what the plugin itself holds; tasks go on with their devices."""
+        ...
+
+
+def device_of(booking: str) -> str:
+    """The id of the device that a booking is of: itself, or the one that it is a share of."""
+    return booking.partition(SHARE_MARK)[0]
