@@ -1,0 +1,101 @@
+"""The first words between a host and a plugin: variables one way, one line the other way.
+
+The host sets a cookie (so that a plugin run by hand can say what it is), the protocol versions it speaks and, when it
+wants mutual TLS, its certificate. The plugin prints
+`<core version>|<protocol version>|<network>|<address>|grpc[|<its certificate, DER in base64 without padding>]`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+
+from yurt.sdk.errors import DriverError
+from yurt.sdk.value import Value
+
+COOKIE_NAME = "NOMAD_PLUGIN_MAGIC_COOKIE"
+COOKIE = "e4327c2e01eabfd75a8a67adb114fb34a757d57eee7728d857a8cec6e91a7255"
+CLIENT_CERT = "PLUGIN_CLIENT_CERT"
+SOCKET_FOLDER = "PLUGIN_UNIX_SOCKET_DIR"
+VERSIONS = "PLUGIN_PROTOCOL_VERSIONS"
+CORE_VERSION = 1
+PROTOCOL_VERSION = 2
+LINE_BYTES_MAX = 16 * 1024
+
+
+class HandshakeError(DriverError):
+    """What a program printed first is no plugin's handshake, or one of a version that we do not speak."""
+
+
+class Handshake(Value, rename=None):
+    """Where a plugin listens: `network` is unix or tcp; `certificate` is DER, empty without TLS."""
+
+    network: str
+    address: str
+    certificate: bytes = b""
+
+    @property
+    def target(self) -> str:
+        """The address as gRPC writes it."""
+        return f"unix:{self.address}" if self.network == "unix" else self.address
+
+
+def plugin_environment(
+    *, socket_folder: str, ports: tuple[int, int], client_certificate: str = "", base: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables of a plugin's process."""
+    env = {name: value for name, value in base.items() if name != CLIENT_CERT}
+    env |= {
+        COOKIE_NAME: COOKIE,
+        VERSIONS: str(PROTOCOL_VERSION),
+        "PLUGIN_MIN_PORT": str(ports[0]),
+        "PLUGIN_MAX_PORT": str(ports[1]),
+        SOCKET_FOLDER: socket_folder,
+    }
+    return env | ({CLIENT_CERT: client_certificate} if client_certificate else {})
+
+
+def handshake_line(handshake: Handshake) -> str:
+    """The line that a plugin prints."""
+    parts = [str(CORE_VERSION), str(PROTOCOL_VERSION), handshake.network, handshake.address, "grpc"]
+    if handshake.certificate:
+        parts.append(base64.b64encode(handshake.certificate).decode().rstrip("="))
+    return "|".join(parts)
+
+
+def parse_handshake(line: str) -> Handshake:
+    """What a plugin printed; raises HandshakeError that says what is wrong with it."""
+    parts = line.strip().split("|")
+    if len(parts) < 4:
+        raise HandshakeError(
+            f"it printed {shown(line)} instead of the handshake of a plugin; is this a program for Nomad's plugin_dir?"
+        )
+    core, version, network, address, *rest = parts
+    if core != str(CORE_VERSION):
+        raise HandshakeError(f"it speaks version {shown(core)} of the handshake; only version {CORE_VERSION} is known")
+    if version != str(PROTOCOL_VERSION):
+        raise HandshakeError(
+            f"it speaks version {shown(version)} of Nomad's plugin protocol, Yurt speaks version {PROTOCOL_VERSION}; "
+            "install a build of the plugin for Nomad 0.9 or newer"
+        )
+    kind = rest[0] if rest else "netrpc"
+    if kind != "grpc":
+        raise HandshakeError(f"it speaks {shown(kind)}, which Nomad's plugins do not; only grpc is known")
+    if network not in ("unix", "tcp") or not address:
+        raise HandshakeError(f"it listens on {shown(f'{network} {address}')}; a unix socket or tcp was expected")
+    return Handshake(network=network, address=address, certificate=certificate_of(rest[1] if len(rest) > 1 else ""))
+
+
+def certificate_of(text: str) -> bytes:
+    """The certificate in a handshake line."""
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except binascii.Error:
+        raise HandshakeError("the certificate in its handshake is damaged") from None
+
+
+def shown(text: str) -> str:
+    """Something that a stranger printed, fit for a message."""
+    plain = "".join(each if each.isprintable() else "?" for each in text.strip())
+    return f'"{plain[:80]}{"..." if len(plain) > 80 else ""}"'
