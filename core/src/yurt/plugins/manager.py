@@ -1,11 +1,12 @@
 """Loads every installed plugin apart from the others, and says of each how that went.
 
 Each plugin gets a pluggy manager of its own: a plugin that cannot be imported, has a misspelt hook or fails when it
-is called becomes a status, and the next one is loaded all the same. A driver name has one owner; who comes second is
-refused. Plugins are taken in the order of their names, so that the same machine always has the same owner.
+is called becomes a status, and the next one is loaded all the same. The name of a driver has one owner, that of a
+device plugin too; who comes second is refused. Plugins are taken in the order of their names, so that the same machine
+always has the same owner.
 
-A configuration is meant for a plugin when its label is the plugin's name or that of one of its drivers. Which drivers
-there are shows only once they are made, so a plugin whose driver is configured is asked for them once more.
+A configuration is meant for a plugin when its label is the plugin's name or that of a driver or device plugin that it
+makes. Which these are shows only once they are made, so a plugin that is configured by them is asked once more.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pluggy
 
 from yurt.sdk import hooks
+from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.value import Value, no_entries, replace
 
@@ -29,7 +31,7 @@ log = logging.getLogger(__name__)
 OK = "ok"
 SKIPPED = "skipped"
 FAILED = "failed"
-DRIVER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+PLUGIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 Configs = Mapping[str, Mapping[str, Any]]
 """Configurations by label."""
@@ -44,12 +46,31 @@ class PluginStatus(Value):
     distribution: str = ""
     version: str = ""
     drivers: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of a configuration that is meant for it."""
+        return (self.name, *self.drivers, *self.devices)
+
+
+class Made(NamedTuple):
+    """What one plugin makes."""
+
+    drivers: tuple[Driver, ...] = ()
+    devices: tuple[DevicePlugin, ...] = ()
+
+    @property
+    def all(self) -> tuple[Driver | DevicePlugin, ...]:
+        """Both."""
+        return (*self.drivers, *self.devices)
 
 
 class LoadedPlugins(Value):
-    """All drivers by name, the status of every plugin, and the labels of configurations that no plugin has."""
+    """Drivers and device plugins by name, the status of every plugin, the labels of configurations that none has."""
 
     drivers: Mapping[str, Driver] = no_entries()
+    devices: Mapping[str, DevicePlugin] = no_entries()
     statuses: tuple[PluginStatus, ...] = ()
     unused: tuple[str, ...] = ()
 
@@ -64,7 +85,7 @@ class LoadedPlugins(Value):
 
     def names(self) -> tuple[str, ...]:
         """The labels that a configuration may have."""
-        return tuple(sorted({name for status in self.statuses for name in (status.name, *status.drivers)}))
+        return tuple(sorted({name for status in self.statuses for name in status.labels}))
 
     def unused_text(self, label: str) -> str:
         """What is wrong with a configuration for nobody, and how to mend it."""
@@ -80,7 +101,8 @@ class PluginManager:
     def __init__(self, found: Sequence[EntryPoint] | None = None) -> None:
         self._found = found
         self._drivers: dict[str, Driver] = {}
-        self._replaced: list[Driver] = []
+        self._devices: dict[str, DevicePlugin] = {}
+        self._replaced: list[Driver | DevicePlugin] = []
         self._configs: Configs = {}
 
     def load(self, context_for: Callable[[str], PluginContext], *, configs: Configs | None = None) -> LoadedPlugins:
@@ -90,14 +112,16 @@ class PluginManager:
         statuses: list[PluginStatus] = []
         for entry_point in sorted(found, key=lambda each: each.name):
             statuses.append(self._load_one(entry_point, context_for, taken={each.name for each in statuses}))
-        known = {name for status in statuses for name in (status.name, *status.drivers)}
+        known = {name for status in statuses for name in status.labels}
         unused = tuple(sorted(label for label in self._configs if label not in known))
-        return LoadedPlugins(drivers=dict(self._drivers), statuses=tuple(statuses), unused=unused)
+        return LoadedPlugins(
+            drivers=dict(self._drivers), devices=dict(self._devices), statuses=tuple(statuses), unused=unused
+        )
 
     def _load_one(
         self, entry_point: EntryPoint, context_for: Callable[[str], PluginContext], *, taken: set[str]
     ) -> PluginStatus:
-        """Load a plugin and take its drivers; whatever it does ends as a status."""
+        """Load a plugin and take what it makes; whatever it does ends as a status."""
         distribution = entry_point.dist
         status = PluginStatus(
             name=entry_point.name,
@@ -108,39 +132,42 @@ class PluginManager:
         try:
             if entry_point.name in taken:
                 raise ValueError(f'another installed plugin is named "{entry_point.name}"; uninstall one of the two')
-            drivers = self._make(entry_point, context_for(entry_point.name))
-            self._check(drivers)
+            made = self._make(entry_point, context_for(entry_point.name))
+            self._check(made.drivers)
+            self._check_devices(made.devices)
         except hooks.PluginSkipped as reason:
             return msgspec.structs.replace(status, state=SKIPPED, reason=str(reason))
         except (Exception, SystemExit) as error:
             log.warning("plugin %s failed: %s", entry_point.name, describe(error))
             log.debug("plugin %s failed", entry_point.name, exc_info=True)
             return msgspec.structs.replace(status, state=FAILED, reason=describe(error))
-        self._drivers |= {driver.name: driver for driver in drivers}
-        if not drivers:
+        self._drivers |= {driver.name: driver for driver in made.drivers}
+        self._devices |= {device.name: device for device in made.devices}
+        if not made.all:
             return msgspec.structs.replace(status, state=SKIPPED, reason="it offers nothing on this machine")
-        return msgspec.structs.replace(status, drivers=tuple(driver.name for driver in drivers))
+        drivers, devices = (tuple(each.name for each in part) for part in (made.drivers, made.devices))
+        return msgspec.structs.replace(status, drivers=drivers, devices=devices)
 
-    def _make(self, entry_point: EntryPoint, context: PluginContext) -> tuple[Driver, ...]:
-        """The plugin's drivers with the configuration for its name, and for its drivers' names where there is one."""
+    def _make(self, entry_point: EntryPoint, context: PluginContext) -> Made:
+        """What the plugin makes with the configuration for its name, and for the names of what it makes."""
         config = dict(self._configs.get(entry_point.name, context.config))
-        drivers = make_drivers(entry_point, replace(context, config=config))
-        names = {getattr(driver, "name", "") for driver in drivers} - {entry_point.name}
-        by_driver = [self._configs[name] for name in sorted(names) if name in self._configs]
-        if not by_driver:
-            return drivers
-        self._replaced += [driver for driver in drivers if isinstance(driver, Driver)]
-        for part in by_driver:
+        made = make_parts(entry_point, replace(context, config=config))
+        names = {getattr(each, "name", "") for each in made.all} - {entry_point.name}
+        by_part = [self._configs[name] for name in sorted(names) if name in self._configs]
+        if not by_part:
+            return made
+        self._replaced += [each for each in made.all if isinstance(each, Driver | DevicePlugin)]
+        for part in by_part:
             config |= part
-        return make_drivers(entry_point, replace(context, config=config))
+        return make_parts(entry_point, replace(context, config=config))
 
     def _check(self, drivers: Sequence[Driver]) -> None:
         """Refuse what is no driver, and a name that has an owner."""
         names: set[str] = set(self._drivers)
         for driver in drivers:
             if not isinstance(driver, Driver):
-                raise TypeError(f"{type(driver).__name__} is no task driver: it lacks {', '.join(missing_of(driver))}")
-            if not DRIVER_NAME.fullmatch(driver.name):
+                raise TypeError(lacking_text(driver, Driver, "task driver"))
+            if not PLUGIN_NAME.fullmatch(driver.name):
                 raise ValueError(f'"{driver.name}" is no name for a driver; use letters, digits, - and _')
             if driver.name in names:
                 raise ValueError(f'the driver name "{driver.name}" is taken; uninstall one of the two plugins')
@@ -148,30 +175,47 @@ class PluginManager:
                 raise TypeError(f"task_config of the driver {driver.name} must be a msgspec.Struct")
             names.add(driver.name)
 
+    def _check_devices(self, devices: Sequence[DevicePlugin]) -> None:
+        """Refuse what is no device plugin, and a name that has an owner."""
+        names: set[str] = set(self._devices)
+        for device in devices:
+            if not isinstance(device, DevicePlugin):
+                raise TypeError(lacking_text(device, DevicePlugin, "device plugin"))
+            if not PLUGIN_NAME.fullmatch(device.name):
+                raise ValueError(f'"{device.name}" is no name for a device plugin; use letters, digits, - and _')
+            if device.name in names:
+                raise ValueError(f'the device plugin name "{device.name}" is taken; uninstall one of the two plugins')
+            names.add(device.name)
+
     async def close(self) -> None:
-        """Close every driver, each apart."""
-        for driver in (*self._drivers.values(), *self._replaced):
+        """Close every driver and device plugin, each apart."""
+        for each in (*self._drivers.values(), *self._devices.values(), *self._replaced):
             try:
-                await driver.close()
+                await each.close()
             except Exception:
-                log.exception("driver %s failed to close", driver.name)
+                log.exception("%s failed to close", each.name)
         self._drivers.clear()
+        self._devices.clear()
         self._replaced.clear()
 
 
-def make_drivers(entry_point: EntryPoint, context: PluginContext) -> tuple[Driver, ...]:
-    """Import a plugin, check its hooks and ask for its drivers."""
+def make_parts(entry_point: EntryPoint, context: PluginContext) -> Made:
+    """Import a plugin, check its hooks and ask for what it makes."""
     manager = pluggy.PluginManager(hooks.PROJECT)
     manager.add_hookspecs(hooks)
     manager.register(entry_point.load(), name=entry_point.name)
     manager.check_pending()
-    return tuple(driver for drivers in manager.hook.yurt_task_drivers(context=context) for driver in drivers or ())
+    return Made(
+        drivers=tuple(each for found in manager.hook.yurt_task_drivers(context=context) for each in found or ()),
+        devices=tuple(each for found in manager.hook.yurt_device_plugins(context=context) for each in found or ()),
+    )
 
 
-def missing_of(driver: object) -> list[str]:
-    """The members of the protocol that an object lacks."""
-    members = {name for name in Driver.__dict__ if not name.startswith("_")} | set(Driver.__annotations__)
-    return sorted(name for name in members if not hasattr(driver, name))
+def lacking_text(made: object, protocol: type, kind: str) -> str:
+    """What an object lacks of a protocol."""
+    members = {name for name in protocol.__dict__ if not name.startswith("_")} | set(protocol.__annotations__)
+    lacking = ", ".join(sorted(name for name in members if not hasattr(made, name)))
+    return f"{type(made).__name__} is no {kind}: it lacks {lacking}"
 
 
 def describe(error: BaseException) -> str:
