@@ -11,7 +11,6 @@ tables, so nothing here knows which syntax a file was written in.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from . import finish
@@ -80,10 +79,10 @@ class Decoder:
         """A block as the object that the API knows."""
         block = placed.block
         result: dict[str, Any] = dict(schema.zeros)
-        self.mark(result, None, block.start, block.labels[-1].end if block.labels else block.name_end)
         for field, label in zip(schema.labels, block.labels, strict=False):
             result[field] = label.text
             self.mark(result, field, label.start, label.end)
+        self.mark(result, None, block.start, block.labels[-1].end if block.labels else block.name_end)
         self.body(block.body, schema, placed.scope, result)
         finish.apply(self, schema.name, result, block)
         return result
@@ -133,6 +132,8 @@ class Decoder:
             result.setdefault(child.field, {})[block.labels[0].text] = value
 
     def labels_fit(self, block: Block, wanted: tuple[str, ...]) -> bool:
+        if len(block.labels) == len(wanted):
+            return True
         names = ", ".join(field.strip("-").lower() for field in wanted) or "none"
         if len(block.labels) > len(wanted):
             extra = block.labels[len(wanted)]
@@ -141,17 +142,10 @@ class Decoder:
                 detail = f"No labels are expected for {block.type} blocks."
             self.report(f"Extraneous label for {block.type}", detail, extra.start, extra.end)
             return False
-        if len(block.labels) < len(wanted):
-            detail = f"All {block.type} blocks must have {len(wanted)} labels ({names})."
-            self.report(
-                f"Missing name for {block.type}",
-                detail,
-                block.open,
-                block.open + 1,
-                hint=f'Write {block.type} "name" {{ ... }}.',
-            )
-            return False
-        return True
+        detail = f"All {block.type} blocks must have {len(wanted)} labels ({names})."
+        hint = f'Write {block.type} "name" {{ ... }}.'
+        self.report(f"Missing name for {block.type}", detail, block.open, block.open + 1, hint=hint)
+        return False
 
     def unknown_block(self, block: Block, schema: BlockSchema) -> None:
         if block.type in schema.attributes:
@@ -193,9 +187,7 @@ class Decoder:
             self.evaluator.budget.charge(1, each)
             inner = Scope({iterator: {"key": key, "value": value}}, scope)
             labels = self.dynamic_labels(arguments.get("labels"), inner)
-            yield Placed(
-                replace(content, type=block.labels[0].text, labels=labels, start=block.start, open=content.open), inner
-            )
+            yield Placed(content._replace(type=block.labels[0].text, labels=labels, start=block.start), inner)
 
     def dynamic_content(self, block: Block) -> Block:
         contents = [item for item in block.body.blocks if item.type == "content"]
@@ -249,11 +241,15 @@ class Decoder:
             return
         if is_null(value):
             return
-        try:
-            result[field.field] = _KINDS[field.kind](value)
-        except ConversionError as error:
-            self.report("Unsuitable value type", f"Unsuitable value: {error}", *place(node))
-        self.mark(result, field.field, attribute.start, attribute.end)
+        if type(value) is _AS_IS.get(field.kind):
+            result[field.field] = value
+        else:
+            try:
+                result[field.field] = _KINDS[field.kind](value)
+            except ConversionError as error:
+                self.report("Unsuitable value type", f"Unsuitable value: {error}", *place(node))
+        if self.marks is not None:
+            self.mark(result, field.field, attribute.start, attribute.end)
 
     def other_argument(self, attribute: Attribute, schema: BlockSchema, scope: Scope, result: dict[str, Any]) -> None:
         child = schema.blocks.get(attribute.name)
@@ -370,6 +366,9 @@ def _integers(value: Value) -> list[int]:
     read = _whole("uint16")
     return [read(item) for item in convert(value, ("list", "number")).items]
 
+
+_AS_IS = {"string": str, "bool": bool}
+"""Kinds whose values need no conversion when they have this type, as nearly all have."""
 
 _KINDS: dict[str, Any] = {
     "string": lambda value: convert(value, "string"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
@@ -11,6 +12,7 @@ _WHOLE = re.compile(r"[-+]?(?:0|(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h)
 MAX_NANOSECONDS = 2**63 - 1
 
 
+@lru_cache(maxsize=256)
 def parse_duration(text: str) -> int:
     """Nanoseconds. Raises ValueError."""
     if not _WHOLE.fullmatch(text):

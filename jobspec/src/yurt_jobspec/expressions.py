@@ -49,7 +49,8 @@ from .nodes import (
 )
 from .numbers import parse_number
 
-_AFTER_VALUE = frozenset((NEWLINE, ",", "]", "}", ")", END))
+_WHOLE_VALUES = frozenset((STRING, NUMBER, IDENT))
+_AFTER_VALUE = frozenset((NEWLINE, ",", "]", "}", ")", SEQUENCE_END, END))
 """Behind a string these mean that it is the whole expression."""
 PRECEDENCE = {
     "||": 1,
@@ -128,10 +129,9 @@ class ExpressionParser:
     def expression(self) -> Expr:
         """A whole expression: the conditional is the loosest binding form."""
         at = self.at
-        start = self.starts[at]
-        if self.kinds[at] == STRING and self.kinds[at + 1] in _AFTER_VALUE:
-            self.at += 1
-            return Literal(normalize(self.text[start + 1 : self.ends[at] - 1]), start, self.ends[at], True)
+        start, kind = self.starts[at], self.kinds[at]
+        if kind in _WHOLE_VALUES and self.kinds[at + 1] in _AFTER_VALUE:
+            return self.value(kind)
         self.enter()
         node = self.binary(1)
         if self.kinds[self.at] == "?":

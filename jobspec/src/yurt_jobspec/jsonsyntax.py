@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple, NoReturn
 
@@ -274,7 +274,7 @@ class _Shaper:
                 for key, value in content.members
                 if key.text == "content" and isinstance(value, JsonObject)
             )
-            yield Block("dynamic", labels, replace(body, blocks=generated), content.start, label.start, content.end)
+            yield Block("dynamic", labels, body._replace(blocks=generated), content.start, label.start, content.end)
 
 
 def parse_json_job(source: Source) -> Body:
@@ -315,7 +315,7 @@ def _variable(shaper: _Shaper, label: Label, labels: tuple[Label, ...], content:
             attributes.append(attribute._replace(value=_type_expression(shaper, value)))
         else:
             attributes.append(attribute)
-    return replace(block, body=replace(block.body, attributes=tuple(attributes), blocks=tuple(nested)))
+    return block._replace(body=block.body._replace(attributes=tuple(attributes), blocks=tuple(nested)))
 
 
 def _type_expression(shaper: _Shaper, node: JsonScalar) -> Expr:

@@ -29,22 +29,23 @@ INTERPOLATION, DIRECTIVE, SEQUENCE_END = "${", "%{", "end of sequence"
 _CODE = re.compile(
     r"""[ \t]*(?:
     ([^\W\d][\w\u0300-\u036f-]*)                          # 1 identifier
-  | (\r?\n)                                               # 2 line end
+  | (\r?\n)(?:[ \t]*\r?\n)*                              # 2 line end; empty lines after it say nothing
   | ("[^"\\$%\n]*(?:[$%](?!\{)[^"\\$%\n]*)*")            # 3 plain string
-  | (&&|\|\||==|!=|<=|>=|=>|\.\.\.|::|~\}|[{}()\[\]=,.:?!>+*%]|/(?![/*])|<(?!<)|-)   # 4 operator
-  | (\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)                      # 5 number
-  | ((?:\#|//)[^\n]*(?:\n|\Z))                            # 6 comment to the end of the line
-  | (/\*(?s:.*?)\*/)                                      # 7 comment within a line
-  | (<<-?([^\W\d][\w-]*)[ \t]*\r?\n)                      # 8 heredoc introduction, 9 its mark
-  | (")                                                   # 10 template
-  | (\Z)                                                  # 11 end
-  | ((?s:.))                                              # 12 nothing that may stand here
+  | (\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)                      # 4 number
+  | (&&|\|\||==|!=|<=|>=|=>|\.\.\.|::|[=,.:?!>+*%]|/(?![/*])|<(?!<)|-)   # 5 operator
+  | ([{(\[])                                              # 6 opening bracket
+  | (~?\}|[)\]])                                          # 7 closing bracket
+  | ((?:\#|//)[^\n]*(?:\n|\Z))                            # 8 comment to the end of the line
+  | (/\*(?s:.*?)\*/)                                      # 9 comment within a line
+  | (<<-?([^\W\d][\w-]*)[ \t]*\r?\n)                      # 10 heredoc introduction, 11 its mark
+  | (")                                                   # 12 template
+  | (\Z)                                                  # 13 end
+  | ((?s:.))                                              # 14 nothing that may stand here
     )""",
     re.VERBOSE,
 )
-_OPERATOR, _LAST_PLAIN = 4, 5
-_PLAIN_KINDS = ("", IDENT, NEWLINE, STRING, "", NUMBER)
-_BRACKETS = frozenset(("{", "}", "(", ")", "[", "]", "~}"))
+_WORD, _LINE_END, _LAST_PLAIN, _OPERATOR, _OPENING, _CLOSING = 1, 2, 4, 5, 6, 7
+_PLAIN_KINDS = ("", IDENT, NEWLINE, STRING, NUMBER)
 _QUOTED = re.compile(r"(?:[^\"\\$%\n]+|\\.|\$\$\{|%%\{|[$%](?!\{))+")
 _BARE_TEXT = re.compile(r"(?:[^$%]+|\$\$\{|%%\{|[$%](?!\{))+")
 _SEQUENCE = re.compile(r"[$%]\{~?")
@@ -154,41 +155,45 @@ class _Lexer:
             group = found.lastindex
             assert group is not None
             start, end = found.span(group)
-            if group > _LAST_PLAIN:
+            if group == _LINE_END and not newlines:
+                continue
+            if group > _CLOSING:
                 self.at = end
                 self._other(group, start, end, newlines)
                 return
-            kind = text[start:end] if group == _OPERATOR else _PLAIN_KINDS[group]
-            if kind in _BRACKETS:
+            if group == _CLOSING:
                 self.at = end
-                self._operator(kind, start, end)
-                if self.done or kind == "~}" or kinds[-1] == SEQUENCE_END:
+                if not self._close(text[start:end], start, end):
                     return
                 newlines = self.modes[-1].newlines
                 continue
-            if kind == NEWLINE and not newlines:
-                continue
+            kind = _PLAIN_KINDS[group] if group <= _LAST_PLAIN else text[start:end]
             kinds.append(kind)
             starts.append(start)
             ends.append(end)
-            if kind == IDENT and end - start == 3 and text[start:end] == "for":
+            if group == _OPENING:
+                newlines = kind == "{"
+                self._push(kind, start, newlines=newlines)
+                if self.done:
+                    return
+            elif group == _WORD and end - start == 3 and text[start:end] == "for":
                 newlines = self._maybe_for(end, newlines)
 
     def _other(self, group: int, start: int, end: int, newlines: bool) -> None:
-        if group == 6:
+        if group == 8:
             self.comments.append(Comment(len(self.kinds), start, end))
             if newlines and self.text[end - 1] == "\n":
                 self._emit(NEWLINE, end - 1, end)
-        elif group == 7:
+        elif group == 9:
             self.comments.append(Comment(len(self.kinds), start, end))
-        elif group in (8, 9):
+        elif group in (10, 11):
             mark = self.text[start:end].strip("<- \t\r\n")
             self._emit(OPEN_HEREDOC, start, end)
             self._push(OPEN_HEREDOC, start, mark=mark)
-        elif group == 10:
+        elif group == 12:
             self._emit(OPEN_QUOTE, start, end)
             self._push(OPEN_QUOTE, start)
-        elif group == 11:
+        elif group == 13:
             self._stop()
         else:
             self.at = start
@@ -208,27 +213,22 @@ class _Lexer:
         self.modes[-1] = mode._replace(newlines=False)
         return False
 
-    def _operator(self, operator: str, start: int, end: int) -> None:
+    def _close(self, bracket: str, start: int, end: int) -> bool:
+        """Whether the code goes on behind a closing bracket: not when it ends a sequence."""
         mode = self.modes[-1].kind
-        if operator in ("{", "(", "["):
-            self._emit(operator, start, end)
-            self._push(operator, start, newlines=operator == "{")
-        elif operator in ("}", "~}") and mode in (INTERPOLATION, DIRECTIVE):
+        if bracket[-1] == "}" and mode in (INTERPOLATION, DIRECTIVE):
             self._emit(SEQUENCE_END, start, end)
             self.modes.pop()
-        elif operator == "~}":
-            self.problems.append(
-                Problem(
-                    "Invalid character", "A '~' may only stand at the edge of a template sequence.", start, start + 1
-                )
-            )
+            return False
+        if bracket == "~}":
+            detail = "A '~' may only stand at the edge of a template sequence."
+            self.problems.append(Problem("Invalid character", detail, start, start + 1))
             self.at = start + 1
-        elif operator in ("}", ")", "]"):
-            self._emit(operator, start, end)
-            if _CLOSER.get(mode) == operator:
-                self.modes.pop()
-        else:
-            self._emit(operator, start, end)
+            return False
+        self._emit(bracket, start, end)
+        if _CLOSER.get(mode) == bracket:
+            self.modes.pop()
+        return True
 
     def _invalid(self) -> None:
         text = self.text

@@ -7,7 +7,6 @@ bracket for a collection.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple, Protocol
 
@@ -227,8 +226,7 @@ class Label(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """`type "label" { body }`; `open` is the offset of the brace."""
 
     type: str
@@ -244,8 +242,7 @@ class Block:
         return self.start + len(self.type)
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """Attributes and blocks, each in the order of the file; `missing` is the place to report what is not there."""
 
     attributes: tuple[Attribute, ...]

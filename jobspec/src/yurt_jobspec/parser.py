@@ -23,11 +23,12 @@ from .lexer import (
     Tokens,
     tokenize,
 )
-from .nodes import Attribute, Block, Body, Expr, Label
+from .nodes import Attribute, Block, Body, Expr, Label, Literal
 
 MAX_SOURCE_CHARACTERS = 4 * 1024 * 1024
 """A job file longer than this is refused before it is read."""
 
+_PLAIN_LINE = [IDENT, "=", STRING, NEWLINE]
 _OPENERS = ("{", "(", "[", INTERPOLATION, DIRECTIVE, OPEN_QUOTE)
 _CLOSERS = ("}", ")", "]", SEQUENCE_END, CLOSE_QUOTE)
 
@@ -62,6 +63,9 @@ class _BodyParser(ExpressionParser):
         return Body(tuple(attributes.values()), tuple(blocks), missing, self.ends[self.at])
 
     def item(self, attributes: dict[str, Attribute], blocks: list[Block]) -> None:
+        if self.kinds[self.at : self.at + 4] == _PLAIN_LINE:
+            self.plain_line(attributes)
+            return
         kind = self.kinds[self.at]
         following = self.kinds[self.at + 1] if kind != END else END
         if kind != IDENT and not (self.quoted_names and kind == STRING and following in ("=", "{", STRING)):
@@ -78,6 +82,15 @@ class _BodyParser(ExpressionParser):
             hint = "Write '=' instead of ':'." if following == ":" else None
             detail = "An argument or block definition is required here. To set an argument, use the equals sign '='."
             self.reject("Invalid argument or block", detail, hint=hint)
+
+    def plain_line(self, attributes: dict[str, Attribute]) -> None:
+        """`name = "text"`, which most lines are, without a detour through expressions."""
+        at, starts, ends = self.at, self.starts, self.ends
+        start, end = starts[at + 2], ends[at + 2]
+        value = Literal(normalize(self.text[start + 1 : end - 1]), start, end, True)
+        name_start, name_end = starts[at], ends[at]
+        self.add_attribute(attributes, Attribute(self.text[name_start:name_end], value, name_start, name_end, end))
+        self.at = at + 4
 
     def not_an_item(self, kind: str) -> None:
         if kind in (STRING, OPEN_QUOTE):
