@@ -34,7 +34,7 @@ class Reader:
     """A cursor over the tokens of one file."""
 
     def __init__(self, text: str) -> None:
-        self.tokens = TOKEN.findall("\n".join(line.partition("//")[0] for line in text.splitlines()))
+        self.tokens: list[str] = TOKEN.findall("\n".join(line.partition("//")[0] for line in text.splitlines()))
         self.at = 0
 
     @property
@@ -191,9 +191,7 @@ def read_service(reader: Reader, service: ServiceDescriptorProto) -> None:
         reader.take(";")
 
 
-def learn(
-    kinds: Kinds, scope: str, messages: Sequence[DescriptorProto], enums: Sequence[EnumDescriptorProto]
-) -> None:
+def learn(kinds: Kinds, scope: str, messages: Sequence[DescriptorProto], enums: Sequence[EnumDescriptorProto]) -> None:
     """Note what is defined in a scope and below it."""
     kinds |= {f"{scope}.{enum.name}": ENUM for enum in enums}
     for message in messages:
@@ -217,6 +215,6 @@ def resolve(message: DescriptorProto, scope: str, kinds: Kinds) -> None:
     for field in message.field:
         if field.type_name:
             field.type_name = found_name(field.type_name, inner, kinds)
-            field.type = kinds[field.type_name]  # type: ignore[assignment]
+            field.type = kinds[field.type_name]
     for nested in message.nested_type:
         resolve(nested, inner, kinds)

@@ -1,0 +1,274 @@
+"""Options between Nomad's hclspec and our schema, and a config as the msgpack that a plugin decodes.
+
+A plugin describes its options by a tree: an object of attributes and blocks, each perhaps wrapped in a default. The
+key of an object's entry is what the plugin calls the option; the name inside is what the job file calls it; they are
+almost always equal. Every option of the tree stands in the msgpack, null when it was not given: Go's decoder counts
+on the shape.
+
+What hclspec can say and our schema cannot (how many blocks there may be, several labels, tuples, constants) is
+checked or filled in when the config is encoded.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from yurt.goplugin.messages import HCLSPEC, Message, message_class
+from yurt.sdk.errors import Invalid
+from yurt.sdk.schema import Attribute, Block, Schema
+
+MISSING: Any = msgspec.UNSET
+TYPE_WORDS = ("string", "number", "bool", "any")
+MANY_KINDS = ("block_list", "block_set")
+
+
+def schema_from_spec(spec: Message) -> Schema:
+    """Our schema of what a spec describes."""
+    attributes: list[Attribute] = []
+    blocks: list[Block] = []
+    for part in parts_of(spec):
+        add_part(part, attributes, blocks)
+    return Schema(attributes=tuple(attributes), blocks=tuple(blocks))
+
+
+def parts_of(spec: Message) -> list[Message]:
+    """The specs of the options of one body, in the order of their names."""
+    match spec.WhichOneof("block"):
+        case "object":
+            return [spec.object.attributes[key] for key in sorted(spec.object.attributes)]
+        case "array":
+            return list(spec.array.values)
+        case "default":
+            return parts_of(spec.default.primary)
+        case "literal" | None:
+            return []
+        case _:
+            return [spec]
+
+
+def add_part(spec: Message, attributes: list[Attribute], blocks: list[Block]) -> None:
+    """One option as an attribute or a block."""
+    default = None
+    if spec.WhichOneof("block") == "default":
+        default = literal_of(spec.default.default)
+        spec = spec.default.primary
+    match spec.WhichOneof("block"):
+        case "Attr":
+            attribute = spec.Attr
+            is_required = attribute.required and default is None
+            kind = type_from_text(attribute.type)
+            attributes.append(Attribute(name=attribute.name, type=kind, required=is_required, default=default))
+        case "block_attrs":
+            given = spec.block_attrs
+            kind = f"map({type_from_text(given.type)})"
+            attributes.append(Attribute(name=given.name, type=kind, required=given.required, default=default))
+        case "block_value":
+            given = spec.block_value
+            blocks.append(Block(name=given.name, body=schema_from_spec(given.nested), required=given.required))
+        case "block_list" | "block_set" as kind:
+            given = getattr(spec, kind)
+            body = schema_from_spec(given.nested)
+            blocks.append(Block(name=given.name, body=body, kind="list", required=given.min_items > 0))
+        case "block_map":
+            given = spec.block_map
+            body = msgspec.structs.replace(schema_from_spec(given.nested), labels=tuple(given.labels) or ("name",))
+            if len(given.labels) > 1:
+                attributes.append(Attribute(name=given.name, type="any"))
+            else:
+                blocks.append(Block(name=given.name, body=body, kind="map"))
+        case "object" | "array":
+            for part in parts_of(spec):
+                add_part(part, attributes, blocks)
+        case _:
+            return
+
+
+def type_from_text(text: str) -> str:
+    """A type as hclspec writes it (`list(map(string))`, `set(number)`, `tuple(...)`) as one of ours."""
+    plain = text.replace(" ", "")
+    if plain in TYPE_WORDS:
+        return plain
+    for outer, ours in (("list(", "list"), ("set(", "list"), ("map(", "map")):
+        if plain.startswith(outer) and plain.endswith(")"):
+            return f"{ours}({type_from_text(plain[len(outer) : -1])})"
+    return "any"
+
+
+def literal_of(spec: Message) -> Any:
+    """A constant; its text is an HCL expression, of which plugins use what is JSON as well."""
+    if spec.WhichOneof("block") != "literal":
+        return None
+    text: str = spec.literal.value
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def struct_of(name: str, schema: Schema) -> type[msgspec.Struct]:
+    """A msgspec struct with exactly the options of a schema; an option that is not given is left out of its value."""
+    fields: list[tuple[str, Any, Any]] = []
+    names: dict[str, str] = {}
+    options: list[Attribute | Block] = [*schema.attributes, *schema.blocks]
+    for position, option in enumerate(options):
+        is_plain = option.name.isidentifier() and not keyword.iskeyword(option.name) and not option.name.startswith("_")
+        field = option.name if is_plain else f"option_{position}"
+        names[field] = option.name
+        kind = attribute_type(option.type) if isinstance(option, Attribute) else block_type(f"{name}_{field}", option)
+        default = option.default if isinstance(option, Attribute) else None
+        if option.required:
+            fields.append((field, kind, msgspec.NODEFAULT))
+        elif default is None:
+            fields.append((field, kind | None if kind is not Any else Any, None))
+        else:
+            fields.append((field, kind, default_field(default)))
+    made = msgspec.defstruct(
+        name, fields, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename=names
+    )
+    return made
+
+
+def default_field(default: Any) -> Any:
+    """A default; a list or a map is made anew for each value."""
+    if isinstance(default, list | dict):
+        return msgspec.field(default_factory=lambda: json.loads(json.dumps(default)))
+    return default
+
+
+def attribute_type(kind: str) -> Any:
+    """The Python type of an attribute."""
+    if kind.startswith("list("):
+        return list[attribute_type(kind[5:-1])]  # type: ignore[misc]
+    if kind.startswith("map("):
+        return dict[str, attribute_type(kind[4:-1])]  # type: ignore[misc]
+    return {"string": str, "number": float, "bool": bool}.get(kind, Any)
+
+
+def block_type(name: str, block: Block) -> Any:
+    """The Python type of a block."""
+    body = struct_of(name, block.body)
+    match block.kind:
+        case "list":
+            return list[body]  # type: ignore[valid-type]
+        case "map":
+            return dict[str, body]  # type: ignore[valid-type]
+        case _:
+            return body
+
+
+def encode_config(spec: Message, config: Mapping[str, Any]) -> bytes:
+    """A checked config (canonical form, by the names of the job file) as msgpack; raises Invalid for a wrong count."""
+    return msgspec.msgpack.encode(shaped(spec, config))
+
+
+def shaped(spec: Message, config: Mapping[str, Any]) -> Any:
+    """A config in the shape that a spec asks for: every option present, defaults filled in."""
+    match spec.WhichOneof("block"):
+        case "object":
+            return {key: shaped(part, config) for key, part in sorted(spec.object.attributes.items())}
+        case "array":
+            return [shaped(part, config) for part in spec.array.values]
+        case "default":
+            found = shaped(spec.default.primary, config)
+            return shaped(spec.default.default, config) if found is None else found
+        case "literal":
+            return literal_of(spec)
+        case "Attr":
+            return exact(config.get(spec.Attr.name))
+        case "block_attrs":
+            return config.get(spec.block_attrs.name)
+        case "block_value":
+            body = config.get(spec.block_value.name)
+            return None if body is None else shaped(spec.block_value.nested, body)
+        case "block_list" | "block_set" as kind:
+            return shaped_list(getattr(spec, kind), config)
+        case "block_map":
+            given = spec.block_map
+            return shaped_map(given.nested, config.get(given.name) or {}, depth=max(1, len(given.labels)))
+        case _:
+            return None
+
+
+def exact(value: Any) -> Any:
+    """A number without a fraction as an integer, as Go's side writes it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def shaped_list(given: Message, config: Mapping[str, Any]) -> list[Any]:
+    """Repeated blocks."""
+    bodies = config.get(given.name) or []
+    if len(bodies) < given.min_items:
+        raise Invalid(f"config.{given.name}: {given.min_items} blocks at least are needed, there are {len(bodies)}")
+    if given.max_items and len(bodies) > given.max_items:
+        raise Invalid(f"config.{given.name}: {given.max_items} blocks at most are allowed, there are {len(bodies)}")
+    return [shaped(given.nested, body) for body in bodies]
+
+
+def shaped_map(nested: Message, bodies: Any, *, depth: int) -> dict[str, Any]:
+    """Labelled blocks, as deep as there are labels."""
+    if depth == 1:
+        return {label: shaped(nested, body) for label, body in bodies.items()}
+    return {label: shaped_map(nested, body, depth=depth - 1) for label, body in bodies.items()}
+
+
+def spec_from_schema(schema: Schema) -> Message:
+    """The spec of a schema, for a host that is not ours."""
+    spec = message_class(f"{HCLSPEC}.Spec")()
+    spec.object.SetInParent()
+    for attribute in schema.attributes:
+        fill_attribute(spec.object.attributes[attribute.name], attribute)
+    for block in schema.blocks:
+        entry = spec.object.attributes[block.name]
+        nested = spec_from_schema(block.body)
+        match block.kind:
+            case "list":
+                entry.block_list.name = block.name
+                entry.block_list.min_items = int(block.required)
+                entry.block_list.nested.CopyFrom(nested)
+            case "map":
+                entry.block_map.name = block.name
+                entry.block_map.labels.extend(block.body.labels or ("name",))
+                entry.block_map.nested.CopyFrom(nested)
+            case _:
+                entry.block_value.name = block.name
+                entry.block_value.required = block.required
+                entry.block_value.nested.CopyFrom(nested)
+    return spec
+
+
+def fill_attribute(entry: Message, attribute: Attribute) -> None:
+    """An attribute; maps are written as repeated blocks in job files, so a map of scalars is a list of maps there."""
+    kind = "list(" + attribute.type + ")" if attribute.type.startswith("map(") else attribute.type
+    default = attribute.default
+    target = entry.default.primary if default not in (None, "", 0, False, [], {}) else entry
+    target.Attr.name = attribute.name
+    target.Attr.type = kind
+    target.Attr.required = attribute.required
+    if target is not entry:
+        given = [default] if kind != attribute.type and isinstance(default, dict) else default
+        entry.default.default.literal.value = json.dumps(given)
+
+
+def decode_options(data: bytes) -> dict[str, Any]:
+    """A config in msgpack as our checks take it: what is null or an empty block was not given."""
+    try:
+        found = msgspec.msgpack.decode(data) if data else {}
+    except msgspec.DecodeError as error:
+        raise Invalid(f"the config is no msgpack: {error}") from None
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise Invalid("the config is no map of options")
+    return {name: without_null(value) for name, value in found.items() if value is not None}
+
+
+def without_null(value: Any) -> Any:
+    """The same with null left out of maps, at any depth."""
+    if isinstance(value, dict):
+        return {name: without_null(each) for name, each in value.items() if each is not None}
+    return [without_null(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,145 @@
+"""The agent's side of the log collector: starts it when it is not there, and asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from yurt.goplugin import log_collector
+from yurt.sdk.driver import LogRotation
+from yurt.sdk.errors import RecoverableError
+from yurt.sdk.value import Value
+
+log = logging.getLogger(__name__)
+
+ANSWER_LIMIT_S = 10.0
+START_LIMIT_S = 10.0
+START_POLL_S = 0.02
+OUTPUTS = ("stdout", "stderr")
+
+
+class TaskLogs(Value):
+    """Where a task of a plugin binary writes to, and where that goes: `name` is the collector's name of the task."""
+
+    name: str
+    fifos: tuple[str, str]
+    bases: tuple[str, str]
+    rotation: LogRotation = LogRotation()
+
+
+class LogCollector:
+    """One collector of one folder."""
+
+    def __init__(self, folder: str, *, is_dev: bool = False) -> None:
+        self._folder = Path(folder)
+        self._is_dev = is_dev
+        self._lock = asyncio.Lock()
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._known: dict[str, TaskLogs] = {}
+
+    def plan(self, task_id: str, *, logs_dir: str, task_name: str, rotation: LogRotation) -> TaskLogs:
+        """The FIFOs and files of a task."""
+        name = hashlib.blake2b(task_id.encode(), digest_size=16).hexdigest()
+        return TaskLogs(
+            name=name,
+            fifos=(str(self._folder / f"{name}.stdout"), str(self._folder / f"{name}.stderr")),
+            bases=(f"{logs_dir}/{task_name}.stdout", f"{logs_dir}/{task_name}.stderr"),
+            rotation=rotation,
+        )
+
+    async def open(self, logs: TaskLogs) -> None:
+        """Read for a task from now on; no harm when it is done already."""
+        self._known[logs.name] = logs
+        await self._ask(open_request(logs))
+
+    async def drain(self, logs: TaskLogs) -> None:
+        """Wait until all that was written is in the files."""
+        await self._ask({"op": "drain", "id": logs.name})
+
+    async def close_task(self, logs: TaskLogs) -> None:
+        """Read no more for a task."""
+        self._known.pop(logs.name, None)
+        await self._ask({"op": "close", "id": logs.name})
+
+    async def close(self) -> None:
+        """Let go of the collector; it reads on while tasks need it."""
+        streams, self._streams = self._streams, None
+        if streams is not None:
+            streams[1].close()
+
+    async def _ask(self, request: dict[str, Any]) -> None:
+        """One request; a collector that was killed is started anew with all that it read."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(ANSWER_LIMIT_S):
+                    await self._exchange(request)
+                    return
+            except (OSError, EOFError, TimeoutError):
+                await self.close()
+            try:
+                async with asyncio.timeout(ANSWER_LIMIT_S + START_LIMIT_S):
+                    for logs in list(self._known.values()):
+                        await self._exchange(open_request(logs))
+                    await self._exchange(request)
+            except (OSError, EOFError, TimeoutError) as error:
+                await self.close()
+                raise RecoverableError(f"the collector of logs does not answer: {error or 'time is over'}") from None
+
+    async def _exchange(self, request: dict[str, Any]) -> None:
+        if self._streams is None:
+            self._streams = await self._connect()
+        reader, writer = self._streams
+        writer.write(json.dumps(request).encode() + b"\n")
+        await writer.drain()
+        line = await reader.readline()
+        if not line:
+            raise EOFError("it ended")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RecoverableError(f"the collector of logs failed: {answer['error']}")
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the collector that runs, or to a new one."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with contextlib.suppress(OSError):
+            return await self._dial()
+        arguments = [str(self._folder), *(["dev"] if self._is_dev else [])]
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", "-E", log_collector.__file__, *arguments,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        async with asyncio.timeout(START_LIMIT_S):
+            while True:
+                with contextlib.suppress(OSError):
+                    return await self._dial()
+                await asyncio.sleep(START_POLL_S)
+
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect by way of the folder's descriptor: the path of a socket may not be long."""
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            made.connect(f"/proc/self/fd/{folder}/{log_collector.SOCKET_NAME}")
+            made.setblocking(False)
+            return await asyncio.open_unix_connection(sock=made)
+        except OSError:
+            made.close()
+            raise
+        finally:
+            os.close(folder)
+
+
+def open_request(logs: TaskLogs) -> dict[str, Any]:
+    """The request to read for a task."""
+    streams = [list(pair) for pair in zip(logs.fifos, logs.bases, strict=True)]
+    limits = {"max_files": logs.rotation.max_files, "max_bytes": logs.rotation.max_bytes}
+    return {"op": "open", "id": logs.name, "streams": streams, **limits}
