@@ -23,6 +23,7 @@ from yurt.structs.alloc import (
 )
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
+from yurt.structs.rpc import StatValue
 from yurt.structs.task import Task
 
 FIELDS: dict[str, list[str]] = json.loads(Path(__file__).with_name("api_fields.json").read_text())
@@ -33,11 +34,13 @@ MODULES = (
 )  # fmt: skip
 OWN = {
     "AllocatedDeviceResource": {"Compute", "MemoryMB", "Share"},
+    "Evaluation": {"Attempts"},
     "NodeDevice": {"Attributes"},
 }
 """Fields of our own: written only when they are set."""
 ADDED = {
     **OWN,
+    "AttemptRecord": {"After", "Ahead", "Now", "Number", "Seed", "StateIndex"},
     "AllocatedCpuResources": {"ReservedCores"},  # written by Nomad's servers, unknown to its Go client
     "Allocation": {"AllocStates"},  # as above
     "Attribute": {"Bool", "Float", "Int", "String"},  # the servers' spelling, which its Go client reads by tags
@@ -151,3 +154,7 @@ def test_a_field_of_our_own_is_written_only_when_it_is_set() -> None:
     assert to_wire(replace(whole, share="mps", memory_mb=1024)) == {
         **to_wire(whole), "Share": "mps", "MemoryMB": 1024
     }  # fmt: skip
+
+
+def test_a_figure_of_nothing_is_still_a_figure() -> None:
+    assert to_wire(StatValue(int_numerator_val=0, unit="%")) == {"IntNumeratorVal": 0, "Unit": "%"}

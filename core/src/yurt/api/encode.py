@@ -1,9 +1,10 @@
 """Domain values as the JSON of Nomad's HTTP API.
 
 Every field of Nomad's API is written, with the exact spelling of the API and in alphabetical order, as Go's codec does;
-fields of our own (`OWN`) only when they are set. Times are RFC 3339, bytes are base64, and an empty list or map is
-`null`, save where Nomad always makes one (`NEVER_NULL`). The way to write a type is worked out once and kept: a tuple
-of keys, one getter that fetches all fields at C speed, and converters for the few fields that need one.
+fields of our own, and a few that Nomad leaves out, only when they are set (`WHEN_SET`). Times are RFC 3339, bytes are
+base64, and an empty list or map is `null`, save where Nomad always makes one (`NEVER_NULL`). The way to write a type is
+worked out once and kept: a tuple of keys, one getter that fetches all fields at C speed, and converters for the few
+fields that need one.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _compile(info: inspect.StructType) -> Convert:
         for field in fields
         if (convert := _converter(field.type, is_kept=(info.cls.__name__, field.encode_name) in NEVER_NULL)) is not None
     )
-    own = tuple(field.encode_name for field in fields if _is_own(field))
+    optional = tuple((field.encode_name, _default(field)) for field in fields if _is_optional(field))
     if len(keys) == 1:
         name = fields[0].name
         return _convert_single(keys[0], name, converts)
@@ -97,19 +98,23 @@ def _compile(info: inspect.StructType) -> Convert:
 
     def convert_struct(value: Any) -> dict[str, Any]:
         wire = dict(zip(keys, get(value), strict=True))
+        unset = [key for key, default in optional if wire[key] == default]
         for key, convert in converts:
             wire[key] = convert(wire[key])
-        for key in own:
-            if not wire[key]:
-                del wire[key]
+        for key in unset:
+            del wire[key]
         return wire
 
     return convert_struct
 
 
-def _is_own(field: inspect.Field) -> bool:
-    """Whether Nomad's API has not got the field."""
-    return isinstance(field.type, inspect.Metadata) and (field.type.extra or {}).get("wire") == "own"
+def _is_optional(field: inspect.Field) -> bool:
+    """Whether the field is written only when it is set."""
+    return isinstance(field.type, inspect.Metadata) and (field.type.extra or {}).get("wire") == "when set"
+
+
+def _default(field: inspect.Field) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
 def _convert_single(key: str, name: str, converts: tuple[tuple[str, Convert], ...]) -> Convert:

@@ -19,8 +19,10 @@ UnixNano = NewType("UnixNano", int)
 """Nanoseconds since 1970, written as an integer."""
 Timestamp = Annotated[int, msgspec.Meta(extra={"wire": "rfc3339"})]
 """Nanoseconds since 1970, written as an RFC 3339 text on the HTTP API; 0 is Go's zero time."""
-OWN = msgspec.Meta(extra={"wire": "own"})
-"""Marks a field that Nomad's API has not: `Annotated[str, OWN]`. The HTTP API writes it only when it is set."""
+WHEN_SET = msgspec.Meta(extra={"wire": "when set"})
+"""Marks a field that the HTTP API writes only when it is not at its default: `Annotated[str, WHEN_SET]`."""
+OWN = WHEN_SET
+"""Marks a field that Nomad's API has not got: `Annotated[str, OWN]`; written only when it is set."""
 
 NANOSECONDS = 1_000_000_000
 

@@ -6,9 +6,9 @@ The ports are `client.ports.ServerPort` and `server.ports.NodePort`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from yurt.sdk.value import Timestamp, Value, no_entries, spelled
+from yurt.sdk.value import WHEN_SET, Timestamp, Value, no_entries, spelled
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.node import Node, NodeEvent
@@ -100,12 +100,49 @@ class CpuStats(Value):
     measured: tuple[str, ...] = ()
 
 
+class StatValue(Value):
+    """A figure of a device, of one kind; a part has the whole as its denominator."""
+
+    float_numerator_val: Annotated[float | None, WHEN_SET] = None
+    float_denominator_val: Annotated[float | None, WHEN_SET] = None
+    int_numerator_val: Annotated[int | None, WHEN_SET] = None
+    int_denominator_val: Annotated[int | None, WHEN_SET] = None
+    string_val: Annotated[str | None, WHEN_SET] = None
+    bool_val: Annotated[bool | None, WHEN_SET] = None
+    unit: Annotated[str, WHEN_SET] = ""
+    desc: Annotated[str, WHEN_SET] = ""
+
+
+class StatObject(Value):
+    """Figures of a device by name."""
+
+    nested: Mapping[str, StatObject] = no_entries()
+    attributes: Mapping[str, StatValue] = no_entries()
+
+
+class DeviceStats(Value):
+    """Use of one device."""
+
+    summary: StatValue = StatValue()
+    stats: StatObject = StatObject()
+    timestamp: Timestamp = 0
+
+
+class DeviceGroupStats(Value):
+    """Use of devices of one kind, by instance."""
+
+    vendor: str = ""
+    type: str = ""
+    name: str = ""
+    instance_stats: Mapping[str, DeviceStats] = no_entries()
+
+
 class ResourceUsage(Value, rename=spelled(cpu_stats="CpuStats")):
     """Use of one task or one allocation."""
 
     memory_stats: MemoryStats = MemoryStats()
     cpu_stats: CpuStats = CpuStats()
-    device_stats: tuple[Mapping[str, Any], ...] = ()
+    device_stats: tuple[DeviceGroupStats, ...] = ()
 
 
 class TaskResourceUsage(Value):
@@ -153,7 +190,7 @@ class HostStats(Value):
     memory: Mapping[str, int] = no_entries()
     cpu: tuple[Mapping[str, Any], ...] = ()
     disk_stats: tuple[Mapping[str, Any], ...] = ()
-    device_stats: tuple[Mapping[str, Any], ...] = ()
+    device_stats: tuple[DeviceGroupStats, ...] = ()
     alloc_dir_stats: Mapping[str, Any] = no_entries()
     uptime: int = 0
     timestamp: int = 0

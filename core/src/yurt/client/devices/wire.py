@@ -1,0 +1,120 @@
+"""Devices in the shapes of the API: what a node offers, what an allocation holds, how much of it is used. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from yurt.sdk.device import (
+    AttributeValue,
+    ClaimedDevices,
+    DeviceGroup,
+    DeviceInstance,
+    DeviceUse,
+    Quantity,
+    Stat,
+    device_of,
+)
+from yurt.structs.alloc import AllocatedDeviceResource
+from yurt.structs.node import Attribute, NodeDevice, NodeDeviceLocality, NodeDeviceResource
+from yurt.structs.rpc import DeviceGroupStats, DeviceStats, StatObject, StatValue
+
+GroupKey = tuple[str, str, str]
+"""Vendor, type and name."""
+
+
+def key_of(group: DeviceGroup | NodeDeviceResource | AllocatedDeviceResource | ClaimedDevices) -> GroupKey:
+    """What tells a group of devices from others."""
+    return (group.vendor, group.type, group.name)
+
+
+def group_name(key: GroupKey) -> str:
+    """ "nvidia/gpu/NVIDIA H100"."""
+    return "/".join(key)
+
+
+def node_group(group: DeviceGroup) -> NodeDeviceResource:
+    """A group as its node publishes it; instances sorted by id, so that the same devices are the same value."""
+    return NodeDeviceResource(
+        vendor=group.vendor,
+        type=group.type,
+        name=group.name,
+        instances=tuple(node_device(each) for each in sorted(group.instances, key=lambda each: each.id)),
+        attributes={name: attribute(value) for name, value in sorted(group.attributes.items())},
+    )
+
+
+def node_device(instance: DeviceInstance) -> NodeDevice:
+    """An instance as its node publishes it."""
+    return NodeDevice(
+        id=instance.id,
+        healthy=instance.is_healthy,
+        health_description="" if instance.is_healthy else instance.reason or "unhealthy",
+        locality=NodeDeviceLocality(pci_bus_id=instance.pci_bus_id) if instance.pci_bus_id else None,
+        attributes={name: attribute(value) for name, value in sorted(instance.attributes.items())},
+    )
+
+
+def attribute(value: AttributeValue, unit: str = "") -> Attribute:
+    """A plugin's value as an attribute of the API."""
+    match value:
+        case Quantity():
+            return attribute(value.value, value.unit)
+        case bool():
+            return Attribute(bool_val=value, unit=unit)
+        case int():
+            return Attribute(int_val=value, unit=unit)
+        case float():
+            return Attribute(float_val=value, unit=unit)
+        case str():
+            return Attribute(string_val=value, unit=unit)
+
+
+def claimed(given: AllocatedDeviceResource) -> ClaimedDevices:
+    """What the servers gave to a task, by the ids of the devices themselves."""
+    return ClaimedDevices(
+        vendor=given.vendor,
+        type=given.type,
+        name=given.name,
+        ids=tuple(device_of(each) for each in given.device_ids),
+        share=given.share,
+        memory_mb=given.memory_mb,
+        compute=given.compute,
+    )
+
+
+def group_stats(
+    group: DeviceGroup, uses: Mapping[str, DeviceUse], only: Iterable[str] | None = None
+) -> DeviceGroupStats | None:
+    """Use of a group's instances, of those in `only` when it is given; None when there is none."""
+    wanted = {each.id for each in group.instances} & (uses.keys() if only is None else set(only) & uses.keys())
+    if not wanted:
+        return None
+    instances = {each: device_stats(uses[each]) for each in sorted(wanted)}
+    return DeviceGroupStats(vendor=group.vendor, type=group.type, name=group.name, instance_stats=instances)
+
+
+def device_stats(use: DeviceUse) -> DeviceStats:
+    """Use of one instance."""
+    figures = {name: stat_value(stat) for name, stat in use.stats.items()}
+    return DeviceStats(
+        summary=stat_value(use.summary),
+        stats=StatObject(attributes=figures),
+        timestamp=use.at,
+    )
+
+
+def stat_value(stat: Stat) -> StatValue:
+    """One figure; a part of a whole has both, in the kind of the whole."""
+    value, whole, unit, description = stat.value, stat.of, stat.unit, stat.description
+    match value:
+        case bool():
+            return StatValue(bool_val=value, unit=unit, desc=description)
+        case str():
+            return StatValue(string_val=value, unit=unit, desc=description)
+        case int() if not isinstance(whole, float):
+            return StatValue(int_numerator_val=value, int_denominator_val=whole, unit=unit, desc=description)
+        case _:
+            part_of = None if whole is None else float(whole)
+            return StatValue(
+                float_numerator_val=float(value), float_denominator_val=part_of, unit=unit, desc=description
+            )
