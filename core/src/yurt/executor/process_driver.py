@@ -28,6 +28,7 @@ from yurt.sdk.driver import (
     TaskStats,
 )
 from yurt.sdk.errors import DriverError, NotFound
+from yurt.sdk.exec import ExecSession
 from yurt.sdk.value import Duration, replace
 
 PROBE_INTERVAL_S = 30.0
@@ -74,6 +75,10 @@ class TaskExecutor(Protocol[StartSpec_contra]):
 
     async def exec(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command beside the task's own."""
+        ...
+
+    async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ExecSession:
+        """Begin a command beside the task's own."""
         ...
 
     async def close(self) -> None:
@@ -175,6 +180,10 @@ class ProcessDriver(Generic[Spec]):
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command beside the task's own, in the same surroundings."""
         return await self._executor.exec(task_id, command, timeout=timeout)
+
+    async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ExecSession:
+        """Begin a command beside the task's own, in the same surroundings, to be worked with."""
+        return await self._executor.exec_stream(task_id, command, tty=tty)
 
     async def close(self) -> None:
         """Let the executor go; tasks go on, those of a dev agent end."""

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from yurt.executor import cgroups, processes, zygote_client
+from yurt.executor.exec_session import Beside, ProcessSession, run_to_end, start_session
 from yurt.executor.spec import (
     CgroupPlan,
     Failed,
@@ -34,9 +35,9 @@ from yurt.executor.surroundings import (
     check_spec,
     ids_of,
     look_up_user,
+    other_network_of,
     read_exit_file,
     remove_file,
-    run_beside,
     summed,
     surroundings_of,
     user_to_become,
@@ -64,6 +65,7 @@ class Task:
         self.ended: asyncio.Future[ExitResult] = loop.create_future()
         self.pidfd: int | None = None
         self.timer: asyncio.TimerHandle | None = None
+        self.sessions: set[ProcessSession] = set()
 
 
 class ProcessExecutor:
@@ -275,18 +277,38 @@ class ProcessExecutor:
         return summed(processes.relatives(handle.pid, handle.start_time, handle.shim_pid), at=at)
 
     async def exec(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-        """Run a command with the environment, folder, user and cgroups of a task; raises DriverError when it cannot."""
+        """Run a command beside a task, with its surroundings; raises DriverError when it cannot, or takes too long."""
+        return await run_to_end(await self.exec_stream(task_id, command, tty=False), command, timeout=timeout)
+
+    async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ProcessSession:
+        """Begin a command with the environment, folder, user, network and cgroups of a task."""
         self.check_alive(task_id)
         task = self._task(task_id)
-        spec = task.spec
-        env, cwd = (spec.env, spec.cwd) if spec else surroundings_of(task.handle.pid)
-        user = user_to_become(spec.user) if spec else ids_of(task.handle.pid)
-        return await run_beside(command, env=env, cwd=cwd, user=user, enter=task.handle.cgroups, timeout=timeout)
+        spec, pid = task.spec, task.handle.pid
+        env, cwd = (spec.env, spec.cwd) if spec else surroundings_of(pid)
+        around = Beside(
+            env=env,
+            cwd=cwd,
+            user=user_to_become(spec.user) if spec else ids_of(pid),
+            cgroups=task.handle.cgroups,
+            network_namespace=other_network_of(pid),
+            search=spec.search if spec else (),
+        )
+        session = await start_session(command, around, tty=tty)
+        self.keep_session(task_id, session)
+        return session
+
+    def keep_session(self, task_id: str, session: ProcessSession) -> None:
+        """The session is to end no later than its task."""
+        sessions = self._task(task_id).sessions
+        sessions.add(session)
+        session.on_close.append(lambda: sessions.discard(session))
 
     async def close(self) -> None:
         """Stop watching and let the zygote end: tasks go on, those of a dev run are killed."""
         self._closed.set()
         for task in self._tasks.values():
+            await close_all(task.sessions)
             self._unwatch(task)
         self._tasks.clear()
         zygote, self._zygote = self._zygote, None
@@ -364,6 +386,7 @@ class ProcessExecutor:
     async def _kill(self, task: Task) -> None:
         """Kill every process of a task: its shim does it, and when there is no shim, we do."""
         handle = task.handle
+        await close_all(task.sessions)
         if handle.boot_id == self._boot_id:
             processes.send_signal(handle.shim_pid, handle.shim_start_time, signal.SIGTERM)
             await until(lambda: not processes.is_alive(handle.shim_pid, handle.shim_start_time), KILL_LIMIT_S)
@@ -382,6 +405,12 @@ class ProcessExecutor:
                 return
             processes.kill_all(strays)
             await self._env.sleep(0.02)
+
+
+async def close_all(sessions: set[ProcessSession]) -> None:
+    """End sessions, all at once."""
+    if sessions:
+        await asyncio.gather(*(session.close() for session in tuple(sessions)))
 
 
 def needs_search(task: Task) -> bool:

@@ -114,6 +114,11 @@ def relatives(pid: int, started: int, shim: int) -> list[psutil.Process]:
     return [process for process in members.values() if start_time(process.pid)]
 
 
+def all_pids() -> list[int]:
+    """Every process that there is; blocking."""
+    return psutil.pids()
+
+
 def session_of(pid: int) -> int:
     """The session of a process, or 0."""
     try:

@@ -80,6 +80,16 @@ def surroundings_of(pid: int) -> tuple[Mapping[str, str], str]:
         raise DriverError(f"the task's environment cannot be read: {error}") from None
 
 
+def other_network_of(pid: int) -> str:
+    """The file of a process's network namespace when that is not ours; empty when it is, or cannot be told."""
+    path = f"/proc/{pid}/ns/net"
+    try:
+        theirs, ours = os.stat(path), os.stat("/proc/self/ns/net")
+    except OSError:
+        return ""
+    return "" if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino) else path
+
+
 async def run_beside(
     command: tuple[str, ...],
     *,

@@ -1,0 +1,336 @@
+"""A command that runs beside a task, with pipes or a terminal between it and the agent.
+
+The command leads a session of its own. Who closes the exec session before the command has ended ends the whole of it:
+a hangup first, as when a terminal goes away, and after a moment SIGKILL to every process of its session. What has left
+that session stays in the task's cgroups and ends with the task, and so does what a command leaves behind by its own
+end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import marshal
+import os
+import signal
+import struct
+import sys
+import tempfile
+import termios
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from yurt.executor import processes
+from yurt.executor.spec import UserIds, candidates, search_path
+from yurt.executor.streams import Input, Outputs
+from yurt.executor.surroundings import EXEC_OUTPUT_BYTES_MAX
+from yurt.sdk.driver import ExecResult
+from yurt.sdk.errors import DriverError
+from yurt.sdk.exec import STDERR, STDOUT, ExecOutput, ExecSession, TerminalSize
+from yurt.sdk.value import NANOSECONDS, Duration
+
+PROGRAM = Path(__file__).with_name("exec_child.py")
+START_LIMIT_S = 20.0
+HANGUP_S = 0.5
+KILL_LIMIT_S = 5.0
+STATUS_BYTES = 256
+END_OF_INPUT = b"\x04"
+DEFAULT_TERM = "xterm"
+SIZE_MAX = 0xFFFF
+
+
+class Beside(NamedTuple):
+    """What surrounds a command: environment, folder, user, cgroups, and the file of a network namespace, if any."""
+
+    env: Mapping[str, str]
+    cwd: str
+    user: UserIds | None = None
+    cgroups: tuple[str, ...] = ()
+    network_namespace: str = ""
+    search: tuple[str, ...] = ()
+
+
+class _Watched(asyncio.SubprocessProtocol):
+    """Tells the end of a process."""
+
+    def __init__(self, ended: asyncio.Future[int]) -> None:
+        self._ended = ended
+        self.transport: asyncio.SubprocessTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.SubprocessTransport", transport)  # uvloop's is one by its methods alone
+
+    def process_exited(self) -> None:
+        assert self.transport is not None
+        code = self.transport.get_returncode() or 0
+        if not self._ended.done():
+            self._ended.set_result(code if code >= 0 else 128 - code)
+
+
+class Ends(NamedTuple):
+    """The agent's ends of a command's streams, and the command's: with a terminal all three are one."""
+
+    stdin: int
+    outputs: Mapping[int, str]
+    given: tuple[int, int, int]
+
+    def close_given(self) -> None:
+        """The command has its own copies."""
+        for fd in set(self.given):
+            os.close(fd)
+
+    def close_ours(self) -> None:
+        """Close the agent's ends."""
+        for fd in {self.stdin, *self.outputs} - {-1}:
+            os.close(fd)
+
+
+def pipe_ends() -> Ends:
+    """Three pipes."""
+    stdin, ours = os.pipe()
+    out, stdout = os.pipe()
+    err, stderr = os.pipe()
+    for fd in (ours, out, err):
+        os.set_blocking(fd, False)
+    return Ends(ours, {out: STDOUT, err: STDERR}, (stdin, stdout, stderr))
+
+
+def terminal_ends() -> Ends:
+    """A terminal of its own."""
+    ours, theirs = os.openpty()
+    os.set_blocking(ours, False)
+    return Ends(ours, {ours: STDOUT}, (theirs, theirs, theirs))
+
+
+class ProcessSession:
+    """An `ExecSession` over a process that this agent has started."""
+
+    def __init__(self, transport: asyncio.SubprocessTransport, ended: asyncio.Future[int], ends: Ends) -> None:
+        self._transport = transport
+        self._ended = ended
+        self._ends = ends
+        self._is_terminal = ends.stdin in ends.outputs
+        self._outputs = Outputs(ends.outputs, ended)
+        self._input = Input(ends.stdin)
+        self._is_input_open = True
+        self._closing: asyncio.Future[None] | None = None
+        self._pid = transport.get_pid()
+        self._started = processes.start_time(self._pid)
+        self.on_close: list[Callable[[], object]] = []
+        self.other_leaders: Callable[[], list[int]] = list
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the command has ended."""
+        return self._ended.done()
+
+    def output(self) -> AsyncIterator[ExecOutput]:
+        """What the command writes, as it comes."""
+        return self._outputs.pieces()
+
+    async def write(self, data: bytes) -> None:
+        """Give it input."""
+        if self._is_input_open:
+            await self._input.write(data)
+
+    async def close_input(self) -> None:
+        """No more input; a terminal is told by its end-of-file character."""
+        if not self._is_input_open:
+            return
+        if self._is_terminal:
+            await self._input.write(END_OF_INPUT)
+            return
+        self._is_input_open = False
+        await self._input.finish()
+        if self._closing is None:
+            fd, self._ends = self._ends.stdin, self._ends._replace(stdin=-1)
+            os.close(fd)
+
+    async def resize(self, size: TerminalSize) -> None:
+        """Its terminal has another size now."""
+        if self._is_terminal and self._closing is None:
+            rows, columns = (min(max(number, 0), SIZE_MAX) for number in (size.height, size.width))
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(self._ends.stdin, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    async def wait(self) -> int:
+        """Wait for its end."""
+        return await asyncio.shield(self._ended)
+
+    async def close(self) -> None:
+        """Kill what still runs and free all."""
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+            return
+        self._closing = asyncio.get_running_loop().create_future()
+        try:
+            if not self._ended.done():
+                await self._end()
+        finally:
+            if not self._ended.done():
+                processes.send_signal(self._pid, self._started, signal.SIGKILL)
+            self._outputs.stop()
+            self._input.stop()
+            self._ends.close_ours()
+            self._transport.close()
+            for act in self.on_close:
+                act()
+            self._closing.set_result(None)
+
+    async def _end(self) -> None:
+        """Hang up, and kill what does not go."""
+        found = await asyncio.to_thread(self._members)
+        for pid, started in found:
+            processes.send_signal(pid, started, signal.SIGHUP)
+        await asyncio.wait([self._ended], timeout=HANGUP_S)
+        if not self._ended.done():
+            found += await asyncio.to_thread(self._members)
+        for pid, started in found:
+            processes.send_signal(pid, started, signal.SIGKILL)
+        await asyncio.wait([self._ended], timeout=KILL_LIMIT_S)
+
+    def _members(self) -> list[tuple[int, int]]:
+        """All processes of the command's session, with their start times; blocking. Its leader has not been reaped."""
+        leaders = {self._pid, *self.other_leaders()}
+        found = [
+            (pid, processes.start_time(pid)) for pid in processes.all_pids() if processes.session_of(pid) in leaders
+        ]
+        return [(pid, started) for pid, started in found if started]
+
+
+async def start_session(command: tuple[str, ...], around: Beside, *, tty: bool) -> ProcessSession:
+    """Run a command in a session of its own; raises DriverError with the reason when it cannot be run."""
+    if not command or not command[0]:
+        raise DriverError("no command was given to run in the task")
+    if any("\0" in word for word in command):
+        raise DriverError(f'cannot run "{command[0]}" in the task: an argument contains a NUL character')
+    ends = terminal_ends() if tty else pipe_ends()
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    status_fd, child_status = os.pipe()
+    request = request_file(request_for(command, around, tty=tty))
+    watched = _Watched(ended)
+    argv = (sys.executable, "-I", "-S", "-E", str(PROGRAM), str(request), str(child_status))
+    stdin, stdout, stderr = ends.given
+    try:
+        transport, _ = await asyncio.get_running_loop().subprocess_exec(
+            lambda: watched,
+            *argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=(request, child_status),
+            start_new_session=True,
+            cwd="/",
+            env={},
+        )
+    except BaseException:
+        ends.close_ours()
+        os.close(status_fd)
+        raise
+    finally:
+        ends.close_given()
+        os.close(request)
+        os.close(child_status)
+    session = ProcessSession(transport, ended, ends)
+    try:
+        failure = await read_status(status_fd)
+    except BaseException:
+        await session.close()
+        raise
+    finally:
+        os.close(status_fd)
+    if failure:
+        await session.close()
+        raise DriverError(f'cannot run "{command[0]}" in the task: {reason_of(failure, command[0], around)}')
+    return session
+
+
+def request_for(command: tuple[str, ...], around: Beside, *, tty: bool) -> dict[str, Any]:
+    """What `exec_child` needs to know."""
+    env = dict(around.env)
+    if tty:
+        env.setdefault("TERM", DEFAULT_TERM)
+    user = around.user
+    return {
+        "argv": [os.fsencode(word) for word in command],
+        "candidates": [os.fsencode(path) for path in candidates(command[0], search_path(env), around.search)],
+        "env": {os.fsencode(key): os.fsencode(value) for key, value in env.items()},
+        "cwd": os.fsencode(around.cwd),
+        "uid": user.uid if user else None,
+        "gid": user.gid if user else None,
+        "groups": list(user.groups) if user else [],
+        "netns": os.fsencode(around.network_namespace),
+        "join": [os.fsencode(f"{folder}/cgroup.procs") for folder in around.cgroups],
+        "must_join": [],
+        "is_terminal": tty,
+        "parent": os.getpid(),
+    }
+
+
+def request_file(request: dict[str, Any]) -> int:
+    """The request in a file without a name: it holds a task's environment, which can be large."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("yurt-exec")
+    else:
+        with tempfile.TemporaryFile(buffering=0) as file:
+            fd = os.dup(file.fileno())
+    os.write(fd, marshal.dumps(request))
+    return fd
+
+
+async def read_status(fd: int) -> bytes:
+    """What the child says of its failure; nothing when it has become the command."""
+    os.set_blocking(fd, False)
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[bytes] = loop.create_future()
+
+    def on_readable() -> None:
+        loop.remove_reader(fd)
+        told.set_result(os.read(fd, STATUS_BYTES))
+
+    loop.add_reader(fd, on_readable)
+    try:
+        async with asyncio.timeout(START_LIMIT_S):
+            return await told
+    except TimeoutError:
+        raise DriverError(
+            f"the command was not started within {START_LIMIT_S:g} s; is the machine overloaded?"
+        ) from None
+    finally:
+        if not told.done() or told.cancelled():
+            loop.remove_reader(fd)
+
+
+def reason_of(failure: bytes, command: str, around: Beside) -> str:
+    """Why a command could not be run, in words."""
+    stage, _, code = failure.decode(errors="replace").partition(" ")
+    reason = os.strerror(int(code)) if code.isdigit() else "its process ended"
+    match stage:
+        case "exec" if "/" not in command:
+            return f"{reason}; it is in none of the folders of PATH ({search_path(around.env)})"
+        case "cwd":
+            return f"its folder {around.cwd}: {reason}"
+        case "netns":
+            return f"its network namespace: {reason}"
+        case _:
+            return reason
+
+
+async def run_to_end(session: ExecSession, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+    """What a command writes without input, each stream up to a bound, and its exit code; killed after `timeout`."""
+    kept = {STDOUT: bytearray(), STDERR: bytearray()}
+    limit_s = timeout / NANOSECONDS
+    try:
+        async with asyncio.timeout(limit_s):
+            await session.close_input()
+            async for piece in session.output():
+                found = kept[piece.stream]
+                found += piece.data[: EXEC_OUTPUT_BYTES_MAX - len(found)]
+            code = await session.wait()
+    except TimeoutError:
+        raise DriverError(f'"{command[0]}" did not end within {limit_s:g} s and was killed') from None
+    finally:
+        await session.close()
+    return ExecResult(exit_code=code, stdout=bytes(kept[STDOUT]), stderr=bytes(kept[STDERR]))

@@ -1,0 +1,128 @@
+"""Reads and writes descriptors of pipes and terminals on the event loop: as much as the other side takes, no more.
+
+Nothing is read ahead: a command whose output nobody takes is held up by its own full pipe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+
+from yurt.sdk.exec import ExecOutput
+
+READ_SIZE = 32 * 1024
+LAST_WORDS_S = 0.2
+"""How long output may still come after the command has ended, from others that hold its end of a pipe."""
+
+
+class Outputs:
+    """What comes out of descriptors (that do not block) until their ends, or a little after `ended` is done."""
+
+    def __init__(self, fds: Mapping[int, str], ended: asyncio.Future[int]) -> None:
+        self._open = dict(fds)
+        self._ended = ended
+        self._wake: asyncio.Future[None] | None = None
+
+    async def pieces(self) -> AsyncIterator[ExecOutput]:
+        """The pieces as they come."""
+        while self._open:
+            has_read = False
+            for fd, stream in tuple(self._open.items()):
+                data = read_now(fd) if fd in self._open else None
+                if data:
+                    has_read = True
+                    yield ExecOutput(data=data, stream=stream)
+                elif data is not None:
+                    self._open.pop(fd, None)
+            if not has_read and self._open and not await self._has_more():
+                return
+
+    async def _has_more(self) -> bool:
+        """Wait until something can be read; False when the command has ended and nothing comes any more."""
+        loop = asyncio.get_running_loop()
+        wake = self._wake = loop.create_future()
+        fds = tuple(self._open)
+        was_over = self._ended.done()
+        for fd in fds:
+            loop.add_reader(fd, settle, wake)
+        try:
+            waiting: set[asyncio.Future[object]] = {wake} if was_over else {wake, self._ended}  # type: ignore[arg-type]
+            limit_s = LAST_WORDS_S if was_over else None
+            done, _ = await asyncio.wait(waiting, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for fd in fds:
+                if fd in self._open:  # one that is not may be closed, and its number another's
+                    loop.remove_reader(fd)
+            self._wake = None
+        return bool(done) and bool(self._open)
+
+    def stop(self) -> None:
+        """Forget the descriptors, which may be closed now; whoever waits for output learns that there is no more."""
+        loop = asyncio.get_running_loop()
+        for fd in self._open:
+            loop.remove_reader(fd)
+        self._open.clear()
+        if self._wake is not None:
+            settle(self._wake)
+
+
+def read_now(fd: int) -> bytes | None:
+    """What can be read now; nothing at the end, None when nothing is there at present."""
+    try:
+        return os.read(fd, READ_SIZE)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+class Input:
+    """Writes to a descriptor (that does not block) as its reader takes it."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._is_over = False
+        self._turn = asyncio.Lock()
+        self._wake: asyncio.Future[None] | None = None
+
+    async def write(self, data: bytes) -> None:
+        """All of it, or as much as is taken before the reader goes away."""
+        async with self._turn:
+            rest = memoryview(data)
+            while rest and not self._is_over:
+                try:
+                    rest = rest[os.write(self._fd, rest) :]
+                except BlockingIOError:
+                    await self._writable()
+                except OSError:
+                    self._is_over = True
+
+    async def finish(self) -> None:
+        """Wait until what was written before has been taken."""
+        async with self._turn:
+            self._is_over = True
+
+    async def _writable(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._wake = loop.create_future()
+        loop.add_writer(self._fd, settle, self._wake)
+        try:
+            await self._wake
+        finally:
+            self._wake = None
+            if not self._is_over:
+                loop.remove_writer(self._fd)
+
+    def stop(self) -> None:
+        """Forget the descriptor, which may be closed now."""
+        self._is_over = True
+        if self._wake is not None:
+            asyncio.get_running_loop().remove_writer(self._fd)
+            settle(self._wake)
+
+
+def settle(future: asyncio.Future[None]) -> None:
+    """End a wait."""
+    if not future.done():
+        future.set_result(None)
