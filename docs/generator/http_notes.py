@@ -74,6 +74,7 @@ GET /v1/scaling/policies | The `scaling` blocks of the groups of all jobs that a
 GET /v1/scaling/policy/:id | One of them, whole; its id stays the same as long as its job and group keep their names.
 GET /v1/yurt/plugins | Yurt's own: the agent's plugins, and how they fared.
 GET /v1/yurt/allocation/:id/why | Yurt's own: why an allocation is where it is.
+GET /v1/yurt/evaluation/:id/replay | Yurt's own: the evaluation made again from the log, and compared with what it stored.
 PUT /v1/yurt/job/why-not | Yurt's own: why the job of the body could not be placed, and what would place it.
 GET /v1/jobs | All jobs.
 PUT /v1/jobs | Registers a job.

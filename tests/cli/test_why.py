@@ -82,3 +82,20 @@ def test_the_status_of_an_evaluation_shows_the_nearest_nodes_where_the_agent_kno
 
     api.answers["/v1/yurt/job/why-not"] = ANSWER
     assert 'Nearest nodes for group "web" now:\n  node-7: 512 MB memory short\n' in run("eval", "status", "1111")[1]
+
+
+def test_eval_replay_tells_the_digest_and_fails_when_the_plan_differs(api: Any, run: Any) -> None:
+    attempt = {"StateIndex": 7, "Seed": "ab", "Digest": "d1", "Placements": 2, "Stored": 2, "IsIdentical": True,
+               "StoredDigest": "s1", "AcceptedDigest": "s1"}  # fmt: skip
+    found = {"EvalID": NODE, "JobID": "web", "Status": "complete", "BaseIndex": 3, "Attempts": [attempt],
+             "IsOutcomeIdentical": True, "IsIdentical": True}  # fmt: skip
+    api.answers |= {"/v1/evaluations": [{"ID": NODE}], f"/v1/evaluation/{NODE}": {"ID": NODE}}
+    api.answers[f"/v1/yurt/evaluation/{NODE}/replay"] = found
+
+    code, out, _ = run("eval", "replay", "1111")
+    assert code == 0 and "the state at index 3" in out and "identical" in out and "same plan, to the byte" in out
+
+    attempt |= {"IsIdentical": False, "Different": 1}
+    found["IsIdentical"] = False
+    code, out, _ = run("eval", "replay", "1111")
+    assert code == 1 and "1 rows differ" in out and "The plan differs" in out

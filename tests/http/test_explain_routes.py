@@ -1,4 +1,4 @@
-"""Yurt's own routes: why an allocation is where it is, why a job is not placed."""
+"""Yurt's own routes: why an allocation is where it is, why a job is not placed, an evaluation made again."""
 
 from __future__ import annotations
 
@@ -48,3 +48,14 @@ async def test_what_cannot_be_explained_says_so(api: Api) -> None:
     assert refused.status == 400 and "minimum MemoryMB value is 10" in refused.text
     template = await api.put("/v1/yurt/job/why-not", {"Job": _asking(50, ParameterizedJob={})})
     assert template.status == 400 and 'job "web" is parameterized' in template.text
+
+
+async def test_an_evaluation_is_replayed_and_an_unknown_one_is_not_found(api: Api) -> None:
+    await add_ready_node(api)
+    await api.register("web", TaskGroups=_asking(500)["TaskGroups"])
+    allocs = await api.wait_until("/v1/job/web/allocations", bool)
+    found = (await api.get(f"/v1/yurt/evaluation/{allocs[0]['EvalID']}/replay")).json
+    (attempt,) = found["Attempts"]
+    assert found["IsIdentical"] and attempt["Placements"] == 1 and attempt["StoredDigest"] == attempt["AcceptedDigest"]
+    assert (await api.get(f"/v1/evaluation/{allocs[0]['EvalID']}")).json["Attempts"][0]["Seed"] == attempt["Seed"]
+    assert (await api.get(f"/v1/yurt/evaluation/{UNKNOWN_ID}/replay")).status == 404

@@ -8,6 +8,7 @@ COMMON = ("agent", "job", "alloc", "node", "deployment", "eval", "status", "doct
 
 GROUPS = {
     "alloc": "Look at allocations and act on them",
+    "config": "Check the configuration of agents",
     "deployment": "Look at deployments and steer them",
     "eval": "Look at evaluations",
     "job": "Run jobs, look at them and change them",
@@ -40,6 +41,7 @@ _SUMMARIES = {
     "alloc status": "Show an allocation and its tasks",
     "alloc stop": "Stop an allocation; another one takes its place",
     "alloc why": "Say why an allocation is on its node",
+    "config validate": "Check configuration files of an agent",
     "deployment fail": "End a deployment as failed",
     "deployment list": "List deployments",
     "deployment pause": "Pause a deployment",
@@ -49,6 +51,7 @@ _SUMMARIES = {
     "doctor": "Say what is missing on this host, and how to fix it",
     "eval delete": "Delete evaluations that have ended",
     "eval list": "List evaluations",
+    "eval replay": "Make an evaluation again from the log, and compare",
     "eval status": "Show an evaluation: what it placed, and why not the rest",
     "fmt": "Bring job files into the usual form",
     "job allocs": "List the allocations of a job",

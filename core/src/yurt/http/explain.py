@@ -1,4 +1,6 @@
-"""Explanations, Yurt's own routes: why an allocation is where it is, and why a job is not placed."""
+"""Explanations, Yurt's own routes: why an allocation is where it is, why a job is not placed, and an
+evaluation made again.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +54,17 @@ async def why_not(call: Call) -> web.Response:
     return json_answer(call, replace(found, warnings=warnings), index=state.index)
 
 
+async def replay(call: Call) -> web.Response:
+    """GET /v1/yurt/evaluation/:id/replay."""
+    eval_id = check_uuid(call.part("id"), "eval")
+    state = call.read_state()
+    if state.evals.get(eval_id) is None:
+        return object_missing(call, "eval not found", state.evals.index)
+    async with call.context.parsers:
+        found = await call.server.replay(eval_id)
+    return read_answer(call, found, state.index)
+
+
 def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
     state = call.read_state()
     warnings: tuple[str, ...] = ()
@@ -81,5 +94,6 @@ def _seed(call: Call) -> int:
 
 ROUTES = (
     route("/v1/yurt/allocation/{id}/why", get=why),
+    route("/v1/yurt/evaluation/{id}/replay", get=replay),
     route("/v1/yurt/job/why-not", write=why_not),
 )

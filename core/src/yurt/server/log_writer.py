@@ -83,6 +83,7 @@ class LogWriter:
         self._on_failed = on_failed
         self._broken = ""
         self._pending: deque[_Item] = deque()
+        self._on_their_way = 0
         self._pending_bytes = 0
         self._encoder = msgspec.msgpack.Encoder()
         self._wake = asyncio.Event()
@@ -103,6 +104,11 @@ class LogWriter:
     def is_open(self) -> bool:
         """Proposals are accepted."""
         return not self._refusal
+
+    @property
+    def last_index(self) -> int:
+        """The index of the last command that was proposed, applied or not."""
+        return self.state.index + self._on_their_way + len(self._pending)
 
     async def propose(self, command: AnyCommand) -> Applied:
         """The command's index once it is durable and applied; a rejected one is raised as its kind."""
@@ -173,9 +179,11 @@ class LogWriter:
         return batch
 
     async def _write(self, batch: list[_Item]) -> None:
+        self._on_their_way = len(batch)
         try:
             await self._log.append(self.state.index + 1, [item.command for item in batch])
         except Exception as error:
+            self._on_their_way = 0
             log.error("appending to the command log failed, this server stops leading: %s", error)
             if not isinstance(error, Conflict):
                 self._broken = f"the command log failed, restart the agent once its disk is well: {error}"
@@ -196,6 +204,7 @@ class LogWriter:
             turn += item.size
             step = apply(self.state, item.command, index=self.state.index + 1)
             self.state = step.state
+            self._on_their_way -= 1
             changes.append(step.changes)
             self._on_applied(item.command, step.changes)
             item.proposal.add(step.result)

@@ -20,6 +20,7 @@ from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.log_writer import LogWriter
 from yurt.server.metrics import Metrics
+from yurt.server.replay import History
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.commands import AnyCommand, ApplyPlan, Rejected, Result, UpsertEvaluations
@@ -58,6 +59,8 @@ class PlanApplier:
         self._env = env
         self._writer = writer
         self._metrics = metrics
+        self.history: History | None = None
+        """States kept for replays, where the log does not."""
         self._queue: PlanQueue[_Submission] = PlanQueue()
         self._arrived = asyncio.Event()
         self._on_their_way: list[Plan] = []

@@ -29,6 +29,7 @@ from yurt.server.metrics import Metrics
 from yurt.server.node_service import NodeService
 from yurt.server.nodes import Nodes
 from yurt.server.ports import NodePort
+from yurt.server.replay import History, replay
 from yurt.server.services import Services
 from yurt.server.snapshots import Snapshotter
 from yurt.server.stats import server_stats
@@ -40,6 +41,7 @@ from yurt.state.watch import Watches, WatchKey
 from yurt.storage.log import CommandLog
 from yurt.structs.cluster import SchedulerConfiguration
 from yurt.structs.commands import AnyCommand, Applied, FinishRestore, SetSchedulerConfiguration
+from yurt.structs.explain import Replay
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -76,6 +78,7 @@ class Server:
         self.keyring = Keyring(Path(config.data_dir) if config.data_dir else None)
         self.started_at = env.now()
         self.leader_since = 0
+        self.history = History()
         self._log = log
         self._snapshotter = Snapshotter(log, writer=self.writer, env=env, config=config)
         self._heap = HeapKeeper(env=env, metrics=self.metrics)
@@ -91,6 +94,11 @@ class Server:
     def state(self) -> Snapshot:
         """The newest state."""
         return self.writer.state
+
+    @property
+    def command_log(self) -> CommandLog:
+        """The log, to read."""
+        return self._log
 
     @property
     def is_leader(self) -> bool:
@@ -134,6 +142,10 @@ class Server:
     async def propose(self, command: AnyCommand) -> Applied:
         """Durable and applied when it returns; raises NotFound, Conflict, Invalid or Unavailable."""
         return await self.writer.propose(command)
+
+    async def replay(self, eval_id: str) -> Replay:
+        """Make an evaluation's attempts again and compare; raises NotFound or Conflict."""
+        return await replay(self, eval_id)
 
     async def wait_past(
         self, keys: Iterable[WatchKey], index_of: Callable[[Snapshot], int], *, min_index: int, timeout_s: float

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from typing import Final, NamedTuple
 
 from yurt import scheduler
 from yurt.broker import Delivery
@@ -23,11 +23,12 @@ from yurt.server.eval_queue import EvalQueue
 from yurt.server.log_writer import LogWriter
 from yurt.server.metrics import Metrics
 from yurt.server.plan_applier import PlanApplier, outcome_evaluations
+from yurt.server.replay import ATTEMPTS_KEPT
 from yurt.server.waiting import StateWaiter
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.commands import UpsertEvaluations
-from yurt.structs.evaluation import Evaluation
+from yurt.structs.evaluation import AttemptRecord, Evaluation
 from yurt.structs.plan import Outcome, Plan, PlanResult
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,14 @@ BATCH_COUNT: Final = 2_000
 """A batch ends with the evaluation that brings its jobs to so many allocations: nobody waits long for a big one."""
 THREAD_COUNT: Final = 500
 """Jobs of more allocations are scheduled beside the loop, not in it."""
+
+
+class _View(NamedTuple):
+    """What an attempt looks at, and how a replay gets there."""
+
+    state: Snapshot
+    ahead: int
+    after: str = ""
 
 
 class Worker:
@@ -101,10 +110,10 @@ class Worker:
         self, group: asyncio.TaskGroup, batch: list[Delivery], *, unanswered: dict[str, Delivery]
     ) -> None:
         """Make each one's first attempt on the plans of those before it, and submit some together."""
-        view = self._applier.foreseen()
+        view = self._view()
         together = asyncio.Event()
         for number, delivery in enumerate(batch, 1):
-            if delivery.evaluation.modify_index <= view.index:
+            if delivery.evaluation.modify_index <= view.state.index:
                 started = self._env.monotonic()
                 view, first = await self._first(delivery.evaluation, view, is_alone=len(batch) == 1)
                 group.create_task(
@@ -116,12 +125,15 @@ class Worker:
             await asyncio.sleep(0)
 
     async def _first(
-        self, evaluation: Evaluation, view: Snapshot, *, is_alone: bool
-    ) -> tuple[Snapshot, scheduler.Attempt | Exception]:
+        self, evaluation: Evaluation, view: _View, *, is_alone: bool
+    ) -> tuple[_View, scheduler.Attempt | Exception]:
         """The first attempt, and the view with its plan laid over."""
         try:
             made = await self._schedule(view, evaluation, 0)
-            return view if is_alone else scheduler.foresee(view, (made.plan,)), made
+            if is_alone:
+                return view, made
+            laid = scheduler.foresee(view.state, (made.plan,))
+            return view._replace(state=laid, after=evaluation.id), made
         except Exception as error:
             return view, error
 
@@ -164,7 +176,8 @@ class Worker:
         tries = 1 if refused.accepted.is_empty else 0
         while tries < limit:
             await self._waiter.wait_index(refused.refresh_index, timeout_s=INDEX_WAIT_S)
-            made = await self._schedule(self._applier.foreseen(), evaluation, tries)
+            earlier = made.outcome.evaluation.attempts
+            made = await self._schedule(self._view(), evaluation, tries, earlier=earlier)
             result = await self._carry_out(delivery, made)
             if result is None:
                 return
@@ -180,12 +193,24 @@ class Worker:
         result = await self._submit(delivery, replace(made.plan, eval_token=delivery.token), made.outcome)
         return None if result.is_full else result
 
-    async def _schedule(self, snapshot: Snapshot, evaluation: Evaluation, tries: int) -> scheduler.Attempt:
-        seed = self._seed()
-        now = self._env.now()
+    def _view(self) -> _View:
+        """The newest state, with what is on its way laid over it."""
+        if self._applier.history is not None:
+            self._applier.history.keep(self._writer.state, batches=self._writer.batches)
+        return _View(self._applier.foreseen(), self._writer.last_index)
+
+    async def _schedule(
+        self, view: _View, evaluation: Evaluation, tries: int, *, earlier: tuple[AttemptRecord, ...] = ()
+    ) -> scheduler.Attempt:
+        seed, now, state = self._seed(), self._env.now(), view.state
         if self._count(evaluation) > THREAD_COUNT:
-            return await asyncio.to_thread(scheduler.attempt, snapshot, evaluation, now=now, seed=seed, attempt=tries)
-        return scheduler.attempt(snapshot, evaluation, now=now, seed=seed, attempt=tries)
+            made = await asyncio.to_thread(scheduler.attempt, state, evaluation, now=now, seed=seed, attempt=tries)
+        else:
+            made = scheduler.attempt(state, evaluation, now=now, seed=seed, attempt=tries)
+        record = AttemptRecord(
+            seed=f"{seed:032x}", state_index=state.index, now=now, number=tries, ahead=view.ahead, after=view.after
+        )
+        return _recorded(made, (*earlier, record)[-ATTEMPTS_KEPT:])
 
     def _count(self, evaluation: Evaluation) -> int:
         job = self._writer.state.jobs.get((evaluation.namespace, evaluation.job_id))
@@ -211,3 +236,11 @@ class Worker:
 
     def _seed(self) -> int:
         return int(self._env.uuid().replace("-", ""), 16)
+
+
+def _recorded(made: scheduler.Attempt, records: tuple[AttemptRecord, ...]) -> scheduler.Attempt:
+    """The attempt with what it was made from stored in its evaluation."""
+    outcome = made.outcome
+    ended = replace(outcome.evaluation, attempts=records)
+    reblock = None if outcome.reblock is None else replace(outcome.reblock, attempts=records)
+    return made._replace(outcome=replace(outcome, evaluation=ended, reblock=reblock))

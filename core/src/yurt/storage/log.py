@@ -70,8 +70,8 @@ class CommandLog(Protocol):
         """Store the state at `index`; durable when it returns."""
         ...
 
-    async def load_snapshot(self) -> tuple[int, Iterable[bytes]] | None:
-        """The newest whole snapshot."""
+    async def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
+        """The newest whole snapshot, or the newest of those kept that is not above an index."""
         ...
 
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:

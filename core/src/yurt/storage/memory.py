@@ -61,9 +61,10 @@ class MemoryLog:
         """Keep the newest snapshot."""
         self._snapshot = (index, tuple(chunks))
 
-    async def load_snapshot(self) -> tuple[int, Iterable[bytes]] | None:
+    async def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
         """The newest snapshot."""
-        return self._snapshot
+        found = self._snapshot
+        return found if found is None or up_to is None or found[0] <= up_to else None
 
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
         """Forget entries that lie more than `keep` below."""

@@ -57,9 +57,12 @@ def newest_whole(folder: Path) -> Path | None:
     return next((path for path in _files(folder) if _is_whole(path)), None)
 
 
-def load(folder: Path) -> tuple[int, Iterator[bytes]] | None:
-    """The newest whole snapshot: its index, and its chunks read as they are asked for."""
-    newest = newest_whole(folder)
+def load(folder: Path, up_to: int | None = None) -> tuple[int, Iterator[bytes]] | None:
+    """The newest whole snapshot (not above an index): its index, and its chunks read as they are asked for."""
+    if up_to is None:
+        newest = newest_whole(folder)
+    else:
+        newest = next((path for path in _files(folder) if _index(path) <= up_to and _is_whole(path)), None)
     return None if newest is None else (_index(newest), _chunks(newest))
 
 

@@ -121,9 +121,9 @@ class SqliteLog:
         """Store the state at `index`; the chunks are made in another thread."""
         await asyncio.to_thread(snapshot_files.save, self._snapshots, index, chunks)
 
-    async def load_snapshot(self) -> tuple[int, Iterable[bytes]] | None:
+    async def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
         """The newest snapshot whose digest fits."""
-        return await asyncio.to_thread(snapshot_files.load, self._snapshots)
+        return await asyncio.to_thread(snapshot_files.load, self._snapshots, up_to)
 
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
         """Forget commands that lie more than `keep` below, and below the newest snapshot."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from yurt.sdk.value import Duration, Timestamp, UnixNano, Value, no_entries, spelled
+from yurt.sdk.value import OWN, Duration, Timestamp, UnixNano, Value, no_entries, spelled
 from yurt.structs.metrics import AllocationMetric
 
 
@@ -55,6 +56,21 @@ class PlanAnnotations(Value, rename=spelled(desired_tg_updates="DesiredTGUpdates
     preempted_allocs: tuple[str, ...] = ()
 
 
+class AttemptRecord(Value):
+    """What an attempt was made from, so that it can be made again.
+
+    The state at `state_index`, with the plans of the commands up to `ahead` laid over it, and then, when `after` names
+    an evaluation, that one's first attempt. `seed` is hexadecimal.
+    """
+
+    seed: str
+    state_index: int
+    now: UnixNano
+    number: int = 0
+    ahead: int = 0
+    after: str = ""
+
+
 class Evaluation(Value):
     """A request to look at a job (or at a node for it) and the outcome."""
 
@@ -84,6 +100,7 @@ class Evaluation(Value):
     missing_non_node_resources: tuple[str, ...] = ()
     annotate_plan: bool = False
     queued_allocations: Mapping[str, int] = no_entries()
+    attempts: Annotated[tuple[AttemptRecord, ...], OWN] = ()
     snapshot_index: int = 0
     create_index: int = 0
     modify_index: int = 0

@@ -118,3 +118,44 @@ class AllocationExplanation(Value):
     scores: tuple[NodeScore, ...] = ()
     now: GroupExplanation | None = None
     index: int = 0
+
+
+class ReplayedAttempt(Value):
+    """An attempt made again: its plan's digest, and how its rows compare with those that were stored."""
+
+    number: int
+    state_index: int
+    seed: str
+    now: Timestamp
+    laid_over: int = 0
+    """Plans that were not stored yet when the attempt was made."""
+    placements: int = 0
+    stops: int = 0
+    updates: int = 0
+    digest: str = ""
+    stored: int = 0
+    """Rows of the plan in the log."""
+    refused: int = 0
+    """Rows that the plan applier did not accept."""
+    different: int = 0
+    """Rows in the log that the attempt does not make again: 0 when all is well."""
+    stored_digest: str = ""
+    """Digest of the rows in the log, and ..."""
+    accepted_digest: str = ""
+    """... of the same rows of the plan made again."""
+    is_identical: bool = True
+
+
+class Replay(Value):
+    """An evaluation made again from the log: identical when all rows that were stored came out the same to the byte."""
+
+    eval_id: str
+    job_id: str
+    namespace: str = "default"
+    status: str = ""
+    base_index: int = 0
+    """The state that the replay began with; what follows was applied anew from the log."""
+    attempts: tuple[ReplayedAttempt, ...] = ()
+    is_outcome_identical: bool = True
+    """Whether the last attempt names the same failed placements, with all their reasons, as the evaluation stores."""
+    is_identical: bool = True

@@ -1,0 +1,193 @@
+"""Replays: an evaluation made again from the log, to show that the same state gives the same plan.
+
+The state is rebuilt from a snapshot that is old enough and the commands after it. A dev agent stores no snapshots and
+forgets old commands, so it keeps a few of its recent states for this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from yurt.fsm import apply
+from yurt.fsm import snapshot as snapshots
+from yurt.sdk.errors import Conflict, NotFound
+from yurt.state import Snapshot
+from yurt.structs.commands import AnyCommand, ApplyPlan
+from yurt.structs.evaluation import AttemptRecord, Evaluation
+from yurt.structs.explain import Replay, ReplayedAttempt
+from yurt.structs.plan import Plan
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+STATES_KEPT: Final = 3
+BATCHES_APART: Final = 128
+"""Together they reach as far back as the memory log keeps its entries."""
+ATTEMPTS_KEPT: Final = 8
+"""Of one evaluation; the newest ones."""
+
+
+class History:
+    """A few recent states."""
+
+    def __init__(self) -> None:
+        self._states: deque[tuple[int, Snapshot]] = deque(maxlen=STATES_KEPT)
+
+    def keep(self, state: Snapshot, *, batches: int) -> None:
+        """Remember a state, unless one of so few batches ago is there."""
+        if not self._states or batches - self._states[-1][0] >= BATCHES_APART:
+            self._states.append((batches, state))
+
+    def up_to(self, index: int) -> Snapshot | None:
+        """The newest of them that is not above an index."""
+        return next((state for _, state in reversed(self._states) if state.index <= index), None)
+
+    @property
+    def first(self) -> int:
+        """The index of the oldest; 0 when there is none."""
+        return self._states[0][1].index if self._states else 0
+
+
+class _Wanted(NamedTuple):
+    """An attempt to make again, and those of other evaluations that went before it on the same state."""
+
+    record: AttemptRecord
+    before: list[tuple[str, AttemptRecord]]
+
+
+class _Found(NamedTuple):
+    """What the log tells of an attempt."""
+
+    states: dict[int, Snapshot]
+    plans: list[tuple[int, Plan]]
+
+
+async def replay(server: Server, eval_id: str) -> Replay:
+    """Make an evaluation's recorded attempts again; raises NotFound, or Conflict when the log does not reach back."""
+    evaluation = server.state.evals.get(eval_id)
+    if evaluation is None:
+        raise NotFound("eval not found")
+    if not evaluation.attempts:
+        raise Conflict(f'evaluation "{eval_id}" was not scheduled yet (it is {evaluation.status}): nothing to replay')
+    wanted = [_Wanted(record, _before(server.state, record)) for record in evaluation.attempts]
+    base = await _base(server, min(entry.record.state_index for entry in wanted))
+    found = await _read(server, base, evaluation, wanted=wanted)
+    return await asyncio.to_thread(_again, evaluation, wanted, found, base_index=base.index)
+
+
+def _before(state: Snapshot, record: AttemptRecord) -> list[tuple[str, AttemptRecord]]:
+    """The evaluations that were scheduled just before, the first one first."""
+    from yurt.scheduler.replaying import CHAIN_MAX
+
+    found: list[tuple[str, AttemptRecord]] = []
+    after = record.after
+    while after and len(found) < CHAIN_MAX:
+        other = state.evals.get(after)
+        records = other.attempts if other is not None else ()
+        first = next((r for r in records if r.state_index == record.state_index and r.number == 0), None)
+        if first is None:
+            raise Conflict(f'evaluation "{after}", which was scheduled just before on the same state, is not kept')
+        found.append((after, first))
+        after = first.after
+    return found[::-1]
+
+
+async def _base(server: Server, index: int) -> Snapshot:
+    """A state not above the index."""
+    known = server.history.up_to(index)
+    if known is not None:
+        return known
+    stored = await server.command_log.load_snapshot(index)
+    if stored is not None:
+        return await asyncio.to_thread(snapshots.decode, stored[1])
+    return Snapshot.empty()
+
+
+async def _read(server: Server, base: Snapshot, evaluation: Evaluation, *, wanted: Sequence[_Wanted]) -> _Found:
+    """The states that the attempts were made on, and the plans of the log after the first of them."""
+    indexes = {entry.record.state_index for entry in wanted}
+    low, high = min(indexes), max(indexes)
+    end = max(evaluation.modify_index, *(entry.record.ahead for entry in wanted))
+    state = base
+    states: dict[int, Snapshot] = {base.index: base}
+    plans: list[tuple[int, Plan]] = []
+    try:
+        async for index, command in _commands(server, base.index, end):
+            if index <= high:
+                state = apply(state, command, index=index).state
+            if index in indexes:
+                states[index] = state
+            if index > low and isinstance(command, ApplyPlan):
+                plans.append((index, command.plan))
+    except Conflict as error:
+        raise Conflict(await _too_old(server, low)) from error
+    if not indexes <= states.keys():
+        raise Conflict(await _too_old(server, low))
+    return _Found(states, plans)
+
+
+async def _commands(server: Server, after: int, end: int) -> AsyncIterator[tuple[int, AnyCommand]]:
+    """Commands of the log in (after, end], with turns for others."""
+    async for entry in server.command_log.entries(after):
+        for index, command in enumerate(entry.commands, entry.first_index):
+            if after < index <= end:
+                yield index, command
+        if entry.last_index >= end:
+            return
+        await asyncio.sleep(0)
+
+
+async def _too_old(server: Server, index: int) -> str:
+    newest = await server.command_log.load_snapshot()
+    first = server.history.first or (newest[0] if newest is not None else 0)
+    told = f"the state is kept from index {first} on" if first else "older entries of the log are gone"
+    return f"the state at index {index} is no longer kept: {told}"
+
+
+def _again(evaluation: Evaluation, wanted: Sequence[_Wanted], found: _Found, *, base_index: int) -> Replay:
+    from yurt.scheduler.foreseen import foresee
+    from yurt.scheduler.replaying import compare
+    from yurt.scheduler.replaying import replay as attempt_again
+
+    attempts: list[ReplayedAttempt] = []
+    is_outcome_identical = True
+    for record, others in wanted:
+        state = found.states[record.state_index]
+        ahead = [plan for index, plan in found.plans if record.state_index < index <= record.ahead]
+        before = [(_known(state, eval_id), first) for eval_id, first in others]
+        view = foresee(state, ahead)
+        made = attempt_again(view, _known(state, evaluation.id), record, before=before)
+        stored = [
+            plan
+            for _, plan in found.plans
+            if plan.eval_id == evaluation.id
+            and (plan.snapshot_index, plan.now) == (record.state_index, record.now)
+        ]  # fmt: skip
+        attempts.append(compare(made, record, stored, laid_over=len(ahead) + len(before)))
+        is_outcome_identical = _outcome(made.outcome.evaluation) == _outcome(evaluation)
+    return Replay(
+        eval_id=evaluation.id,
+        job_id=evaluation.job_id,
+        namespace=evaluation.namespace,
+        status=evaluation.status,
+        base_index=base_index,
+        attempts=tuple(attempts),
+        is_outcome_identical=is_outcome_identical,
+        is_identical=is_outcome_identical and all(entry.is_identical for entry in attempts),
+    )
+
+
+def _known(state: Snapshot, eval_id: str) -> Evaluation:
+    found = state.evals.get(eval_id)
+    if found is None:
+        raise Conflict(f'evaluation "{eval_id}" is not in the state at index {state.index}')
+    return found
+
+
+def _outcome(evaluation: Evaluation) -> bytes:
+    return msgspec.msgpack.encode((evaluation.failed_tg_allocs, evaluation.queued_allocations), order="deterministic")
