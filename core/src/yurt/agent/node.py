@@ -126,6 +126,7 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
             env=env,
             server=server,
             drivers=loaded.drivers,
+            devices=loaded.devices,
             plugin_attributes=loaded.attributes(),
             database=database,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 from yurt.client import files, node_meta, streams
 from yurt.client.alloc_dir import alloc_path, remove_alloc_dir
@@ -19,6 +19,10 @@ from yurt.client.alloc_watch import AllocWatch, Changes
 from yurt.client.config import ClientConfig
 from yurt.client.connection import Connection
 from yurt.client.context import ClientContext
+from yurt.client.exec import ExecSessions
+from yurt.client.devices.keeper import DeviceKeeper
+from yurt.client.devices.manager import DeviceManager, HealthChange
+from yurt.client.devices.wire import group_name
 from yurt.client.fingerprint.node import build_node, driver_schemas, with_driver
 from yurt.client.garbage import GarbageCollector
 from yurt.client.life import life_line
@@ -31,12 +35,14 @@ from yurt.lifecycle import heartbeats
 from yurt.lifecycle.task import DEAD
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
+from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, Fingerprint
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import replace
 from yurt.storage.client_db import AllocRecord, ClientDatabase, DynamicMeta, NodeIdentity
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.commands import AllocUpdate
+from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.node import DriverInfo, Node, NodeEvent
 from yurt.structs.questions import is_client_terminal, is_server_terminal
 from yurt.structs.rpc import (
@@ -73,6 +79,7 @@ class Client:
         drivers: Mapping[str, Driver],
         plugin_attributes: Mapping[str, str],
         database: ClientDatabase,
+        devices: Mapping[str, DevicePlugin] | None = None,
     ) -> None:
         self.config = config
         self._env = env
@@ -82,6 +89,9 @@ class Client:
         self._store = database
         self._node = Node()
         self._meta = node_meta.combined(config.meta, {})
+        self.devices = DeviceManager(devices or {}, env)
+        self.devices.on_change = self._devices_changed
+        self._keeper = DeviceKeeper(self.devices, env, lambda: self.runners)
         host_env = {name: value for name, value in os.environ.items() if name not in config.denied_env}
         self._context = ClientContext(
             config=config,
@@ -91,6 +101,7 @@ class Client:
             host_env=host_env,
             node=lambda: self.node,
             server=server,
+            devices=self.devices,
         )
         self._found = {name: asyncio.Event() for name in drivers}
         self._connection = Connection(
@@ -101,6 +112,7 @@ class Client:
         self._meter = UsageMeter(env)
         self._garbage = GarbageCollector(config, env, lambda: self.runners)
         self._broken: dict[str, str] = {}
+        self._execs = ExecSessions(lambda name, work: supervised(self._group, name, work))
         self.runners: dict[str, AllocRunner] = {}
 
     @property
@@ -132,13 +144,16 @@ class Client:
             self._group, self._reporter, self._watch = group, reporter, watch
             for name, driver in self._drivers.items():
                 supervised(group, f"fingerprint of driver {name}", self._follow_driver(name, driver))
+            self.devices.begin(group)
             await self._wait_first_fingerprints()
+            await self.devices.wait_first()
             self._restore(records)
             group.create_task(self._connection.run(), name="heartbeats")
             group.create_task(reporter.run(), name="allocation reports")
             group.create_task(self._follow_allocs(), name="allocation list")
             group.create_task(self._stop_cut_off(), name="stop_on_client_after")
             group.create_task(self._garbage.run(), name="garbage collection")
+            supervised(group, "holders of devices", self._keeper.run())
             await self._become_ready(ready)
 
     def _tell_again(self) -> None:
@@ -187,11 +202,30 @@ class Client:
 
     def _tell_driver_event(self, name: str, told: DriverInfo) -> None:
         text = told.health_description or ("Healthy" if told.healthy else "Unhealthy")
-        event = NodeEvent(
-            message=f"Driver {name}: {text}", subsystem="Driver", details={"driver": name}, timestamp=self._env.now()
+        self._tell_event(
+            NodeEvent(
+                message=f"Driver {name}: {text}",
+                subsystem="Driver",
+                details={"driver": name},
+                timestamp=self._env.now(),
+            )
         )
+
+    def _tell_event(self, event: NodeEvent) -> None:
         request = NodeEventsRequest(node_id=self.node_id, events=(event,))
-        supervised(self._group, f"node event of driver {name}", self._server.emit_events(request))
+        supervised(self._group, f"node event of {event.subsystem}", self._server.emit_events(request))
+
+    def _devices_changed(self, changes: tuple[HealthChange, ...]) -> None:
+        """Tell the servers what the devices are now, and those who hold a device that has become bad or well."""
+        new = self.devices.applied(self._node)
+        if new != self._node:
+            self._node = new
+            self._connection.node_changed()
+        for change in changes:
+            details = {"device": change.id, "group": group_name(change.group)}
+            now = self._env.now()
+            self._tell_event(NodeEvent(message=change.text, subsystem="Device", details=details, timestamp=now))
+        self._keeper.tell_health(changes)
 
     async def _wait_first_fingerprints(self) -> None:
         """Give every driver a moment to say whether it works, so that the first registration is whole."""
@@ -402,6 +436,11 @@ class Client:
     async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
         """Send a signal to one task, or to all when `task` is empty."""
         await self._runner(alloc_id).signal(task, signal)
+
+    def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
+        """Run a command in a running task."""
+        driver, task_id = self._runner(request.alloc_id).running_task(request.task)
+        return self._execs.run(driver, task_id, request, inputs)
 
     async def collect_garbage(self, alloc_id: str | None) -> None:
         """Remove the directory of one terminal allocation, or of all of them."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from yurt.client.config import ClientConfig
+from yurt.client.devices.manager import DeviceManager
 from yurt.client.ports import ServerPort
 from yurt.runtime.env import Env
 from yurt.sdk.driver import Driver
@@ -24,3 +25,4 @@ class ClientContext:
     host_env: Mapping[str, str]
     node: Callable[[], Node]
     server: ServerPort
+    devices: DeviceManager

@@ -43,7 +43,6 @@ def _asked(group: TaskGroup, task: Task) -> Iterator[str]:
         ("csi_plugin", task.csi_plugin_config),
         ("secret", task.secrets),
         ("schedule", task.schedule),
-        ("device", task.resources.devices),
     )
     yield from (name for name, value in blocks if value)
     identities = (*task.identities, *((task.identity,) if task.identity else ()))

@@ -22,7 +22,7 @@ from yurt.sdk.driver import Driver, ExitResult, TaskHandle, TaskRequest
 from yurt.sdk.errors import Invalid, NotFound, RecoverableError, YurtError
 from yurt.sdk.value import NANOSECONDS, Duration, replace
 from yurt.storage.client_db import TaskRecord
-from yurt.structs.alloc import Allocation
+from yurt.structs.alloc import Allocation, TaskEvent
 from yurt.structs.status import TASK_RUNNING
 from yurt.structs.task import Task
 
@@ -333,6 +333,17 @@ class TaskRunner:
     async def _backoff(self, run: int, delay_s: float) -> None:
         if not await wait_or_sleep(self._context.env, self._wake, delay_s):
             self.post(machine.RestartDue(run=run))
+
+    def note(self, event: TaskEvent) -> None:
+        """Tell the user something that changes nothing."""
+        self.post(machine.Note(event=event))
+
+    async def end_run(self, why: TaskEvent) -> None:
+        """Kill the present run at once, as the kernel does when memory runs out: the restart policy decides."""
+        driver, run = self.driver, self.machine.run
+        assert driver is not None, self.name
+        self.note(why)
+        await driver.stop_task(self.task_id(run), signal="SIGKILL", timeout=Duration(0))
 
     async def signal(self, signal: str) -> None:
         """Send a signal to the running task."""

@@ -12,15 +12,17 @@ from collections.abc import Awaitable, Callable
 from yurt.client import alloc_dir
 from yurt.client.artifacts import hook as artifacts
 from yurt.client.context import ClientContext
+from yurt.client.devices.claims import claim_of, reachable
 from yurt.client.requirements import notice, unavailable
 from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, replace_in, visible_dirs
 from yurt.client.volumes import absent_paths, mounts_of
 from yurt.client.waiting import finish_unless
 from yurt.lifecycle import events
+from yurt.sdk.device import Reservation
 from yurt.sdk.driver import Driver, LogRotation, TaskDirs, TaskRequest, TaskResources
-from yurt.sdk.errors import Invalid, RecoverableError
+from yurt.sdk.errors import DriverError, Invalid, RecoverableError
 from yurt.sdk.schema import decode_config
-from yurt.sdk.value import Value
+from yurt.sdk.value import Value, replace
 from yurt.structs.alloc import AllocatedTaskResources, Allocation, TaskEvent
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.task import Task
@@ -44,6 +46,7 @@ class TaskSpec(Value):
     job: Job
     group: TaskGroup
     task: Task
+    devices: Reservation = Reservation()
 
 
 def task_spec(alloc: Allocation, task_name: str) -> TaskSpec:
@@ -88,6 +91,7 @@ class TaskSetup:
         if unheard:
             self._note(events.task_setup(unheard))
         dirs = await self._make_dirs(spec)
+        spec = await self._with_devices(spec, driver)
         try:
             request = self._request(spec, driver, dirs=dirs, run=run)
         except Invalid as error:
@@ -129,6 +133,18 @@ class TaskSetup:
         if wanted is not None and wanted.file and spec.job.payload:
             alloc_dir.write_dispatch_payload(dirs, wanted.file, spec.job.payload)
         return dirs
+
+    async def _with_devices(self, spec: TaskSpec, driver: Driver) -> TaskSpec:
+        """The task with what it needs to see the devices that it was given."""
+        claim = claim_of(spec.alloc, self.name)
+        if not claim.devices:
+            return spec
+        try:
+            reservation = await self._context.devices.reserve(claim)
+            return replace(spec, devices=reachable(reservation, driver))
+        except DriverError as error:
+            failure = events.setup_failure(str(error))
+            raise SetupProblem(failure, is_recoverable=isinstance(error, RecoverableError)) from None
 
     async def _check_volumes(self, request: TaskRequest) -> None:
         absent = await asyncio.to_thread(absent_paths, request.mounts) if request.mounts else ()
@@ -179,7 +195,13 @@ class TaskSetup:
             ),
             user=task.user,
             ports=ports_given(alloc),
-            mounts=mounts_of(task, group, alloc=alloc, driver=driver, offered=inputs.node.host_volumes, lookup=lookup),
+            mounts=(
+                *mounts_of(task, group, alloc=alloc, driver=driver, offered=inputs.node.host_volumes, lookup=lookup),
+                *spec.devices.mounts,
+            ),
+            devices=spec.devices.nodes,
+            cdi_devices=spec.devices.cdi_devices,
+            engine_devices=spec.devices.engine_devices,
             hostname=next((network.hostname for network in group.networks), ""),
         )
 
@@ -198,6 +220,7 @@ class TaskSetup:
             task_dir=local,
             secrets_dir=secrets,
             host_env=context.host_env if isolation != "image" else {},
+            device_env=spec.devices.env,
         )
 
 

@@ -90,6 +90,11 @@ def driver_message(text: str) -> TaskEvent:
     return TaskEvent(type="Driver", display_message=text, driver_message=text, details={"driver_message": text})
 
 
+def device(text: str) -> TaskEvent:
+    """Something about a device that the task holds."""
+    return TaskEvent(type="Device", display_message=text, message=text, details={"message": text})
+
+
 def started() -> TaskEvent:
     """The driver has started the task."""
     return TaskEvent(type=STARTED, display_message="Task started by client")

@@ -1,0 +1,40 @@
+"""What a task holds, and how its driver can let it see that. Pure."""
+
+from __future__ import annotations
+
+from yurt.client.devices.wire import claimed
+from yurt.sdk.device import DeviceClaim, Reservation
+from yurt.sdk.driver import Driver
+from yurt.sdk.errors import DriverError
+from yurt.structs.alloc import AllocatedTaskResources, Allocation
+
+
+def claim_of(alloc: Allocation, task_name: str) -> DeviceClaim:
+    """The devices that the servers gave to a task."""
+    given = alloc.allocated_resources.tasks.get(task_name, AllocatedTaskResources())
+    return DeviceClaim(alloc_id=alloc.id, task_name=task_name, devices=tuple(map(claimed, given.devices)))
+
+
+def reachable(reservation: Reservation, driver: Driver) -> Reservation:
+    """What the driver can give of it; raises DriverError when the task would not see its devices.
+
+    A task without isolation sees the machine as it is: variables tell it what is meant, and a folder of the machine is
+    there already.
+    """
+    able = driver.capabilities
+    mounts = reservation.mounts
+    if able.fs_isolation == "none":
+        moved = next((each for each in mounts if each.host_path != each.task_path), None)
+        if moved is not None:
+            raise DriverError(
+                f"the devices need {moved.host_path} at {moved.task_path}, which driver {driver.name!r} cannot do: it "
+                "isolates no file system; use one that does"
+            )
+        return Reservation(env=reservation.env)
+    needs_more = bool(reservation.nodes or reservation.cdi_devices or reservation.engine_devices)
+    if (needs_more and not able.devices) or (mounts and not able.mounts):
+        raise DriverError(
+            f"driver {driver.name!r} cannot give devices to its tasks; use one that can: exec, docker and podman do, "
+            "raw_exec tasks see all of the machine"
+        )
+    return reservation
