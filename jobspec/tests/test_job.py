@@ -145,7 +145,7 @@ def test_a_failed_validation_shows_its_message() -> None:
 
 
 def test_an_unset_variable_is_named() -> None:
-    assert errors('variable "x" {}\njob "j" {}') == [(None, None, 'Unset variable "x"')]
+    assert errors('variable "x" {}\njob "j" {}') == [(1, 1, 'Unset variable "x"')]
 
 
 def test_locals_that_refer_to_one_another_in_a_circle_are_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt_jobspec import JobspecError, parse_job
+from yurt_jobspec import JobspecError, parse_body, parse_job, parse_job_with_findings
 from yurt_jobspec.diagnostics import EvaluationError, Source
 from yurt_jobspec.evaluator import Evaluator, Scope
 from yurt_jobspec.functions.encoding import json_text
@@ -173,3 +173,32 @@ def test_no_text_crashes_the_parser(text: str) -> None:
         parse_job(text, filename="any.hcl")
     except JobspecError as error:
         assert error.diagnostics
+
+
+def test_a_mistake_in_a_one_line_block_is_told_once_and_the_next_one_too() -> None:
+    source = (
+        'job "a" {\n  group "g" { count = 2, x = 1 }\n  group "h" {\n    resources { cpu = 1 memory = 2 }\n  }\n}\n'
+    )
+    with pytest.raises(JobspecError) as caught:
+        parse_job(source, filename="a.hcl")
+    assert [(each.line, each.summary) for each in caught.value.diagnostics] == [
+        (2, "Invalid single-argument block definition"),
+        (4, "Invalid single-argument block definition"),
+    ]
+
+
+def test_agent_files_may_hold_blocks_on_one_line() -> None:
+    source = 'plugin "raw_exec" { config { enabled = true } }\nclient { enabled = true, options { "a" = "b" } }\n'
+    assert parse_body(source, filename="a.hcl") == {
+        "plugin": [{"raw_exec": [{"config": [{"enabled": True}]}]}],
+        "client": [{"enabled": True, "options": [{"a": "b"}]}],
+    }
+
+
+def test_a_word_without_quotes_is_warned_of_with_its_place() -> None:
+    source = 'job "a" {\n  group "g" {\n    task "t" {\n      driver = docker\n    }\n  }\n}\n'
+    job, _, warnings = parse_job_with_findings(source, filename="a.hcl")
+    assert job["TaskGroups"][0]["Tasks"][0]["Driver"] == "${docker}"
+    assert [(each.line, each.column, each.hint) for each in warnings] == [
+        (4, 16, 'Write "docker" if the word itself is meant.')
+    ]

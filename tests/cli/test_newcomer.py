@@ -73,7 +73,7 @@ def test_make_dev_passes_flags_on() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["check", "config validate f", "operator raft list-peers", "plugin status", "alloc exec a sh", "acl token self",
+    ["check", "operator raft list-peers", "plugin status", "alloc exec a sh", "acl token self",
      "volume status", "var put x"],
 )  # fmt: skip
 def test_what_yurt_lacks_is_no_typing_mistake(run: Any, words: str) -> None:

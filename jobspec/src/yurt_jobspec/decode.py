@@ -19,7 +19,7 @@ from .diagnostics import EvaluationError, Near, Problem, Source, fail
 from .durations import parse_duration
 from .evaluator import Evaluator, Scope
 from .findings import Findings
-from .nodes import Attribute, Block, Body, Expr, Label, Literal, place
+from .nodes import Attribute, Block, Body, Expr, Label, Literal, Variable, place
 from .plain import to_driver_config
 from .schema import BlockSchema, Child, Field, schema_of
 from .values import ConversionError, Value, convert, entries_of, is_null, pairs_of, type_name, type_of
@@ -241,6 +241,8 @@ class Decoder:
             return
         if is_null(value):
             return
+        if type(node) is Variable and value == "${" + node.name + "}":
+            self.warn_of_bare_word(node)
         if type(value) is _AS_IS.get(field.kind):
             result[field.field] = value
         else:
@@ -250,6 +252,13 @@ class Decoder:
                 self.report("Unsuitable value type", f"Unsuitable value: {error}", *place(node))
         if self.marks is not None:
             self.mark(result, field.field, attribute.start, attribute.end)
+
+    def warn_of_bare_word(self, node: Variable) -> None:
+        """`driver = docker`: allowed, as a reference to something that only the node knows, but hardly ever meant."""
+        detail = f'There is no variable {node.name} here; the value is the text "${{{node.name}}}".'
+        hint = f'Write "{node.name}" if the word itself is meant.'
+        problem = Problem("Word without quotes", detail, node.start, node.end, hint)
+        self.findings.add(self.source, problem, "warning")
 
     def other_argument(self, attribute: Attribute, schema: BlockSchema, scope: Scope, result: dict[str, Any]) -> None:
         child = schema.blocks.get(attribute.name)

@@ -67,7 +67,7 @@ def format_source(source: str) -> str:
     if source.lstrip("\ufeff \t\r\n").startswith("{"):
         return _format_json(source)
     text = source.replace("\r\n", "\n")
-    parse_file(Source("", text), quoted_names=True)
+    parse_file(Source("", text), is_lenient=True)
     rows = _Rows(text).read()
     lines = _aligned(rows)
     result = "\n".join(lines).strip("\n")

@@ -46,7 +46,7 @@ def _read(source: Source) -> Body:
         from .jsonsyntax import parse_json_body
 
         return parse_json_body(source)
-    return parse_file(source, quoted_names=True)
+    return parse_file(source, is_lenient=True)
 
 
 class _Reader:

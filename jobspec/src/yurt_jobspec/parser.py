@@ -34,7 +34,8 @@ _CLOSERS = ("}", ")", "]", SEQUENCE_END, CLOSE_QUOTE)
 
 
 class _BodyParser(ExpressionParser):
-    quoted_names = False
+    is_lenient = False
+    """Agent files are older than the language: argument names may be quoted, and a block may be written on one line."""
 
     def body(self, opening: int | None) -> Body:
         """The body up to its closing brace, or up to the end of the file when `opening` is None."""
@@ -68,14 +69,14 @@ class _BodyParser(ExpressionParser):
             return
         kind = self.kinds[self.at]
         following = self.kinds[self.at + 1] if kind != END else END
-        if kind != IDENT and not (self.quoted_names and kind == STRING and following in ("=", "{", STRING)):
+        if kind != IDENT and not (self.is_lenient and kind == STRING and following in ("=", "{", STRING)):
             self.not_an_item(kind)
         if following == "=":
             self.add_attribute(attributes, self.attribute())
             self.end_of_argument()
         elif following in ("{", STRING, OPEN_QUOTE, IDENT):
             blocks.append(self.block())
-            if self.kinds[self.at] not in (NEWLINE, END):
+            if not self.ends_item(self.kinds[self.at]):
                 self.reject("Missing newline after block definition", "A block definition must end with a newline.")
         else:
             self.at += 1
@@ -116,12 +117,18 @@ class _BodyParser(ExpressionParser):
 
     def end_of_argument(self) -> None:
         kind = self.kinds[self.at]
-        if kind in (NEWLINE, END):
+        if self.ends_item(kind):
             return
         if kind == ",":
             detail = "Argument definitions must be separated by newlines, not commas."
             self.reject("Unexpected comma after argument", detail)
         self.reject("Missing newline after argument", "An argument definition must end with a newline.")
+
+    def ends_item(self, kind: str) -> bool:
+        """May the next item begin here? A lenient file separates those of one line by nothing, or by a comma."""
+        if kind == "," and self.is_lenient:
+            self.at += 1
+        return kind in (NEWLINE, END) or (self.is_lenient and kind in (",", "}", IDENT, STRING))
 
     # Blocks.
 
@@ -131,7 +138,8 @@ class _BodyParser(ExpressionParser):
         labels = self.labels()
         opening = self.at
         self.at += 1
-        body = self.single_line_body(opening) if self.kinds[self.at] != NEWLINE else self.body(opening)
+        is_single = self.kinds[self.at] != NEWLINE and not self.is_lenient
+        body = self.single_line_body(opening) if is_single else self.body(opening)
         end = self.ends[self.at]
         if self.kinds[self.at] == "}":
             self.at += 1
@@ -183,7 +191,16 @@ class _BodyParser(ExpressionParser):
         return Label(str(text), start, value.end)
 
     def single_line_body(self, opening: int) -> Body:
-        """`type { name = value }`, or no content at all."""
+        """`type { name = value }`, or no content at all. Behind a mistake the block is read on to its brace."""
+        try:
+            return self.single_argument(opening)
+        except SyntaxProblem as error:
+            self.problems.append(error.problem)
+            self.depth = 0
+            self.recover(inside=True)
+            return self.body(opening)
+
+    def single_argument(self, opening: int) -> Body:
         missing = self.starts[opening]
         if self.kinds[self.at] == "}":
             return Body((), (), missing, self.ends[self.at])
@@ -226,14 +243,15 @@ class _BodyParser(ExpressionParser):
             self.at += 1
 
 
-def parse_file(source: Source, *, quoted_names: bool = False) -> Body:
-    """The body of a file in native syntax; `quoted_names` allows quoted argument names. Raises JobspecError with all
-    syntax errors.
+def parse_file(source: Source, *, is_lenient: bool = False) -> Body:
+    """The body of a file in native syntax; `is_lenient` allows what agent files may have.
+
+    Raises JobspecError with all syntax errors.
     """
     check_size(source)
     tokens = tokenize(source.text)
     parser = _BodyParser(source.text, tokens)
-    parser.quoted_names = quoted_names
+    parser.is_lenient = is_lenient
     try:
         body = parser.body(None)
     except RecursionError:

@@ -174,7 +174,9 @@ class VariableReader:
         self.from_settings(values, inputs.variables, inputs.strict)
         for name, declaration in self.declarations.items():
             if name not in values and name not in self.broken:
-                self.general(f'Unset variable "{name}"', _UNSET_DETAIL, hint=f"Pass -var {name}=... or add a default.")
+                hint = f"Pass -var {name}=... or add a default."
+                unset = Problem(f'Unset variable "{name}"', _UNSET_DETAIL, declaration.start, declaration.end, hint)
+                self.findings.add(self.source, unset)
             elif name in values:
                 self.validate(declaration, values[name])
         return values

@@ -30,7 +30,8 @@ def task_problems(job: Job, group: TaskGroup, task: Task) -> Iterator[str]:
         if constraint.operand in ("distinct_hosts", "distinct_property"):
             yield f"Constraint has disallowed Operand at task level: {constraint.operand}"
     yield from affinity_problems(task.affinities, "Affinity", job.type)
-    yield from restart_problems(task.restart_policy)
+    if task.restart_policy != group.restart_policy:
+        yield from restart_problems(task.restart_policy)
     yield from _log_problems(group, task)
     yield from _template_problems(task)
     for number, artifact in enumerate(task.artifacts, start=1):
