@@ -22,6 +22,7 @@ from yurt.lifecycle import task as machine
 from yurt.lifecycle.checks import CheckSpec
 from yurt.lifecycle.services import has_services
 from yurt.runtime.supervise import supervised
+from yurt.sdk.driver import Driver
 from yurt.sdk.errors import Conflict, Invalid, NotFound
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.storage.client_db import AllocRecord, TaskRecord
@@ -403,6 +404,13 @@ class AllocRunner:
             raise Invalid(f"no task of allocation {self.alloc.id} is running")
         for runner in running:
             await runner.signal(signal)
+
+    def running_task(self, task: str) -> tuple[Driver, str]:
+        """The driver of a running task and the name that the task has for it."""
+        runner = self._task(task)
+        if runner.machine.phase != machine.RUNNING or runner.driver is None:
+            raise Invalid(f'Task "{task}" is not running: it is {runner.machine.state.state}')
+        return runner.driver, runner.task_id(runner.machine.run)
 
     def _task(self, name: str) -> TaskRunner:
         if name not in self.tasks:

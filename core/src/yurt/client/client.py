@@ -19,10 +19,10 @@ from yurt.client.alloc_watch import AllocWatch, Changes
 from yurt.client.config import ClientConfig
 from yurt.client.connection import Connection
 from yurt.client.context import ClientContext
-from yurt.client.exec import ExecSessions
 from yurt.client.devices.keeper import DeviceKeeper
 from yurt.client.devices.manager import DeviceManager, HealthChange
 from yurt.client.devices.wire import group_name
+from yurt.client.exec import ExecSessions
 from yurt.client.fingerprint.node import build_node, driver_schemas, with_driver
 from yurt.client.garbage import GarbageCollector
 from yurt.client.life import life_line

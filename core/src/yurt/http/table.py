@@ -6,6 +6,7 @@ from aiohttp import web
 
 from yurt.http import (
     agent,
+    alloc_exec,
     allocations,
     client_fs,
     client_node,
@@ -32,8 +33,8 @@ from yurt.http import (
 from yurt.http.routing import add_routes
 
 _MODULES = (
-    agent, allocations, client_fs, client_node, deployments, evaluations, events, explain, fixed, jobs, metrics,
-    monitor, namespaces, node_pools, nodes, operator, scaling, search, services, snapshot,
+    agent, alloc_exec, allocations, client_fs, client_node, deployments, evaluations, events, explain, fixed, jobs,
+    metrics, monitor, namespaces, node_pools, nodes, operator, scaling, search, services, snapshot,
     status_routes, ui,
 )  # fmt: skip
 

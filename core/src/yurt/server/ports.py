@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Protocol
 
+from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, NodeMeta, StreamFrame
 
 
@@ -61,6 +62,10 @@ class NodePort(Protocol):
 
     async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
         """Send a signal to one task, or to all when `task` is empty."""
+        ...
+
+    def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
+        """Run a command in a task; closing the frames, or the end of the inputs, ends it."""
         ...
 
     async def collect_garbage(self, alloc_id: str | None) -> None:

@@ -1,0 +1,119 @@
+"""`alloc exec` on the node: a driver's session between the inputs and the frames of one caller.
+
+A session ends with its command, with its caller, or with its task, whichever comes first, and never later: whoever
+takes the frames closes the iterator, and that closes the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from yurt.sdk.driver import Driver
+from yurt.sdk.errors import DriverError, Unavailable
+from yurt.sdk.exec import STDERR, STDOUT, ExecOutput, ExecSession, StreamsExec, TerminalSize
+from yurt.sdk.value import seconds
+from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
+
+log = logging.getLogger(__name__)
+
+SESSIONS_MAX = 500
+WHOLE_LIMIT = seconds(3600)
+
+Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class ExecSessions:
+    """The exec sessions of one client, bounded in number."""
+
+    def __init__(self, spawn: Spawn) -> None:
+        self._spawn = spawn
+        self._count = 0
+
+    async def run(
+        self, driver: Driver, task_id: str, request: ExecRequest, inputs: AsyncIterator[ExecInput]
+    ) -> AsyncGenerator[ExecFrame]:
+        """Run a command; frames as `yurt.structs.exec` says."""
+        if self._count >= SESSIONS_MAX:
+            raise Unavailable(f"{SESSIONS_MAX} exec sessions run on this node already: end one, or try again later")
+        self._count += 1
+        try:
+            session = await begin(driver, task_id, request)
+            log.info("exec: alloc=%s task=%s command=%s", request.alloc_id, request.task, request.command[:1])
+            feeding = self._spawn(f"input of a command in {request.alloc_id[:8]}", feed(session, inputs))
+            try:
+                async for frame in frames_of(session, is_terminal=request.tty):
+                    yield frame
+            finally:
+                feeding.cancel()
+                await session.close()
+        finally:
+            self._count -= 1
+
+
+async def begin(driver: Driver, task_id: str, request: ExecRequest) -> ExecSession:
+    """The driver's session; raises DriverError with the reason when it has none."""
+    if not driver.capabilities.exec and not isinstance(driver, StreamsExec):
+        raise DriverError(f"the driver {driver.name} runs no commands in its tasks")
+    if isinstance(driver, StreamsExec):
+        return await driver.exec_stream(task_id, request.command, tty=request.tty)
+    if request.tty:
+        raise DriverError(f"the driver {driver.name} gives commands no terminal; run it without one (-t=false)")
+    return WholeSession(driver, task_id, request.command)
+
+
+async def feed(session: ExecSession, inputs: AsyncIterator[ExecInput]) -> None:
+    """Give a command its input until nobody is there, which ends it."""
+    async for item in inputs:
+        if item.size is not None:
+            await session.resize(item.size)
+        if item.data:
+            await session.write(item.data)
+        if item.is_last:
+            await session.close_input()
+    await session.close()
+
+
+async def frames_of(session: ExecSession, *, is_terminal: bool) -> AsyncIterator[ExecFrame]:
+    """What a session gives, as frames."""
+    yield ExecFrame()
+    async for piece in session.output():
+        yield ExecFrame(stream=piece.stream, data=piece.data)
+    code = await session.wait()
+    for stream in (STDOUT,) if is_terminal else (STDOUT, STDERR):
+        yield ExecFrame(stream=stream, is_last=True)
+    yield ExecFrame(exit_code=code)
+
+
+class WholeSession:
+    """A session by a driver that only runs commands to their ends: no input, and the output when it is over."""
+
+    def __init__(self, driver: Driver, task_id: str, command: tuple[str, ...]) -> None:
+        self._running = asyncio.ensure_future(driver.exec_task(task_id, command, timeout=WHOLE_LIMIT))  # noqa: TID251 - `close` ends it
+
+    async def output(self) -> AsyncIterator[ExecOutput]:
+        """Both streams, once it has ended."""
+        result = await asyncio.shield(self._running)
+        for stream, data in ((STDOUT, result.stdout), (STDERR, result.stderr)):
+            if data:
+                yield ExecOutput(data=data, stream=stream)
+
+    async def write(self, data: bytes) -> None:
+        """It takes no input."""
+
+    async def close_input(self) -> None:
+        """It has none."""
+
+    async def resize(self, size: TerminalSize) -> None:
+        """It has no terminal."""
+
+    async def wait(self) -> int:
+        """Wait for its end."""
+        return (await asyncio.shield(self._running)).exit_code
+
+    async def close(self) -> None:
+        """End it."""
+        self._running.cancel()
+        await asyncio.wait([self._running])

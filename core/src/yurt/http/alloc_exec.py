@@ -1,0 +1,190 @@
+"""`/v1/client/allocation/:id/exec`: a websocket between a user's terminal and a command inside a task.
+
+Frames are JSON texts, bytes in base64. To the command: `{"stdin": {"data", "close"}}`, `{"tty_size": {"height",
+"width"}}`, and `{}` as a sign of life. From it: `{"stdout": {"data", "close"}}`, `{"stderr": ...}`, and last
+`{"exited": true, "result": {"exit_code"}}`, after which the socket closes with code 1000. What can be refused is
+refused before the socket opens, as a plain answer.
+
+A page of a foreign site must not reach a shell through its reader's browser: an `Origin` that is not this host is
+refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from yurt.api.encode import encode_builtins
+from yurt.http.call import Call
+from yurt.http.errors import Refused, status_of
+from yurt.http.query import flag
+from yurt.http.routing import route
+from yurt.http.targets import node_of_alloc
+from yurt.sdk.errors import YurtError
+from yurt.sdk.exec import TerminalSize
+from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
+
+FRAME_BYTES_MAX = 4 * 1024 * 1024
+ARGUMENTS_MAX = 4096
+HANDSHAKE_LIMIT_S = 10.0
+CLOSE_LIMIT_S = 2.0
+LOOK_S = 1.0
+LOOKS_A_PING = 10
+"""A ping goes out each ten looks: a peer that has gone without a word makes it fail."""
+CODE_BASE = 4000
+"""Close codes of an application: 4000 and the HTTP status that a plain answer would have."""
+REASON_BYTES_MAX = 120
+
+
+class InputPart(msgspec.Struct):
+    """Bytes for the command's input, or its end."""
+
+    data: bytes = b""
+    close: bool = False
+
+
+class InputSize(msgspec.Struct):
+    """The size of the caller's terminal."""
+
+    height: int = 0
+    width: int = 0
+
+
+class InputFrame(msgspec.Struct):
+    """What a caller sends."""
+
+    stdin: InputPart | None = None
+    tty_size: InputSize | None = None
+
+
+async def exec_in_task(call: Call) -> web.StreamResponse:
+    """GET /v1/client/allocation/:id/exec."""
+    check_origin(call.request)
+    alloc_id, node = node_of_alloc(call, call.part("id"))
+    socket = web.WebSocketResponse(max_msg_size=FRAME_BYTES_MAX, compress=False, timeout=CLOSE_LIMIT_S)
+    is_opened = asyncio.Event()
+    inputs = read_inputs(socket, is_opened, has_handshake=flag(call.query, "ws_handshake"))
+    request = read_request(call.query, alloc_id)
+    if not socket.can_prepare(call.request).ok:
+        raise Refused(400, "this route speaks websocket: ask for an upgrade")
+    async with contextlib.aclosing(node.exec_task(request, inputs)) as frames:
+        await anext(frames)
+        await socket.prepare(call.request)
+        is_opened.set()
+        async with asyncio.TaskGroup() as group:
+            work = [
+                group.create_task(send_frames(frames, socket), name="frames of exec"),
+                group.create_task(watch_peer(call, socket), name="peer of exec"),
+            ]
+            await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for task in work:
+                task.cancel()
+    return socket
+
+
+def check_origin(request: web.Request) -> None:
+    """Refuse a browser's page of another host."""
+    origin = request.headers.get("Origin", "")
+    if origin and urlsplit(origin).netloc.lower() != request.host.lower():
+        raise Refused(403, f'a page of "{origin[:256]}" may not run commands here')
+
+
+def read_request(query: Mapping[str, str], alloc_id: str) -> ExecRequest:
+    """The question's parameters; 400 for what is missing or malformed."""
+    task = query.get("task", "")
+    if not task:
+        raise Refused(400, "missing parameter: task")
+    try:
+        command = msgspec.json.decode(query.get("command", ""), type=tuple[str, ...])
+    except msgspec.DecodeError:
+        raise Refused(400, 'parameter command must be a JSON list of texts, such as ["/bin/sh"]') from None
+    if not command or not command[0] or len(command) > ARGUMENTS_MAX:
+        raise Refused(400, f"parameter command must name a program, with at most {ARGUMENTS_MAX - 1} arguments")
+    return ExecRequest(alloc_id=alloc_id, task=task, command=command, tty=flag(query, "tty"))
+
+
+async def read_inputs(
+    socket: web.WebSocketResponse, is_opened: asyncio.Event, *, has_handshake: bool
+) -> AsyncIterator[ExecInput]:
+    """What the caller sends, until it is gone or sends what cannot be understood."""
+    await is_opened.wait()
+    if has_handshake:
+        with contextlib.suppress(TimeoutError):
+            await socket.receive(HANDSHAKE_LIMIT_S)
+    async for message in socket:
+        if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+            return
+        try:
+            frame = msgspec.json.decode(message.data, type=InputFrame)
+        except msgspec.DecodeError as error:
+            await socket.close(code=WSCloseCode.INVALID_TEXT, message=shortened(f"no frame of exec: {error}"))
+            return
+        yield input_of(frame)
+
+
+def input_of(frame: InputFrame) -> ExecInput:
+    """A frame in our terms."""
+    part, size = frame.stdin or InputPart(), frame.tty_size
+    return ExecInput(
+        data=part.data,
+        is_last=part.close,
+        size=TerminalSize(width=size.width, height=size.height) if size else None,
+    )
+
+
+async def send_frames(frames: AsyncIterator[ExecFrame], socket: web.WebSocketResponse) -> None:
+    """Send what the command gives, as fast as it is taken, and close."""
+    code, reason = int(WSCloseCode.OK), b""
+    try:
+        async for frame in frames:
+            await socket.send_str(frame_text(frame))
+    except YurtError as error:
+        code, reason = close_code(error), shortened(str(error))
+    except ConnectionError:
+        return
+    with contextlib.suppress(ConnectionError):
+        await socket.close(code=code, message=reason)
+
+
+async def watch_peer(call: Call, socket: web.WebSocketResponse) -> None:
+    """End when nobody is there any more, also while the command takes no input and the socket is not read."""
+    looks, request = 0, call.request
+    while request.transport is not None and not request.transport.is_closing():
+        await call.context.env.sleep(LOOK_S)
+        looks += 1
+        if looks % LOOKS_A_PING == 0:
+            with contextlib.suppress(ConnectionError):
+                await socket.ping()
+
+
+def frame_text(frame: ExecFrame) -> str:
+    """A frame as JSON."""
+    if frame.exit_code is not None:
+        return encode_builtins({"exited": True, "result": {"exit_code": frame.exit_code}}).decode()
+    part: dict[str, Any] = {}
+    if frame.data:
+        part["data"] = base64.b64encode(frame.data).decode()
+    if frame.is_last:
+        part["close"] = True
+    return encode_builtins({frame.stream: part} if frame.stream else {}).decode()
+
+
+def close_code(error: YurtError) -> int:
+    """The close code of a failure after the socket has opened."""
+    status = status_of(error)
+    return int(WSCloseCode.INTERNAL_ERROR) if status == 500 else CODE_BASE + status
+
+
+def shortened(text: str) -> bytes:
+    """A reason that fits into a close frame."""
+    return text.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()
+
+
+ROUTES = (route("/v1/client/allocation/{id}/exec", get=exec_in_task),)

@@ -1,0 +1,36 @@
+"""A command that a user runs inside a task: what travels to the node that holds it, and back.
+
+The first frame that comes back is empty: the command runs. Its output follows, the ends of its streams, and last the
+exit code. The end of the inputs, which is not the end of the command's input, means that nobody is there any more.
+"""
+
+from __future__ import annotations
+
+from yurt.sdk.exec import TerminalSize
+from yurt.sdk.value import Value
+
+
+class ExecRequest(Value):
+    """What to run and where."""
+
+    alloc_id: str
+    task: str
+    command: tuple[str, ...]
+    tty: bool = False
+
+
+class ExecInput(Value):
+    """Something for the command: bytes, the end of its input, or the size of its terminal."""
+
+    data: bytes = b""
+    is_last: bool = False
+    size: TerminalSize | None = None
+
+
+class ExecFrame(Value):
+    """Something from the command: bytes of a stream, the end of a stream, or its exit code."""
+
+    stream: str = ""
+    data: bytes = b""
+    is_last: bool = False
+    exit_code: int | None = None
