@@ -8,6 +8,7 @@ from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.network import NetworkResource, Port
 from yurt.structs.plan import InPlaceUpdate, Plan
 from yurt.testing import factories
 
@@ -50,3 +51,37 @@ def test_an_update_in_place_counts_by_its_new_resources() -> None:
     foreseen = scheduler.foresee(state, (change,))
     applied = apply(state, c.ApplyPlan(plan=change), index=state.index + 1).state
     assert foreseen.columns.content() == applied.columns.content()
+
+
+def test_the_view_with_plans_on_their_way_follows_the_state_and_the_plans() -> None:
+    state, plan = placed_state()
+    first, second = (replace(plan, placements=part) for part in (plan.placements[:3], plan.placements[3:]))
+    way = scheduler.OnTheirWay()
+    way.add(state, (first, second))
+    whole = scheduler.foresee(state, (plan,)).columns.content()
+    assert way.view(state).columns.content() == whole
+    state = apply(state, c.ApplyPlan(plan=first), index=state.index + 1).state
+    assert way.view(state).columns.content() == whole
+    state = apply(state, c.RegisterNode(node=factories.node(factories.number_id(9, kind=1))), index=9).state
+    assert way.view(state).columns.content() == scheduler.foresee(state, (second,)).columns.content()
+    way.remove((first, second))
+    assert len(way) == 0 and way.view(state) is state
+
+
+def test_what_is_exclusive_on_its_way_is_foreseen_until_it_is_refused() -> None:
+    host = NetworkResource(mode="host", device="eth0", ip="10.0.0.1")
+    plain = factories.node()
+    node = replace(plain, node_resources=replace(plain.node_resources, networks=(host,)))
+    state = apply(Snapshot.empty(), c.RegisterNode(node=node), index=1).state
+    port = NetworkResource(mode="host", dynamic_ports=(Port(label="http"),))
+    job = factories.job(task_groups=(factories.group(count=3, networks=(port,)),))
+    evaluation: Evaluation = factories.evaluation(job)
+    state = apply(state, c.RegisterJob(job=job, evaluation=evaluation), index=2).state
+    plan = scheduler.attempt(state, evaluation, now=UnixNano(1), seed=1).plan
+    assert len(plan.placements) == 3
+    way = scheduler.OnTheirWay()
+    way.add(state, (plan,))
+    state = apply(state, c.SetNodeEligibility(node_id="none", eligibility="eligible"), index=3).state
+    assert way.view(state).columns.content() == scheduler.foresee(state, (plan,)).columns.content()
+    way.remove((plan,))
+    assert way.view(state) is state

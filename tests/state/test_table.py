@@ -78,3 +78,14 @@ def test_a_table_that_was_not_changed_keeps_its_index() -> None:
 def test_deleting_what_is_not_there_changes_nothing() -> None:
     table: Table[int, Row] = Table("rows", EXTRACT)
     assert changed(table, [(1, None)], 5) is table
+
+
+def test_rows_put_together_are_the_same_as_rows_put_one_by_one() -> None:
+    rows = {number: ("red" if number % 3 else "", number) for number in range(20)}
+    one_by_one = changed(Table("things", EXTRACT), list(rows.items()), 1)
+    editor = Table[int, Row]("things", EXTRACT).edit()
+    editor.put_new(rows)
+    together = editor.finish(1)
+    assert dict(together.items()) == dict(one_by_one.items())
+    for column, value in (("colour", "red"), ("colour", ""), ("odd", 7), ("odd", 8)):
+        assert together.keys_where(column, value) == one_by_one.keys_where(column, value)

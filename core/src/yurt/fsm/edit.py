@@ -10,7 +10,7 @@ job was purged and registered again) is not counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from yurt.sdk.value import replace
@@ -101,6 +101,26 @@ class Edit:
             self._count(key, after, 1)
         if after.deployment_id:
             self._note_progress(before, after)
+
+    def put_new_allocs(self, allocs: Sequence[Allocation]) -> None:
+        """Insert allocations that are not there yet and not over: what follows is noted once for all that share it."""
+        self.tx.put_new("allocs", {alloc.id: alloc for alloc in allocs})
+        alike: dict[tuple[int, str, str, str], list[Allocation]] = {}
+        for alloc in allocs:
+            alike.setdefault((id(alloc.job), alloc.task_group, alloc.client_status, alloc.deployment_id), []).append(
+                alloc
+            )
+        for group in alike.values():
+            first = group[0]
+            key = (first.namespace, first.job_id)
+            self._touched[key] = None
+            self._count(key, first, len(group))
+            if first.deployment_id:
+                plain = sum(1 for alloc in group if alloc.deployment_status is None)
+                for alloc in group if plain < len(group) else (first,):
+                    self._note_progress(None, alloc)
+                if plain == len(group):
+                    self._progress[(first.deployment_id, first.task_group)].placed += plain - 1
 
     def delete_alloc(self, alloc: Allocation) -> None:
         """Forget an allocation."""

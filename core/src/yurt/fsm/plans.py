@@ -38,33 +38,28 @@ def apply_plan(edit: Edit, plan: Plan) -> Rejected | None:
         _change_attributes(edit, plan, attribute)
     for in_place in plan.in_place:
         _move(edit, plan, in_place)
-    shared: AllocatedResources | None = None
+    edit.put_new_allocs(_placed(edit, plan, jobs))
     for placement in plan.placements:
-        if shared is None or (placement.resources is not shared and placement.resources != shared):
-            shared = placement.resources
-        edit.put_alloc(None, _placed(edit, plan, placement, job=jobs[placement.job_version], resources=shared))
-        _link(edit, placement)
+        if placement.previous_allocation:
+            _link(edit, placement)
     return None
 
 
 def _check(edit: Edit, plan: Plan) -> Rejected | None:
-    groups: set[tuple[int, str]] = set()
-    nodes: set[str] = set()
-    ids: set[str] = set()
-    for placement in plan.placements:
-        if not placement.id or placement.id in ids or edit.alloc(placement.id) is not None:
-            return invalid(f'the plan places allocation "{placement.id}" that is there already')
-        ids.add(placement.id)
-        groups.add((placement.job_version, placement.task_group))
-        nodes.add(placement.node_id)
-    for version, group in sorted(groups):
+    get = edit.tx.reader("allocs")
+    ids = [placement.id for placement in plan.placements]
+    known = next((alloc_id for alloc_id in ids if not alloc_id or get(alloc_id) is not None), None)
+    if known is not None or len(set(ids)) < len(ids):
+        return invalid(f'the plan places allocation "{known or ""}" that is there already')
+    for version, group in sorted({(placement.job_version, placement.task_group) for placement in plan.placements}):
         job = _version(edit, plan, version)
         if job is None:
             return conflict(f'job "{plan.job_id}" in namespace "{plan.namespace}" has no version {version}')
         if job.group(group) is None:
             return invalid(f'job "{plan.job_id}" version {version} has no group "{group}"')
-    for node_id in sorted(nodes):
-        if edit.tx.get("nodes", node_id) is None:
+    get = edit.tx.reader("nodes")
+    for node_id in sorted({placement.node_id for placement in plan.placements}):
+        if get(node_id) is None:
             return conflict(f'node "{node_id}" does not exist')
     if any(stop.desired_status not in DESIRED for stop in (*plan.stops, *plan.preemptions)):
         return invalid("the plan asks for an unknown desired status")
@@ -97,34 +92,42 @@ def _put_deployments(edit: Edit, plan: Plan) -> None:
         update_deployment(edit, update, now=plan.now)
 
 
-def _placed(
-    edit: Edit, plan: Plan, placement: Placement, *, job: Job | None, resources: AllocatedResources
-) -> Allocation:
-    node: Node = edit.tx.get("nodes", placement.node_id)
-    health = placement.deployment_status
-    return Allocation(
-        id=placement.id,
-        namespace=plan.namespace,
-        eval_id=plan.eval_id,
-        name=placement.name,
-        node_id=node.id,
-        node_name=node.name,
-        job_id=plan.job_id,
-        job=job,
-        task_group=placement.task_group,
-        allocated_resources=resources,
-        metrics=placement.metrics,
-        deployment_id=placement.deployment_id,
-        deployment_status=None if health is None else replace(health, modify_index=edit.index),
-        previous_allocation=placement.previous_allocation,
-        reschedule_tracker=placement.reschedule_tracker,
-        preempted_allocations=placement.preempted_allocations,
-        create_index=edit.index,
-        modify_index=edit.index,
-        alloc_modify_index=edit.index,
-        create_time=plan.now,
-        modify_time=plan.now,
-    )
+def _placed(edit: Edit, plan: Plan, jobs: dict[int, Job | None]) -> list[Allocation]:
+    """The allocations of the placements; equal resources that follow each other become one object."""
+    shared: AllocatedResources | None = None
+    node_of, index, now = edit.tx.reader("nodes"), edit.index, plan.now
+    found: list[Allocation] = []
+    for placement in plan.placements:
+        if shared is None or (placement.resources is not shared and placement.resources != shared):
+            shared = placement.resources
+        node: Node = node_of(placement.node_id)
+        health = placement.deployment_status
+        found.append(
+            Allocation(
+                id=placement.id,
+                namespace=plan.namespace,
+                eval_id=plan.eval_id,
+                name=placement.name,
+                node_id=node.id,
+                node_name=node.name,
+                job_id=plan.job_id,
+                job=jobs[placement.job_version],
+                task_group=placement.task_group,
+                allocated_resources=shared,
+                metrics=placement.metrics,
+                deployment_id=placement.deployment_id,
+                deployment_status=None if health is None else replace(health, modify_index=index),
+                previous_allocation=placement.previous_allocation,
+                reschedule_tracker=placement.reschedule_tracker,
+                preempted_allocations=placement.preempted_allocations,
+                create_index=index,
+                modify_index=index,
+                alloc_modify_index=index,
+                create_time=now,
+                modify_time=now,
+            )
+        )
+    return found
 
 
 def _link(edit: Edit, placement: Placement) -> None:

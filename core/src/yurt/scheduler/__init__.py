@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from yurt.scheduler.attempts import Attempt, attempt, dry_run
     from yurt.scheduler.blocked import exhausted, max_attempts
-    from yurt.scheduler.foreseen import foresee
+    from yurt.scheduler.foreseen import OnTheirWay, foresee
     from yurt.scheduler.plan_check import check_plan
 
-__all__ = ["Attempt", "attempt", "check_plan", "dry_run", "exhausted", "foresee", "max_attempts"]
+__all__ = ["Attempt", "OnTheirWay", "attempt", "check_plan", "dry_run", "exhausted", "foresee", "max_attempts"]
 
 _HOMES = {
     "Attempt": "attempts", "attempt": "attempts", "dry_run": "attempts",
     "exhausted": "blocked", "max_attempts": "blocked", "check_plan": "plan_check",
-    "foresee": "foreseen",
+    "foresee": "foreseen", "OnTheirWay": "foreseen",
 }  # fmt: skip
 
 

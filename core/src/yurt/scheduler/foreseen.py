@@ -7,32 +7,168 @@ its client says so, here as in the state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
 
 from yurt.sdk.value import replace
 from yurt.state import Change, Snapshot
-from yurt.structs.alloc import Allocation
+from yurt.state.columns import USED_WIDTH, Columns, IntArray
+from yurt.state.usage import Usage, usage_of_resources
 from yurt.structs.plan import Plan
+
+Takers = list[tuple[Usage, list[str]]]
+"""Usages, and the node of each who takes one: a node may be there more than once."""
 
 
 def foresee(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
     """The snapshot with the usage of the plans' placements and updates; what is stored already counts once."""
-    changes = [change for plan in plans for change in _changes(snapshot, plan)]
-    return snapshot.with_columns(snapshot.columns.apply(changes)) if changes else snapshot
+    columns = snapshot.columns
+    for plan in plans:
+        takers = _takers(snapshot, plan)
+        if takers:
+            columns = columns.taking(takers)
+        changes = tuple(_changes(snapshot, plan))
+        if changes:
+            columns = columns.apply(changes)
+    return snapshot if columns is snapshot.columns else snapshot.with_columns(columns)
+
+
+MANY = 64
+"""From so many placements on they are laid over the state as a sum."""
+
+
+class OnTheirWay:
+    """Plans that are being written, each of which is stored whole or not at all, and the state with them laid over.
+
+    The view of one state grows with each plan that is added. When the state moves on, what the plans take together is
+    laid over the new one: as a sum by row, kept from one state to the next, for whatever takes nothing exclusive.
+    """
+
+    def __init__(self) -> None:
+        self._plans: dict[int, Plan] = {}
+        self._state: Snapshot | None = None
+        self._view: Snapshot | None = None
+        self._taken = _Taken()
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def add(self, state: Snapshot, plans: Sequence[Plan]) -> None:
+        """Further plans are on their way, made and checked on the view of `state`."""
+        view = self.view(state)
+        for plan in plans:
+            self._plans[id(plan)] = plan
+            self._taken.add(state, plan)
+        is_small = sum(len(plan.placements) for plan in plans) < MANY
+        self._view = foresee(view, plans) if is_small else None
+
+    def remove(self, plans: Iterable[Plan]) -> None:
+        """These plans are stored, or never will be."""
+        for plan in plans:
+            if self._plans.pop(id(plan), None) is not None:
+                self._taken.remove(plan)
+                self._state = None
+
+    def view(self, state: Snapshot) -> Snapshot:
+        """The state with all that is on its way."""
+        if self._view is None or state is not self._state:
+            self.remove([plan for plan in self._plans.values() if _is_stored(state, plan)])
+            self._view, self._state = self._laid_over(state), state
+        return self._view
+
+    def _laid_over(self, state: Snapshot) -> Snapshot:
+        if not self._plans:
+            return state
+        columns = self._taken.over(state)
+        if columns is None:
+            return foresee(state, self._plans.values())
+        return state.with_columns(columns)
+
+
+class _Taken:
+    """What plans take together, as sums by row; unknown while one of them takes more than amounts."""
+
+    def __init__(self) -> None:
+        self._sums: IntArray = np.zeros((0, 0), np.int64)
+        self._rows: object = None
+        self._parts: dict[int, tuple[Plan, IntArray, IntArray]] = {}
+        self._others: set[int] = set()
+        """Plans that take something exclusive or change what is stored."""
+
+    def add(self, state: Snapshot, plan: Plan) -> None:
+        columns = state.columns
+        if columns.rows is not self._rows:
+            self._begin(state)
+        found = _amounts(state, plan)
+        if found is None:
+            self._others.add(id(plan))
+            return
+        self._parts[id(plan)] = (plan, *found)
+        np.add.at(self._sums, found[0], found[1])
+
+    def remove(self, plan: Plan) -> None:
+        self._others.discard(id(plan))
+        part = self._parts.pop(id(plan), None)
+        if part is not None:
+            np.subtract.at(self._sums, part[1], part[2])
+
+    def over(self, state: Snapshot) -> Columns | None:
+        """The state's columns with the sums, or None when they do not tell all."""
+        if self._others:
+            return None
+        if state.columns.rows is not self._rows:
+            self._begin(state)
+        return state.columns.plus(self._sums)
+
+    def _begin(self, state: Snapshot) -> None:
+        """Nodes came or went, so rows may have moved: sum up anew."""
+        columns = state.columns
+        self._rows, self._sums = columns.rows, np.zeros(columns.used.shape, np.int64)
+        plans = [part[0] for part in self._parts.values()]
+        self._parts.clear()
+        for plan in plans:
+            self.add(state, plan)
+
+
+def _amounts(state: Snapshot, plan: Plan) -> tuple[IntArray, IntArray] | None:
+    """The rows that a plan touches and the amounts that it takes there; None when that does not say all."""
+    row_of = state.columns.rows.get
+    takers = _takers(state, plan)
+    if any(usage.is_exclusive for usage, _ in takers) or any(update.resources is not None for update in plan.in_place):
+        return None
+    rows: list[int] = []
+    amounts = np.zeros((len(plan.placements), USED_WIDTH), np.int64)
+    for usage, node_ids in takers:
+        found = [row for row in map(row_of, node_ids) if row is not None]
+        amounts[len(rows) : len(rows) + len(found)] = usage.amounts
+        rows.extend(found)
+    return np.array(rows, np.int64), amounts[: len(rows)]
+
+
+def _is_stored(state: Snapshot, plan: Plan) -> bool:
+    """Whether the state holds the plan already, as its placements tell."""
+    return bool(plan.placements) and plan.placements[0].id in state.allocs
+
+
+def _takers(snapshot: Snapshot, plan: Plan) -> Takers:
+    """Who takes what: the plan's placements that are not stored yet."""
+    found: Takers = []
+    get = snapshot.allocs.get
+    resources, group = None, ""
+    node_ids: list[str] = []
+    for placement in plan.placements:
+        if placement.resources is not resources or placement.task_group != group:
+            resources, group, node_ids = placement.resources, placement.task_group, []
+            job = snapshot.version(plan.namespace, plan.job_id, placement.job_version)
+            usage = usage_of_resources(resources, job.group(group) if job is not None else None)
+            found.append((usage, node_ids))
+        if get(placement.id) is None:
+            node_ids.append(placement.node_id)
+    return found
 
 
 def _changes(snapshot: Snapshot, plan: Plan) -> Iterator[Change]:
-    for placement in plan.placements:
-        if placement.id not in snapshot.allocs:
-            job = snapshot.version(plan.namespace, plan.job_id, placement.job_version)
-            alloc = Allocation(
-                id=placement.id,
-                node_id=placement.node_id,
-                job=job,
-                task_group=placement.task_group,
-                allocated_resources=placement.resources,
-            )
-            yield Change("allocs", placement.id, None, alloc)
     for update in plan.in_place:
         before = snapshot.allocs.get(update.id)
         if before is not None and update.resources is not None:

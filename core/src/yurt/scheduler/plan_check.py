@@ -164,7 +164,7 @@ class _Checker:
         columns = self.snapshot.columns
         row = columns.rows.get(node.id)
         assert row is not None
-        used: list[int] = columns.used[row].tolist()
+        used = columns.used_on(row)
         offered: list[int] = columns.nodes.offered[row].tolist()
         held = columns.held.get(node.id, NOTHING_HELD)
         for stop in part.leaving:

@@ -63,7 +63,8 @@ class PlanApplier:
         """States kept for replays, where the log does not."""
         self._queue: PlanQueue[_Submission] = PlanQueue()
         self._arrived = asyncio.Event()
-        self._on_their_way: list[Plan] = []
+        self._on_their_way: scheduler.OnTheirWay | None = None
+        """Made with the first plan: until then nothing that schedules need be loaded."""
         self._landed = asyncio.Event()
         self._unanswered: set[asyncio.Future[PlanResult]] = set()
 
@@ -83,7 +84,7 @@ class PlanApplier:
 
     def foreseen(self) -> Snapshot:
         """The newest state with the plans on their way into the log laid over it."""
-        return scheduler.foresee(self._writer.state, self._on_their_way)
+        return self._writer.state if self._on_their_way is None else self._on_their_way.view(self._writer.state)
 
     async def run(self) -> None:
         """Apply plans until cancelled."""
@@ -94,7 +95,7 @@ class PlanApplier:
                     self._arrived.clear()
                     await self._work_off(group)
         finally:
-            self._on_their_way.clear()
+            self._on_their_way = None
             self._queue.drain()
             for answer in tuple(self._unanswered):
                 refuse(answer, Unavailable("this server stopped leading"))
@@ -103,7 +104,7 @@ class PlanApplier:
         """Check what has come, and let each plan find its own way into the log."""
         turn = 0
         while len(self._queue):
-            while len(self._on_their_way) >= ON_THEIR_WAY_MAX:
+            while self._on_their_way is not None and len(self._on_their_way) >= ON_THEIR_WAY_MAX:
                 self._landed.clear()
                 await self._landed.wait()
             plan, submission = self._queue.pop()
@@ -124,8 +125,7 @@ class PlanApplier:
 
     async def _check(self, plan: Plan, outcome: Outcome) -> _Checked | PlanResult:
         """Check a plan and hand what was accepted to the log; a result when nothing was."""
-        state = self._writer.state
-        view = scheduler.foresee(state, self._on_their_way)
+        state, view = self._writer.state, self.foreseen()
         started = self._env.monotonic()
         if size_of(plan) > THREAD_SIZE:
             result = await asyncio.to_thread(scheduler.check_plan, view, plan)
@@ -141,7 +141,9 @@ class PlanApplier:
         preempted = preemption_evals(state, accepted, now=self._env.now(), mint=self._env.uuid)
         commands.append(ApplyPlan(plan=parts[-1], evaluations=(*evaluations, *preempted)))
         written = self._writer.enqueue(commands)
-        self._on_their_way.extend(parts)
+        if self._on_their_way is None:
+            self._on_their_way = scheduler.OnTheirWay()
+        self._on_their_way.add(self._writer.state, parts)
         return _Checked(result, parts, written)
 
     async def _land(self, checked: _Checked, submission: _Submission) -> None:
@@ -159,8 +161,8 @@ class PlanApplier:
         try:
             results = await checked.written
         finally:
-            landed = set(map(id, checked.parts))
-            self._on_their_way = [part for part in self._on_their_way if id(part) not in landed]
+            if self._on_their_way is not None:
+                self._on_their_way.remove(checked.parts)
             self._landed.set()
         index = 0
         for part in results:

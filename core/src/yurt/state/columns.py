@@ -14,7 +14,7 @@ allocation whose client has not ended it, also those that the servers have asked
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -31,6 +31,8 @@ CHUNK = 256
 CPU, MEMORY, DISK, CORES, ALLOCS = range(5)
 """Columns of `used`, and the first columns of `offered` (ALLOCS there is the node's own limit, 0 for none)."""
 USED_WIDTH = 5
+MANY_ROWS = 8
+"""From so many rows on amounts are added as arrays."""
 IS_NODE, IS_READY, SHAPE, DATACENTER, POOL, NODE_CLASS = range(USED_WIDTH, USED_WIDTH + 6)
 OFFERED_WIDTH = USED_WIDTH + 6
 
@@ -129,10 +131,17 @@ class NodeRows:
         return {int(number): int(rows[first]) for number, first in zip(numbers, firsts, strict=True)}
 
 
+class _Known(NamedTuple):
+    """The joined usage of an earlier view, and the chunks that changed since."""
+
+    used: IntArray
+    stale: frozenset[int]
+
+
 class Columns:
     """Derived columns; immutable."""
 
-    __slots__ = ("_chunks", "_free", "_used", "held", "nodes", "rows")
+    __slots__ = ("_chunks", "_free", "_known", "_used", "held", "nodes", "rows")
 
     def __init__(
         self,
@@ -142,12 +151,14 @@ class Columns:
         rows: immutables.Map[str, int],
         free: tuple[int, ...],
         held: immutables.Map[str, Held],
+        known: _Known | None = None,
     ) -> None:
         self.nodes = nodes
         self.rows = rows
         self.held = held
         self._chunks = chunks
         self._free = free
+        self._known = known
         self._used: IntArray | None = None
 
     @classmethod
@@ -170,8 +181,48 @@ class Columns:
     def used(self) -> IntArray:
         """USED_WIDTH columns of what is used, a row per node."""
         if self._used is None:
-            self._used = _joined([chunk.used for chunk in self._chunks], USED_WIDTH)
+            known = self._known
+            if known is not None and len(known.used) == len(self._chunks) * CHUNK:
+                used = known.used.copy(order="F")
+                for number in known.stale:
+                    used[number * CHUNK : (number + 1) * CHUNK] = self._chunks[number].used
+                used.flags.writeable = False
+            else:
+                used = _joined([chunk.used for chunk in self._chunks], USED_WIDTH)
+            self._used, self._known = used, None
         return self._used
+
+    def used_on(self, row: int) -> list[int]:
+        """What is used on one row."""
+        amounts: list[int] = self._chunks[row // CHUNK].used[row % CHUNK].tolist()
+        return amounts
+
+    def known_used(self, stale: Iterable[int]) -> _Known | None:
+        """What a successor, of which the chunks `stale` differ, may start from instead of joining all chunks."""
+        if self._used is not None:
+            return _Known(self._used, frozenset(stale))
+        if self._known is None:
+            return None
+        changed = self._known.stale.union(stale)
+        return _Known(self._known.used, changed) if 2 * len(changed) <= len(self._chunks) else None
+
+    def plus(self, sums: IntArray) -> Columns:
+        """The columns with further usage, given as amounts for each row."""
+        chunks, changed = list(self._chunks), []
+        for number in np.flatnonzero(sums.reshape(len(chunks), -1).any(axis=1)).tolist():
+            used = chunks[number].used + sums[number * CHUNK : (number + 1) * CHUNK]
+            used.flags.writeable = False
+            chunks[number] = chunks[number]._replace(used=used)
+            changed.append(number)
+        known = self.known_used(changed)
+        return Columns(self.nodes, tuple(chunks), rows=self.rows, free=self._free, held=self.held, known=known)
+
+    def taking(self, takers: Iterable[tuple[Usage, Sequence[str]]]) -> Columns:
+        """The columns with further usages, each of some nodes by their ids; unknown nodes take nothing."""
+        editor = _Editor(self)
+        for usage, node_ids in takers:
+            editor.take_all(usage, [node_id for node_id in node_ids if node_id in self.rows])
+        return editor.finish()
 
     def apply(self, changes: Iterable[Any]) -> Columns:
         """The columns after a transaction's changes."""
@@ -208,7 +259,11 @@ class Columns:
 
 
 class _Editor:
-    """Edits of one transaction: amounts gathered by row, chunks copied once."""
+    """Edits of one transaction: amounts gathered by row, chunks copied once.
+
+    What comes is gathered by usage, since most of it is the same: `_coming` has for each usage the rows that it goes
+    to. All else (what goes, what is exclusive, rows of nodes that change) is summed up by row in `_sums`.
+    """
 
     def __init__(self, base: Columns) -> None:
         self._base = base
@@ -216,8 +271,10 @@ class _Editor:
         self._held = base.held.mutate()
         self._free = list(base._free)
         self._chunks: list[Chunk] = list(base._chunks)
-        self._fresh: dict[int, tuple[list[str], IntArray, IntArray, TieArray]] = {}
+        self._fresh: dict[int, tuple[list[str], IntArray, TieArray]] = {}
+        self._fresh_used: dict[int, IntArray] = {}
         self._sums: dict[int, list[int]] = {}
+        self._coming: dict[Usage, list[int]] = {}
         self._usages: dict[tuple[int, int, str], tuple[Usage, Allocation]] = {}
         self._is_node_changed = False
 
@@ -229,44 +286,84 @@ class _Editor:
         known = self._usages.get(key)
         if known is None:
             known = self._usages[key] = (usage_of(alloc), alloc)
-        usage = known[0]
-        sums = self._sums.setdefault(self._row(alloc.node_id), [0] * USED_WIDTH)
+        self.take(alloc.node_id, known[0], sign)
+
+    def take(self, node_id: str, usage: Usage, sign: int = 1) -> None:
+        """A usage comes to a node, or goes."""
+        row = self._row(node_id)
+        if sign > 0 and not usage.is_exclusive:
+            self._coming.setdefault(usage, []).append(row)
+            return
+        sums = self._sums.setdefault(row, [0] * USED_WIDTH)
         for column, amount in enumerate(usage.amounts):
             sums[column] += sign * amount
         if usage.is_exclusive:
-            held = with_usage(self._held.get(alloc.node_id, NOTHING_HELD), usage, sign)
+            held = with_usage(self._held.get(node_id, NOTHING_HELD), usage, sign)
             if held == NOTHING_HELD:
-                self._held.pop(alloc.node_id, None)
+                self._held.pop(node_id, None)
             else:
-                self._held[alloc.node_id] = held
+                self._held[node_id] = held
+
+    def take_all(self, usage: Usage, node_ids: Sequence[str]) -> None:
+        """A usage comes to each of these nodes."""
+        if usage.is_exclusive:
+            for node_id in node_ids:
+                self.take(node_id, usage)
+        else:
+            self._coming.setdefault(usage, []).extend(map(self._row, node_ids))
 
     def set_node(self, node_id: str, node: Node | None) -> None:
         """Write or clear what a node offers."""
         self._is_node_changed = True
         row = self._row(node_id)
         self._sums.setdefault(row, [0] * USED_WIDTH)
-        _, offered, _, _ = self._chunk(row // CHUNK)
+        _, offered, _ = self._chunk(row // CHUNK)
         offered[row % CHUNK] = 0
         if node is not None:
             offered[row % CHUNK] = self._offer(node)
 
     def finish(self) -> Columns:
         """The columns after the edits."""
+        for usage, rows in self._coming.items():
+            self._add(usage, rows)
         for row, sums in self._sums.items():
-            ids, offered, used, _ = self._chunk(row // CHUNK)
-            at = row % CHUNK
+            used, at = self._used(row // CHUNK), row % CHUNK
             used[at] += sums
-            if not offered[at, IS_NODE] and not used[at, ALLOCS]:
+            if not self._offered(row // CHUNK)[at, IS_NODE] and not used[at, ALLOCS]:
+                ids = self._chunk(row // CHUNK)[0]
                 self._release(row, ids[at])
                 ids[at], used[at] = "", 0
-        for number, (ids, offered, used, ties) in self._fresh.items():
-            for array in (offered, used, ties):
-                array.flags.writeable = False
-            self._chunks[number] = Chunk(tuple(ids), offered, used, ties)
+        for number, (ids, offered, ties) in self._fresh.items():
+            offered.flags.writeable = ties.flags.writeable = False
+            self._chunks[number] = Chunk(tuple(ids), offered, self._chunks[number].used, ties)
+        for number, used in self._fresh_used.items():
+            used.flags.writeable = False
+            self._chunks[number] = self._chunks[number]._replace(used=used)
         chunks, nodes = tuple(self._chunks), self._base.nodes
         if self._is_node_changed:
             nodes = NodeRows(chunks, nodes.shapes, nodes.datacenters, nodes.pools, nodes.classes)
-        return Columns(nodes, chunks, rows=self._rows.finish(), free=tuple(self._free), held=self._held.finish())
+        return Columns(
+            nodes,
+            chunks,
+            rows=self._rows.finish() if self._is_node_changed else self._base.rows,
+            free=tuple(self._free),
+            held=self._held.finish(),
+            known=self._base.known_used(self._fresh_used),
+        )
+
+    def _add(self, usage: Usage, rows: list[int]) -> None:
+        """The usage comes to these rows, to some more than once."""
+        if len(rows) < MANY_ROWS:
+            for row in rows:
+                self._used(row // CHUNK)[row % CHUNK] += usage.amounts
+            return
+        numbers, times = np.unique(np.array(rows, np.int64), return_counts=True)
+        amounts = times[:, None] * np.array(usage.amounts, np.int64)
+        first = 0
+        for chunk in np.unique(numbers // CHUNK).tolist():
+            end = int(np.searchsorted(numbers, (chunk + 1) * CHUNK))
+            self._used(chunk)[numbers[first:end] - chunk * CHUNK] += amounts[first:end]
+            first = end
 
     def _row(self, node_id: str) -> int:
         row = self._rows.get(node_id)
@@ -278,7 +375,7 @@ class _Editor:
             self._chunks.append(_empty_chunk())
             self._free.extend(range(first + CHUNK - 1, first - 1, -1))
         row = self._rows[node_id] = self._free.pop()
-        ids, _, _, ties = self._chunk(row // CHUNK)
+        ids, _, ties = self._chunk(row // CHUNK)
         ids[row % CHUNK] = node_id
         ties[row % CHUNK] = tie_of(node_id)
         return row
@@ -288,12 +385,22 @@ class _Editor:
         self._rows.pop(node_id, None)
         self._free.append(row)
 
-    def _chunk(self, number: int) -> tuple[list[str], IntArray, IntArray, TieArray]:
+    def _chunk(self, number: int) -> tuple[list[str], IntArray, TieArray]:
         fresh = self._fresh.get(number)
         if fresh is None:
             chunk = self._chunks[number]
-            fresh = self._fresh[number] = (list(chunk.ids), chunk.offered.copy(), chunk.used.copy(), chunk.ties.copy())
+            fresh = self._fresh[number] = (list(chunk.ids), chunk.offered.copy(), chunk.ties.copy())
         return fresh
+
+    def _offered(self, number: int) -> IntArray:
+        fresh = self._fresh.get(number)
+        return self._chunks[number].offered if fresh is None else fresh[1]
+
+    def _used(self, number: int) -> IntArray:
+        used = self._fresh_used.get(number)
+        if used is None:
+            used = self._fresh_used[number] = self._chunks[number].used.copy()
+        return used
 
     def _offer(self, node: Node) -> tuple[int, ...]:
         nodes, has, keeps = self._base.nodes, node.node_resources, node.reserved_resources

@@ -7,7 +7,8 @@ event stream and the columns.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from yurt.state.table import Table, TableEditor
@@ -44,11 +45,11 @@ INDEXES: dict[str, dict[str, Any]] = {
         "status": lambda evaluation: evaluation.status,
     },
     "allocs": {
-        "node": lambda alloc: alloc.node_id,
-        "job": lambda alloc: (alloc.namespace, alloc.job_id),
+        "node": attrgetter("node_id"),
+        "job": attrgetter("namespace", "job_id"),
         "live": lambda alloc: None if is_terminal(alloc) else (alloc.namespace, alloc.job_id),
-        "eval": lambda alloc: alloc.eval_id,
-        "deployment": lambda alloc: alloc.deployment_id,
+        "eval": attrgetter("eval_id"),
+        "deployment": attrgetter("deployment_id"),
     },
     "deployments": {"job": lambda deployment: (deployment.namespace, deployment.job_id)},
     "services": {
@@ -246,6 +247,10 @@ class Transaction:
         editor = self._editors.get(table)
         return editor.get(key) if editor is not None else self.base.table(table).get(key)
 
+    def reader(self, table: str) -> Callable[[Any], Any]:
+        """`get` of one table, for many reads with no edit of the table between them."""
+        return (self._editors.get(table) or self.base.table(table)).get
+
     def keys_where(self, table: str, column: str, value: Hashable) -> tuple[Any, ...]:
         """Keys of the rows with that index key as edited so far, sorted."""
         return (self._editors.get(table) or self.base.table(table)).keys_where(column, value)
@@ -257,6 +262,11 @@ class Transaction:
     def put(self, table: str, key: Hashable, row: Any) -> None:
         """Insert or replace a row."""
         self._record(table, key, self._editor(table).put(key, row), row)
+
+    def put_new(self, table: str, rows: Mapping[Any, Any]) -> None:
+        """Insert rows of which none is there yet."""
+        self._editor(table).put_new(rows)
+        self._changes.update({(table, key): Change(table, key, None, row) for key, row in rows.items()})
 
     def delete(self, table: str, key: Hashable) -> None:
         """Remove a row if it is there."""

@@ -156,6 +156,23 @@ class TableEditor(Generic[K, V]):
                 self._bucket(column, new)[key] = None
         return before
 
+    def put_new(self, rows: Mapping[K, V]) -> None:
+        """Insert rows of which none is there yet: index entries are written once for all rows that share them."""
+        assert not any(key in self._rows for key in rows)
+        self._rows.update(rows)
+        self.is_changed = True
+        for column, extract in self._extract.items():
+            shared: dict[Hashable, dict[K, None]] = {}
+            for key, row in rows.items():
+                value = extract(row)
+                if value:
+                    keys = shared.get(value)
+                    if keys is None:
+                        keys = shared[value] = {}
+                    keys[key] = None
+            for value, keys in shared.items():
+                self._bucket(column, value).update(keys)
+
     def delete(self, key: K) -> V | None:
         """Remove; the row that was there, or None."""
         before = self._rows.get(key)

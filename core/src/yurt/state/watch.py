@@ -6,19 +6,20 @@ and forgets nothing: a caller that wants one wake-up cancels its watch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from yurt.state.store import INDEXES, Change
 
 WatchKey = tuple[Hashable, ...]
 Wake = Callable[[], None]
+Wakes = dict[int, Wake]
 
 
 class Watches:
-    """Callbacks by watch key."""
+    """Callbacks by watch key, kept by table: what nobody watches costs a change nothing."""
 
     def __init__(self) -> None:
-        self._wakes: dict[WatchKey, dict[int, Wake]] = {}
+        self._tables: dict[Hashable, _Watched] = {}
         self._next = 0
 
     def add(self, keys: Iterable[WatchKey], wake: Wake) -> Callable[[], None]:
@@ -26,15 +27,16 @@ class Watches:
         self._next += 1
         number, watched = self._next, tuple(keys)
         for key in watched:
-            self._wakes.setdefault(key, {})[number] = wake
+            self._tables.setdefault(key[0], _Watched()).place(key).setdefault(key[-1], {})[number] = wake
 
         def cancel() -> None:
             for key in watched:
-                entries = self._wakes.get(key)
+                place = self._tables[key[0]].place(key)
+                entries = place.get(key[-1])
                 if entries is not None:
                     entries.pop(number, None)
                     if not entries:
-                        del self._wakes[key]
+                        del place[key[-1]]
 
         return cancel
 
@@ -42,26 +44,52 @@ class Watches:
         """Call everyone who watches something that changed, each once."""
         due: dict[int, Wake] = {}
         for change in changes:
-            for key in watch_keys(change):
-                due.update(self._wakes.get(key, {}))
+            watched = self._tables.get(change.table)
+            if watched is not None:
+                watched.gather(change, due)
         for wake in due.values():
             wake()
 
     def wake_all(self) -> None:
         """Call everyone: a snapshot was restored."""
-        for wake in {number: wake for entries in self._wakes.values() for number, wake in entries.items()}.values():
+        for wake in {number: wake for entries in self._entries() for number, wake in entries.items()}.values():
             wake()
 
     def __len__(self) -> int:
-        return len(self._wakes)
+        return sum(1 for _ in self._entries())
+
+    def _entries(self) -> Iterator[Wakes]:
+        for watched in self._tables.values():
+            for place in (watched.whole, watched.rows, *watched.columns.values()):
+                yield from place.values()
 
 
-def watch_keys(change: Change) -> Iterable[WatchKey]:
-    """Every watch key that a change touches."""
-    yield (change.table,)
-    yield (change.table, change.key)
-    for column, extract in INDEXES[change.table].items():
-        for row in (change.before, change.after):
-            value = extract(row) if row is not None else None
-            if value:
-                yield (change.table, column, value)
+class _Watched:
+    """The watches of one table: of the whole of it, of rows by key, of index entries by column."""
+
+    __slots__ = ("columns", "rows", "whole")
+
+    def __init__(self) -> None:
+        self.whole: dict[Hashable, Wakes] = {}
+        self.rows: dict[Hashable, Wakes] = {}
+        self.columns: dict[Hashable, dict[Hashable, Wakes]] = {}
+
+    def place(self, key: WatchKey) -> dict[Hashable, Wakes]:
+        """Where the watch key belongs, by its last part."""
+        if len(key) < 3:
+            return self.rows if len(key) == 2 else self.whole
+        return self.columns.setdefault(key[1], {})
+
+    def gather(self, change: Change, due: dict[int, Wake]) -> None:
+        """Everyone who watches what the change touches."""
+        for wakes in self.whole.values():
+            due.update(wakes)
+        if self.rows and change.key in self.rows:
+            due.update(self.rows[change.key])
+        for column, entries in self.columns.items():
+            extract = INDEXES[change.table].get(str(column)) if entries else None
+            if extract is not None:
+                for row in (change.before, change.after):
+                    value = extract(row) if row is not None else None
+                    if value and value in entries:
+                        due.update(entries[value])
