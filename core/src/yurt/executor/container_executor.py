@@ -26,10 +26,12 @@ import msgspec
 from yurt.executor import runc
 from yurt.executor.allowance import UserRules, check_user
 from yurt.executor.bundle import ContainerSpec, container_id, oci_config
-from yurt.executor.process_executor import ProcessExecutor, until
+from yurt.executor.exec_session import DEFAULT_TERM, ProcessSession, run_to_end
+from yurt.executor.process_executor import ProcessExecutor
 from yurt.executor.processes import signal_number
 from yurt.executor.spec import ProcessHandle, ProcessSpec, UserIds, candidates
 from yurt.executor.surroundings import check_spec, look_up_user
+from yurt.executor.waiting import until
 from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import Duration, replace
@@ -178,14 +180,27 @@ class ContainerExecutor:
         return await self._processes.stats(task_id)
 
     async def exec(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-        """Run a command inside, with the task's environment, folder, user, rights and limits."""
+        """Run a command inside to its end, with the task's environment, folder, user, rights and limits."""
+        return await run_to_end(await self.exec_stream(task_id, command, tty=False), command, timeout=timeout)
+
+    async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ProcessSession:
+        """Begin a command inside, with the task's environment, folder, user, rights and limits."""
         self._processes.check_alive(task_id)
         if not command:
             raise DriverError("no command was given to run in the task")
         container = container_id(task_id)
         bundle = self._bundles / container
-        process = {**stored_process(bundle / "config.json"), "args": list(command)}
-        return await self._runc.exec(container, process, scratch=bundle, timeout=timeout)
+        stored = stored_process(bundle / "config.json")
+        env = stored.get("env", [])
+        named = tty and not any(entry.startswith("TERM=") for entry in env)
+        process = {**stored, "args": list(command), "env": [*env, f"TERM={DEFAULT_TERM}"] if named else env}
+        session = await self._runc.exec_stream(container, process, scratch=bundle, tty=tty)
+        try:
+            self._processes.keep_session(task_id, session)
+        except NotFound:
+            await session.close()
+            raise
+        return session
 
     async def close(self) -> None:
         """Stop watching; tasks go on, those of a dev run are killed."""

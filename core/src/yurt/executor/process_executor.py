@@ -14,7 +14,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from yurt.executor import cgroups, processes, zygote_client
@@ -42,6 +41,7 @@ from yurt.executor.surroundings import (
     surroundings_of,
     user_to_become,
 )
+from yurt.executor.waiting import until
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
@@ -416,15 +416,3 @@ async def close_all(sessions: set[ProcessSession]) -> None:
 def needs_search(task: Task) -> bool:
     """Whether processes may be left that no cgroup names: the shim did not do its work, or cannot adopt orphans."""
     return sys.platform != "linux" or bool(task.ended.result().error)
-
-
-async def until(condition: Callable[[], bool], limit_s: float) -> bool:
-    """Wait until a condition holds, looking often at first; False when it does not hold in time."""
-    wait_s, waited_s = 0.001, 0.0
-    while not condition():
-        if waited_s > limit_s:
-            return False
-        await asyncio.sleep(wait_s)
-        waited_s += wait_s
-        wait_s = min(wait_s * 2, 0.05)
-    return True

@@ -8,13 +8,15 @@ import itertools
 import os
 import shutil
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from yurt.executor.processes import send_signal, start_time
+from yurt.executor.exec_session import Beside, ProcessSession, start_session
 from yurt.executor.surroundings import outcome, remove_file
+from yurt.executor.waiting import until
 from yurt.sdk.driver import ExecResult
 from yurt.sdk.errors import DriverError
 from yurt.sdk.value import NANOSECONDS, Duration, seconds
@@ -23,7 +25,7 @@ PROGRAM = "runc"
 FIX = "apt install runc"
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 CALL_LIMIT = seconds(20)
-END_LIMIT_S = 5.0
+EXEC_START_LIMIT_S = 20.0
 
 
 def find_program() -> str:
@@ -82,26 +84,31 @@ class Runc:
             reason = result.stderr.decode(errors="replace").strip()
             raise DriverError(f"runc cannot delete the container {container}: {reason}")
 
-    async def exec(self, container: str, process: dict[str, Any], *, scratch: Path, timeout: Duration) -> ExecResult:
-        """Run a process in a container; raises DriverError when it cannot be run or does not end in time."""
-        base = scratch / f"exec-{next(self._numbers)}"
-        files = [base.with_suffix(suffix) for suffix in (".json", ".pid", ".log")]
-        process_file, pid_file, log_file = files
-        write_private(process_file, msgspec.json.encode(process))
+    async def exec_stream(
+        self, container: str, process: dict[str, Any], *, scratch: Path, tty: bool
+    ) -> ProcessSession:  # fmt: skip
+        """Begin a process in a container; raises DriverError when it cannot be run."""
+        base = scratch / f"exec-{os.getpid()}-{next(self._numbers)}"
+        process_file, pid_file, log_file = (base.with_suffix(suffix) for suffix in (".json", ".pid", ".log"))
+        write_private(process_file, msgspec.json.encode({**process, "terminal": tty}))
         words = ("exec", "--process", str(process_file), "--pid-file", str(pid_file), container)
         try:
-            result = await self._call(self.command(*words, log_file=log_file), timeout=timeout)
+            session = await start_session(self.command(*words, log_file=log_file), Beside(env={}, cwd="/"), tty=tty)
+        except BaseException:
+            remove_file(str(process_file))
+            raise
+        session.other_leaders = lambda: pids_in(pid_file)
+        session.on_close += [partial(remove_file, str(path)) for path in (process_file, pid_file, log_file)]
+        try:
+            await until(lambda: pid_file.exists() or session.has_ended, EXEC_START_LIMIT_S)
             failure = read_failure(log_file)
-        except TimeoutError:
-            kill_process_of(pid_file)
-            limit_s = timeout / NANOSECONDS
-            raise DriverError(f'"{process["args"][0]}" did not end within {limit_s:g} s and was killed') from None
-        finally:
-            for path in files:
-                remove_file(str(path))
-        if failure:
-            raise DriverError(f'cannot run "{process["args"][0]}" in the task: {failure}')
-        return result
+            if failure or not pid_file.exists():
+                reason = failure or f"runc did not start it within {EXEC_START_LIMIT_S:g} s"
+                raise DriverError(f'cannot run "{process["args"][0]}" in the task: {reason}')
+        except BaseException:
+            await session.close()
+            raise
+        return session
 
     async def _call(self, words: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run runc to its end; killed, and TimeoutError, after `timeout`."""
@@ -123,13 +130,12 @@ class Runc:
                 await process.wait()
 
 
-def kill_process_of(pid_file: Path) -> None:
-    """Kill the process whose pid a file names: what runc has just started, and left behind when it was killed."""
+def pids_in(pid_file: Path) -> list[int]:
+    """The pid that a file names, if there is one."""
     try:
-        pid = int(pid_file.read_text(encoding="ascii"))
+        return [int(pid_file.read_text(encoding="ascii"))]
     except (OSError, ValueError):
-        return
-    send_signal(pid, start_time(pid), signal.SIGKILL)
+        return []
 
 
 def write_private(path: Path, data: bytes) -> None:
