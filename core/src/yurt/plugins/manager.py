@@ -201,14 +201,26 @@ class PluginManager:
 
 def make_parts(entry_point: EntryPoint, context: PluginContext) -> Made:
     """Import a plugin, check its hooks and ask for what it makes."""
+    hook = hooks_of(entry_point)
+    return Made(
+        drivers=tuple(each for found in hook.yurt_task_drivers(context=context) for each in found or ()),
+        devices=tuple(each for found in hook.yurt_device_plugins(context=context) for each in found or ()),
+    )
+
+
+def options_of(entry_point: EntryPoint) -> type[msgspec.Struct] | None:
+    """The options of a plugin's block in the agent's configuration, when the plugin tells them."""
+    found: type[msgspec.Struct] | None = hooks_of(entry_point).yurt_plugin_config()
+    return found
+
+
+def hooks_of(entry_point: EntryPoint) -> pluggy.HookRelay:
+    """The hooks of a plugin, which is imported and checked."""
     manager = pluggy.PluginManager(hooks.PROJECT)
     manager.add_hookspecs(hooks)
     manager.register(entry_point.load(), name=entry_point.name)
     manager.check_pending()
-    return Made(
-        drivers=tuple(each for found in manager.hook.yurt_task_drivers(context=context) for each in found or ()),
-        devices=tuple(each for found in manager.hook.yurt_device_plugins(context=context) for each in found or ()),
-    )
+    return manager.hook
 
 
 def lacking_text(made: object, protocol: type, kind: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pluggy
 
 from yurt.sdk.device import DevicePlugin
@@ -32,4 +33,10 @@ def yurt_task_drivers(context: PluginContext) -> Sequence[Driver]:
 @hookspec
 def yurt_device_plugins(context: PluginContext) -> Sequence[DevicePlugin]:
     """Make the plugin's device plugins; raise PluginSkipped with the reason when there are none."""
+    raise NotImplementedError
+
+
+@hookspec(firstresult=True)
+def yurt_plugin_config() -> type[msgspec.Struct]:
+    """The struct that the `config` of the agent's plugin block decodes to; whoever offers the plugin to others asks."""
     raise NotImplementedError

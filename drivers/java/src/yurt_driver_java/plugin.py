@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.hooks import hookimpl
 
+from yurt_driver_java.config import PluginConfig
 from yurt_driver_java.driver import java_driver
 
 
@@ -12,3 +14,9 @@ from yurt_driver_java.driver import java_driver
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
     """The driver; without a Java it reports itself as undetected, with the way to install one."""
     return [java_driver(context)]
+
+
+@hookimpl
+def yurt_plugin_config() -> type[msgspec.Struct]:
+    """The options of the plugin's block."""
+    return PluginConfig

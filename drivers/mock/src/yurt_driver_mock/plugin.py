@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.hooks import hookimpl
 from yurt.sdk.schema import decode_config
@@ -14,3 +15,9 @@ from yurt_driver_mock.driver import MockDriver
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
     """The driver, with the agent's clock."""
     return [MockDriver(decode_config(PluginOptions, context.config), clock=context.now)]
+
+
+@hookimpl
+def yurt_plugin_config() -> type[msgspec.Struct]:
+    """The options of the plugin's block."""
+    return PluginOptions

@@ -1,0 +1,47 @@
+"""The work that a plugin's adapter does between calls: named tasks with one owner, all ended by `close`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from yurt.sdk.errors import YurtError
+
+log = logging.getLogger(__name__)
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Background:
+    """Owns tasks. The contract of drivers has no `run`, so they cannot live in a TaskGroup of the caller."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, name: str, work: Work) -> asyncio.Task[None]:
+        """Run something beside; an exception is logged and ends this work alone."""
+        task = asyncio.get_running_loop().create_task(self._run(name, work), name=f"{self._owner}: {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
+
+    async def _run(self, name: str, work: Work) -> None:
+        try:
+            await work()
+        except YurtError as error:
+            log.warning("%s: %s failed: %s", self._owner, name, error)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("%s failed", task.get_name(), exc_info=task.exception())
+
+    async def close(self) -> None:
+        """End all work, and wait until it has ended."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,127 @@
+"""gRPC calls to a plugin, and what their failures mean.
+
+A call may fail because the plugin says so, because it does not answer in time, or because it is gone. Only the last is
+`PluginGone`, on which the caller waits for the plugin's next process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from yurt.goplugin.messages import SHARED, Message, message_class, methods
+from yurt.sdk.errors import DriverError, Invalid, NotFound, RecoverableError, YurtError
+from yurt.sdk.value import Value
+
+MESSAGE_BYTES_MAX = 256 * 1024 * 1024
+STATUS_KEY = "grpc-status-details-bin"
+NOT_FOUND_TEXT = "task not found for given id"
+OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.default_authority", "localhost"),
+)
+
+
+class PluginGone(RecoverableError):
+    """The plugin's process ended, or cannot be reached."""
+
+
+class NotOffered(DriverError):
+    """The plugin is of a version that lacks the method."""
+
+
+class CallSpec(Value, rename=None):
+    """A method, and how long an answer may take; 0 waits without end."""
+
+    service: str
+    method: str
+    limit_s: float = 0.0
+
+
+class Connection:
+    """A channel to one process of a plugin."""
+
+    def __init__(self, target: str, *, name: str) -> None:
+        self.name = name
+        self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
+        self._calls: dict[str, Callable[..., Any]] = {}
+
+    async def call(self, spec: CallSpec, /, **fields: Any) -> Message:
+        """One request, one answer; raises what the plugin means by its error."""
+        method = methods(spec.service)[spec.method]
+        call = self._callable(method.path, method, self._channel.unary_unary)
+        try:
+            return await call(method.request(**fields), timeout=spec.limit_s or None)
+        except grpc.aio.AioRpcError as error:
+            raise failure(error, f"{self.name}: {spec.method}", limit_s=spec.limit_s) from None
+        except grpc.aio.UsageError:
+            raise PluginGone(f"{self.name}: the connection to the plugin is closed") from None
+
+    async def stream(self, spec: CallSpec, /, **fields: Any) -> AsyncGenerator[Message, None]:
+        """One request, many answers."""
+        method = methods(spec.service)[spec.method]
+        call = self._callable(method.path, method, self._channel.unary_stream)
+        try:
+            answers = call(method.request(**fields))
+            async for message in answers:
+                yield message
+        except grpc.aio.AioRpcError as error:
+            raise failure(error, f"{self.name}: {spec.method}", limit_s=0) from None
+        except grpc.aio.UsageError:
+            raise PluginGone(f"{self.name}: the connection to the plugin is closed") from None
+
+    def converse(self, spec: CallSpec) -> Any:
+        """A call in which both sides stream."""
+        method = methods(spec.service)[spec.method]
+        return self._callable(method.path, method, self._channel.stream_stream)()
+
+    def _callable(self, path: str, method: Any, make: Callable[..., Any]) -> Any:
+        if path not in self._calls:
+            self._calls[path] = make(
+                path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
+            )
+        return self._calls[path]
+
+    async def close(self) -> None:
+        """End all calls."""
+        await self._channel.close()
+
+
+def failure(error: Any, what: str, *, limit_s: float) -> YurtError:
+    """What a failed call means to us."""
+    text = error.details() or error.code().name
+    match error.code():
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
+            return PluginGone(f"{what}: the plugin cannot be reached: {text}")
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return RecoverableError(f"{what}: the plugin gave no answer within {limit_s:g} s")
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return NotOffered(f"{what}: this plugin does not offer it")
+        case grpc.StatusCode.INVALID_ARGUMENT:
+            return Invalid(f"{what}: {text}")
+    if NOT_FOUND_TEXT in text or error.code() == grpc.StatusCode.NOT_FOUND:
+        return NotFound(f"{what}: {text}")
+    kind = RecoverableError if is_recoverable(error.trailing_metadata() or ()) else DriverError
+    return kind(f"{what}: {text}")
+
+
+def is_recoverable(metadata: Any) -> bool:
+    """Whether an error says of itself that a retry may help."""
+    for key, value in metadata:
+        if key != STATUS_KEY or not isinstance(value, bytes):
+            continue
+        try:
+            status = message_class("google.rpc.Status").FromString(value)
+            found = message_class(f"{SHARED}.RecoverableError")()
+            return any(detail.Unpack(found) and found.recoverable for detail in status.details)
+        except DecodeError:
+            return False
+    return False

@@ -1,0 +1,318 @@
+"""A driver binary as one of our drivers.
+
+The plugin keeps the tasks; here is a record of each: its handle, where its output goes, and one call that waits for
+its end, shared by all who ask. When the plugin dies, its next process is given the handles of the tasks that ran, and
+the waiting goes on. What a task writes goes to FIFOs, which the collector of logs reads (`log_collector`).
+
+States of a task here: (nothing) -start-> running -(WaitTask answers | lost with the plugin)-> ended -destroy-> gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+
+import msgspec
+from google.protobuf.message import DecodeError
+
+from yurt.goplugin import convert
+from yurt.goplugin.connection import CallSpec, Connection, NotOffered, PluginGone
+from yurt.goplugin.exec_session import PluginExecSession
+from yurt.goplugin.hclspec import encode_config, schema_from_spec, struct_of
+from yurt.goplugin.logs import LogCollector, TaskLogs
+from yurt.goplugin.messages import DRIVER_SERVICE, Message
+from yurt.goplugin.plugin import BinaryPlugin
+from yurt.goplugin.stats import UseMeter
+from yurt.runtime.env import Env
+from yurt.sdk.driver import (
+    UNHEALTHY,
+    Capabilities,
+    ExecResult,
+    ExitResult,
+    Fingerprint,
+    TaskHandle,
+    TaskRequest,
+    TaskStats,
+)
+from yurt.sdk.errors import DriverError, NotFound, RecoverableError, YurtError
+from yurt.sdk.exec import ExecSession
+from yurt.sdk.value import NANOSECONDS, Duration, seconds
+
+log = logging.getLogger(__name__)
+
+CALL_LIMIT_S = 30.0
+START_LIMIT_S = 3600.0
+STOP_MARGIN_S = 60.0
+STATS_INTERVAL_S = 1.0
+STATS_LIMIT_S = 10.0
+STREAM_AGAIN_S = 5.0
+SUCCESS, RETRY = 0, 1
+
+
+def call(method: str, limit_s: float = CALL_LIMIT_S) -> CallSpec:
+    """A method of the driver service."""
+    return CallSpec(service=DRIVER_SERVICE, method=method, limit_s=limit_s)
+
+
+class PluginTask:
+    """A task that a plugin keeps."""
+
+    def __init__(self, handle: Message, logs: TaskLogs | None, loop: asyncio.AbstractEventLoop) -> None:
+        self.handle = handle
+        self.logs = logs
+        self.meter = UseMeter()
+        self.ended: asyncio.Future[ExitResult] = loop.create_future()
+
+
+class BinaryDriver:
+    """A driver of `plugin_dir`; made by `load`."""
+
+    def __init__(self, plugin: BinaryPlugin, env: Env, *, spec: Message, capabilities: Capabilities) -> None:
+        self.name = plugin.facts.name
+        self.capabilities = capabilities
+        self.task_config = struct_of(self.name, schema_from_spec(spec))
+        self._spec = spec
+        self._plugin = plugin
+        self._env = env
+        self._logs = LogCollector(f"{plugin.spec.folder}/logs", is_dev=plugin.spec.is_dev)
+        self._tasks: dict[str, PluginTask] = {}
+        self._starting: set[str] = set()
+        plugin.on_start = self._take_up_all
+
+    @classmethod
+    async def load(cls, plugin: BinaryPlugin, env: Env) -> BinaryDriver:
+        """The driver of a connected plugin."""
+        connection = await plugin.ready()
+        with contextlib.suppress(NotOffered):
+            await connection.call(call("Init"))
+        spec = (await connection.call(call("TaskConfigSchema"))).spec
+        capabilities = convert.capabilities_of((await connection.call(call("Capabilities"))).capabilities)
+        made = cls(plugin, env, spec=spec, capabilities=capabilities)
+        plugin.background.start("task events", made._follow_events)
+        return made
+
+    async def fingerprint(self) -> AsyncIterator[Fingerprint]:
+        """What the plugin says of itself; unhealthy while it is gone."""
+        while not self._plugin.closed.is_set():
+            try:
+                connection = await self._plugin.ready(limit_s=None)
+                async for message in connection.stream(call("Fingerprint")):
+                    yield convert.fingerprint_of(message, self.name)
+                reason = "the plugin ended its report of how it fares"
+            except YurtError as error:
+                reason = str(error)
+            if not self._plugin.closed.is_set():
+                fix = (
+                    f"the agent starts it again; if that does not help, see the log for plugin {self._plugin.spec.name}"
+                )
+                yield Fingerprint(health=UNHEALTHY, description=self._plugin.failure or reason, fix=fix)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._plugin.closed.wait(), STREAM_AGAIN_S if self._plugin.is_serving else 0)
+
+    async def _follow_events(self) -> None:
+        """What the plugin tells of its tasks (the download of an image, say) goes to the log."""
+        while not self._plugin.closed.is_set():
+            with contextlib.suppress(YurtError):
+                connection = await self._plugin.ready(limit_s=None)
+                async for event in connection.stream(call("TaskEvents")):
+                    notes = " ".join(f"{name}={value}" for name, value in sorted(event.annotations.items()))
+                    log.info("driver %s: task %s: %s %s", self.name, event.task_id, event.message, notes)
+            await self._env.sleep(STREAM_AGAIN_S)
+
+    async def start_task(self, request: TaskRequest) -> TaskHandle:
+        """Start it in the plugin."""
+        task_id = request.task_id
+        if task_id in self._tasks or task_id in self._starting:
+            raise DriverError(f"task {task_id} runs already; destroy it first")
+        config = encode_config(self._spec, msgspec.to_builtins(request.config))
+        connection = await self._plugin.ready()
+        logs = None
+        if not request.logs.disabled:
+            logs = self._logs.plan(
+                task_id, logs_dir=request.dirs.logs_dir, task_name=request.task_name, rotation=request.logs
+            )
+        self._starting.add(task_id)
+        try:
+            if logs is not None:
+                await self._logs.open(logs)
+            outputs = logs.fifos if logs else (convert.DEV_NULL, convert.DEV_NULL)
+            message = convert.task_config(request, msgpack_config=config, outputs=outputs)
+            answer = await connection.call(call("StartTask", START_LIMIT_S), task=message)
+            if answer.result != SUCCESS:
+                kind = RecoverableError if answer.result == RETRY else DriverError
+                raise kind(f"driver {self.name}: {answer.driver_error_msg or 'it gave no reason'}")
+        except (YurtError, asyncio.CancelledError):
+            await self._close_logs(logs)
+            raise
+        finally:
+            self._starting.discard(task_id)
+        handle = answer.handle
+        if not handle.HasField("config"):
+            handle.config.CopyFrom(message)
+        self._watch(task_id, PluginTask(handle, logs, asyncio.get_running_loop()))
+        state = {
+            "handle": handle.SerializeToString(),
+            "logs": msgspec.to_builtins(logs) if logs else None,
+        }
+        return TaskHandle(driver=self.name, task_id=task_id, started_at=self._env.now(), state=state)
+
+    def _watch(self, task_id: str, task: PluginTask) -> None:
+        self._tasks[task_id] = task
+        self._plugin.background.start(f"wait for {task_id}", lambda: self._wait_in_plugin(task_id, task))
+
+    async def _wait_in_plugin(self, task_id: str, task: PluginTask) -> None:
+        """Ask the plugin for the end of a task, across restarts of the plugin."""
+        while not task.ended.done():
+            try:
+                connection = await self._plugin.ready(limit_s=None)
+                answer = await connection.call(call("WaitTask", 0), task_id=task_id)
+                await self._drain_logs(task.logs)
+                result = convert.exit_of(answer.result, answer.err, at=self._env.now())
+            except PluginGone:
+                await self._env.sleep(0)
+                continue
+            except YurtError as error:
+                result = ExitResult(error=str(error), finished_at=self._env.now())
+            if not task.ended.done():
+                task.ended.set_result(result)
+
+    async def _drain_logs(self, logs: TaskLogs | None) -> None:
+        if logs is not None:
+            try:
+                await self._logs.drain(logs)
+            except RecoverableError as error:
+                log.warning("driver %s: %s", self.name, error)
+
+    async def _close_logs(self, logs: TaskLogs | None) -> None:
+        if logs is not None:
+            try:
+                await self._logs.close_task(logs)
+            except RecoverableError as error:
+                log.warning("driver %s: %s", self.name, error)
+
+    async def _take_up_all(self, connection: Connection) -> None:
+        """A new process of the plugin is given the tasks that the old one kept."""
+        for task_id, task in list(self._tasks.items()):
+            if task.ended.done():
+                continue
+            try:
+                await self._take_up(connection, task_id, task.handle)
+            except PluginGone:
+                raise
+            except YurtError as error:
+                text = f"the plugin died, and its next process cannot find the task: {error}"
+                if not task.ended.done():
+                    task.ended.set_result(ExitResult(error=text, finished_at=self._env.now()))
+
+    async def _take_up(self, connection: Connection, task_id: str, handle: Message) -> None:
+        """Recover a task in the plugin; one that the plugin still knows is left as it is."""
+        try:
+            await connection.call(call("InspectTask"), task_id=task_id)
+        except (NotFound, DriverError) as error:
+            if isinstance(error, PluginGone):
+                raise
+            await connection.call(call("RecoverTask"), task_id=task_id, handle=handle)
+
+    async def recover_task(self, handle: TaskHandle) -> None:
+        """Take up a task that an earlier agent, or an earlier process of the plugin, started."""
+        if handle.task_id in self._tasks:
+            return
+        try:
+            message = convert.parse_handle(handle.state["handle"])
+            logs = msgspec.convert(handle.state["logs"], TaskLogs) if handle.state.get("logs") else None
+        except (KeyError, TypeError, DecodeError, msgspec.ValidationError) as error:
+            raise NotFound(f"task {handle.task_id} cannot be found again: its handle is damaged ({error})") from None
+        connection = await self._plugin.ready()
+        if logs is not None:
+            await self._logs.open(logs)
+        try:
+            await self._take_up(connection, handle.task_id, message)
+        except RecoverableError:
+            raise
+        except (DriverError, NotFound) as error:
+            await self._close_logs(logs)
+            raise NotFound(f"task {handle.task_id} cannot be found again: {error}") from None
+        self._watch(handle.task_id, PluginTask(message, logs, asyncio.get_running_loop()))
+
+    def _task(self, task_id: str) -> PluginTask:
+        try:
+            return self._tasks[task_id]
+        except KeyError:
+            raise NotFound(f"driver {self.name} has no task {task_id}") from None
+
+    async def wait_task(self, task_id: str) -> ExitResult:
+        """Wait for the end."""
+        return await asyncio.shield(self._task(task_id).ended)
+
+    async def signal_task(self, task_id: str, signal: str) -> None:
+        """Send a signal."""
+        self._task(task_id)
+        await (await self._plugin.ready()).call(call("SignalTask"), task_id=task_id, signal=signal)
+
+    async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
+        """Let the plugin stop it."""
+        if self._task(task_id).ended.done():
+            return
+        connection = await self._plugin.ready()
+        limit = call("StopTask", timeout / NANOSECONDS + STOP_MARGIN_S)
+        wait = convert.duration_message(timeout)
+        await connection.call(limit, task_id=task_id, timeout=wait, signal=signal)
+
+    async def destroy_task(self, task_id: str) -> None:
+        """Let the plugin forget it, and read its output no more."""
+        task = self._task(task_id)
+        connection = await self._plugin.ready()
+        with contextlib.suppress(NotFound):
+            await connection.call(call("DestroyTask", CALL_LIMIT_S + STOP_MARGIN_S), task_id=task_id, force=True)
+        self._tasks.pop(task_id, None)
+        if not task.ended.done():
+            task.ended.set_result(ExitResult(error="the task was destroyed", finished_at=self._env.now()))
+        await self._close_logs(task.logs)
+
+    async def task_stats(self, task_id: str) -> TaskStats:
+        """The next figures that the plugin gives."""
+        task = self._task(task_id)
+        connection = await self._plugin.ready()
+        interval = convert.duration_message(seconds(STATS_INTERVAL_S))
+        stream = connection.stream(call("TaskStats"), task_id=task_id, collection_interval=interval)
+        try:
+            async with contextlib.aclosing(stream), asyncio.timeout(STATS_LIMIT_S):
+                async for answer in stream:
+                    return task.meter.read(answer.stats, now=self._env.now())
+        except TimeoutError:
+            raise RecoverableError(f"driver {self.name} gave no figures within {STATS_LIMIT_S:g} s") from None
+        raise DriverError(f"driver {self.name} gives no figures for task {task_id}")
+
+    async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+        """Run a command in the task."""
+        self._task(task_id)
+        connection = await self._plugin.ready()
+        limit = call("ExecTask", timeout / NANOSECONDS + CALL_LIMIT_S)
+        wait = convert.duration_message(timeout)
+        answer = await connection.call(limit, task_id=task_id, command=list(command), timeout=wait)
+        code = 128 + answer.result.signal if answer.result.signal else answer.result.exit_code
+        return ExecResult(exit_code=code, stdout=answer.stdout, stderr=answer.stderr)
+
+    async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ExecSession:
+        """Start a command in the task, with its streams."""
+        self._task(task_id)
+        connection = await self._plugin.ready()
+        stream = connection.converse(call("ExecTaskStreaming", 0))
+        session = PluginExecSession(stream, f"driver {self.name}")
+        await session.start(task_id, command, tty=tty)
+        return session
+
+    async def status(self, task_id: str) -> Mapping[str, str]:
+        """What the plugin tells of a task beyond our own record."""
+        self._task(task_id)
+        answer = await (await self._plugin.ready()).call(call("InspectTask"), task_id=task_id)
+        return dict(answer.driver.attributes)
+
+    async def close(self) -> None:
+        """Let go of the plugin; it stays for the next agent while it has tasks, in dev mode it ends."""
+        has_tasks = any(not task.ended.done() for task in self._tasks.values())
+        await self._plugin.close(keeps_process=has_tasks and not self._plugin.spec.is_dev)
+        await self._logs.close()
+        self._tasks.clear()

@@ -1,0 +1,150 @@
+"""Carries what a driver of ours writes to its log files on to the FIFOs of a host that is not ours.
+
+Our drivers write rotated files by themselves. Where Nomad is the host, their files lie in a folder of our own, are
+small and few, and a pump follows each output: what is new goes to the FIFO. How far it came is written beside the
+files, so that a plugin that is started again goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from yurt.goplugin.background import Background
+from yurt.sdk.driver import LogRotation
+from yurt.sdk.value import Value
+
+POLL_S = 0.1
+FULL_POLL_S = 0.02
+READ_BYTES = 64 * 1024
+DRAIN_LIMIT_S = 5.0
+ROTATION = LogRotation(max_files=4, max_bytes=4 * 1024 * 1024)
+
+
+class Place(Value, rename=None):
+    """How far an output was carried: the number of its file, and bytes of it."""
+
+    index: int = 0
+    offset: int = 0
+
+
+class OutputPump:
+    """One output of one task."""
+
+    def __init__(self, base: Path, fifo: str) -> None:
+        self._base = base
+        self._mark = base.with_name(f"{base.name}.carried")
+        self._fifo = fifo
+        self._fd = -1
+        self._place = self._stored()
+        self._lock = asyncio.Lock()
+
+    def _stored(self) -> Place:
+        try:
+            return msgspec.json.decode(self._mark.read_bytes(), type=Place)
+        except (OSError, msgspec.DecodeError):
+            return Place()
+
+    async def follow(self) -> None:
+        """Carry on until cancelled."""
+        while True:
+            await self.carry()
+            await asyncio.sleep(POLL_S)
+
+    async def drain(self) -> None:
+        """Carry all that is there; a host that does not read is not waited for without end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_LIMIT_S):
+                await self.carry()
+
+    async def carry(self) -> None:
+        """Carry what is new."""
+        async with self._lock:
+            while data := self._next():
+                await self._write(data)
+                self._place = Place(index=self._place.index, offset=self._place.offset + len(data))
+                with contextlib.suppress(OSError):
+                    self._mark.write_bytes(msgspec.json.encode(self._place))
+
+    def _next(self) -> bytes:
+        """What follows what was carried; goes on with the next file when one has been read to its end."""
+        while True:
+            data = read_at(self._file(self._place.index), self._place.offset)
+            later = [index for index in self._indexes() if index > self._place.index]
+            if data or not later:
+                return data
+            self._place = Place(index=min(later))
+
+    def _file(self, index: int) -> Path:
+        return self._base.with_name(f"{self._base.name}.{index}")
+
+    def _indexes(self) -> list[int]:
+        tails = (path.name.removeprefix(f"{self._base.name}.") for path in self._base.parent.glob("*.*"))
+        return [int(tail) for tail in tails if tail.isdigit()]
+
+    async def _write(self, data: bytes) -> None:
+        if self._fd < 0:
+            self._fd = os.open(self._fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        while data:
+            try:
+                data = data[os.write(self._fd, data) :]
+            except BlockingIOError:
+                await asyncio.sleep(FULL_POLL_S)
+
+    def close(self) -> None:
+        """Write no more."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def read_at(path: Path, offset: int) -> bytes:
+    """A piece of a file; nothing when it is not there."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(READ_BYTES)
+    except FileNotFoundError:
+        return b""
+
+
+class TaskOutput:
+    """Both outputs of a task."""
+
+    def __init__(self, folder: Path, task_id: str, task_name: str, fifos: tuple[str, str]) -> None:
+        self.logs_dir = folder / hashlib.blake2b(task_id.encode(), digest_size=16).hexdigest()
+        self._following: list[asyncio.Task[None]] = []
+        self._has_output = all(fifos) and any(fifo != os.devnull for fifo in fifos)
+        self.logs_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        names = (f"{task_name}.stdout", f"{task_name}.stderr")
+        pairs = zip(names, fifos, strict=True) if self._has_output else ()
+        self._pumps = [OutputPump(self.logs_dir / name, fifo) for name, fifo in pairs]
+
+    @property
+    def rotation(self) -> LogRotation:
+        """How the driver is to write."""
+        return ROTATION if self._has_output else LogRotation(disabled=True)
+
+    def start(self, background: Background) -> None:
+        """Carry from now on."""
+        self._following = [background.start("carry output", pump.follow) for pump in self._pumps]
+
+    async def drain(self) -> None:
+        """Carry all that the driver wrote."""
+        for pump in self._pumps:
+            with contextlib.suppress(OSError):
+                await pump.drain()
+
+    def remove(self) -> None:
+        """Carry no more and remove the files."""
+        for task in self._following:
+            task.cancel()
+        for pump in self._pumps:
+            pump.close()
+        shutil.rmtree(self.logs_dir, ignore_errors=True)

@@ -1,0 +1,278 @@
+"""A plugin binary as the agent keeps it: connected, watched, and started again when it dies or hangs.
+
+    absent -connect-> serving -(process ends | no answer to health checks)-> absent -(after a back-off)-> serving
+
+Whoever needs the plugin asks `ready`, and waits for a while when it is being started again. After each start the
+plugin is given its configuration, then whoever uses it takes up what it had (`on_start`). A plugin that hangs blocks
+only those who wait for it: each call has a limit, and the agent never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from yurt.goplugin.background import Background
+from yurt.goplugin.connection import CallSpec, Connection, NotOffered, PluginGone
+from yurt.goplugin.hclspec import encode_config, schema_from_spec, struct_of
+from yurt.goplugin.messages import (
+    BASE_SERVICE,
+    CONTROLLER_SERVICE,
+    HEALTH_SERVICE,
+    STDIO_SERVICE,
+    Message,
+    base_message,
+)
+from yurt.goplugin.process import PluginProcess, PluginSpec, find_process, log_line, start_process
+from yurt.runtime.env import Env
+from yurt.sdk.errors import DriverError, Invalid, RecoverableError, YurtError
+from yurt.sdk.schema import decode_config
+from yurt.sdk.value import Value
+
+log = logging.getLogger(__name__)
+
+CALL_LIMIT_S = 30.0
+CONNECT_LIMIT_S = 60.0
+READY_LIMIT_S = 30.0
+SHUTDOWN_LIMIT_S = 2.0
+PING_S = 15.0
+PING_LIMIT_S = 10.0
+PINGS_MISSED_MAX = 3
+BACKOFF_FIRST_S = 1.0
+BACKOFF_MAX_S = 60.0
+STEADY_S = 60.0
+API_VERSIONS = ("v0.1.0",)
+TYPES = {2: "driver", 3: "device"}
+SERVING = 1
+
+PLUGIN_INFO = CallSpec(service=BASE_SERVICE, method="PluginInfo", limit_s=CALL_LIMIT_S)
+CONFIG_SCHEMA = CallSpec(service=BASE_SERVICE, method="ConfigSchema", limit_s=CALL_LIMIT_S)
+SET_CONFIG = CallSpec(service=BASE_SERVICE, method="SetConfig", limit_s=CALL_LIMIT_S)
+SHUTDOWN = CallSpec(service=CONTROLLER_SERVICE, method="Shutdown", limit_s=SHUTDOWN_LIMIT_S)
+PING = CallSpec(service=HEALTH_SERVICE, method="Check", limit_s=PING_LIMIT_S)
+STDIO = CallSpec(service=STDIO_SERVICE, method="StreamStdio")
+
+
+class PluginFacts(Value, rename=None):
+    """What a plugin says of itself: `kind` is driver or device."""
+
+    kind: str
+    name: str
+    version: str
+    api_version: str
+
+
+class BinaryPlugin:
+    """One binary of `plugin_dir`."""
+
+    def __init__(
+        self,
+        spec: PluginSpec,
+        env: Env,
+        *,
+        ping_s: float = PING_S,
+        ping_limit_s: float = PING_LIMIT_S,
+        backoff_s: float = BACKOFF_FIRST_S,
+    ) -> None:
+        self.spec = spec
+        self.facts = PluginFacts(kind="", name="", version="", api_version="")
+        self.background = Background(f"plugin {spec.name}")
+        self.on_start: Callable[[Connection], Awaitable[None]] | None = None
+        self.failure = ""
+        self._env = env
+        self._ping_s = ping_s
+        self._ping = msgspec.structs.replace(PING, limit_s=ping_limit_s)
+        self._backoff_first_s = self._backoff_s = backoff_s
+        self._serving = asyncio.Event()
+        self._process: PluginProcess | None = None
+        self._connection: Connection | None = None
+        self._started_at = 0.0
+        self.closed = asyncio.Event()
+
+    @property
+    def pid(self) -> int:
+        """The pid of the plugin's process, 0 without one."""
+        return self._process.known.pid if self._process else 0
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether calls may be made."""
+        return self._serving.is_set()
+
+    async def connect(self) -> None:
+        """Find the process of an earlier agent or start one, and mind it from now on; raises what stands in the way."""
+        await self._connect()
+        self.background.start("watch", self._keep)
+
+    async def ready(self, *, limit_s: float | None = READY_LIMIT_S) -> Connection:
+        """The connection; waits for a plugin that is being started again, without end when there is no limit."""
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._serving.wait()
+        except TimeoutError:
+            raise RecoverableError(f"plugin {self.spec.name} does not run: {self.failure}") from None
+        if self._connection is None:
+            raise PluginGone(f"plugin {self.spec.name} is closed")
+        return self._connection
+
+    async def _keep(self) -> None:
+        """Start the plugin again whenever it is gone, after a back-off that grows until it has stayed for a while."""
+        while True:
+            assert self._process is not None and self._connection is not None
+            await self._watch(self._process, self._connection)
+            self._serving.clear()
+            await self._drop()
+            if self._env.monotonic() - self._started_at > STEADY_S:
+                self._backoff_s = self._backoff_first_s
+            while not self._serving.is_set():
+                await self._env.sleep(self._backoff_s)
+                self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)
+                try:
+                    await self._connect()
+                except YurtError as error:
+                    self.failure = str(error)
+                    log.warning("plugin %s cannot be started again: %s", self.spec.name, error)
+
+    async def _connect(self) -> None:
+        """A process, its connection, its configuration, its earlier tasks."""
+        process = await find_process(self.spec)
+        is_found = process is not None
+        if process is None:
+            process = await start_process(self.spec, self._env)
+        connection = Connection(process.target, name=self.spec.name)
+        self._process, self._connection = process, connection
+        try:
+            async with asyncio.timeout(CONNECT_LIMIT_S):
+                await self._introduce(connection, is_found=is_found)
+        except TimeoutError:
+            await self._end()
+            text = f"plugin {self.spec.name} did not answer within {CONNECT_LIMIT_S:g} s; it was killed"
+            raise RecoverableError(text) from None
+        except YurtError:
+            await self._end()
+            raise
+        self._started_at = self._env.monotonic()
+        self.failure = ""
+        self.background.start("output", lambda: self._follow_output(connection))
+        self._serving.set()
+        log.info("plugin %s: %s pid %d", self.spec.name, "found again" if is_found else "started", process.known.pid)
+
+    async def _introduce(self, connection: Connection, *, is_found: bool) -> None:
+        """Ask who it is; configure it when it is new."""
+        self.facts = facts_of(await connection.call(PLUGIN_INFO), self.spec.path)
+        if not is_found:
+            spec = (await connection.call(CONFIG_SCHEMA)).spec
+            await connection.call(
+                SET_CONFIG,
+                msgpack_config=plugin_config(spec, self.spec),
+                nomad_config=nomad_config(self.spec),
+                plugin_api_version=self.facts.api_version,
+            )
+        if self.on_start is not None:
+            await self.on_start(connection)
+
+    async def _watch(self, process: PluginProcess, connection: Connection) -> None:
+        """Notice the end of the process, and end one that answers no more."""
+        missed = 0
+        while not process.ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._ping_s):
+                    await process.wait_ended()
+            if process.ended.is_set():
+                break
+            missed = 0 if await self._answers(connection) else missed + 1
+            if missed >= PINGS_MISSED_MAX:
+                self.failure = f"the plugin answered {missed} health checks in a row with silence; it is killed"
+                log.warning("plugin %s: %s", self.spec.name, self.failure)
+                await process.end(patience_s=0)
+        self.failure = self.failure or "the plugin's process ended"
+        log.warning("plugin %s: pid %d is gone: %s", self.spec.name, process.known.pid, self.failure)
+
+    async def _answers(self, connection: Connection) -> bool:
+        try:
+            await connection.call(self._ping, service="plugin")
+        except (NotOffered, Invalid):
+            return True
+        except YurtError:
+            return False
+        return True
+
+    async def _follow_output(self, connection: Connection) -> None:
+        """What the plugin's code prints by Go's os.Stdout comes over gRPC; unread, it would stop the plugin."""
+        with contextlib.suppress(NotOffered, PluginGone, DriverError):
+            async for data in connection.stream(STDIO):
+                for line in data.data.splitlines():
+                    log_line(self.spec.name, line)
+
+    async def _drop(self) -> None:
+        """Let go of a process that is gone or going."""
+        process, connection = self._process, self._connection
+        self._process = self._connection = None
+        if connection is not None:
+            await connection.close()
+        if process is not None:
+            await process.end(patience_s=0)
+
+    async def _end(self) -> None:
+        """End the process with its own consent, or without."""
+        process, connection = self._process, self._connection
+        self._process = self._connection = None
+        if connection is not None:
+            with contextlib.suppress(YurtError):
+                await connection.call(SHUTDOWN)
+            await connection.close()
+        if process is not None:
+            await process.end()
+
+    async def close(self, *, keeps_process: bool) -> None:
+        """Let go of the plugin: end its process, or leave it to the next agent."""
+        self.closed.set()
+        self._serving.set()
+        await self.background.close()
+        if not keeps_process:
+            await self._end()
+            return
+        process, connection = self._process, self._connection
+        self._process = self._connection = None
+        if connection is not None:
+            await connection.close()
+        if process is not None:
+            await process.leave()
+
+
+def facts_of(answer: Message, path: str) -> PluginFacts:
+    """What a plugin says of itself, checked."""
+    kind = TYPES.get(answer.type, "")
+    if not kind:
+        raise DriverError(f"plugin {path} is of type {answer.type}; only drivers (2) and devices (3) are known")
+    shared = [version for version in answer.plugin_api_versions if version in API_VERSIONS]
+    if not shared:
+        offered = ", ".join(answer.plugin_api_versions) or "none"
+        raise DriverError(f"plugin {path} speaks the plugin API in {offered}; Yurt speaks {', '.join(API_VERSIONS)}")
+    return PluginFacts(kind=kind, name=answer.name, version=answer.plugin_version, api_version=shared[-1])
+
+
+def plugin_config(spec: Message, plugin: PluginSpec) -> bytes:
+    """The `config` of the agent's plugin block, checked by what the plugin knows."""
+    if spec.WhichOneof("block") is None:
+        if plugin.config:
+            raise Invalid(f"plugin {plugin.name} takes no configuration; remove its config block")
+        return b""
+    options = struct_of(f"{plugin.name}_options", schema_from_spec(spec))
+    try:
+        decoded = msgspec.to_builtins(decode_config(options, plugin.config))
+    except Invalid as error:
+        raise Invalid(f'plugin "{plugin.name}" in the configuration: {error}') from None
+    return encode_config(spec, decoded)
+
+
+def nomad_config(plugin: PluginSpec) -> Message:
+    """What a host tells every plugin."""
+    first, last = plugin.ports
+    return base_message(
+        "NomadConfig", driver=base_message("NomadDriverConfig", ClientMinPort=first, ClientMaxPort=last)
+    )

@@ -1,0 +1,371 @@
+"""One process of a plugin binary: started or found again, listened to, and ended.
+
+A plugin outlives the agent, as its tasks do. For that its output goes to FIFOs that it holds open for both ways by
+itself (a pipe of the agent would break with the agent and kill the plugin at its next word), it leads a session of its
+own, and what is needed to reach it again stands in `reattach.json`. It is taken up only when it is the same program
+with the same settings; else it is ended and a new one started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from yurt.executor import processes
+from yurt.goplugin.handshake import (
+    LINE_BYTES_MAX,
+    Handshake,
+    HandshakeError,
+    parse_handshake,
+    plugin_environment,
+)
+from yurt.goplugin.tls import KeyPair, Relay, make_key_pair, pem_of, tls_context
+from yurt.runtime.env import Env
+from yurt.sdk.errors import DriverError, RecoverableError
+from yurt.sdk.value import Value, no_entries
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_LIMIT_S = 30.0
+EXIT_LIMIT_S = 2.0
+KILL_LIMIT_S = 5.0
+POLL_S = 0.1
+READ_BYTES = 64 * 1024
+LOG_LINE_BYTES_MAX = 8 * 1024
+DEATH_WITH_AGENT = (
+    "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGKILL); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+class PluginSpec(Value, rename=None):
+    """A binary and its settings. `folder` is where its state lies; `ports` are for plugins that listen on tcp."""
+
+    name: str
+    path: str
+    folder: str
+    args: tuple[str, ...] = ()
+    config: Mapping[str, Any] = no_entries()
+    is_dev: bool = False
+    is_encrypted: bool = False
+    ports: tuple[int, int] = (14000, 14512)
+    handshake_limit_s: float = HANDSHAKE_LIMIT_S
+
+    def digest(self) -> str:
+        """Another one after each change of the program or of its settings."""
+        found = os.stat(self.path)
+        identity = [self.path, found.st_ino, found.st_size, found.st_mtime_ns, list(self.args), self.is_encrypted]
+        data = msgspec.json.encode([*identity, msgspec.to_builtins(self.config)], order="sorted")
+        return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+class Reattach(Value, rename=None):
+    """What is needed to reach a plugin's process again; the key is that of the agent's side of TLS."""
+
+    digest: str
+    pid: int
+    start_time: int
+    boot_id: str
+    sockets: str
+    handshake: Handshake
+    key_pair: KeyPair | None = None
+
+
+class PluginProcess:
+    """A process of a plugin that has said where it listens."""
+
+    def __init__(self, spec: PluginSpec, known: Reattach, child: asyncio.subprocess.Process | None = None) -> None:
+        self.spec = spec
+        self.known = known
+        self.ended = asyncio.Event()
+        self._child = child
+        self._relay: Relay | None = None
+        self._readers: dict[int, bytes] = {}
+        self._pidfd = processes.open_process(known.pid, known.start_time)
+        loop = asyncio.get_running_loop()
+        if self._pidfd is not None:
+            loop.add_reader(self._pidfd, self._on_end)
+        elif not self.is_alive:
+            self.ended.set()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether this very process lives."""
+        return processes.is_alive(self.known.pid, self.known.start_time)
+
+    @property
+    def target(self) -> str:
+        """Where gRPC connects to."""
+        return f"unix:{self._relay.path}" if self._relay else self.known.handshake.target
+
+    async def open(self) -> None:
+        """Listen to its output, and make ready the relay when it speaks TLS."""
+        for output in ("stdout", "stderr"):
+            with contextlib.suppress(OSError):
+                fd = os.open(f"{self.known.sockets}/{output}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                self._readers[fd] = b""
+                asyncio.get_running_loop().add_reader(fd, self._on_output, fd)
+        handshake, pair = self.known.handshake, self.known.key_pair
+        if not handshake.certificate:
+            return
+        if pair is None:
+            raise HandshakeError(f"plugin {self.spec.name} wants TLS, which was not offered to it")
+        context = tls_context(pair, peer_certificate=pem_of(handshake.certificate), is_server=False)
+        path = f"{self.known.sockets}/relay-{os.getpid()}.sock"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        self._relay = Relay(path, network=handshake.network, address=handshake.address, connect=context)
+        await self._relay.open()
+
+    def _on_output(self, fd: int) -> None:
+        """Lines that the plugin printed go to the agent's log."""
+        try:
+            data = os.read(fd, READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._stop_reading(fd)
+            return
+        *lines, rest = (self._readers[fd] + data).split(b"\n")
+        if len(rest) > LOG_LINE_BYTES_MAX:
+            lines, rest = [*lines, rest], b""
+        for line in lines:
+            log_line(self.spec.name, line)
+        self._readers[fd] = rest
+
+    def _stop_reading(self, fd: int) -> None:
+        if self._readers.pop(fd, None) is not None:
+            asyncio.get_running_loop().remove_reader(fd)
+            os.close(fd)
+
+    def _on_end(self) -> None:
+        self._forget_pidfd()
+        self.ended.set()
+
+    def _forget_pidfd(self) -> None:
+        if self._pidfd is not None:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    async def wait_ended(self) -> None:
+        """Wait until the process is gone."""
+        while not self.ended.is_set():
+            if self._pidfd is not None:
+                await self.ended.wait()
+            elif not self.is_alive:
+                self.ended.set()
+            else:
+                await asyncio.sleep(POLL_S)
+
+    async def end(self, *, patience_s: float = EXIT_LIMIT_S) -> None:
+        """Wait for it to end by itself, kill it when it does not, and remove its sockets."""
+        for limit_s, number in ((patience_s, signal.SIGKILL), (KILL_LIMIT_S, None)):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(limit_s):
+                    await self.wait_ended()
+            if number is not None and not self.ended.is_set():
+                processes.send_signal(self.known.pid, self.known.start_time, number)
+        await self.leave()
+        reattach_file(self.spec).unlink(missing_ok=True)
+        await asyncio.to_thread(shutil.rmtree, self.known.sockets, True)
+
+    async def leave(self) -> None:
+        """Stop listening to it; it goes on."""
+        for fd in list(self._readers):
+            self._stop_reading(fd)
+        self._forget_pidfd()
+        if self._relay is not None:
+            await self._relay.close()
+
+
+def reattach_file(spec: PluginSpec) -> Path:
+    """Where it is written how to reach the plugin."""
+    return Path(spec.folder) / "reattach.json"
+
+
+async def find_process(spec: PluginSpec) -> PluginProcess | None:
+    """The plugin's process of an earlier agent; one of another program or other settings is ended."""
+    try:
+        known = msgspec.json.decode(reattach_file(spec).read_bytes(), type=Reattach)
+    except (OSError, msgspec.DecodeError):
+        return None
+    if known.boot_id != processes.boot_id() or not processes.is_alive(known.pid, known.start_time):
+        await asyncio.to_thread(shutil.rmtree, known.sockets, True)
+        return None
+    process = PluginProcess(spec, known)
+    if known.digest != spec.digest():
+        log.info("plugin %s has changed; its process %d is replaced", spec.name, known.pid)
+        processes.send_signal(known.pid, known.start_time, signal.SIGTERM)
+        await process.end()
+        return None
+    await process.open()
+    return process
+
+
+async def start_process(spec: PluginSpec, env: Env) -> PluginProcess:
+    """Start the binary and read its handshake; raises HandshakeError, or DriverError when it cannot be started."""
+    os.makedirs(spec.folder, exist_ok=True, mode=0o700)
+    sockets = tempfile.mkdtemp(prefix="yurt-plugin-")
+    try:
+        return await _start(spec, env, sockets)
+    except BaseException:
+        shutil.rmtree(sockets, ignore_errors=True)
+        raise
+
+
+async def _start(spec: PluginSpec, env: Env, sockets: str) -> PluginProcess:
+    pair = make_key_pair(env.now()) if spec.is_encrypted else None
+    variables = plugin_environment(
+        socket_folder=sockets,
+        ports=spec.ports,
+        client_certificate=pair.certificate if pair else "",
+        base=os.environ,
+    )
+    command = [spec.path, *spec.args]
+    if spec.is_dev and sys.platform == "linux":
+        command = [sys.executable, "-I", "-S", "-E", "-c", DEATH_WITH_AGENT, *command]
+    outputs = [open_output(f"{sockets}/{name}") for name in ("stdout", "stderr")]
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=outputs[0],
+            stderr=outputs[1],
+            env=variables,
+            start_new_session=True,
+        )
+        try:
+            handshake = await read_handshake(spec, outputs[0], child)
+        except BaseException:
+            log_rest(spec.name, outputs[1])
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+            raise
+    except OSError as error:
+        raise DriverError(f"plugin {spec.path} cannot be started: {error.strerror or error}") from None
+    finally:
+        for fd in outputs:
+            os.close(fd)
+    known = Reattach(
+        digest=spec.digest(),
+        pid=child.pid,
+        start_time=processes.start_time(child.pid),
+        boot_id=processes.boot_id(),
+        sockets=sockets,
+        handshake=handshake,
+        key_pair=pair,
+    )
+    process = PluginProcess(spec, known, child)
+    write_private(reattach_file(spec), msgspec.json.encode(known))
+    await process.open()
+    return process
+
+
+def open_output(path: str) -> int:
+    """A FIFO for what a plugin prints, open for both ways: its reader may come and go."""
+    os.mkfifo(path, 0o600)
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that only we may read, whole or not at all."""
+    fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+    fresh.replace(path)
+
+
+async def read_handshake(spec: PluginSpec, stdout: int, child: asyncio.subprocess.Process) -> Handshake:
+    """The first line that a plugin prints, within a time."""
+    reader = os.open(f"/proc/self/fd/{stdout}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    ended = asyncio.ensure_future(child.wait())  # noqa: TID251 - cancelled below
+    data = b""
+    try:
+        async with asyncio.timeout(spec.handshake_limit_s):
+            while b"\n" not in data and len(data) < LINE_BYTES_MAX:
+                data += await some_output(reader, ended)
+    except TimeoutError:
+        raise RecoverableError(
+            f"plugin {spec.path} printed no handshake within {spec.handshake_limit_s:g} s; it was killed"
+        ) from None
+    except EOFError:
+        raise HandshakeError(
+            f"plugin {spec.path} ended ({exit_text(child.returncode)}) before its handshake: see the agent's log"
+        ) from None
+    finally:
+        ended.cancel()
+        os.close(reader)
+    line, _, rest = data.partition(b"\n")
+    for other in rest.splitlines():
+        log_line(spec.name, other)
+    try:
+        return parse_handshake(line.decode("utf-8", "replace"))
+    except HandshakeError as error:
+        raise HandshakeError(f"plugin {spec.path}: {error}") from None
+
+
+async def some_output(reader: int, ended: asyncio.Task[int]) -> bytes:
+    """What can be read next; EOFError when the process ended and left nothing."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(reader, ready.set)
+    waiting = asyncio.ensure_future(ready.wait())  # noqa: TID251 - cancelled below
+    try:
+        await asyncio.wait((waiting, ended), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+        loop.remove_reader(reader)
+    try:
+        return os.read(reader, READ_BYTES)
+    except BlockingIOError:
+        if ended.done():
+            raise EOFError from None
+        return b""
+
+
+def exit_text(code: int | None) -> str:
+    """How a process ended, in words."""
+    return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+
+def log_rest(name: str, output: int) -> None:
+    """The last words of a plugin that could not be started."""
+    reader = os.open(f"/proc/self/fd/{output}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with contextlib.suppress(BlockingIOError):
+        for line in os.read(reader, READ_BYTES).splitlines():
+            log_line(name, line)
+    os.close(reader)
+
+
+LEVELS = {"trace": 5, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+
+
+def log_line(name: str, line: bytes) -> None:
+    """A line of a plugin in our log: those of Go's hclog are JSON with a level, a message and further keys."""
+    text = line[:LOG_LINE_BYTES_MAX].decode("utf-8", "replace").strip()
+    if not text:
+        return
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        found = None
+    if not isinstance(found, dict) or "@message" not in found:
+        log.info("plugin %s: %s", name, text)
+        return
+    extra = " ".join(f"{key}={value}" for key, value in found.items() if not key.startswith("@"))
+    level = LEVELS.get(str(found.get("@level", "")).lower(), logging.INFO)
+    log.log(level, "plugin %s: %s%s", name, found["@message"], f": {extra}" if extra else "")

@@ -1,0 +1,266 @@
+"""A driver of ours as the driver service of Nomad's plugin protocol: each method turns a message into a call and back.
+
+Nothing here decides; the driver does. A handle goes to the host with our own handle inside, so that the host's
+RecoverTask finds the task again after this process was started anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from yurt.goplugin import convert
+from yurt.goplugin.background import Background
+from yurt.goplugin.connection import NOT_FOUND_TEXT
+from yurt.goplugin.hclspec import decode_options, spec_from_schema
+from yurt.goplugin.messages import Message, driver_message
+from yurt.goplugin.output_pump import TaskOutput
+from yurt.goplugin.stats import stats_message
+from yurt.runtime.env import Env
+from yurt.sdk.driver import Driver, ExitResult, TaskHandle, TaskStats
+from yurt.sdk.errors import DriverError, NotFound, RecoverableError, YurtError
+from yurt.sdk.exec import ExecSession, StreamsExec, TerminalSize
+from yurt.sdk.schema import decode_config, schema_of
+from yurt.sdk.value import NANOSECONDS, UnixNano, seconds
+
+HANDLE_VERSION = 1
+RETRY, FATAL = 1, 2
+STATS_INTERVAL_MIN_S = 0.1
+STOP_LIMIT = seconds(5)
+EXEC_LIMIT = seconds(600)
+NO_MESSAGES: tuple[Message, ...] = ()
+
+
+class ServedTask:
+    """A task that a host started: its message, where its output goes, and how it ended."""
+
+    def __init__(self, config: Message, output: TaskOutput, started_at: UnixNano) -> None:
+        self.config = config
+        self.output = output
+        self.started_at = started_at
+        self.result: ExitResult | None = None
+
+
+class DriverService:
+    """The methods of the driver service, by their names on the wire in `methods`."""
+
+    def __init__(self, folder: Path, env: Env) -> None:
+        self.driver: Driver | None = None
+        self._folder = folder / "logs"
+        self._env = env
+        self._tasks: dict[str, ServedTask] = {}
+        self._background = Background("served driver")
+        self.closed = asyncio.Event()
+
+    @property
+    def methods(self) -> dict[str, Any]:
+        """All methods that are offered."""
+        return {
+            "Init": self.init, "TaskConfigSchema": self.schema, "Capabilities": self.capabilities,
+            "Fingerprint": self.fingerprint, "StartTask": self.start, "RecoverTask": self.recover,
+            "WaitTask": self.wait, "StopTask": self.stop, "DestroyTask": self.destroy, "InspectTask": self.inspect,
+            "TaskStats": self.stats, "TaskEvents": self.events, "SignalTask": self.signal, "ExecTask": self.execute,
+            "ExecTaskStreaming": self.execute_streaming, "Shutdown": self.shutdown,
+        }  # fmt: skip
+
+    def _driver(self) -> Driver:
+        if self.driver is None:
+            raise DriverError("the driver was given no configuration yet; SetConfig comes first")
+        return self.driver
+
+    def _task(self, task_id: str) -> ServedTask:
+        try:
+            return self._tasks[task_id]
+        except KeyError:
+            raise NotFound(f"{NOT_FOUND_TEXT}: {task_id}") from None
+
+    async def init(self, _request: Message) -> Message:
+        """Nothing has to be prepared."""
+        return driver_message("InitResponse")
+
+    async def schema(self, _request: Message) -> Message:
+        """The options of a task."""
+        return driver_message("TaskConfigSchemaResponse", spec=spec_from_schema(schema_of(self._driver().task_config)))
+
+    async def capabilities(self, _request: Message) -> Message:
+        """What the driver can do."""
+        given = convert.capabilities_message(self._driver().capabilities)
+        return driver_message("CapabilitiesResponse", capabilities=given)
+
+    async def fingerprint(self, _request: Message) -> AsyncIterator[Message]:
+        """How the driver fares, now and after each change."""
+        async for found in self._driver().fingerprint():
+            yield convert.fingerprint_message(found)
+
+    async def start(self, request: Message) -> Message:
+        """Start a task; why it did not start travels in the answer, with the word whether a retry may help."""
+        message = request.task
+        output = self._output(message)
+        try:
+            if message.id in self._tasks:
+                raise DriverError(f"task {message.id} runs already; destroy it first")
+            config = decode_config(self._driver().task_config, decode_options(message.msgpack_driver_config))
+            asked = convert.request_of(message, config, logs_dir=str(output.logs_dir), logs=output.rotation)
+            handle = await self._driver().start_task(asked)
+        except YurtError as error:
+            if message.id not in self._tasks:
+                output.remove()
+            result = RETRY if isinstance(error, RecoverableError) else FATAL
+            return driver_message("StartTaskResponse", result=result, driver_error_msg=str(error))
+        self._keep(message, output, handle.started_at)
+        given = driver_message(
+            "TaskHandle",
+            version=HANDLE_VERSION,
+            config=message,
+            state=convert.STATE_RUNNING,
+            driver_state=msgspec.msgpack.encode(handle),
+        )
+        return driver_message("StartTaskResponse", handle=given)
+
+    def _output(self, message: Message) -> TaskOutput:
+        return TaskOutput(self._folder, message.id, message.name, (message.stdout_path, message.stderr_path))
+
+    def _keep(self, message: Message, output: TaskOutput, started_at: UnixNano) -> None:
+        self._tasks[message.id] = ServedTask(message, output, started_at or self._env.now())
+        output.start(self._background)
+
+    async def recover(self, request: Message) -> Message:
+        """Take up a task that an earlier process of this plugin started."""
+        if request.task_id not in self._tasks:
+            try:
+                handle = msgspec.msgpack.decode(request.handle.driver_state, type=TaskHandle)
+            except msgspec.DecodeError as error:
+                raise NotFound(f"{NOT_FOUND_TEXT}: the handle is damaged: {error}") from None
+            await self._driver().recover_task(handle)
+            self._keep(request.handle.config, self._output(request.handle.config), handle.started_at)
+        return driver_message("RecoverTaskResponse")
+
+    async def wait(self, request: Message) -> Message:
+        """Wait for the end, and until all output was carried on."""
+        task = self._task(request.task_id)
+        task.result = await self._driver().wait_task(request.task_id)
+        await task.output.drain()
+        return driver_message("WaitTaskResponse", result=convert.exit_message(task.result), err=task.result.error)
+
+    async def stop(self, request: Message) -> Message:
+        """Stop a task."""
+        self._task(request.task_id)
+        timeout = convert.duration_of(request.timeout)
+        await self._driver().stop_task(request.task_id, signal=request.signal or "SIGINT", timeout=timeout)
+        return driver_message("StopTaskResponse")
+
+    async def destroy(self, request: Message) -> Message:
+        """Forget a task; one that runs only when the host insists."""
+        task = self._task(request.task_id)
+        if not request.force and await self._is_running(request.task_id):
+            raise DriverError(f"task {request.task_id} runs; stop it first, or destroy it with force")
+        await self._driver().destroy_task(request.task_id)
+        self._tasks.pop(request.task_id, None)
+        task.output.remove()
+        return driver_message("DestroyTaskResponse")
+
+    async def _is_running(self, task_id: str) -> bool:
+        task = self._task(task_id)
+        if task.result is None:
+            with contextlib.suppress(TimeoutError):
+                task.result = await asyncio.wait_for(self._driver().wait_task(task_id), 0.01)
+        return task.result is None
+
+    async def inspect(self, request: Message) -> Message:
+        """What is known of a task."""
+        task = self._task(request.task_id)
+        is_running = await self._is_running(request.task_id)
+        status = driver_message(
+            "TaskStatus",
+            id=request.task_id,
+            name=task.config.name,
+            state=convert.STATE_RUNNING if is_running else convert.STATE_EXITED,
+            started_at=convert.timestamp_fields(task.started_at),
+        )
+        if task.result is not None:
+            status.completed_at.CopyFrom(driver_message("TaskStatus", completed_at=convert.timestamp_fields(
+                task.result.finished_at)).completed_at)  # fmt: skip
+            status.result.CopyFrom(convert.exit_message(task.result))
+        return driver_message("InspectTaskResponse", task=status)
+
+    async def stats(self, request: Message) -> AsyncIterator[Message]:
+        """Use of a task at each interval, the first at once."""
+        self._task(request.task_id)
+        interval_s = max(convert.duration_of(request.collection_interval) / NANOSECONDS, STATS_INTERVAL_MIN_S)
+        before: TaskStats | None = None
+        while await self._is_running(request.task_id):
+            now = await self._driver().task_stats(request.task_id)
+            yield driver_message("TaskStatsResponse", stats=stats_message(request.task_id, now, before))
+            before = now
+            await self._env.sleep(interval_s)
+
+    async def events(self, _request: Message) -> AsyncIterator[Message]:
+        """Our drivers tell no events; the stream stays open until the plugin ends, as the host expects."""
+        await self.closed.wait()
+        for message in NO_MESSAGES:
+            yield message
+
+    async def signal(self, request: Message) -> Message:
+        """Send a signal."""
+        self._task(request.task_id)
+        await self._driver().signal_task(request.task_id, request.signal)
+        return driver_message("SignalTaskResponse")
+
+    async def execute(self, request: Message) -> Message:
+        """Run a command in a task."""
+        self._task(request.task_id)
+        timeout = convert.duration_of(request.timeout)
+        found = await self._driver().exec_task(request.task_id, tuple(request.command), timeout=timeout)
+        result = {"exit_code": found.exit_code}
+        return driver_message("ExecTaskResponse", stdout=found.stdout, stderr=found.stderr, result=result)
+
+    async def execute_streaming(self, requests: AsyncIterator[Message]) -> AsyncIterator[Message]:
+        """Run a command in a task with its streams."""
+        first = await anext(requests, None)
+        if first is None or not first.setup.task_id:
+            raise DriverError("the first message must say the task and the command")
+        setup, command = first.setup, tuple(first.setup.command)
+        self._task(setup.task_id)
+        driver = self._driver()
+        if not isinstance(driver, StreamsExec):
+            found = await driver.exec_task(setup.task_id, command, timeout=EXEC_LIMIT)
+            for name, data in (("stdout", found.stdout), ("stderr", found.stderr)):
+                yield driver_message("ExecTaskStreamingResponse", **{name: {"data": data, "close": True}})
+            yield driver_message("ExecTaskStreamingResponse", exited=True, result={"exit_code": found.exit_code})
+            return
+        session = await driver.exec_stream(setup.task_id, command, tty=setup.tty)
+        feeding = self._background.start("feed exec", lambda: feed(session, requests))
+        try:
+            async for output in session.output():
+                yield driver_message("ExecTaskStreamingResponse", **{output.stream: {"data": output.data}})
+            yield driver_message("ExecTaskStreamingResponse", exited=True, result={"exit_code": await session.wait()})
+        finally:
+            feeding.cancel()
+            await session.close()
+
+    async def shutdown(self, _request: Message) -> Message:
+        """The host will ask no more."""
+        return driver_message("ShutdownResponse")
+
+    async def close(self) -> None:
+        """Let go of the driver; tasks go on."""
+        self.closed.set()
+        await self._background.close()
+        if self.driver is not None:
+            await self.driver.close()
+
+
+async def feed(session: ExecSession, requests: AsyncIterator[Message]) -> None:
+    """What the host sends, to the command."""
+    async for request in requests:
+        if request.HasField("tty_size"):
+            await session.resize(TerminalSize(width=request.tty_size.width, height=request.tty_size.height))
+        if request.stdin.data:
+            await session.write(request.stdin.data)
+        if request.stdin.close:
+            await session.close_input()
