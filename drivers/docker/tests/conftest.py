@@ -24,7 +24,7 @@ IMAGE = "yurt-test/busybox:1"
 APPLETS = (
     "sh", "sleep", "echo", "cat", "env", "id", "ls", "true", "printf", "seq", "dd", "httpd", "kill", "yes", "head",
     "df", "nc", "tail", "hostname", "mount", "grep", "sysctl", "readlink", "nproc", "trap", "date",
-    "stat", "touch", "tr",
+    "stat", "stty", "touch", "tr",
 )  # fmt: skip
 START_LIMIT_S = 60.0
 USERS = "user:$2b$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW"

@@ -29,7 +29,7 @@ from yurt.sdk.driver import (
 from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 
-from yurt_driver_docker import acts, reports
+from yurt_driver_docker import acts, exec_session, reports
 from yurt_driver_docker.background import Background
 from yurt_driver_docker.config import PluginConfig, TaskConfig
 from yurt_driver_docker.create import LOGS_LABEL, TASK_LABEL, Site, container_name, create_body
@@ -440,6 +440,11 @@ class DockerDriver:
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command in the container."""
         return await acts.execute(self._engine, self._task(task_id).container.container_id, command, timeout=timeout)
+
+    async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> exec_session.DockerExecSession:
+        """Begin a command in the container, to be worked with."""
+        container_id = self._task(task_id).container.container_id
+        return await exec_session.begin(self._engine, container_id, command, tty=tty)
 
     async def create_network(self, alloc_id: str, *, hostname: str = "") -> str:
         """Make the namespace of a group's network, kept by a pause container; returns its path."""

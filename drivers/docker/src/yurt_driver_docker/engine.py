@@ -66,12 +66,17 @@ class Target:
         """As many connections as there are containers."""
         if self.socket_path:
             return aiohttp.UnixConnector(path=self.socket_path, limit=0)
+        context = self.tls_context()
+        return aiohttp.TCPConnector(limit=0, ssl=context) if context else aiohttp.TCPConnector(limit=0)
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """How to speak TLS with the engine; None when it is spoken to in plain text."""
         if not self.is_secure:
-            return aiohttp.TCPConnector(limit=0)
+            return None
         context = ssl.create_default_context(cafile=self.tls.ca or None)
         if self.tls.cert:
             context.load_cert_chain(self.tls.cert, self.tls.key or None)
-        return aiohttp.TCPConnector(limit=0, ssl=context)
+        return context
 
     def new_client(self, timeout_s: float) -> Any:
         """The `docker` package's client; it asks the engine for its version, so it belongs in a thread."""

@@ -40,8 +40,10 @@ from yurt_driver_mock.config import (
     remaining_s,
     whole_output,
 )
+from yurt_driver_mock.exec_session import MockExecSession
 
 NAME = "mock_driver"
+KILLED_CODE = 137
 SIGNALS = {"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGKILL": 9, "SIGUSR1": 10, "SIGUSR2": 12, "SIGTERM": 15}
 SIGKILL = SIGNALS["SIGKILL"]
 
@@ -239,6 +241,17 @@ class MockDriver:
             raise DriverError(course.end.error)
         code = 128 + course.end.signal if course.end.signal else course.end.exit_code
         return ExecResult(exit_code=code, stdout=whole_output(course.stdout), stderr=whole_output(course.stderr))
+
+    async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> MockExecSession:
+        """Go the course of the task's `exec_command`, piece by piece."""
+        task = self._task(task_id)
+        if task.course.exec is None:
+            raise DriverError(f"task {task_id} has no `exec_command` block, which says what a command run in it does")
+        if task.course.exec.end.error:
+            raise DriverError(task.course.exec.end.error)
+        session = MockExecSession(task.course.exec)
+        task.ended.add_done_callback(lambda _: session.end(KILLED_CODE))
+        return session
 
     async def close(self) -> None:
         """Stop pretending."""

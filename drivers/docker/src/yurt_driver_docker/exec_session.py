@@ -1,0 +1,254 @@
+"""A command in a container with its streams: the engine's exec API, on a connection of its own.
+
+The engine answers the start of an exec with an upgrade: from then on the connection carries the command's input one
+way and its output the other, raw for a terminal, in frames of 8 bytes and a payload without one. No HTTP library gives
+that connection away, so the request is written by hand; all else (create, resize, inspect) are plain questions.
+
+The engine has no call to kill a command: on its own machine we do it by the pid that it tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+from yurt.sdk.errors import Conflict, DriverError, NotFound
+from yurt.sdk.exec import STDOUT, ExecOutput, TerminalSize
+
+from yurt_driver_docker.engine import ASK_S, Engine, EngineDown, failure
+from yurt_driver_docker.frames import Frames
+
+READ_SIZE = 32 * 1024
+HEAD_BYTES_MAX = 64 * 1024
+SWITCHED, OK = 101, 200
+END_OF_INPUT = b"\x04"
+END_LOOKS, END_LOOK_S = 50, 0.02
+HANGUP_LOOKS = 15
+LOST_CODE = 137
+
+
+class DockerExecSession:
+    """An `ExecSession` by an engine."""
+
+    def __init__(self, engine: Engine, exec_id: str, *, tty: bool) -> None:
+        self._engine = engine
+        self._exec_id = exec_id
+        self._tty = tty
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._has_input = True
+        self._is_closed = False
+        self._code: int | None = None
+        self._over = asyncio.Event()
+
+    async def start(self) -> None:
+        """Run the prepared command; raises DriverError with the engine's reason."""
+        reader, writer = await open_connection(self._engine)
+        try:
+            async with asyncio.timeout(ASK_S * 3):
+                await switch(reader, writer, f"/exec/{self._exec_id}/start", {"Detach": False, "Tty": self._tty})
+        except TimeoutError:
+            writer.close()
+            raise EngineDown("the Docker engine did not start the command in time") from None
+        except BaseException:
+            writer.close()
+            raise
+        self._reader, self._writer = reader, writer
+
+    async def output(self) -> AsyncIterator[ExecOutput]:
+        """What the command writes, as it comes."""
+        assert self._reader is not None
+        frames = Frames(is_terminal=self._tty, has_stamps=False)
+        try:
+            while data := await self._reader.read(READ_SIZE):
+                if self._tty:
+                    yield ExecOutput(data=data, stream=STDOUT)
+                    continue
+                for piece in frames.feed(data):
+                    yield ExecOutput(data=piece.data, stream=piece.stream)
+        except (ConnectionError, ValueError):
+            return
+        finally:
+            self._over.set()
+
+    async def write(self, data: bytes) -> None:
+        """Give it input, as fast as the engine takes it."""
+        if not self._has_input or self._writer is None:
+            return
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except (ConnectionError, RuntimeError):
+            self._has_input = False
+
+    async def close_input(self) -> None:
+        """No more input."""
+        if self._tty:
+            await self.write(END_OF_INPUT)
+            return
+        if self._has_input and self._writer is not None and self._writer.can_write_eof():
+            with suppress(OSError, RuntimeError):
+                self._writer.write_eof()
+        self._has_input = False
+
+    async def resize(self, size: TerminalSize) -> None:
+        """Its terminal has another size now."""
+        if self._tty and size.width > 0 and size.height > 0:
+            query = {"h": str(size.height), "w": str(size.width)}
+            with suppress(DriverError, NotFound, Conflict):
+                async with (
+                    asyncio.timeout(ASK_S),
+                    self._engine.stream("POST", f"/exec/{self._exec_id}/resize", query=query),
+                ):
+                    pass
+
+    async def wait(self) -> int:
+        """Wait for its end, which shows by the end of its output."""
+        await self._over.wait()
+        if self._code is None:
+            self._code = await self._ask_code()
+        return self._code
+
+    async def _ask_code(self) -> int:
+        """The exit code, which the engine knows a moment after the output has ended."""
+        for _ in range(END_LOOKS):
+            with suppress(EngineDown, NotFound):
+                found = await self._engine.ask(f"/exec/{self._exec_id}/json")
+                if not found.get("Running") and found.get("ExitCode") is not None:
+                    return int(found["ExitCode"])
+            await asyncio.sleep(END_LOOK_S)
+        return LOST_CODE
+
+    async def close(self) -> None:
+        """Kill it when it still runs, and close the connection."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            await self._end()
+        finally:
+            self._over.set()
+            if self._writer is not None:
+                self._writer.close()
+                with suppress(ConnectionError, OSError):
+                    await self._writer.wait_closed()
+
+    async def _end(self) -> None:
+        """Hang up, then kill, the command and what shares its session."""
+        if self._code is not None or not self._engine.target.socket_path:
+            return
+        with suppress(NotFound, EngineDown, OSError):
+            pid = await self._pid()
+            members = session_members(pid) if pid else []
+            for member in members:
+                kill(member, signal.SIGHUP)
+            for _ in range(HANGUP_LOOKS):
+                if not pid or not await self._pid():
+                    break
+                await asyncio.sleep(END_LOOK_S)
+            else:
+                members += session_members(pid)
+            for member in members:
+                kill(member, signal.SIGKILL)
+
+    async def _pid(self) -> int:
+        """The pid of the command on the engine's machine; 0 when it has ended. One that starts just now is awaited."""
+        for _ in range(END_LOOKS):
+            found = await self._engine.ask(f"/exec/{self._exec_id}/json")
+            if found.get("ExitCode") is not None:
+                return 0
+            if found.get("Pid"):
+                return int(found["Pid"])
+            await asyncio.sleep(END_LOOK_S)
+        return 0
+
+
+def session_members(leader: int) -> list[tuple[int, bytes]]:
+    """The processes of a session with their start times; a command that the engine starts leads one."""
+    found = []
+    for name in os.listdir("/proc"):
+        fields = stat_fields(int(name)) if name.isdigit() else []
+        if len(fields) > 19 and (int(fields[3]) == leader or int(name) == leader):
+            found.append((int(name), fields[19]))
+    return found
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    """What follows the name in /proc/<pid>/stat; nothing when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def kill(member: tuple[int, bytes], number: signal.Signals) -> None:
+    """Signal a process, if it is the one that was meant."""
+    pid, started = member
+    fields = stat_fields(pid)
+    if len(fields) > 19 and fields[19] == started:
+        with suppress(OSError):
+            os.kill(pid, number)
+
+
+async def open_connection(engine: Engine) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to the engine."""
+    target = engine.target
+    if target.is_absent():
+        raise EngineDown(f"there is no Docker engine: {target.socket_path} does not exist")
+    try:
+        async with asyncio.timeout(ASK_S):
+            if target.socket_path:
+                return await asyncio.open_unix_connection(target.socket_path)
+            host, _, port = target.base_url.partition("://")[2].rpartition(":")
+            return await asyncio.open_connection(host, int(port), ssl=target.tls_context())
+    except (OSError, TimeoutError) as error:
+        raise EngineDown(f"the Docker engine at {target.endpoint} cannot be reached: {error}") from None
+
+
+async def switch(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: dict[str, Any]
+) -> None:  # fmt: skip
+    """Ask for an upgrade and read the answer's head; raises the engine's refusal."""
+    data = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    )
+    writer.write(head.encode() + data)
+    try:
+        await writer.drain()
+        answer = (await reader.readuntil(b"\r\n\r\n")).decode(errors="replace")
+    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        raise EngineDown(f"the Docker engine closed the connection: {error}") from None
+    words = answer.split(None, 2)
+    status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+    if status not in (SWITCHED, OK):
+        text = (await reader.read(HEAD_BYTES_MAX)).decode(errors="replace")
+        raise failure(status or 500, reason_in(text))
+
+
+def reason_in(text: str) -> str:
+    """The engine's reason in the body of a refusal, chunked or not."""
+    start, end = text.find("{"), text.rfind("}")
+    with suppress(ValueError, KeyError, TypeError):
+        return str(json.loads(text[start : end + 1])["message"])
+    return text.strip()[:500] or "no reason given"
+
+
+async def begin(engine: Engine, container_id: str, command: tuple[str, ...], *, tty: bool) -> DockerExecSession:
+    """Prepare a command in a container and run it."""
+    if not command:
+        raise DriverError("there is no command to run; name one")
+    try:
+        made = await engine.act(lambda client: client.exec_create(container_id, list(command), stdin=True, tty=tty))
+    except Conflict as error:
+        raise DriverError(f"the task does not run: {error}") from None
+    session = DockerExecSession(engine, str(made["Id"]), tty=tty)
+    await session.start()
+    return session
