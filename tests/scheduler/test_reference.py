@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from yurt import scheduler
 from yurt.fsm import apply
-from yurt.scheduler import plan_check
+from yurt.scheduler import plan_check, runs
 from yurt.scheduler.ids import mix, number_of
 from yurt.scheduler.operators import holds
 from yurt.scheduler.targets import resolve
@@ -243,6 +243,21 @@ def test_the_next_best_of_a_table_are_the_best_of_the_other_nodes() -> None:
             assert sorted(shown.values(), reverse=True) == sorted(scores.values(), reverse=True)[:5]
             assert all(scores[node_id] == score for node_id, score in shown.items())
             plain.place()
+
+
+def test_a_run_is_the_same_however_much_is_looked_at_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(5)
+    for _ in range(30):
+        state = _state(random)
+        job = _job(random, "web")
+        job = replace(job, task_groups=(replace(job.task_groups[0], spreads=(), count=random.choice((1, 7, 60))),))
+        state = apply(state, c.RegisterJob(job=job), index=state.index + 1).state
+        plans = []
+        for cells, depth in ((1 << 18, 1 << 10), (1 << 15, 4), (16, 2), (1, 1)):
+            monkeypatch.setattr(runs, "CELLS_MAX", cells)
+            monkeypatch.setattr(runs, "DEPTH_MIN", depth)
+            plans.append(_attempt(state, job).plan)
+        assert all(plan == plans[0] for plan in plans)
 
 
 def test_the_quick_check_of_a_plan_refuses_what_the_slow_one_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,21 +18,33 @@ import numpy as np
 from yurt.scheduler.ask import Ask
 from yurt.scheduler.best import IMPOSSIBLE, best_rows
 from yurt.scheduler.cells import Cells
-from yurt.scheduler.feasible import BoolArray, check_mask, constraint_check
+from yurt.scheduler.feasible import BoolArray, check_mask, constraint_check, remembered
 from yurt.scheduler.ids import mix
 from yurt.scheduler.spread import UNIT, FloatArray, SpreadScore
 from yurt.scheduler.view import DIMENSIONS, View
-from yurt.state.columns import ALLOCS, CPU, MEMORY, IntArray, TieArray
+from yurt.state.columns import ALLOCS, CPU, DISK, MEMORY, IntArray, TieArray
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import NodeScoreMeta
 
 SCORES_KEPT = 5
 WINDOW_MIN, WINDOW_MAX = 16, 256
+FITS_KEPT = 16
+"""Asks whose fitness is kept for the next attempt."""
+FEW_CHANGED = 4
+"""When a quarter of the rows changed, all are looked at: plain arrays are quicker than picking rows."""
 LN10 = math.log(10.0)
 
 Entry = tuple[float, int, int]
 """(negative score, tie, row): the smallest is the best."""
+
+
+class _Fits(NamedTuple):
+    """For one ask the fitness of all rows and which have room, and the usage that this follows from."""
+
+    used: IntArray
+    binpacks: IntArray
+    has_room: BoolArray
 
 
 class RankOptions(NamedTuple):
@@ -215,13 +227,10 @@ class Ranker:
         return {name: mask for name, mask in found.items() if mask.any()}
 
     def _score_all(self) -> None:
-        view, asked = self.view, self.ask.plain.usage.amounts
-        room = self._open.copy()
-        for column, _ in DIMENSIONS:
-            room &= view.used[:, column] + asked[column] <= view.offered[:, column]
-        limit = view.offered[:, ALLOCS]
-        room &= (limit == 0) | (view.used[:, ALLOCS] < limit)
-        sums, counts = self.binpacks(view.used, view.offered), np.ones(len(room), np.int64)
+        view = self.view
+        fits = self._fits()
+        room = self._open & fits.has_room
+        sums, counts = fits.binpacks.copy(), np.ones(len(room), np.int64)
         mates = np.flatnonzero(self._own)
         sums[mates] -= np.rint((self._own[mates] + 1) / max(1, self.group.count) * UNIT).astype(np.int64)
         counts[mates] += 1
@@ -242,6 +251,44 @@ class Ranker:
         if self.spread.is_used:
             rows = np.flatnonzero(room)
             self._cells = Cells(self.spread, self.ties, rows, sums=sums, counts=counts, kept=SCORES_KEPT)
+
+    def _fits(self) -> _Fits:
+        """The fitness of all rows; kept from one attempt to the next, which tells rows whose usage changed from it."""
+        view, asked = self.view, self.ask.plain.usage.amounts
+        kept = remembered(view.rows, "fits", dict)
+        assert isinstance(kept, dict)
+        key = (asked, self.is_spread_algorithm)
+        known: _Fits | None = kept.get(key)
+        used, offered = view.used, view.offered
+        changed: IntArray | None = None
+        if known is not None:
+            is_other = known.used[:, CPU] != used[:, CPU]
+            for column in (MEMORY, DISK, ALLOCS):
+                is_other |= known.used[:, column] != used[:, column]
+            changed = np.flatnonzero(is_other)
+        if known is None or changed is None or len(changed) * FEW_CHANGED > len(used):
+            found = _Fits(used, self.binpacks(used, offered), self._has_room(used, offered))
+        elif len(changed):
+            binpacks, has_room = known.binpacks.copy(), known.has_room.copy()
+            binpacks[changed] = self.binpacks(used[changed], offered[changed])
+            has_room[changed] = self._has_room(used[changed], offered[changed])
+            found = _Fits(used, binpacks, has_room)
+        else:
+            found = known
+        if found is not known and view.generation == 0:
+            while len(kept) >= FITS_KEPT:
+                kept.pop(next(iter(tuple(kept))), None)
+            kept[key] = found._replace(used=view.columns.used)
+        return found
+
+    def _has_room(self, used: IntArray, offered: IntArray) -> BoolArray:
+        """Rows that can take one more."""
+        asked = self.ask.plain.usage.amounts
+        limit = offered[:, ALLOCS]
+        room: BoolArray = (limit == 0) | (used[:, ALLOCS] < limit)
+        for column, _ in DIMENSIONS:
+            room &= used[:, column] + asked[column] <= offered[:, column]
+        return room
 
     def _score_row(self, row: int) -> None:
         self._metas.pop(row, None)

@@ -23,8 +23,9 @@ from yurt.scheduler.view import DIMENSIONS
 from yurt.state.columns import ALLOCS, IntArray
 from yurt.structs.metrics import NodeScoreMeta
 
-CELLS_MAX = 1 << 18
-"""Scores looked at in one go."""
+CELLS_MAX = 1 << 15
+"""Scores looked at in one go: many nodes a few placements deep, or few nodes deeper."""
+DEPTH_MIN, DEPTH_GROWTH = 4, 4
 
 
 class _Levels(NamedTuple):
@@ -47,8 +48,9 @@ class RunEntry(NamedTuple):
 def place_run(ranker: Ranker, count: int) -> list[RunEntry]:
     """Up to `count` placements in order; the ranker and the view count them."""
     found: list[RunEntry] = []
+    depth = DEPTH_MIN
     while len(found) < count:
-        part = _part(ranker, count - len(found))
+        part, depth = _part(ranker, count - len(found), depth)
         if not part:
             break
         found.extend(part)
@@ -73,29 +75,39 @@ def place_spread_run(ranker: Ranker, count: int) -> list[RunEntry]:
     return found
 
 
-def _part(ranker: Ranker, count: int) -> list[RunEntry]:
-    """Placements as far as one look at the nodes tells."""
+def _part(ranker: Ranker, count: int, depth: int) -> tuple[list[RunEntry], int]:
+    """Placements as far as one look at the best nodes tells, and how deep to look next.
+
+    The look ends where a node may take more than it sees, or where so many of the nodes are used that the score table
+    might have to show one that is not among them.
+    """
     ranker.refresh()
-    rows, _ = best_rows(ranker.scores, ranker.ties, count + SCORES_KEPT)
+    rows, is_all = best_rows(ranker.scores, ranker.ties, min(count, max(1, CELLS_MAX // depth)) + SCORES_KEPT)
     if not len(rows):
-        return []
-    levels = _levels(ranker, rows, count)
-    depth = levels.scores.shape[1]
+        return [], depth
+    levels = _levels(ranker, rows, count, depth)
+    seen = levels.scores.shape[1]
     lowest = np.minimum.accumulate(levels.scores, axis=1)
     flat = lowest.reshape(-1)
     wanted = min(count, int(np.count_nonzero(flat != IMPOSSIBLE)))
     least = np.partition(flat, len(flat) - wanted)[len(flat) - wanted]
     places = np.flatnonzero(flat >= max(least, -1e300))
-    ats, ks = np.divmod(places, depth)
+    ats, ks = np.divmod(places, seen)
     order = np.lexsort((ks, ranker.ties[rows][ats], -flat[places]))[:wanted]
     ats, ks = ats[order], ks[order]
-    unknown = np.flatnonzero((ks == depth - 1) & (levels.fits[ats] > depth))
-    if len(unknown):
-        ats, ks = ats[: unknown[0]], ks[: unknown[0]]
-    return _tables(ranker, levels, ats, ks)
+    unknown = np.flatnonzero((ks == seen - 1) & (levels.fits[ats] > seen))
+    deep = int(unknown[0]) + 1 if len(unknown) else wanted
+    wide = wanted
+    if not is_all:
+        fresh = np.flatnonzero(ks == 0)
+        wide = int(fresh[len(rows) - SCORES_KEPT]) if len(fresh) > len(rows) - SCORES_KEPT else wanted
+    end = min(deep, wide)
+    if end < wanted:
+        depth = depth * DEPTH_GROWTH if deep <= wide else max(DEPTH_MIN, depth // 2)
+    return _tables(ranker, levels, ats[:end], ks[:end]), depth
 
 
-def _levels(ranker: Ranker, rows: IntArray, count: int) -> _Levels:
+def _levels(ranker: Ranker, rows: IntArray, count: int, depth: int) -> _Levels:
     view, asked = ranker.view, ranker.ask.plain.usage.amounts
     used, offered = view.used[rows], view.offered[rows]
     fits = np.full(len(rows), count + 1, np.int64)
@@ -104,7 +116,7 @@ def _levels(ranker: Ranker, rows: IntArray, count: int) -> _Levels:
             fits = np.minimum(fits, (offered[:, column] - used[:, column]) // asked[column])
     limited = offered[:, ALLOCS] > 0
     fits[limited] = np.minimum(fits, offered[:, ALLOCS] - used[:, ALLOCS])[limited]
-    depth = min(int(fits.max()), max(2, CELLS_MAX // len(rows)))
+    depth = min(int(fits.max()), depth, count)
     ks = np.arange(depth)
     binpacks = ranker.binpacks(used[:, None, :], offered[:, None, :], ks + 1)
     own = ranker.own[rows][:, None] + ks

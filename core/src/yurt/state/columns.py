@@ -31,7 +31,7 @@ CHUNK = 256
 CPU, MEMORY, DISK, CORES, ALLOCS = range(5)
 """Columns of `used`, and the first columns of `offered` (ALLOCS there is the node's own limit, 0 for none)."""
 USED_WIDTH = 5
-MANY_ROWS = 8
+MANY_ROWS = 48
 """From so many rows on amounts are added as arrays."""
 IS_NODE, IS_READY, SHAPE, DATACENTER, POOL, NODE_CLASS = range(USED_WIDTH, USED_WIDTH + 6)
 OFFERED_WIDTH = USED_WIDTH + 6
@@ -353,16 +353,17 @@ class _Editor:
 
     def _add(self, usage: Usage, rows: list[int]) -> None:
         """The usage comes to these rows, to some more than once."""
+        amounts = np.array(usage.amounts, np.int64)
         if len(rows) < MANY_ROWS:
             for row in rows:
-                self._used(row // CHUNK)[row % CHUNK] += usage.amounts
+                self._used(row // CHUNK)[row % CHUNK] += amounts
             return
         numbers, times = np.unique(np.array(rows, np.int64), return_counts=True)
-        amounts = times[:, None] * np.array(usage.amounts, np.int64)
+        sums = times[:, None] * amounts
         first = 0
         for chunk in np.unique(numbers // CHUNK).tolist():
             end = int(np.searchsorted(numbers, (chunk + 1) * CHUNK))
-            self._used(chunk)[numbers[first:end] - chunk * CHUNK] += amounts[first:end]
+            self._used(chunk)[numbers[first:end] - chunk * CHUNK] += sums[first:end]
             first = end
 
     def _row(self, node_id: str) -> int:
