@@ -249,11 +249,9 @@ def exit_message(result: ExitResult) -> Message:
     return driver_message("ExitResult", exit_code=result.exit_code, signal=result.signal, oom_killed=result.oom_killed)
 
 
-def duration_message(duration: Duration) -> Any:
-    """A duration."""
-    from google.protobuf.duration_pb2 import Duration as Message
-
-    return Message(seconds=duration // NANOSECONDS, nanos=duration % NANOSECONDS)
+def duration_fields(duration: Duration) -> dict[str, int]:
+    """The fields of a duration."""
+    return {"seconds": duration // NANOSECONDS, "nanos": duration % NANOSECONDS}
 
 
 def duration_of(message: Message) -> Duration:

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 from google.protobuf.message import DecodeError
@@ -66,32 +67,39 @@ class PluginTask:
         self.ended: asyncio.Future[ExitResult] = loop.create_future()
 
 
-class BinaryDriver:
-    """A driver of `plugin_dir`; made by `load`."""
+class DriverFacts(NamedTuple):
+    """What a driver's binary says of itself once and for all: its name, the options of tasks, what it can do."""
 
-    def __init__(self, plugin: BinaryPlugin, env: Env, *, spec: Message, capabilities: Capabilities) -> None:
-        self.name = plugin.facts.name
-        self.capabilities = capabilities
-        self.task_config = struct_of(self.name, schema_from_spec(spec))
-        self._spec = spec
+    name: str
+    spec: Message
+    capabilities: Capabilities
+
+
+async def ask_facts(plugin: BinaryPlugin) -> DriverFacts:
+    """The facts of a plugin that is a driver."""
+    connection = await plugin.ready()
+    with contextlib.suppress(NotOffered):
+        await connection.call(call("Init"))
+    spec = (await connection.call(call("TaskConfigSchema"))).spec
+    capabilities = convert.capabilities_of((await connection.call(call("Capabilities"))).capabilities)
+    return DriverFacts(plugin.facts.name, spec, capabilities)
+
+
+class BinaryDriver:
+    """A driver of `plugin_dir`."""
+
+    def __init__(self, plugin: BinaryPlugin, env: Env, facts: DriverFacts) -> None:
+        self.name = facts.name
+        self.capabilities = facts.capabilities
+        self.task_config = struct_of(facts.name, schema_from_spec(facts.spec))
+        self._spec = facts.spec
         self._plugin = plugin
         self._env = env
         self._logs = LogCollector(f"{plugin.spec.folder}/logs", is_dev=plugin.spec.is_dev)
         self._tasks: dict[str, PluginTask] = {}
         self._starting: set[str] = set()
         plugin.on_start = self._take_up_all
-
-    @classmethod
-    async def load(cls, plugin: BinaryPlugin, env: Env) -> BinaryDriver:
-        """The driver of a connected plugin."""
-        connection = await plugin.ready()
-        with contextlib.suppress(NotOffered):
-            await connection.call(call("Init"))
-        spec = (await connection.call(call("TaskConfigSchema"))).spec
-        capabilities = convert.capabilities_of((await connection.call(call("Capabilities"))).capabilities)
-        made = cls(plugin, env, spec=spec, capabilities=capabilities)
-        plugin.background.start("task events", made._follow_events)
-        return made
+        plugin.background.start("task events", self._follow_events)
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
         """What the plugin says of itself; unhealthy while it is gone."""
@@ -257,7 +265,7 @@ class BinaryDriver:
             return
         connection = await self._plugin.ready()
         limit = call("StopTask", timeout / NANOSECONDS + STOP_MARGIN_S)
-        wait = convert.duration_message(timeout)
+        wait = convert.duration_fields(timeout)
         await connection.call(limit, task_id=task_id, timeout=wait, signal=signal)
 
     async def destroy_task(self, task_id: str) -> None:
@@ -275,7 +283,7 @@ class BinaryDriver:
         """The next figures that the plugin gives."""
         task = self._task(task_id)
         connection = await self._plugin.ready()
-        interval = convert.duration_message(seconds(STATS_INTERVAL_S))
+        interval = convert.duration_fields(seconds(STATS_INTERVAL_S))
         stream = connection.stream(call("TaskStats"), task_id=task_id, collection_interval=interval)
         try:
             async with contextlib.aclosing(stream), asyncio.timeout(STATS_LIMIT_S):
@@ -290,7 +298,7 @@ class BinaryDriver:
         self._task(task_id)
         connection = await self._plugin.ready()
         limit = call("ExecTask", timeout / NANOSECONDS + CALL_LIMIT_S)
-        wait = convert.duration_message(timeout)
+        wait = convert.duration_fields(timeout)
         answer = await connection.call(limit, task_id=task_id, command=list(command), timeout=wait)
         code = 128 + answer.result.signal if answer.result.signal else answer.result.exit_code
         return ExecResult(exit_code=code, stdout=answer.stdout, stderr=answer.stderr)

@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from yurt.executor import processes
 from yurt.goplugin import log_collector
+from yurt.goplugin.spawn import Watched, spawn
 from yurt.sdk.driver import LogRotation
 from yurt.sdk.errors import RecoverableError
 from yurt.sdk.value import Value
@@ -44,6 +46,7 @@ class LogCollector:
         self._lock = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._known: dict[str, TaskLogs] = {}
+        self._process: Watched | None = None
 
     def plan(self, task_id: str, *, logs_dir: str, task_name: str, rotation: LogRotation) -> TaskLogs:
         """The FIFOs and files of a task."""
@@ -71,6 +74,14 @@ class LogCollector:
 
     async def close(self) -> None:
         """Let go of the collector; it reads on while tasks need it."""
+        self._leave()
+        self._hang_up()
+
+    def _leave(self) -> None:
+        if self._process is not None:
+            self._process.leave()
+
+    def _hang_up(self) -> None:
         streams, self._streams = self._streams, None
         if streams is not None:
             streams[1].close()
@@ -83,14 +94,14 @@ class LogCollector:
                     await self._exchange(request)
                     return
             except (OSError, EOFError, TimeoutError):
-                await self.close()
+                self._hang_up()
             try:
                 async with asyncio.timeout(ANSWER_LIMIT_S + START_LIMIT_S):
                     for logs in list(self._known.values()):
                         await self._exchange(open_request(logs))
                     await self._exchange(request)
             except (OSError, EOFError, TimeoutError) as error:
-                await self.close()
+                self._hang_up()
                 raise RecoverableError(f"the collector of logs does not answer: {error or 'time is over'}") from None
 
     async def _exchange(self, request: dict[str, Any]) -> None:
@@ -112,11 +123,10 @@ class LogCollector:
         with contextlib.suppress(OSError):
             return await self._dial()
         arguments = [str(self._folder), *(["dev"] if self._is_dev else [])]
-        await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", "-E", log_collector.__file__, *arguments,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
+        command = [sys.executable, "-I", "-S", "-E", log_collector.__file__, *arguments]
+        pid = spawn(command, env=os.environ)
+        self._leave()
+        self._process = Watched(pid, processes.start_time(pid))
         async with asyncio.timeout(START_LIMIT_S):
             while True:
                 with contextlib.suppress(OSError):

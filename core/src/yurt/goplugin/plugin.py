@@ -178,11 +178,11 @@ class BinaryPlugin:
     async def _watch(self, process: PluginProcess, connection: Connection) -> None:
         """Notice the end of the process, and end one that answers no more."""
         missed = 0
-        while not process.ended.is_set():
+        while not process.watched.ended.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._ping_s):
-                    await process.wait_ended()
-            if process.ended.is_set():
+                    await process.watched.wait()
+            if process.watched.ended.is_set():
                 break
             missed = 0 if await self._answers(connection) else missed + 1
             if missed >= PINGS_MISSED_MAX:

@@ -31,6 +31,7 @@ from yurt.goplugin.handshake import (
     parse_handshake,
     plugin_environment,
 )
+from yurt.goplugin.spawn import Watched, spawn
 from yurt.goplugin.tls import KeyPair, Relay, make_key_pair, pem_of, tls_context
 from yurt.runtime.env import Env
 from yurt.sdk.errors import DriverError, RecoverableError
@@ -41,7 +42,6 @@ log = logging.getLogger(__name__)
 HANDSHAKE_LIMIT_S = 30.0
 EXIT_LIMIT_S = 2.0
 KILL_LIMIT_S = 5.0
-POLL_S = 0.1
 READ_BYTES = 64 * 1024
 LOG_LINE_BYTES_MAX = 8 * 1024
 DEATH_WITH_AGENT = (
@@ -85,24 +85,12 @@ class Reattach(Value, rename=None):
 class PluginProcess:
     """A process of a plugin that has said where it listens."""
 
-    def __init__(self, spec: PluginSpec, known: Reattach, child: asyncio.subprocess.Process | None = None) -> None:
+    def __init__(self, spec: PluginSpec, known: Reattach) -> None:
         self.spec = spec
         self.known = known
-        self.ended = asyncio.Event()
-        self._child = child
+        self.watched = Watched(known.pid, known.start_time)
         self._relay: Relay | None = None
         self._readers: dict[int, bytes] = {}
-        self._pidfd = processes.open_process(known.pid, known.start_time)
-        loop = asyncio.get_running_loop()
-        if self._pidfd is not None:
-            loop.add_reader(self._pidfd, self._on_end)
-        elif not self.is_alive:
-            self.ended.set()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether this very process lives."""
-        return processes.is_alive(self.known.pid, self.known.start_time)
 
     @property
     def target(self) -> str:
@@ -149,34 +137,14 @@ class PluginProcess:
             asyncio.get_running_loop().remove_reader(fd)
             os.close(fd)
 
-    def _on_end(self) -> None:
-        self._forget_pidfd()
-        self.ended.set()
-
-    def _forget_pidfd(self) -> None:
-        if self._pidfd is not None:
-            asyncio.get_running_loop().remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = None
-
-    async def wait_ended(self) -> None:
-        """Wait until the process is gone."""
-        while not self.ended.is_set():
-            if self._pidfd is not None:
-                await self.ended.wait()
-            elif not self.is_alive:
-                self.ended.set()
-            else:
-                await asyncio.sleep(POLL_S)
-
     async def end(self, *, patience_s: float = EXIT_LIMIT_S) -> None:
         """Wait for it to end by itself, kill it when it does not, and remove its sockets."""
         for limit_s, number in ((patience_s, signal.SIGKILL), (KILL_LIMIT_S, None)):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limit_s):
-                    await self.wait_ended()
-            if number is not None and not self.ended.is_set():
-                processes.send_signal(self.known.pid, self.known.start_time, number)
+                    await self.watched.wait()
+            if number is not None:
+                self.watched.send(number)
         await self.leave()
         reattach_file(self.spec).unlink(missing_ok=True)
         await asyncio.to_thread(shutil.rmtree, self.known.sockets, True)
@@ -185,7 +153,7 @@ class PluginProcess:
         """Stop listening to it; it goes on."""
         for fd in list(self._readers):
             self._stop_reading(fd)
-        self._forget_pidfd()
+        self.watched.leave()
         if self._relay is not None:
             await self._relay.close()
 
@@ -207,7 +175,7 @@ async def find_process(spec: PluginSpec) -> PluginProcess | None:
     process = PluginProcess(spec, known)
     if known.digest != spec.digest():
         log.info("plugin %s has changed; its process %d is replaced", spec.name, known.pid)
-        processes.send_signal(known.pid, known.start_time, signal.SIGTERM)
+        process.watched.send(signal.SIGTERM)
         await process.end()
         return None
     await process.open()
@@ -236,23 +204,20 @@ async def _start(spec: PluginSpec, env: Env, sockets: str) -> PluginProcess:
     command = [spec.path, *spec.args]
     if spec.is_dev and sys.platform == "linux":
         command = [sys.executable, "-I", "-S", "-E", "-c", DEATH_WITH_AGENT, *command]
-    outputs = [open_output(f"{sockets}/{name}") for name in ("stdout", "stderr")]
+    outputs = (open_output(f"{sockets}/stdout"), open_output(f"{sockets}/stderr"))
     try:
-        child = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=outputs[0],
-            stderr=outputs[1],
-            env=variables,
-            start_new_session=True,
-        )
+        pid = spawn(command, env=variables, outputs=outputs)
+        child = Watched(pid, processes.start_time(pid))
         try:
             handshake = await read_handshake(spec, outputs[0], child)
         except BaseException:
             log_rest(spec.name, outputs[1])
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
+            child.send(signal.SIGKILL)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(child.wait(), KILL_LIMIT_S)
             raise
+        finally:
+            child.leave()
     except OSError as error:
         raise DriverError(f"plugin {spec.path} cannot be started: {error.strerror or error}") from None
     finally:
@@ -260,14 +225,14 @@ async def _start(spec: PluginSpec, env: Env, sockets: str) -> PluginProcess:
             os.close(fd)
     known = Reattach(
         digest=spec.digest(),
-        pid=child.pid,
-        start_time=processes.start_time(child.pid),
+        pid=pid,
+        start_time=child.start_time,
         boot_id=processes.boot_id(),
         sockets=sockets,
         handshake=handshake,
         key_pair=pair,
     )
-    process = PluginProcess(spec, known, child)
+    process = PluginProcess(spec, known)
     write_private(reattach_file(spec), msgspec.json.encode(known))
     await process.open()
     return process
@@ -289,52 +254,51 @@ def write_private(path: Path, data: bytes) -> None:
     fresh.replace(path)
 
 
-async def read_handshake(spec: PluginSpec, stdout: int, child: asyncio.subprocess.Process) -> Handshake:
+async def read_handshake(spec: PluginSpec, stdout: int, child: Watched) -> Handshake:
     """The first line that a plugin prints, within a time."""
     reader = os.open(f"/proc/self/fd/{stdout}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    ended = asyncio.ensure_future(child.wait())  # noqa: TID251 - cancelled below
     data = b""
     try:
         async with asyncio.timeout(spec.handshake_limit_s):
             while b"\n" not in data and len(data) < LINE_BYTES_MAX:
-                data += await some_output(reader, ended)
+                is_last = child.ended.is_set()
+                with contextlib.suppress(BlockingIOError):
+                    data += os.read(reader, READ_BYTES)
+                    continue
+                if is_last:
+                    break
+                await wait_output(reader, child)
     except TimeoutError:
         raise RecoverableError(
             f"plugin {spec.path} printed no handshake within {spec.handshake_limit_s:g} s; it was killed"
         ) from None
-    except EOFError:
-        raise HandshakeError(
-            f"plugin {spec.path} ended ({exit_text(child.returncode)}) before its handshake: see the agent's log"
-        ) from None
     finally:
-        ended.cancel()
         os.close(reader)
     line, _, rest = data.partition(b"\n")
     for other in rest.splitlines():
         log_line(spec.name, other)
+    if child.ended.is_set() and not line:
+        how = exit_text(child.code)
+        raise HandshakeError(f"plugin {spec.path} ended ({how}) before its handshake; the log shows what it printed")
     try:
         return parse_handshake(line.decode("utf-8", "replace"))
     except HandshakeError as error:
         raise HandshakeError(f"plugin {spec.path}: {error}") from None
 
 
-async def some_output(reader: int, ended: asyncio.Task[int]) -> bytes:
-    """What can be read next; EOFError when the process ended and left nothing."""
+async def wait_output(reader: int, child: Watched) -> None:
+    """Wait until something can be read, or the process has ended."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(reader, ready.set)
-    waiting = asyncio.ensure_future(ready.wait())  # noqa: TID251 - cancelled below
     try:
-        await asyncio.wait((waiting, ended), return_when=asyncio.FIRST_COMPLETED)
+        async with asyncio.TaskGroup() as group:
+            waiting = [group.create_task(ready.wait()), group.create_task(child.ended.wait())]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for each in waiting:
+                each.cancel()
     finally:
-        waiting.cancel()
         loop.remove_reader(reader)
-    try:
-        return os.read(reader, READ_BYTES)
-    except BlockingIOError:
-        if ended.done():
-            raise EOFError from None
-        return b""
 
 
 def exit_text(code: int | None) -> str:

@@ -1,0 +1,84 @@
+"""Our drivers, offered over Nomad's plugin protocol and driven over it, do what every driver does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yurt.goplugin.driver import BinaryDriver, DriverFacts, ask_facts
+from yurt.goplugin.plugin import BinaryPlugin
+from yurt.goplugin.process import PluginSpec
+from yurt.runtime.env import RealEnv
+from yurt.sdk.driver import PluginContext
+from yurt.testing.driver_suite import DriverCases, DriverFactory, DriverSuite
+
+FACTS: dict[str, DriverFacts] = {}
+
+
+class ServedSuite(DriverSuite):
+    """The suite against a plugin process of its own for each test."""
+
+    name: str
+    config: dict[str, Any] = {}  # noqa: RUF012 - a constant of the subclass
+
+    @pytest.fixture
+    async def make_driver(self, serve_script: Callable[[str], str], tmp_path: Path) -> DriverFactory:  # type: ignore[override]
+        path = serve_script(self.name)
+        spec = PluginSpec(name=self.name, path=path, folder=str(tmp_path / "host"), config=self.config)
+        if self.name not in FACTS:
+            plugin = BinaryPlugin(spec, RealEnv())
+            await plugin.connect()
+            FACTS[self.name] = await ask_facts(plugin)
+            await plugin.close(keeps_process=False)
+
+        def make(_context: PluginContext) -> BinaryDriver:
+            plugin = BinaryPlugin(spec, RealEnv())
+            plugin.background.start("connect", plugin.connect)
+            return BinaryDriver(plugin, RealEnv(), FACTS[self.name])
+
+        return make
+
+
+class TestServedMock(ServedSuite):
+    name = "mock_driver"
+
+    @pytest.fixture
+    def cases(self) -> DriverCases:
+        return DriverCases(
+            ends=lambda code: {"exit_code": code},
+            runs={"run_for": "1h"},
+            prints=lambda text: {"stdout_string": text},
+            floods=lambda size: {"run_for": "500ms", "stdout_string": "x" * 49 + "\n", "stdout_repeat": size // 50},
+            ignores_signals={"run_for": "1h", "kill_after": "1h"},
+            cannot_start={"start_error": "the disk is on fire"},
+            start_error="the disk is on fire",
+            executes={"run_for": "1h", "exec_command": {"stdout_string": "inside\n", "exit_code": 4}},
+            uses_resources=False,
+            leaves_traces=False,
+        )
+
+
+def shell(script: str) -> dict[str, Any]:
+    return {"command": "/bin/sh", "args": ["-c", script]}
+
+
+class TestServedRawExec(ServedSuite):
+    name = "raw_exec"
+    config = {"enabled": True}  # noqa: RUF012 - a constant
+
+    @pytest.fixture
+    def cases(self) -> DriverCases:
+        return DriverCases(
+            ends=lambda code: shell(f"exit {code}"),
+            runs={"command": "sleep", "args": ["3600"]},
+            prints=lambda text: shell(f"echo '{text}'"),
+            floods=lambda size: shell(f"for i in $(seq {size // 50}); do echo {'x' * 49}; done"),
+            ignores_signals=shell("trap '' TERM INT; while :; do sleep 0.2; done"),
+            cannot_start={"command": "/no/such/program"},
+            start_error="/no/such/program",
+            executes={"command": "sleep", "args": ["3600"]},
+        )
+
+
