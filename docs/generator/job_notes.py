@@ -80,6 +80,7 @@ max_run_duration  An allocation that runs for longer is stopped; `batch` and `sy
 stop_after_client_disconnect  Has no effect: use `disconnect`; a warning says so.
 max_client_disconnect  Has no effect: use `disconnect`; a warning says so.
 scaling           Bounds for `job scale`.
+gang              Yurt's own: the group's allocations are placed together or not at all.
 consul            Stored; has no effect.
 vault             Handed down to every task of the group that has none.
 prevent_reschedule_on_lost  Has no effect: use `disconnect`; a warning says so.
@@ -328,6 +329,10 @@ delay             The wait before the first replacement; at least 5s.
 delay_function    How it grows: `constant`, `exponential` or `fibonacci`.
 max_delay         The longest wait.
 unlimited         Replace for ever.
+""",
+    "Gang": """
+min               How many must run together: an allocation is placed only if so many run afterwards; the group's
+                  `count` where it is not set. `service` and `batch` only.
 """,
     "EphemeralDisk": """
 sticky            Prefers the node of the allocation that is replaced; its data is not moved in this version.

@@ -34,7 +34,9 @@ MODULES = (
 )  # fmt: skip
 OWN = {
     "AllocatedDeviceResource": {"Compute", "MemoryMB", "Share"},
+    "AllocationMetric": {"Gang"},
     "Evaluation": {"Attempts"},
+    "TaskGroup": {"Gang"},
     "NodeDevice": {"Attributes"},
 }
 """Fields of our own: written only when they are set."""

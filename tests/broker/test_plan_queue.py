@@ -22,12 +22,12 @@ def test_urgent_plans_go_first_and_equal_ones_in_order() -> None:
     assert [queue.pop()[1] for _ in range(len(queue))] == ["b", "a", "c"]
 
 
-def test_a_small_plan_and_an_all_at_once_plan_stay_whole() -> None:
+def test_a_small_plan_stays_whole_and_a_part_of_an_indivisible_one_is_one_too() -> None:
     job, node = factories.job(), factories.node()
     many = plan(placements=tuple(factories.placement(job, on=node, index=i) for i in range(30)))
     assert cut_plan(many, 30) == (many,)
-    whole = replace(many, all_at_once=True)
-    assert cut_plan(whole, 10) == (whole,)
+    parts = cut_plan(replace(many, all_at_once=True), 10)
+    assert len(parts) == 3 and all(part.is_indivisible for part in parts)
 
 
 @given(count=st.integers(1, 40), stops=st.integers(0, 40), limit=st.integers(1, 12))

@@ -99,6 +99,7 @@ TABLE = {
         stop_after_client_disconnect        StopAfterClientDisconnect       duration?
         max_client_disconnect               MaxClientDisconnect             duration?
         scaling                             Scaling                         block ScalingPolicy
+        gang                                Gang                            block Gang
         consul                              Consul                          block Consul
         vault                               -vault                          block Vault
         prevent_reschedule_on_lost          PreventRescheduleOnLost         bool?
@@ -360,6 +361,9 @@ TABLE = {
         delay_function                      DelayFunction                   string?
         max_delay                           MaxDelay                        duration?
         unlimited                           Unlimited                       bool?
+    """,
+    "Gang": """
+        min                                 Min                             int
     """,
     "EphemeralDisk": """
         sticky                              Sticky                          bool?

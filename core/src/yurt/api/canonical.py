@@ -249,6 +249,7 @@ def _group(group: Data, job: Data) -> None:
     _group_policies(group, job, kind)
     group["EphemeralDisk"] = _merged(_EPHEMERAL_DISK, group.get("EphemeralDisk"))
     _weights(group)
+    _present(group, "Gang", lambda gang: _fill(gang, {"Min": 0}))
     _present(group, "Disconnect", lambda disconnect: _fill(disconnect, _DISCONNECT))
     _present(group, "Consul", _consul)
     _each(group, "Networks", _network)

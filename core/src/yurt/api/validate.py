@@ -138,6 +138,7 @@ def _parameterized_problems(job: Job) -> Iterator[str]:
 
 def group_problems(job: Job, group: TaskGroup) -> Iterator[str]:
     """What is wrong inside one group."""
+    yield from _gang_problems(job, group)
     if "\0" in group.name:
         yield "Task group name contains null character"
     if group.count < 0:
@@ -158,6 +159,18 @@ def group_problems(job: Job, group: TaskGroup) -> Iterator[str]:
     yield from _task_set_problems(group)
     for task in group.tasks:
         yield from nested(f"Task {task.name}", task_problems(job, group, task))
+
+
+def _gang_problems(job: Job, group: TaskGroup) -> Iterator[str]:
+    gang = group.gang
+    if gang is None:
+        return
+    if job.type in (status.JOB_SYSTEM, status.JOB_SYSBATCH):
+        yield f"gang can only be used with service and batch jobs: a {job.type} job runs on every node that fits"
+    if gang.min < 0:
+        yield "gang min can't be negative"
+    elif gang.min > group.count:
+        yield f"gang min is {gang.min} and the group's count {group.count}: at most the count can run together"
 
 
 def _lifetime_problems(job: Job, group: TaskGroup) -> Iterator[str]:

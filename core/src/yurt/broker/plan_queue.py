@@ -52,8 +52,8 @@ def size_of(plan: Plan) -> int:
 
 
 def cut_plan(plan: Plan, limit: int = PART_LIMIT) -> tuple[Plan, ...]:
-    """The plan as consecutive parts of about `limit` allocations; one that is all or nothing stays whole."""
-    if plan.all_at_once or size_of(plan) <= limit:
+    """The plan as consecutive parts of about `limit` allocations; those of an indivisible one must be staged."""
+    if size_of(plan) <= limit:
         return (plan,)
     bare = replace(
         plan,
@@ -64,6 +64,7 @@ def cut_plan(plan: Plan, limit: int = PART_LIMIT) -> tuple[Plan, ...]:
         preemptions=(),
         deployment=None,
         deployment_updates=(),
+        gangs={},
     )
     parts = [_part(bare, rows) for rows in _bundles(plan, limit)]
     parts[0] = replace(parts[0], deployment=plan.deployment)

@@ -14,8 +14,8 @@ from typing import assert_never
 
 from yurt.fsm.edit import SUMMARY_FIELDS, Edit
 from yurt.fsm.evals import put_evaluations
-from yurt.fsm.plans import apply_plan
 from yurt.fsm.reject import not_found
+from yurt.fsm.staging import apply_staged, drop_staged, stage_plan
 from yurt.sdk.value import replace
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, DesiredTransition
@@ -23,8 +23,10 @@ from yurt.structs.commands import (
     AllocCommand,
     AllocUpdate,
     ApplyPlan,
+    DropStagedPlans,
     Rejected,
     SetDesiredTransitions,
+    StagePlan,
     UpdateAllocsFromClient,
 )
 from yurt.structs.node import Node
@@ -35,7 +37,11 @@ def apply_alloc(edit: Edit, command: AllocCommand) -> Rejected | None:
     """Apply a command on allocations."""
     match command:
         case ApplyPlan():
-            return apply_plan(edit, command.plan) or put_evaluations(edit, command.evaluations)
+            return apply_staged(edit, command) or put_evaluations(edit, command.evaluations)
+        case StagePlan():
+            return stage_plan(edit, command)
+        case DropStagedPlans():
+            return drop_staged(edit, command.plan_id)
         case UpdateAllocsFromClient():
             return _update(edit, command)
         case SetDesiredTransitions():

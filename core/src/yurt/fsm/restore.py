@@ -28,6 +28,8 @@ from yurt.structs.job import Job
 from yurt.structs.node import Node
 
 STAGED: Final = "restore_chunks"
+STAGED_PLANS: Final = "staged_plans"
+"""Nobody is left to apply those of a snapshot."""
 PIECES_MAX: Final = 16_384
 LENGTH_BYTES: Final = 8
 
@@ -99,7 +101,7 @@ def _replace(edit: Edit, restored: Snapshot) -> None:
     for table in edit.tx.base.tables():
         if table.name == STAGED:
             continue
-        rows = restored.table(table.name)
+        rows: Any = {} if table.name == STAGED_PLANS else restored.table(table.name)
         for key in _ordered(table.keys()):
             if key not in rows:
                 edit.tx.delete(table.name, key)

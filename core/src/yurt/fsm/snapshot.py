@@ -24,6 +24,7 @@ from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
+from yurt.structs.plan import StagedPlan
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.summary import JobSummary
 
@@ -49,6 +50,7 @@ ROWS: dict[str, Any] = {
     "periodic_launches": tuple[JobKey, PeriodicLaunch],
     "schemas": tuple[tuple[str, str], DriverSchema],
     "restore_chunks": tuple[tuple[str, int], RestoreChunk],
+    "staged_plans": tuple[tuple[str, int], StagedPlan],
 }
 """How the rows of each table are written; a number stands for a shared job or for shared resources."""
 

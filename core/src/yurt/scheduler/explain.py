@@ -167,7 +167,11 @@ def _running(machine: Machine, group: str) -> int:
 
 def _notes(machine: Machine, group: str, desired: int, seen: int) -> tuple[str, ...]:
     """Why fewer allocations are placed than wanted, when it is not for want of room."""
-    if isinstance(machine, SystemAttempt) or seen >= desired:
+    if isinstance(machine, SystemAttempt):
+        return ()
+    if group in machine.broken:
+        return (f"gang: {machine.broken[group].gang}, so none of them is placed",)
+    if seen >= desired:
         return ()
     missing = desired - seen
     later = [evaluation for evaluation in machine.followups if evaluation.wait_until]

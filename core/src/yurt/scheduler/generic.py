@@ -13,6 +13,7 @@ from yurt.scheduler.placer import GroupPlacer
 from yurt.scheduler.preempt import evictions
 from yurt.scheduler.reconcile import Situation, reconcile
 from yurt.scheduler.reschedule import tracker_after, unplaced
+from yurt.scheduler.rescheduling import ran_successfully
 from yurt.scheduler.results import Place, Results
 from yurt.scheduler.view import View
 from yurt.sdk.value import UnixNano, replace
@@ -20,7 +21,7 @@ from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, RescheduleTracker
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import DesiredUpdates, Evaluation, PlanAnnotations
-from yurt.structs.job import Job
+from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import AllocationMetric
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Outcome, Placement, Plan
 from yurt.structs.status import (
@@ -28,6 +29,7 @@ from yurt.structs.status import (
     DEPLOYMENT_ACTIVE,
     EVAL_BLOCKED,
     EVAL_COMPLETE,
+    JOB_BATCH,
     SERVER_TERMINAL,
 )
 
@@ -43,35 +45,43 @@ class GenericAttempt:
         self.seed = seed
         self.job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
         self.allocs = snapshot.allocs_of_job(evaluation.namespace, evaluation.job_id)
-        self.view = View(snapshot)
-        self.placements: list[Placement] = []
-        self.stops: list[AllocStop] = []
-        self.preemptions: list[AllocStop] = []
-        self.attributes: dict[str, AttributeUpdate] = {}
-        self.failed: dict[str, AllocationMetric] = {}
-        self.queued: dict[str, int] = {}
         self.deployment: Deployment | None = None
         self.placers: dict[str, GroupPlacer] = {}
+        self.broken: dict[str, AllocationMetric] = {}
+        """Gangs of which too few members found room: they are left out, and why."""
         self.followups: list[Evaluation] = []
         self.singly: set[str] = set()
         """Groups of which a run found no more room: what else they get, they get one by one, by preemption."""
+        self._begin(Results())
+
+    def _begin(self, results: Results) -> None:
+        """Nothing is placed yet, and what the reconciler stops is stopped."""
+        self.view = View(self.snapshot)
+        self.placements: list[Placement] = []
+        self.preemptions: list[AllocStop] = []
+        self.attributes: dict[str, AttributeUpdate] = dict(results.attributes)
+        self.failed = {name: replace(metric, coalesced_failures=-1) for name, metric in self.broken.items()}
+        self.queued = {} if self.job is None else {group.name: 0 for group in self.job.task_groups}
+        self.placers = {name: placer for name, placer in self.placers.items() if name in self.broken}
+        self.singly.clear()
+        self.stops: list[AllocStop] = [stop.as_plan() for stop in results.stops]
+        for stop in results.stops:
+            self.view.release(stop.alloc)
 
     def run(self) -> tuple[Plan, Outcome]:
         """Plan and outcome."""
         results = reconcile(self._situation())
         self.followups = results.followups
-        self.attributes = dict(results.attributes)
         latest = self._latest()
         self.deployment = results.deployment or (
             latest if latest is not None and latest.status in DEPLOYMENT_ACTIVE and self._is_current(latest) else None
         )
-        self.stops.extend(stop.as_plan() for stop in results.stops)
-        if self.job is not None:
-            self.queued = {group.name: 0 for group in self.job.task_groups}
-        for stop in results.stops:
-            self.view.release(stop.alloc)
+        self._begin(results)
         if self.job is not None and not self.job.stop:
             self._place_all(self.job, results)
+            while self._breaks_gangs(self.job):
+                self._begin(results)
+                self._place_all(self.job, results)
         plan = self._plan(results)
         return plan, self._outcome(results, plan)
 
@@ -137,6 +147,38 @@ class GenericAttempt:
         self.preemptions.clear()
         del self.stops[len(results.stops) :]
         self.queued = {name: sum(1 for place in wanted if place.group == name) for name in self.queued}
+
+    def _breaks_gangs(self, job: Job) -> bool:
+        """Whether gangs have too few members for what was placed of them: all is placed anew without those."""
+        found = False
+        for group in job.task_groups:
+            if group.name not in self.failed or group.name in self.broken:
+                continue
+            placed = sum(1 for placement in self.placements if placement.task_group == group.name)
+            members = self._members(group) + placed
+            if members < group.least:
+                text = f"{members} of the {group.least} that must run together find room"
+                self.broken[group.name] = replace(self.failed[group.name], gang=text)
+                found = True
+        return found
+
+    def _members(self, group: TaskGroup) -> int:
+        """The allocations of a gang that count, besides new ones: those that go on running, and that have finished."""
+        stopped = {stop.id for stop in self.stops}
+        return sum(
+            1
+            for alloc in self.allocs
+            if alloc.task_group == group.name
+            and alloc.id not in stopped
+            and (self._is_running(alloc) or self._is_finished(alloc))
+        )
+
+    def _gangs(self) -> dict[str, int]:
+        """How many placements of each gang must be accepted."""
+        groups = self.job.task_groups if self.job is not None else ()
+        placed = {placement.task_group for placement in self.placements}
+        least = {g.name: g.least - self._members(g) for g in groups if g.gang is not None and g.name in placed}
+        return {name: number for name, number in least.items() if number > 0}
 
     def _place_next(self, job: Job, place: Place, left: dict[str, int]) -> None:
         if place.group in self.failed:
@@ -270,6 +312,12 @@ class GenericAttempt:
     def _is_running(self, alloc: Allocation) -> bool:
         return alloc.client_status not in CLIENT_TERMINAL and alloc.desired_status not in SERVER_TERMINAL
 
+    def _is_finished(self, alloc: Allocation) -> bool:
+        """Whether it has done its work in this version of a batch job."""
+        job = self.job
+        is_own = job is not None and alloc.job is not None and alloc.job.version == job.version
+        return is_own and self.evaluation.type == JOB_BATCH and ran_successfully(alloc)
+
     def _penalised(self, place: Place) -> frozenset[int]:
         if not place.is_rescheduled or place.previous is None:
             return frozenset()
@@ -312,6 +360,7 @@ class GenericAttempt:
             job_id=evaluation.job_id,
             priority=self.job.priority if self.job is not None else evaluation.priority,
             all_at_once=self.job is not None and self.job.all_at_once,
+            gangs=self._gangs(),
             snapshot_index=self.snapshot.index,
             placements=tuple(self.placements),
             in_place=in_place,

@@ -6,7 +6,7 @@ Evictions always hold. With `all_at_once` one refusal drops everything.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +60,7 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> PlanResult:
     if not rejected:
         return PlanResult(accepted=plan, alloc_index=snapshot.allocs.index)
     refresh = max(snapshot.nodes.index, snapshot.allocs.index, 1)
-    accepted = _nothing(plan) if plan.all_at_once else _without(plan, rejected)
+    accepted = _nothing(plan) if plan.all_at_once else _whole_gangs(_without(plan, rejected))
     return PlanResult(
         accepted=accepted,
         refresh_index=refresh,
@@ -253,6 +253,26 @@ def _without(plan: Plan, rejected: dict[str, str]) -> Plan:
         stops=tuple(stop for stop in plan.stops if stop.node_id not in rejected),
         preemptions=tuple(stop for stop in plan.preemptions if stop.node_id not in rejected),
         deployment=_with_canaries(plan.deployment, {p.id for p in placements}),
+    )
+
+
+def _whole_gangs(plan: Plan) -> Plan:
+    """The plan without gangs of which too little is left; what was to end for their members goes on."""
+    left = Counter(placement.task_group for placement in plan.placements)
+    broken = {name for name, least in plan.gangs.items() if left[name] < least}
+    if not broken:
+        return plan
+    dropped = [placement for placement in plan.placements if placement.task_group in broken]
+    ids = {placement.id for placement in dropped}
+    replaced = {placement.previous_allocation for placement in dropped}
+    placements = tuple(placement for placement in plan.placements if placement.id not in ids)
+    return replace(
+        plan,
+        placements=placements,
+        stops=tuple(stop for stop in plan.stops if stop.id not in replaced),
+        preemptions=tuple(stop for stop in plan.preemptions if stop.preempted_by not in ids),
+        deployment=_with_canaries(plan.deployment, {placement.id for placement in placements}),
+        gangs={name: least for name, least in plan.gangs.items() if name not in broken},
     )
 
 

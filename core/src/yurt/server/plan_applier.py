@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from yurt import scheduler
@@ -23,7 +23,15 @@ from yurt.server.metrics import Metrics
 from yurt.server.replay import History
 from yurt.state import Snapshot
 from yurt.structs import status
-from yurt.structs.commands import AnyCommand, ApplyPlan, Rejected, Result, UpsertEvaluations
+from yurt.structs.commands import (
+    AnyCommand,
+    ApplyPlan,
+    DropStagedPlans,
+    Rejected,
+    Result,
+    StagePlan,
+    UpsertEvaluations,
+)
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Outcome, Plan, PlanResult
 from yurt.structs.questions import is_ready
@@ -50,6 +58,8 @@ class _Checked(NamedTuple):
     result: PlanResult
     parts: tuple[Plan, ...]
     written: asyncio.Future[tuple[Result, ...]]
+    staged: str = ""
+    """The id under which the parts are staged, when they must appear together."""
 
 
 class PlanApplier:
@@ -137,14 +147,14 @@ class PlanApplier:
         if accepted.is_empty and not result.is_full:
             return replace(result, refresh_index=max(result.refresh_index, state.index))
         parts = cut_plan(accepted)
-        commands: list[AnyCommand] = [ApplyPlan(plan=part) for part in parts[:-1]]
         preempted = preemption_evals(state, accepted, now=self._env.now(), mint=self._env.uuid)
-        commands.append(ApplyPlan(plan=parts[-1], evaluations=(*evaluations, *preempted)))
+        staged = self._env.uuid() if accepted.is_indivisible and len(parts) > 1 else ""
+        commands = plan_commands(parts, (*evaluations, *preempted), staged=staged)
         written = self._writer.enqueue(commands)
         if self._on_their_way is None:
             self._on_their_way = scheduler.OnTheirWay()
         self._on_their_way.add(self._writer.state, parts)
-        return _Checked(result, parts, written)
+        return _Checked(result, parts, written, staged)
 
     async def _land(self, checked: _Checked, submission: _Submission) -> None:
         """Wait until a plan is applied, and answer."""
@@ -167,6 +177,8 @@ class PlanApplier:
         index = 0
         for part in results:
             if isinstance(part, Rejected):
+                if checked.staged:
+                    await self._writer.propose(DropStagedPlans(plan_id=checked.staged))
                 raise Unavailable(f"the plan no longer fits the state: {part.message}")
             index = part.index
         await self._look_at_lost_nodes(result.accepted)
@@ -195,6 +207,16 @@ class PlanApplier:
             modify_time=now,
         )
         await self._writer.propose(UpsertEvaluations(evaluations=(evaluation,)))
+
+
+def plan_commands(parts: Sequence[Plan], evaluations: tuple[Evaluation, ...], *, staged: str = "") -> list[AnyCommand]:
+    """The commands of an accepted plan: part after part, or all staged before the last one under the id `staged`."""
+    first: list[AnyCommand] = [
+        StagePlan(plan_id=staged, number=number, plan=part) if staged else ApplyPlan(plan=part)
+        for number, part in enumerate(parts[:-1])
+    ]
+    count = len(first) if staged else 0
+    return [*first, ApplyPlan(plan=parts[-1], evaluations=evaluations, staged=staged, parts=count)]
 
 
 def refuse(answer: asyncio.Future[PlanResult], error: Exception) -> None:

@@ -17,7 +17,7 @@ from yurt.fsm import apply
 from yurt.fsm import snapshot as snapshots
 from yurt.sdk.errors import Conflict, NotFound
 from yurt.state import Snapshot
-from yurt.structs.commands import AnyCommand, ApplyPlan
+from yurt.structs.commands import AnyCommand, ApplyPlan, StagePlan
 from yurt.structs.evaluation import AttemptRecord, Evaluation
 from yurt.structs.explain import Replay, ReplayedAttempt
 from yurt.structs.plan import Plan
@@ -122,7 +122,7 @@ async def _read(server: Server, base: Snapshot, evaluation: Evaluation, *, wante
                 state = apply(state, command, index=index).state
             if index in indexes:
                 states[index] = state
-            if index > low and isinstance(command, ApplyPlan):
+            if index > low and isinstance(command, ApplyPlan | StagePlan):
                 plans.append((index, command.plan))
     except Conflict as error:
         raise Conflict(await _too_old(server, low)) from error

@@ -40,7 +40,7 @@ from yurt.state import Changes, Snapshot
 from yurt.state.watch import Watches, WatchKey
 from yurt.storage.log import CommandLog
 from yurt.structs.cluster import SchedulerConfiguration
-from yurt.structs.commands import AnyCommand, Applied, FinishRestore, SetSchedulerConfiguration
+from yurt.structs.commands import AnyCommand, Applied, DropStagedPlans, FinishRestore, SetSchedulerConfiguration
 from yurt.structs.explain import Replay
 from yurt.structs.rpc import (
     AllocBatch,
@@ -253,6 +253,8 @@ class Server:
             await self.writer.replay()
             self.writer.open()
             await self._set_defaults()
+            if len(self.state.table("staged_plans")):
+                await self.writer.propose(DropStagedPlans())
         term = Term(self)
         term.restore()
         self._term = term

@@ -64,6 +64,7 @@ INDEXES: dict[str, dict[str, Any]] = {
     "periodic_launches": {},
     "schemas": {},
     "restore_chunks": {},
+    "staged_plans": {},
 }
 """Tables and their secondary indexes; `live` holds what is not terminal, by job."""
 

@@ -149,11 +149,30 @@ class DeleteEvaluations(Command, tag=True):
     alloc_ids: tuple[str, ...] = ()
 
 
+class StagePlan(Command, tag=True):
+    """A part of a plan that must not be seen in parts: kept aside until the `ApplyPlan` that names it."""
+
+    plan_id: str
+    number: int
+    plan: Plan
+
+
+class DropStagedPlans(Command, tag=True):
+    """Forget staged parts: of one plan, or of all plans."""
+
+    plan_id: str = ""
+
+
 class ApplyPlan(Command, tag=True):
-    """The accepted part of a plan; evaluations of preempted jobs and the evaluation's own update commit with it."""
+    """The accepted part of a plan; evaluations of preempted jobs and the evaluation's own update commit with it.
+
+    `staged` is the id of a plan of which `parts` parts were staged: they are applied first, all at this index.
+    """
 
     plan: Plan
     evaluations: tuple[Evaluation, ...] = ()
+    staged: str = ""
+    parts: int = 0
 
 
 class AllocUpdate(Value):
@@ -301,7 +320,7 @@ class KeepAlive(Command, tag=True):
 JobCommand = RegisterJob | DeregisterJob | SetJobStability | SetJobVersionTag | RecordScalingEvent | DeleteJobs
 NodeCommand = RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain | AddNodeEvents | DeleteNodes
 EvaluationCommand = UpsertEvaluations | DeleteEvaluations
-AllocCommand = ApplyPlan | UpdateAllocsFromClient | SetDesiredTransitions
+AllocCommand = StagePlan | DropStagedPlans | ApplyPlan | UpdateAllocsFromClient | SetDesiredTransitions
 RestoreCommand = StageRestore | FinishRestore
 ServiceCommand = RegisterServices | DeregisterServices
 DeploymentCommand = SetDeploymentStatus | SetDeploymentAllocHealth | PromoteDeployment | DeleteDeployments

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from yurt.sdk.value import Duration, UnixNano, Value, no_entries
+from yurt.sdk.value import OWN, Duration, UnixNano, Value, no_entries
 from yurt.structs.constraint import Affinity, Constraint, Spread
 from yurt.structs.network import NetworkResource
-from yurt.structs.policies import DisconnectStrategy, MigrateStrategy, ReschedulePolicy, RestartPolicy, UpdateStrategy
+from yurt.structs.policies import (
+    DisconnectStrategy,
+    Gang,
+    MigrateStrategy,
+    ReschedulePolicy,
+    RestartPolicy,
+    UpdateStrategy,
+)
 from yurt.structs.resources import EphemeralDisk
 from yurt.structs.service import Service
 from yurt.structs.task import Consul, ScalingPolicy, Task
@@ -41,6 +48,14 @@ class TaskGroup(Value):
     scaling: ScalingPolicy | None = None
     consul: Consul | None = None
     prevent_reschedule_on_lost: bool = False
+    gang: Annotated[Gang | None, OWN] = None
+
+    @property
+    def least(self) -> int:
+        """How many allocations must run before any is placed: more than 1 for gangs alone."""
+        if self.gang is None:
+            return 0
+        return min(self.gang.min or self.count, self.count)
 
     def task(self, name: str) -> Task | None:
         """The task of that name."""

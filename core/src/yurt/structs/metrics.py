@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from yurt.sdk.value import Duration, Value, no_entries
+from yurt.sdk.value import OWN, Duration, Value, no_entries
 from yurt.structs.resources import Resources
 
 
@@ -30,6 +31,8 @@ class AllocationMetric(Value):
     class_exhausted: Mapping[str, int] = no_entries()
     dimension_exhausted: Mapping[str, int] = no_entries()
     quota_exhausted: tuple[str, ...] = ()
+    gang: Annotated[str, OWN] = ""
+    """How much of a gang that was not placed would have found room."""
     resources_exhausted: Mapping[str, Resources] = no_entries()
     scores: Mapping[str, float] = no_entries()
     allocation_time: Duration = Duration(0)

@@ -98,7 +98,14 @@ class Plan(Value):
     deployment: Deployment | None = None
     deployment_updates: tuple[DeploymentUpdate, ...] = ()
     annotations: PlanAnnotations | None = None
+    gangs: Mapping[str, int] = no_entries()
+    """For groups that are placed together or not at all: the least number of their placements that must remain."""
     now: UnixNano = UnixNano(0)
+
+    @property
+    def is_indivisible(self) -> bool:
+        """True when no part of the plan may be seen without the rest."""
+        return self.all_at_once or bool(self.gangs)
 
     @property
     def is_empty(self) -> bool:
@@ -112,6 +119,12 @@ class Plan(Value):
             or self.deployment
             or self.deployment_updates
         )
+
+
+class StagedPlan(Value):
+    """A part of a plan that waits for the rest."""
+
+    plan: Plan
 
 
 class PlanResult(Value):

@@ -49,6 +49,15 @@ class UpdateStrategy(Value):
     auto_promote: bool = False
 
 
+class Gang(Value):
+    """Allocations that are placed together or not at all: at least `min` of the group run, or none is placed.
+
+    0 stands for all of the group's count.
+    """
+
+    min: int = 0
+
+
 class DisconnectStrategy(Value):
     """What happens to allocations of a node that lost contact."""
 

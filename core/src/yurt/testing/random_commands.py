@@ -76,7 +76,7 @@ class CommandMaker:
             self._register_node, self._register_node, self._node_status, self._eligibility, self._drain,
             self._node_events, self._delete_nodes, self._evaluations, self._evaluations, self._delete_evaluations,
             self._plan, self._plan, self._plan, self._plan, self._updates, self._updates, self._updates,
-            self._transitions, self._services, self._drop_services,
+            self._staged, self._drop_staged, self._transitions, self._services, self._drop_services,
             self._deployment_status, self._deployment_health, self._promote, self._promote, self._delete_deployments,
             self._namespaces, self._delete_namespaces, self._pools, self._delete_pools, self._scheduler,
             self._launch, self._schema, self._restore, lambda state: c.KeepAlive(),
@@ -210,6 +210,18 @@ class CommandMaker:
         return c.DeleteEvaluations(
             eval_ids=self._some(sorted(state.evals.keys()), 4), alloc_ids=self._some(sorted(state.allocs.keys()), 4)
         )
+
+    def _staged(self, state: Snapshot) -> c.AnyCommand:
+        """A part of a plan, often followed by the plan."""
+        part, last = self._plan(state), self._plan(state)
+        assert isinstance(part, c.ApplyPlan) and isinstance(last, c.ApplyPlan)
+        plan_id = self._pick(("one", "two"))
+        if self._maybe():
+            self._following = replace(last, staged=plan_id, parts=self._pick((0, 1, 1, 1, 2)))
+        return c.StagePlan(plan_id=plan_id, number=self._pick((0, 0, 0, 1)), plan=part.plan)
+
+    def _drop_staged(self, state: Snapshot) -> c.AnyCommand:
+        return c.DropStagedPlans(plan_id=self._pick(("", "one", "gone")))
 
     def _plan(self, state: Snapshot) -> c.AnyCommand:
         jobs = sorted(state.jobs.keys())

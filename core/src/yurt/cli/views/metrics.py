@@ -29,6 +29,8 @@ def metric_lines(metric: Json, *, prefix: str = "  ", screen: Screen | None = No
     for name, count in sorted((metric.get("DimensionExhausted") or {}).items()):
         lines.append(f'Dimension "{name}" exhausted on {count} nodes')
     lines += [f'Quota limit hit "{name}"' for name in metric.get("QuotaExhausted") or ()]
+    if metric.get("Gang"):
+        lines.append(f"Gang: {metric['Gang']}")
     return [f"{prefix}* {line}" for line in lines]
 
 

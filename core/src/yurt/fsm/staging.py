@@ -1,0 +1,52 @@
+"""Plans that are never seen in part, and are too large for one command.
+
+Their parts are staged under the plan's id, where nobody looks, and one command applies all of them at its own index.
+What a leader staged and did not apply, the next one drops. The applier of the leader counts staged placements as taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from yurt.fsm.edit import Edit
+from yurt.fsm.plans import apply_plan
+from yurt.fsm.reject import invalid, not_found
+from yurt.structs.commands import ApplyPlan, Rejected, StagePlan
+from yurt.structs.plan import StagedPlan
+
+TABLE: Final = "staged_plans"
+PARTS_MAX: Final = 16_384
+
+
+def stage_plan(edit: Edit, command: StagePlan) -> Rejected | None:
+    """Keep a part aside."""
+    if not command.plan_id or not 0 <= command.number < PARTS_MAX:
+        return invalid(f"a staged plan has an id and at most {PARTS_MAX} parts")
+    edit.tx.put(TABLE, (command.plan_id, command.number), StagedPlan(plan=command.plan))
+    return None
+
+
+def drop_staged(edit: Edit, plan_id: str) -> Rejected | None:
+    """Forget the parts of one plan, or of all."""
+    for key in sorted(edit.tx.base.table(TABLE).keys()):
+        if plan_id in ("", key[0]):
+            edit.tx.delete(TABLE, key)
+    return None
+
+
+def apply_staged(edit: Edit, command: ApplyPlan) -> Rejected | None:
+    """Apply a plan, after its staged parts if it has any."""
+    if not command.staged:
+        return apply_plan(edit, command.plan)
+    if not 0 < command.parts <= PARTS_MAX:
+        return invalid(f"a staged plan has 1 to {PARTS_MAX} parts")
+    keys: list[Any] = [(command.staged, number) for number in range(command.parts)]
+    parts = [edit.tx.get(TABLE, key) for key in keys]
+    if any(part is None for part in parts):
+        return not_found(f'parts of the staged plan "{command.staged}" are missing')
+    for key, part in zip(keys, parts, strict=True):
+        edit.tx.delete(TABLE, key)
+        rejected = apply_plan(edit, part.plan)
+        if rejected is not None:
+            return rejected
+    return apply_plan(edit, command.plan)

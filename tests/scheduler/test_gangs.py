@@ -1,0 +1,169 @@
+"""Gangs: a group's allocations are placed together or not at all, and no gang is ever left in part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from yurt import scheduler
+from yurt.fsm import apply
+from yurt.scheduler import explain
+from yurt.scheduler.attempts import Attempt
+from yurt.scheduler.plan_check import check_plan
+from yurt.sdk.value import replace
+from yurt.state import Snapshot
+from yurt.structs import commands as c
+from yurt.structs.constraint import Constraint
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.node import Node
+from yurt.structs.policies import Gang
+from yurt.structs.resources import Resources
+from yurt.testing import factories
+
+
+def _node(number: int) -> Node:
+    return factories.node(factories.number_id(number, kind=1))
+
+
+def _group(name: str, count: int, memory_mb: int, least: int | None = 0) -> TaskGroup:
+    task = factories.task(resources=Resources(cpu=10, memory_mb=memory_mb))
+    gang = None if least is None else Gang(min=least)
+    return factories.group(name, count, tasks=(task,), gang=gang, update=None)
+
+
+def _job(*groups: TaskGroup, **changes: Any) -> Job:
+    return factories.job(task_groups=groups, **changes)
+
+
+def _with(state: Snapshot, *made: c.AnyCommand) -> Snapshot:
+    for command in made:
+        step = apply(state, command, index=state.index + 1)
+        assert isinstance(step.result, c.Applied), step.result
+        state = step.state
+    return state
+
+
+def _state(nodes: int, job: Job) -> Snapshot:
+    made = [c.RegisterNode(node=_node(number)) for number in range(nodes)]
+    return _with(Snapshot.empty(), *made, c.RegisterJob(job=job))
+
+
+def _attempt(state: Snapshot, job: Job) -> Attempt:
+    evaluation = Evaluation(id=f"eval-{job.id}-{state.index}", job_id=job.id, triggered_by="job-register")
+    return scheduler.attempt(state, evaluation, now=factories.NOW, seed=state.index)
+
+
+def _placed(attempt: Attempt) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for placement in attempt.plan.placements:
+        found[placement.task_group] = found.get(placement.task_group, 0) + 1
+    return found
+
+
+ROOM = 8192 - 256
+"""Memory of one node of the factories that jobs may have."""
+
+
+def test_a_gang_that_does_not_fit_as_a_whole_is_not_placed_and_says_how_much_fits() -> None:
+    job = _job(_group("gang", 5, ROOM // 2))
+    made = _attempt(_state(2, job), job)
+    metric = made.outcome.evaluation.failed_tg_allocs["gang"]
+    assert not made.plan.placements and not made.plan.preemptions
+    assert metric.gang == "4 of the 5 that must run together find room"
+    assert metric.coalesced_failures == 4 and made.outcome.evaluation.queued_allocations == {"gang": 5}
+    assert [evaluation.status for evaluation in made.outcome.created] == ["blocked"]
+
+
+def test_a_minimum_is_enough_and_the_rest_follows_later() -> None:
+    job = _job(_group("gang", 5, ROOM // 2, least=3))
+    state = _state(2, job)
+    made = _attempt(state, job)
+    assert _placed(made) == {"gang": 4} and made.plan.gangs == {"gang": 3}
+    assert made.outcome.evaluation.queued_allocations == {"gang": 1}
+    state = _with(state, c.ApplyPlan(plan=made.plan), c.RegisterNode(node=_node(9)))
+    again = _attempt(state, job)
+    assert _placed(again) == {"gang": 1} and again.plan.gangs == {}
+
+
+def test_room_that_a_gang_left_is_given_to_the_other_groups() -> None:
+    job = _job(_group("gang", 3, ROOM // 2), _group("web", 2, ROOM // 2, least=None))
+    made = _attempt(_state(1, job), job)
+    assert _placed(made) == {"web": 2}
+    assert set(made.outcome.evaluation.failed_tg_allocs) == {"gang"}
+
+
+def test_two_gangs_do_not_keep_each_other_out_by_halves() -> None:
+    job = _job(_group("a", 3, ROOM // 4), _group("b", 3, ROOM // 4))
+    made = _attempt(_state(1, job), job)
+    assert _placed(made) == {"a": 3}
+
+
+def test_members_that_are_lost_are_replaced_together_or_not_at_all() -> None:
+    job = _job(_group("gang", 4, ROOM))
+    state = _state(4, job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    lost = [alloc.node_id for alloc in state.allocs_of_job("default", job.id)][:2]
+    state = _with(state, *(c.SetNodeStatus(node_id=node, status="down", updated_at=1) for node in lost))
+    state = _with(state, c.RegisterNode(node=_node(10)))
+    made = _attempt(state, job)
+    assert not made.plan.placements and len(made.plan.stops) == 2
+    assert made.outcome.evaluation.failed_tg_allocs["gang"].gang == "3 of the 4 that must run together find room"
+    state = _with(state, c.ApplyPlan(plan=made.plan), c.RegisterNode(node=_node(11)))
+    assert _placed(_attempt(state, job)) == {"gang": 2}
+
+
+def test_the_applier_drops_a_gang_of_which_one_node_refuses_its_part() -> None:
+    job = _job(_group("gang", 3, ROOM), _group("web", 1, 100, least=None))
+    state = _state(4, job)
+    plan = _attempt(state, job).plan
+    gone = next(placement.node_id for placement in plan.placements if placement.task_group == "gang")
+    late = _with(state, c.SetNodeEligibility(node_id=gone, eligibility="ineligible"))
+    result = check_plan(late, plan)
+    assert not result.is_full and result.refresh_index
+    kept = {placement.task_group for placement in result.accepted.placements}
+    assert "gang" not in kept
+    short = check_plan(late, replace(plan, gangs={"gang": 2})).accepted
+    assert sum(placement.task_group == "gang" for placement in short.placements) == 2
+
+
+def test_a_destructive_update_of_a_gang_that_does_not_fit_leaves_the_old_one_running() -> None:
+    old = _job(_group("gang", 3, 100))
+    state = _state(1, old)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, old).plan))
+    new = _job(_group("gang", 3, ROOM))
+    state = _with(state, c.RegisterJob(job=new))
+    made = _attempt(state, new)
+    assert len(made.plan.stops) == len(made.plan.placements) <= 1
+    running = 3 - len(made.plan.stops) + len(made.plan.placements)
+    assert running == 3
+
+
+def test_why_not_says_that_the_gang_is_the_reason_and_what_the_next_member_lacks() -> None:
+    job = _job(_group("gang", 5, ROOM // 2))
+    state = _state(2, job)
+    (found,) = explain.why_not(state, job, now=factories.NOW, seed=1).groups
+    assert found.notes == ("gang: 4 of the 5 that must run together find room, so none of them is placed",)
+    assert found.near_misses and found.unplaced == 5
+
+
+@given(
+    nodes=st.integers(1, 5),
+    shapes=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4), st.integers(0, 6)), min_size=1, max_size=3),
+    apart=st.booleans(),
+)
+def test_no_plan_holds_a_gang_in_part(nodes: int, shapes: list[tuple[int, int, int]], apart: bool) -> None:
+    groups = [
+        _group(f"g{number}", count, ROOM // share, least=min(least, count))
+        for number, (count, share, least) in enumerate(shapes)
+    ]
+    rules = (Constraint(operand="distinct_hosts"),) if apart else ()
+    job = _job(*groups, constraints=rules)
+    state = _state(nodes, job)
+    made = _attempt(state, job)
+    placed = _placed(made)
+    for group in groups:
+        assert placed.get(group.name, 0) == 0 or placed[group.name] >= group.least
+        assert placed.get(group.name, 0) + made.outcome.evaluation.queued_allocations[group.name] == group.count
+    assert check_plan(state, made.plan).is_full
