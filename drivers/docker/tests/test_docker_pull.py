@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from yurt.sdk.containers.background import Background
 from yurt.sdk.driver import AgentPaths, PluginContext, TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.schema import decode_config
-from yurt_driver_docker.background import Background
 from yurt_driver_docker.config import TaskConfig, plugin_config
-from yurt_driver_docker.engine import Engine
+from yurt_driver_docker.engine import new_engine
 from yurt_driver_docker.images import Images
 
 LIMIT_S = 30.0
@@ -29,8 +29,8 @@ class Puller:
 
     def __init__(self, engine: Any, folder: Path) -> None:
         self.engine, self.folder = engine, folder
-        self.background = Background()
-        self.way = Engine(engine.endpoint, plugin_config(PluginContext()).options.tls)
+        self.background = Background("docker")
+        self.way = new_engine(engine.endpoint, plugin_config(PluginContext()).options.tls)
         self.images = self.configured()
 
     def configured(self, **options: Any) -> Images:

@@ -8,11 +8,11 @@ import signal
 from contextlib import suppress
 from typing import Any
 
+from yurt.sdk.containers.engine import Engine, EngineDown
 from yurt.sdk.driver import ExecResult
 from yurt.sdk.errors import Conflict, DriverError, NotFound
 from yurt.sdk.value import NANOSECONDS, Duration
 
-from yurt_driver_docker.engine import Engine, EngineDown
 from yurt_driver_docker.frames import Frames
 
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024

@@ -7,6 +7,7 @@ import os
 import re
 
 import msgspec
+from yurt.sdk.containers.engine import Tls
 from yurt.sdk.driver import PluginContext
 from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import decode_config
@@ -161,14 +162,6 @@ class AgentAuth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     config: str = ""
     helper: str = ""
-
-
-class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Files for an engine that is reached by TCP."""
-
-    cert: str = ""
-    key: str = ""
-    ca: str = ""
 
 
 class AgentLogging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from yurt.sdk.containers.engine import Engine
 from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.value import NANOSECONDS, UnixNano
 
 from yurt_driver_docker import acts
 from yurt_driver_docker.config import PluginConfig
 from yurt_driver_docker.create import ROLE_LABEL
-from yurt_driver_docker.engine import Engine
 from yurt_driver_docker.watch import Watch
 
 log = logging.getLogger(__name__)

@@ -16,6 +16,8 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.driver import (
     Capabilities,
     ExecResult,
@@ -30,11 +32,10 @@ from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 
 from yurt_driver_docker import acts, exec_session, reports
-from yurt_driver_docker.background import Background
 from yurt_driver_docker.config import PluginConfig, TaskConfig
 from yurt_driver_docker.create import LOGS_LABEL, TASK_LABEL, Site, container_name, create_body
 from yurt_driver_docker.dangling import Dangling
-from yurt_driver_docker.engine import Engine, EngineDown
+from yurt_driver_docker.engine import new_engine
 from yurt_driver_docker.frames import parse_stamp
 from yurt_driver_docker.images import Images
 from yurt_driver_docker.logs import LogFiles, LogReader
@@ -95,8 +96,8 @@ class DockerDriver:
     def __init__(self, config: PluginConfig, *, clock: Callable[[], UnixNano] | None = None) -> None:
         self._config = config
         self._clock = clock or wall_clock
-        self._engine = Engine(config.endpoint, config.options.tls)
-        self._background = Background()
+        self._engine = new_engine(config.endpoint, config.options.tls)
+        self._background = Background(NAME)
         self._images = Images(self._engine, config, self._background)
         self._tasks: dict[str, DockerTask | None] = {}
         self._by_container: dict[str, DockerTask] = {}

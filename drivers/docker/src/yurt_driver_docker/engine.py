@@ -1,232 +1,48 @@
-"""The way to one Docker engine: streams and questions on the event loop, everything else by the `docker` package.
-
-Two clients share the work, for a reason each:
-
-* aiohttp over the engine's socket for what must be many, long or cancellable: the one event stream, the output of
-  each container (a thread each would be the alternative: 8 MiB of address space and a stack per task), pulls, loads
-  and exec output (the package waits for them without any time limit), and the questions that tell whether the engine
-  is alive (they must not queue behind calls that hang).
-* the `docker` package (it blocks; 0.4 s and 20 MB to import, hence late) for acts: create, start, kill, remove,
-  exec, stats, credentials. They run in a small pool of threads, each with a time-out at the socket, so that a thread
-  comes back even when the engine never answers.
-
-An engine that cannot be reached is `EngineDown`, which a retry may mend.
-"""
+"""The way to a Docker engine: the `docker` package behind the shared `Engine`."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-import aiohttp
-from yurt.sdk.errors import Conflict, DriverError, Invalid, NotFound, RecoverableError
+from yurt.sdk.containers.engine import Engine, Target, Tls, failure
 
-from yurt_driver_docker.config import Tls
-
-THREADS = 8
-QUICK_S = 15.0
-SLOW_S = 120.0
-ASK_S = 5.0
-ANSWER_BYTES_MAX = 64 * 1024 * 1024
-LINE_BYTES_MAX = 1024 * 1024
+NAME = "Docker"
 INSTALL = 'apt install docker.io and start dockerd, or set endpoint in plugin "docker" of this client\'s configuration'
 T = TypeVar("T")
-Query = Mapping[str, str]
 
 
-class EngineDown(RecoverableError):
-    """The engine cannot be reached, or does not answer in time."""
+class DockerLibrary:
+    """The `docker` package; imported in a thread, at the first act."""
 
-
-class Target:
-    """Where the engine listens: a Unix socket, or TCP with or without TLS."""
-
-    def __init__(self, endpoint: str, tls: Tls) -> None:
-        scheme, separator, rest = endpoint.partition("://")
-        if not separator or scheme not in ("unix", "tcp", "http", "https") or not rest:
-            raise Invalid(f'endpoint = "{endpoint}" must be unix:///path/to/docker.sock or tcp://host:port')
-        self.endpoint = endpoint
-        self.tls = tls
-        self.socket_path = "/" + rest.lstrip("/") if scheme == "unix" else ""
-        is_secure = scheme == "https" or bool(tls.cert or tls.ca)
-        self.base_url = "http://docker" if self.socket_path else f"{'https' if is_secure else 'http'}://{rest}"
-        self.is_secure = is_secure and not self.socket_path
-
-    def is_absent(self) -> bool:
-        """Whether there is certainly no engine: no socket."""
-        return bool(self.socket_path) and not os.path.exists(self.socket_path)
-
-    def connector(self) -> aiohttp.BaseConnector:
-        """As many connections as there are containers."""
-        if self.socket_path:
-            return aiohttp.UnixConnector(path=self.socket_path, limit=0)
-        context = self.tls_context()
-        return aiohttp.TCPConnector(limit=0, ssl=context) if context else aiohttp.TCPConnector(limit=0)
-
-    def tls_context(self) -> ssl.SSLContext | None:
-        """How to speak TLS with the engine; None when it is spoken to in plain text."""
-        if not self.is_secure:
-            return None
-        context = ssl.create_default_context(cafile=self.tls.ca or None)
-        if self.tls.cert:
-            context.load_cert_chain(self.tls.cert, self.tls.key or None)
-        return context
-
-    def new_client(self, timeout_s: float) -> Any:
-        """The `docker` package's client; it asks the engine for its version, so it belongs in a thread."""
+    def new_client(self, target: Target, timeout_s: float) -> Any:
+        """A client; it asks the engine for its version."""
         import docker
 
         tls: Any = False
-        if self.is_secure:
-            pair = (self.tls.cert, self.tls.key) if self.tls.cert else None
-            tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=self.tls.ca or None, verify=True)
-        url = f"unix://{self.socket_path}" if self.socket_path else self.endpoint
-        return docker.APIClient(base_url=url, version="auto", timeout=timeout_s, tls=tls)
-
-
-class Engine:
-    """One engine; made on the event loop's thread, used from the loop only."""
-
-    def __init__(self, endpoint: str, tls: Tls) -> None:
-        self.target = Target(endpoint, tls)
-        self._session: aiohttp.ClientSession | None = None
-        self._pool: ThreadPoolExecutor | None = None
-        self._clients: dict[float, Any] = {}
-
-    def session(self) -> aiohttp.ClientSession:
-        """The HTTP client, made at first use."""
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=ASK_S)
-            self._session = aiohttp.ClientSession(
-                connector=self.target.connector(), timeout=timeout, auto_decompress=False
-            )
-        return self._session
-
-    @asynccontextmanager
-    async def stream(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query | None = None,
-        body: Any = None,
-        headers: Query | None = None,
-        idle_s: float | None = None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer to be read piece by piece; `idle_s` bounds the wait for each."""
-        if self.target.is_absent():
-            raise EngineDown(f"there is no Docker engine: {self.target.socket_path} does not exist")
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=ASK_S, sock_read=idle_s)
-        is_plain = isinstance(body, dict)
+        if target.is_secure:
+            pair = (target.tls.cert, target.tls.key) if target.tls.cert else None
+            tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=target.tls.ca or None, verify=True)
+        url = f"unix://{target.socket_path}" if target.socket_path else target.endpoint
         try:
-            async with self.session().request(
-                method,
-                self.target.base_url + path,
-                params=query,
-                json=body if is_plain else None,
-                data=None if is_plain else body,
-                headers=headers,
-                timeout=timeout,
-            ) as response:
-                await raise_for_status(response)
-                yield response
-        except TimeoutError:
-            raise EngineDown(f"the Docker engine at {self.target.endpoint} does not answer") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise EngineDown(f"the Docker engine at {self.target.endpoint} cannot be reached: {error}") from None
+            return docker.APIClient(base_url=url, version="auto", timeout=timeout_s, tls=tls)
+        except docker.errors.DockerException as error:
+            raise OSError(str(error)) from None
 
-    async def ask(self, path: str, query: Query | None = None, *, within_s: float = ASK_S) -> Any:
-        """A question with a JSON answer, on the event loop and with a short time limit."""
-        try:
-            async with asyncio.timeout(within_s), self.stream("GET", path, query=query) as response:
-                return json.loads(await response.content.read(-1))
-        except TimeoutError:
-            raise EngineDown(f"the Docker engine did not answer {path} within {within_s:g} s") from None
-
-    async def act(self, do: Callable[[Any], T], *, slow: bool = False) -> T:
-        """Let the `docker` package do something in the pool; errors come as ours."""
-        if self.target.is_absent():
-            raise EngineDown(f"there is no Docker engine: {self.target.socket_path} does not exist")
-        limit_s = SLOW_S if slow else QUICK_S
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="docker")
-        running = asyncio.get_running_loop().run_in_executor(self._pool, self._do, do, limit_s)
-        try:
-            async with asyncio.timeout(limit_s * 1.5):
-                return await running
-        except TimeoutError:
-            raise EngineDown(f"the Docker engine did not answer within {limit_s * 1.5:g} s") from None
-
-    def _do(self, do: Callable[[Any], T], limit_s: float) -> T:
-        """In a thread: the call, with the package's errors translated."""
+    def do(self, act: Callable[[Any], T], client: Any) -> T:
+        """Let it act, with its errors translated."""
         import docker
         import requests
 
         try:
-            client = self._clients.get(limit_s)
-            if client is None:
-                client = self._clients[limit_s] = self.target.new_client(limit_s)
-            return do(client)
+            return act(client)
         except docker.errors.APIError as error:
             status = error.response.status_code if error.response is not None else 500
-            raise failure(status, str(error.explanation or error)) from None
-        except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-            raise EngineDown(f"the Docker engine at {self.target.endpoint} cannot be reached: {error}") from None
-
-    async def warm_up(self) -> None:
-        """Import the package and connect, so that the first task need not wait for it."""
-        await self.act(lambda client: None)
-        await self.act(lambda client: None, slow=True)
-
-    async def close(self) -> None:
-        """Free sockets and threads; a thread that waits for a hanging engine ends at its time-out."""
-        if self._session is not None:
-            await self._session.close()
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-        for client in self._clients.values():
-            client.close()
-        self._clients.clear()
+            raise failure(NAME, status, str(error.explanation or error)) from None
+        except (docker.errors.DockerException, requests.RequestException) as error:
+            raise OSError(str(error)) from None
 
 
-async def raise_for_status(response: aiohttp.ClientResponse) -> None:
-    """Turn the engine's refusal into an error of ours."""
-    if response.status < 400:
-        return
-    text = (await response.content.read(LINE_BYTES_MAX)).decode(errors="replace")
-    try:
-        message = str(json.loads(text)["message"])
-    except (ValueError, KeyError, TypeError):
-        message = text.strip() or response.reason or "no reason given"
-    raise failure(response.status, message)
-
-
-def failure(status: int, message: str) -> Exception:
-    """The engine's refusal as an error; its own troubles may pass, a wrong request will not."""
-    text = f"Docker: {message}"
-    if status == 404:
-        return NotFound(text)
-    if status == 409:
-        return Conflict(text)
-    is_unable = status == 501
-    return RecoverableError(text) if status >= 500 and not is_unable else DriverError(text)
-
-
-async def lines_of(response: aiohttp.ClientResponse) -> AsyncIterator[Any]:
-    """The JSON values of a stream, one a line."""
-    rest = b""
-    async for chunk in response.content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > LINE_BYTES_MAX:
-            raise EngineDown("the Docker engine sent a line without end")
-        for line in lines:
-            if line.strip():
-                yield json.loads(line)
-    if rest.strip():
-        yield json.loads(rest)
+def new_engine(endpoint: str, tls: Tls) -> Engine:
+    """The engine at an endpoint."""
+    return Engine(NAME, Target(endpoint, tls), DockerLibrary())

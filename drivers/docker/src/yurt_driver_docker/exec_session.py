@@ -17,10 +17,11 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
+from yurt.sdk.containers.engine import ASK_S, Engine, EngineDown, failure
 from yurt.sdk.errors import Conflict, DriverError, NotFound
 from yurt.sdk.exec import STDOUT, ExecOutput, TerminalSize
 
-from yurt_driver_docker.engine import ASK_S, Engine, EngineDown, failure
+from yurt_driver_docker.engine import NAME
 from yurt_driver_docker.frames import Frames
 
 READ_SIZE = 32 * 1024
@@ -230,7 +231,7 @@ async def switch(
     status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
     if status not in (SWITCHED, OK):
         text = (await reader.read(HEAD_BYTES_MAX)).decode(errors="replace")
-        raise failure(status or 500, reason_in(text))
+        raise failure(NAME, status or 500, reason_in(text))
 
 
 def reason_in(text: str) -> str:

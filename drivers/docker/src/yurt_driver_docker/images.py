@@ -19,12 +19,12 @@ from typing import Any
 
 import aiohttp
 import msgspec
+from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.engine import Engine, EngineDown, lines_of
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
 
-from yurt_driver_docker.background import Background
 from yurt_driver_docker.config import AgentAuth, PluginConfig, TaskConfig, parse_duration
-from yurt_driver_docker.engine import Engine, EngineDown, lines_of
 
 log = logging.getLogger(__name__)
 

@@ -25,10 +25,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing, suppress
 
 import msgspec
+from yurt.sdk.containers.engine import Engine, EngineDown
 from yurt.sdk.driver import LogRotation
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 
-from yurt_driver_docker.engine import Engine, EngineDown
 from yurt_driver_docker.frames import Frames, Piece, since
 
 log = logging.getLogger(__name__)

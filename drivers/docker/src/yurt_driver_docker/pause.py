@@ -6,12 +6,12 @@ import json
 from contextlib import suppress
 from typing import Any
 
+from yurt.sdk.containers.engine import Engine
 from yurt.sdk.errors import Conflict, DriverError, NotFound
 
 from yurt_driver_docker import acts
 from yurt_driver_docker.config import PluginConfig
 from yurt_driver_docker.create import NOMAD_LABEL, OWNER_LABEL, ROLE_LABEL
-from yurt_driver_docker.engine import Engine
 from yurt_driver_docker.images import Images
 
 ROLE = "pause"

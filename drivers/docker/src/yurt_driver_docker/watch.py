@@ -15,13 +15,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.engine import Engine, EngineDown, lines_of
 from yurt.sdk.driver import UNDETECTED, UNHEALTHY, Fingerprint
 from yurt.sdk.errors import DriverError, NotFound
 
-from yurt_driver_docker.background import Background
 from yurt_driver_docker.config import PluginConfig
 from yurt_driver_docker.create import OWNER_LABEL
-from yurt_driver_docker.engine import INSTALL, Engine, EngineDown, lines_of
+from yurt_driver_docker.engine import INSTALL
 from yurt_driver_docker.reports import healthy
 
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 3.0

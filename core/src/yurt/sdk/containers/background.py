@@ -17,7 +17,8 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 class Background:
     """Owns the driver's tasks. The driver contract has no `run`, so they cannot live in a TaskGroup of the caller."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
         self.tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, name: str, work: Work) -> asyncio.Task[None]:
@@ -31,9 +32,9 @@ class Background:
         try:
             await work()
         except YurtError as error:
-            log.warning("docker driver: %s failed: %s", name, error)
+            log.warning("%s driver: %s failed: %s", self.owner, name, error)
         except Exception:
-            log.exception("docker driver: %s failed", name)
+            log.exception("%s driver: %s failed", self.owner, name)
 
     async def close(self) -> None:
         """End all work, and wait until it has ended."""

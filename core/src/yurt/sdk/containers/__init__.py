@@ -1,0 +1,7 @@
+"""What drivers of container engines share, for Docker, Podman and any other that speaks HTTP at a socket.
+
+An engine is the truth about its containers; a driver only asks it. This package has the way to an engine (`engine`),
+the eye on it (`watch`), the states of the containers that are tasks (`tasks`), their log files (`logfiles`), the
+images brought for them (`images`), and small facts and checks that do not depend on the engine (`common`). What
+differs by engine, its paths, its bodies and its words, stays in the driver.
+"""

@@ -1,0 +1,129 @@
+"""Facts and checks that are the same for every container engine; pure but for the reading of two small files."""
+
+from __future__ import annotations
+
+import calendar
+import functools
+import hashlib
+import os
+import re
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from yurt.sdk.errors import DriverError, Invalid
+from yurt.sdk.value import UnixNano
+
+MIB = 1 << 20
+NOMAD_LABEL = "com.hashicorp.nomad."
+TASK_LABEL = "yurt.task_id"
+OWNER_LABEL = "yurt.owner"
+ROLE_LABEL = "yurt.role"
+LOGS_LABEL = "yurt.logs"
+"""Where and how the task's output is kept, for an agent that knows the task by its id alone."""
+DEFAULT_CAPS = (
+    "audit_write", "chown", "dac_override", "fowner", "fsetid", "kill", "mknod", "net_bind_service", "setfcap",
+    "setgid", "setpcap", "setuid", "sys_chroot",
+)  # fmt: skip
+DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
+UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+STAMP = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$")
+SIGNALS = {each.name: int(each) for each in signal.Signals}
+SIGNAL_BASE = 128
+SIGNAL_MAX = 64
+MAX_FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
+CPU_FACTS = Path("/proc/cpuinfo")
+UNKNOWN_MHZ = 1000.0
+
+
+def wall_clock() -> UnixNano:
+    """The system's clock, where the agent gives none."""
+    return UnixNano(time.time_ns())  # noqa: TID251 - a driver that is used without an agent
+
+
+def owner_of(state_dir: str) -> str:
+    """The mark of a client's containers, on an engine that others use too."""
+    return hashlib.blake2b(os.path.abspath(state_dir).encode(), digest_size=8).hexdigest()
+
+
+def parse_duration(text: str, *, option: str) -> float:
+    """A Go duration ("1m30s", "250ms") in seconds."""
+    parts = DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise Invalid(f'{option} = "{text}" is no duration; write it as 250ms, 10s or 1m30s')
+    return sum(float(number) * UNITS_S[unit] for number, unit in parts)
+
+
+def merged(entries: Iterable[dict[str, str]]) -> dict[str, str]:
+    """Repeated blocks as one map."""
+    return {name: value for each in entries for name, value in each.items()}
+
+
+def parse_stamp(text: bytes) -> int:
+    """An RFC 3339 time in nanoseconds since 1970; 0 when it is none."""
+    found = STAMP.match(text)
+    if not found:
+        return 0
+    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
+    whole = calendar.timegm((year, month, day, hour, minute, second)) - zone_seconds(found[8])
+    return max(0, whole * 1_000_000_000 + int((found[7] or b"0").ljust(9, b"0")))
+
+
+def zone_seconds(zone: bytes) -> int:
+    """The distance of a time zone from UTC."""
+    if zone == b"Z":
+        return 0
+    sign = -1 if zone.startswith(b"-") else 1
+    return sign * (int(zone[1:3]) * 3600 + int(zone[4:6]) * 60)
+
+
+def signal_name(text: str) -> str:
+    """A signal that engines know too; raises DriverError for others."""
+    name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
+    if name not in SIGNALS:
+        raise DriverError(f'"{text}" is no signal; write for example SIGHUP or SIGTERM')
+    return name
+
+
+def signal_in(exit_code: int) -> int:
+    """The signal that engines fold into an exit code, as a shell does: 137 is 128 + 9."""
+    return exit_code - SIGNAL_BASE if SIGNAL_BASE < exit_code <= SIGNAL_BASE + SIGNAL_MAX else 0
+
+
+def cap_name(text: str) -> str:
+    """`CAP_NET_RAW` and `net_raw` alike."""
+    return text.strip().lower().removeprefix("cap_")
+
+
+def capabilities(
+    cap_add: Iterable[str], cap_drop: Iterable[str], *, allow_caps: Iterable[str], plugin: str
+) -> tuple[str, ...]:
+    """The capabilities of a container: the usual ones that are allowed, less `cap_drop`, and `cap_add`."""
+    allowed = {cap_name(each) for each in allow_caps}
+    added, dropped = {cap_name(each) for each in cap_add}, {cap_name(each) for each in cap_drop}
+    refused = [] if "all" in allowed else sorted(added - allowed)
+    if refused:
+        raise DriverError(
+            f"cap_add: this client does not allow {', '.join(refused)};"
+            f' add them to allow_caps in plugin "{plugin}" of its configuration'
+        )
+    if "all" in added:
+        return ("ALL",)
+    usual = set(DEFAULT_CAPS) if "all" in allowed else set(DEFAULT_CAPS) & allowed
+    kept = set() if "all" in dropped else usual - dropped
+    return tuple(sorted(f"CAP_{each.upper()}" for each in kept | added))
+
+
+@functools.cache
+def core_mhz() -> float:
+    """MHz of one core; a task's MHz divided by it are the cores that it may use under a hard limit."""
+    try:
+        return max(1.0, float(MAX_FREQUENCY.read_text()) / 1000)
+    except (OSError, ValueError):
+        pass
+    try:
+        lines = [line for line in CPU_FACTS.read_text().splitlines() if line.startswith("cpu MHz")]
+        return max(1.0, *(float(line.partition(":")[2]) for line in lines))
+    except (OSError, ValueError):
+        return UNKNOWN_MHZ

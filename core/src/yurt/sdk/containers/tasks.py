@@ -1,0 +1,231 @@
+"""The containers of one engine that are tasks: a table, and how their ends become known.
+
+States of a task here: starting -> running -> settling -> ended -> (forgotten). A task that is recovered enters at
+running. A task settles when the engine says that its container has ended: its output is read to the end, and only then
+do waiters learn of it. While the engine is away a task stays as it was; the watch tells of whatever happened meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+import msgspec
+
+from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.common import signal_name
+from yurt.sdk.containers.engine import EngineDown
+from yurt.sdk.containers.watch import Watch
+from yurt.sdk.driver import ExitResult, LogRotation
+from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
+from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
+
+KILL_LIMIT_S = 30.0
+ENGINE_WAIT_S = 20.0
+ALIVE = ("running", "paused", "restarting", "stopping", "removing")
+
+
+class Container(msgspec.Struct, frozen=True, kw_only=True):
+    """What a handle keeps of a task, so that a later agent finds it again."""
+
+    container_id: str
+    image_id: str
+    logs_dir: str
+    task_name: str
+    logs: LogRotation
+    is_terminal: bool = False
+    address: str = ""
+
+
+class Acts(Protocol):
+    """What is done with single containers; each raises NotFound, Conflict or EngineDown by their meaning."""
+
+    async def probe(self) -> None:
+        """Find out soon whether the engine answers."""
+        ...
+
+    async def inspect(self, container_id: str) -> Mapping[str, Any]:
+        """What the engine knows of a container."""
+        ...
+
+    async def kill(self, container_id: str, signal: str) -> None:
+        """Send a signal."""
+        ...
+
+    async def remove(self, container_id: str) -> None:
+        """Kill and remove, with anonymous volumes; that it is gone already is no error."""
+        ...
+
+    def result_of(self, inspected: Mapping[str, Any]) -> ExitResult | None:
+        """How the container ended; None while it runs."""
+        ...
+
+
+class Output(Protocol):
+    """Whoever collects a container's output."""
+
+    async def drained(self) -> None:
+        """Wait until all that an ended container wrote is read, within bounds."""
+        ...
+
+
+class ContainerTask:
+    """A task that the driver knows."""
+
+    def __init__(self, task_id: str, container: Container) -> None:
+        self.task_id = task_id
+        self.container = container
+        self.ended: asyncio.Future[ExitResult] = asyncio.get_running_loop().create_future()
+        self.output: Output | None = None
+        self.hints = 0
+        self.is_settling = False
+
+
+class ContainerTasks:
+    """The table, and what is done with its tasks."""
+
+    def __init__(self, acts: Acts, background: Background, clock: Callable[[], UnixNano]) -> None:
+        self._acts = acts
+        self._background = background
+        self._clock = clock
+        self._tasks: dict[str, ContainerTask | None] = {}
+        self._by_container: dict[str, ContainerTask] = {}
+
+    def reserve(self, task_id: str) -> None:
+        """Take the id for a task that is about to start."""
+        if task_id in self._tasks:
+            raise DriverError(f"task {task_id} runs already; destroy it first")
+        self._tasks[task_id] = None
+
+    def give_up(self, task_id: str) -> None:
+        """Its start failed."""
+        del self._tasks[task_id]
+
+    def add(self, task: ContainerTask) -> None:
+        """Know a task from now on."""
+        self._tasks[task.task_id] = task
+        self._by_container[task.container.container_id] = task
+
+    def has(self, task_id: str) -> bool:
+        """Whether the id is in use."""
+        return task_id in self._tasks
+
+    def get(self, task_id: str) -> ContainerTask:
+        """The task; raises NotFound."""
+        task = self._tasks.get(task_id)
+        if task is None:
+            raise NotFound(f"the {self._background.owner} driver knows no task {task_id}")
+        return task
+
+    def knows(self, container_id: str) -> bool:
+        """Whether a container is a task's."""
+        return container_id in self._by_container
+
+    def on_end(self, container_id: str) -> None:
+        """A container may have ended: find out."""
+        task = self._by_container.get(container_id)
+        if not task or task.ended.done():
+            return
+        task.hints += 1
+        if not task.is_settling:
+            task.is_settling = True
+            self._background.start("end of a container", lambda: self._settle(task))
+
+    def on_list(self, states: Mapping[str, str]) -> None:
+        """All containers of this client with their states: those that ended or are gone are looked at."""
+        alive = {container_id for container_id, state in states.items() if state in ALIVE}
+        for container_id in [each for each in self._by_container if each not in alive]:
+            self.on_end(container_id)
+
+    async def _settle(self, task: ContainerTask) -> None:
+        """Ask the engine how a container is, and tell its end once all its output is read."""
+        try:
+            result, seen = None, 0
+            while result is None and seen != task.hints:
+                seen = task.hints
+                result = await self._result_of(task)
+            if result is None:
+                return
+            if task.output:
+                await task.output.drained()
+            if not task.ended.done():
+                task.ended.set_result(result)
+        finally:
+            task.is_settling = False
+
+    async def _result_of(self, task: ContainerTask) -> ExitResult | None:
+        """How the container ended; None while it runs or the engine is away."""
+        try:
+            return self._acts.result_of(await self._acts.inspect(task.container.container_id))
+        except EngineDown:
+            return None
+        except NotFound:
+            return ExitResult(error="the container was removed by somebody else", finished_at=self._clock())
+
+    async def wait(self, task_id: str) -> ExitResult:
+        """Wait for the end, over any trouble of the engine."""
+        return await asyncio.shield(self.get(task_id).ended)
+
+    async def signal(self, task_id: str, signal: str) -> None:
+        """Send a signal to the container's first process."""
+        task, name = self.get(task_id), signal_name(signal)
+        try:
+            await self._acts.kill(task.container.container_id, name)
+        except (Conflict, NotFound) as error:
+            raise DriverError(f"{name} was not sent to task {task_id}: {error}") from None
+
+    async def stop(self, task_id: str, watch: Watch, *, signal: str, timeout: Duration) -> None:
+        """Ask the container to end, and kill it after `timeout`."""
+        task, name = self.get(task_id), signal_name(signal or "SIGTERM")
+        await self._kill(task, watch, name)
+        if not await has_ended_within(task, timeout / NANOSECONDS):
+            await self._kill(task, watch, "SIGKILL")
+            if not await has_ended_within(task, KILL_LIMIT_S):
+                raise RecoverableError(f"task {task_id} does not end although it was killed; look at the engine's log")
+
+    async def _kill(self, task: ContainerTask, watch: Watch, signal: str) -> None:
+        """Send a signal, unless the container has ended; an engine that is away gets some time to return."""
+        if task.ended.done():
+            return
+        with suppress(Conflict, NotFound):
+            try:
+                await self._require_engine(watch)
+                await self._acts.kill(task.container.container_id, signal)
+            except EngineDown:
+                if not await watch.wait_up(ENGINE_WAIT_S):
+                    raise
+                await self._acts.kill(task.container.container_id, signal)
+            return
+        self.on_end(task.container.container_id)
+
+    async def _require_engine(self, watch: Watch) -> None:
+        """Find out soon whether an engine that was last seen down is still down, before a thread waits for it."""
+        if not watch.up.is_set():
+            await self._acts.probe()
+
+    async def destroy(self, task_id: str, watch: Watch, *, removes: bool) -> ContainerTask:
+        """Kill the container, remove it if `removes`, and forget it."""
+        task = self.get(task_id)
+        container_id = task.container.container_id
+        await self._require_engine(watch)
+        if removes:
+            await self._acts.remove(container_id)
+        elif not task.ended.done():
+            await self._kill(task, watch, "SIGKILL")
+        self._tasks.pop(task_id, None)
+        self._by_container.pop(container_id, None)
+        if not task.ended.done():
+            task.ended.set_result(ExitResult(exit_code=137, signal=9, finished_at=self._clock()))
+        if task.output:
+            await task.output.drained()
+        return task
+
+
+async def has_ended_within(task: ContainerTask, limit_s: float) -> bool:
+    """Whether the task ends in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await asyncio.shield(task.ended)
+    return task.ended.done()

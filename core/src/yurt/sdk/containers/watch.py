@@ -1,0 +1,162 @@
+"""Keeps an eye on one engine: whether it works, and which containers ended.
+
+One stream of events serves all containers. An event is only a hint: whoever gets it asks the engine how the container
+is. Since events are lost while the stream is down, all containers of this client are listed each time the stream is
+up again, and now and then anyway. A question every few seconds tells an engine that hangs from one that is quiet.
+
+States: absent (no socket) or down -stream opens-> up -stream breaks, or a question is not answered-> down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, Protocol
+
+import aiohttp
+
+from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.engine import Engine, EngineDown, lines_of
+from yurt.sdk.driver import UNDETECTED, UNHEALTHY, Fingerprint
+from yurt.sdk.errors import DriverError, NotFound
+
+RETRY_FIRST_S, RETRY_MAX_S = 0.1, 3.0
+ASK_EVERY_S = 5.0
+LIST_EVERY_ASKS = 6
+
+
+class Eye(Protocol):
+    """What to ask of one kind of engine; errors are DriverError, NotFound and ValueError."""
+
+    install: str
+    """What to do where there is no engine."""
+    restart: str
+    """What to do with one that does not work."""
+
+    async def look(self) -> Fingerprint:
+        """How a working engine is."""
+        ...
+
+    def events(self) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """The stream of ends of this client's containers."""
+        ...
+
+    async def states(self) -> Mapping[str, str]:
+        """All containers of this client, with their states."""
+        ...
+
+
+class Watch:
+    """Tells `on_end` of containers that may have ended, and `on_list` all containers of this client."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        eye: Eye,
+        *,
+        on_end: Callable[[str], None],
+        on_list: Callable[[Mapping[str, str]], None],
+    ) -> None:
+        self.engine = engine
+        self.eye = eye
+        self.on_end = on_end
+        self.on_list = on_list
+        self.found: Fingerprint | None = None
+        self.changed = asyncio.Event()
+        self.up = asyncio.Event()
+
+    def begin(self, background: Background) -> None:
+        """Start to watch."""
+        background.start("events of the engine", self._follow_events)
+        background.start("health of the engine", self._ask_health)
+
+    async def fingerprints(self) -> AsyncIterator[Fingerprint]:
+        """The present fingerprint, then each that differs."""
+        told: Fingerprint | None = None
+        if self.found is None:
+            await self._look()
+        while True:
+            changed, found = self.changed, self.found
+            if found is not None and found != told:
+                told = found
+                yield found
+            else:
+                await changed.wait()
+
+    async def wait_up(self, within_s: float) -> bool:
+        """Wait until the engine works, for a time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self.up.wait()
+        return self.up.is_set()
+
+    async def _follow_events(self) -> None:
+        """Keep the stream of events open."""
+        wait_s = RETRY_FIRST_S
+        while True:
+            try:
+                await self._events_once()
+                wait_s = RETRY_FIRST_S
+            except (DriverError, NotFound, ValueError):
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
+            self.up.clear()
+            await self._look()
+            await asyncio.sleep(wait_s)
+
+    async def _events_once(self) -> None:
+        """Read one stream of events to its end."""
+        async with self.eye.events() as response:
+            await self._look()
+            await self.list_all()
+            async for event in lines_of(response):
+                self.on_end(ended_container(event))
+
+    async def _ask_health(self) -> None:
+        """Ask now and then whether the engine answers, and list its containers every so often."""
+        asks = 0
+        while True:
+            await asyncio.sleep(ASK_EVERY_S)
+            asks += 1
+            was_up = self.up.is_set()
+            await self._look()
+            if self.up.is_set() and (not was_up or asks % LIST_EVERY_ASKS == 0):
+                with suppress(DriverError, NotFound):
+                    await self.list_all()
+
+    async def list_all(self) -> None:
+        """Tell all containers of this client."""
+        self.on_list(await self.eye.states())
+
+    async def _look(self) -> None:
+        """Look whether the engine works, and take note."""
+        try:
+            found = await self.eye.look()
+        except (DriverError, NotFound, ValueError) as error:
+            self._note(self._unwell(error), is_up=False)
+            return
+        self._note(found, is_up=True)
+
+    def _unwell(self, error: Exception) -> Fingerprint:
+        """Never seen is not detected; seen before and gone is unhealthy."""
+        was_seen = self.found is not None and self.found.health != UNDETECTED
+        if self.engine.target.is_absent() and not was_seen:
+            return Fingerprint(health=UNDETECTED, description=str(error), fix=self.eye.install)
+        fix = self.eye.restart if was_seen or isinstance(error, EngineDown) else self.eye.install
+        return Fingerprint(health=UNHEALTHY, description=str(error), fix=fix)
+
+    def _note(self, found: Fingerprint, *, is_up: bool) -> None:
+        """Keep a fingerprint, and wake who waits for a change."""
+        if is_up:
+            self.up.set()
+        else:
+            self.up.clear()
+        if found != self.found:
+            self.found = found
+            self.changed.set()
+            self.changed = asyncio.Event()
+
+
+def ended_container(event: Mapping[str, Any]) -> str:
+    """The container of an event; all engines that copy Docker's API write it so."""
+    return str((event.get("Actor") or {}).get("ID", ""))
