@@ -60,14 +60,14 @@ SERVER_JOIN = block(start_join="list !", retry_join="list !", retry_max="int -",
 
 CLIENT = block(
     enabled="bool", state_dir="string", alloc_dir="string",
-    alloc_mounts_dir="string -", host_volumes_dir="string -", host_volume_plugin_dir="string -",
-    common_plugin_dir="string -",
+    alloc_mounts_dir="string -", host_volumes_dir="string -", host_volume_plugin_dir="string",
+    common_plugin_dir="string",
     servers="list !", node_class="string", node_pool="string", options="map", meta="map", chroot_env="map -",
     network_interface="string", preferred_address_family="string !", network_speed="int",
     cpu_disable_dmidecode="bool -",
     cpu_total_compute="int", memory_total_mb="int", disk_total_mb="int", disk_free_mb="int !",
     reservable_cores="string !",
-    max_kill_timeout="duration", client_max_port="int -", client_min_port="int -", max_dynamic_port="int",
+    max_kill_timeout="duration", client_max_port="int", client_min_port="int", max_dynamic_port="int",
     min_dynamic_port="int",
     reserved=block(cpu="int", memory="int", disk="int", reserved_ports="string", cores="string !"),
     gc_interval="duration", gc_parallel_destroys="int", gc_disk_usage_threshold="float",
@@ -200,7 +200,7 @@ AUDIT = block(
 )  # fmt: skip
 
 ROOT = block(
-    region="string", datacenter="string", name="string", data_dir="string", plugin_dir="string -", log_level="string",
+    region="string", datacenter="string", name="string", data_dir="string", plugin_dir="string", log_level="string",
     log_json="bool", log_file="string !", log_include_location="bool -", log_rotate_duration="duration -",
     log_rotate_bytes="int -",
     log_rotate_max_files="int -", bind_addr="string", enable_debug="bool -",
@@ -237,7 +237,7 @@ ROOT = block(
         disable_upgrade_migration="bool -",
         enable_custom_upgrades="bool !",
     ),
-    plugin=block(True, args="list -", config="any"),
+    plugin=block(True, args="list", config="any"),
     limits=block(
         https_handshake_timeout="duration -", http_max_conns_per_client="int !100", rpc_handshake_timeout="duration -",
         rpc_max_conns_per_client="int -",

@@ -16,6 +16,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
+from yurt.agent import binaries as binary_plugins
 from yurt.agent.banner import DriverLine
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir
@@ -47,6 +48,7 @@ class Parts:
         failed: Sequence[PluginStatus] = (),
     ) -> None:
         self.failed = failed
+        self.binaries = binary_plugins.Binaries()
         self.server = server
         self.client = client
         self.plugins = plugins
@@ -97,6 +99,7 @@ class Parts:
         if self._server_task is not None:
             self._server_task.cancel()
         await self.plugins.close()
+        await self.binaries.close()
 
     def driver_lines(self) -> list[DriverLine]:
         """How the drivers of the node fare; a plugin that failed stands under its own name."""
@@ -114,11 +117,13 @@ class Parts:
 async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     """Make every part; nothing runs yet."""
     server = Server(server_config(config, data), env=env, log=_command_log(config, data))
-    plugins, loaded = PluginManager(), LoadedPlugins()
+    plugins, loaded, binaries = PluginManager(), LoadedPlugins(), binary_plugins.Binaries()
     client = None
     if config.is_client:
         database = ClientDatabase(None if config.is_dev else client_folder(config, data) / "client.db")
-        loaded = plugins.load(lambda name: plugin_context(config, data, name), configs=config.plugins)
+        binaries = await binary_plugins.load(config, data, env)
+        configs = {label: body for label, body in config.plugins.items() if label not in binaries.labels}
+        loaded = binaries.merged(plugins.load(lambda name: plugin_context(config, data, name), configs=configs))
         for label in loaded.unused:
             log.warning("%s", loaded.unused_text(label))
         client = Client(
@@ -141,7 +146,9 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
         shutdown_timeout=HTTP_CLOSE_LIMIT_S,
     )
     failed = [status for status in loaded.statuses if status.state == FAILED]
-    return Parts(server=server, client=client, plugins=plugins, runner=runner, failed=failed)
+    parts = Parts(server=server, client=client, plugins=plugins, runner=runner, failed=failed)
+    parts.binaries = binaries
+    return parts
 
 
 class RequestLog(AbstractAccessLogger):

@@ -13,7 +13,7 @@ _TEXT_FLAGS: dict[str, tuple[str, str]] = {
     "bind": ("bind_addr", "The address to listen on."),
     "region": ("region", "The region of the agent."),
     "data-dir": ("data_dir", "Where state, allocations and logs live."),
-    "plugin-dir": ("plugin_dir", "Accepted and without effect: plugins are Python packages."),
+    "plugin-dir": ("plugin_dir", "Where plugin binaries lie; default is DATA_DIR/plugins."),
     "dc": ("datacenter", "The datacenter of the agent."),
     "log-level": ("log_level", "TRACE, DEBUG, INFO, WARN, ERROR or OFF."),
     "node": ("name", "The name of the agent; default is the host name."),

@@ -1,0 +1,126 @@
+"""Binaries of `plugin_dir` beside the plugins that are Python packages: one table of drivers, one list of statuses.
+
+Whoever puts a binary into that folder means it: where a package offers a driver of the same name, the binary has it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from yurt.agent.config import AgentConfig
+from yurt.agent.data_dir import DataDir
+from yurt.agent.parts import client_folder
+from yurt.plugins.manager import FAILED, OK, PLUGIN_NAME, SKIPPED, LoadedPlugins, PluginStatus
+from yurt.runtime.env import Env
+from yurt.sdk.device import DevicePlugin
+from yurt.sdk.driver import Driver
+from yurt.sdk.value import replace
+
+if TYPE_CHECKING:
+    from yurt.goplugin.host import LoadedBinary
+
+log = logging.getLogger(__name__)
+
+MTLS_OPTION = "plugin.mtls"
+PORTS = ("client_min_port", "client_max_port")
+DEFAULT_PORTS = (14000, 14512)
+
+
+class Binaries:
+    """The binaries that were loaded; closed with the agent."""
+
+    def __init__(self, loaded: tuple[LoadedBinary, ...] = ()) -> None:
+        self.loaded = loaded
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """Labels of configurations that are for binaries."""
+        return frozenset(each.label for each in self.loaded if each.label)
+
+    async def close(self) -> None:
+        """Let go of each; those with tasks go on, save in dev mode."""
+        for each in self.loaded:
+            for part in (each.driver, each.device):
+                if part is not None:
+                    await part.close()
+
+    def merged(self, packages: LoadedPlugins) -> LoadedPlugins:
+        """Both kinds together."""
+        drivers: dict[str, Driver] = {}
+        devices: dict[str, DevicePlugin] = {}
+        statuses: list[PluginStatus] = []
+        for each in self.loaded:
+            part = each.driver or each.device
+            name = part.name if part else ""
+            problem = each.failure
+            if part and (name in drivers or name in devices or not PLUGIN_NAME.fullmatch(name)):
+                problem = f'the name "{name}" is taken by another binary, or is none; remove one of the two'
+            elif each.driver:
+                drivers[name] = each.driver
+            elif each.device:
+                devices[name] = each.device
+            statuses.append(status_of(each, problem))
+        owned = {**drivers, **devices}
+        return replace(
+            packages,
+            drivers={**packages.drivers, **drivers},
+            devices={**packages.devices, **devices},
+            statuses=(*(without(status, owned) for status in packages.statuses), *statuses),
+        )
+
+
+def status_of(binary: LoadedBinary, problem: str) -> PluginStatus:
+    """How a binary fared; where it lies stands in the place of its package."""
+    return PluginStatus(
+        name=binary.name,
+        state=FAILED if problem else OK,
+        reason=problem,
+        distribution=binary.path,
+        version=binary.version.removeprefix("v"),
+        drivers=(binary.driver.name,) if binary.driver and not problem else (),
+        devices=(binary.device.name,) if binary.device and not problem else (),
+    )
+
+
+def without(status: PluginStatus, owned: Mapping[str, Any]) -> PluginStatus:
+    """The status of a package whose driver or devices a binary has taken over."""
+    drivers = tuple(name for name in status.drivers if name not in owned)
+    devices = tuple(name for name in status.devices if name not in owned)
+    if status.state != OK or (drivers, devices) == (status.drivers, status.devices):
+        return status
+    taken = sorted((set(status.drivers) | set(status.devices)) & set(owned))
+    reason = f"a binary in plugin_dir offers {', '.join(taken)}"
+    log.info("plugin %s: %s", status.name, reason)
+    return replace(status, drivers=drivers, devices=devices, reason=reason, state=status.state if drivers else SKIPPED)
+
+
+def plugin_folder(config: AgentConfig, data: DataDir) -> Path | None:
+    """Where binaries lie: `plugin_dir`, else `plugins` in the data directory; a dev agent has none unless told."""
+    given = config.raw.get("plugin_dir")
+    if given:
+        return Path(given)
+    return None if config.is_dev else data.root / "plugins"
+
+
+async def load(config: AgentConfig, data: DataDir, env: Env) -> Binaries:
+    """Start the binaries, if there are any; gRPC is imported only then."""
+    folder = plugin_folder(config, data)
+    if folder is None or not folder.is_dir() or not any(folder.iterdir()):
+        return Binaries()
+    from yurt.goplugin.host import BinarySettings, load_binaries
+
+    options = config.client.get("options", {})
+    ports = [config.client.get(name, default) for name, default in zip(PORTS, DEFAULT_PORTS, strict=True)]
+    settings = BinarySettings(
+        plugin_dir=str(folder),
+        state_dir=str(client_folder(config, data) / "binaries"),
+        is_dev=config.is_dev,
+        is_encrypted=str(options.get(MTLS_OPTION, "")).lower() in ("1", "true"),
+        ports=(ports[0], ports[1]),
+        configs=config.plugins,
+        args={label: tuple(body.get("args", ())) for label, body in config.raw.get("plugin", {}).items()},
+    )
+    return Binaries(await load_binaries(settings, env))
