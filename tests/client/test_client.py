@@ -22,7 +22,7 @@ from yurt.structs.status import (
     NODE_INIT,
     NODE_READY,
 )
-from yurt.structs.task import DispatchPayloadConfig, TaskLifecycle, Template
+from yurt.structs.task import DispatchPayloadConfig, TaskLifecycle
 from yurt.testing import factories
 from yurt.testing.client_objects import placed
 from yurt.testing.fakes import FakeDriver, FakeEnv, FakeServerPort, eventually, settle
@@ -245,7 +245,6 @@ async def test_a_failed_start_is_retried_and_then_fails_the_allocation(
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"templates": (Template(embedded_tmpl="x"),)}, "template"),
         ({"driver": "docker"}, "docker"),
         ({"config": {"comand": "x"}}, "comand"),
     ],

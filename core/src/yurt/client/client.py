@@ -154,6 +154,7 @@ class Client:
             group.create_task(self._stop_cut_off(), name="stop_on_client_after")
             group.create_task(self._garbage.run(), name="garbage collection")
             supervised(group, "holders of devices", self._keeper.run())
+            supervised(group, "template renderer", self._context.renderer.run())
             await self._become_ready(ready)
 
     def _tell_again(self) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from yurt.client.config import ClientConfig
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.ports import ServerPort
+from yurt.client.templates.renderer import Renderer
 from yurt.runtime.env import Env
 from yurt.sdk.driver import Driver
 from yurt.storage.client_db import ClientDatabase
@@ -26,3 +27,4 @@ class ClientContext:
     node: Callable[[], Node]
     server: ServerPort
     devices: DeviceManager
+    renderer: Renderer = field(default_factory=Renderer)

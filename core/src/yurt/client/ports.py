@@ -10,6 +10,8 @@ from yurt.structs.rpc import (
     NodeEventsRequest,
     NodeReply,
     RegisterNodeRequest,
+    TemplateAnswer,
+    TemplateQuery,
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
@@ -48,4 +50,8 @@ class ServerPort(Protocol):
 
     async def emit_events(self, request: NodeEventsRequest) -> None:
         """Add events to the node."""
+        ...
+
+    async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
+        """What a task's template needs of the cluster, once it is newer than the query's index."""
         ...

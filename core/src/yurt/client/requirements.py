@@ -37,7 +37,6 @@ def notice(group: TaskGroup, task: Task) -> str:
 
 def _asked(group: TaskGroup, task: Task) -> Iterator[str]:
     blocks = (
-        ("template", task.templates),
         ("vault", task.vault),
         ("consul", task.consul),
         ("csi_plugin", task.csi_plugin_config),

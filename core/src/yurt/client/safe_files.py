@@ -67,6 +67,19 @@ def open_beneath(root: str, path: str) -> int:
         os.close(root_fd)
 
 
+def open_inside(root: str, path: str) -> int:
+    """A read-only descriptor of anything beneath `root`, secrets included: for the agent's work for that task alone."""
+    parts = parts_of(path)
+    try:
+        root_fd = os.open(root, OPEN_FLAGS | os.O_DIRECTORY)
+        try:
+            return _open_from(root_fd, parts, path)
+        finally:
+            os.close(root_fd)
+    except OSError as error:
+        raise _explained(error, path) from None
+
+
 def _open_from(root_fd: int, parts: tuple[str, ...], path: str) -> int:
     if not _has_openat2():
         return _walk(root_fd, parts)

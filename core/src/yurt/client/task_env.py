@@ -1,8 +1,9 @@
 """The environment of a task and the interpolation of `${...}` in its configuration.
 
 Values of the same name override each other in this order: the agent's own environment (only for drivers that run
-programs of the host, not images; without the denied names), Nomad's variables, the task's `env` block, the variables
-that name its devices, so that no task widens its set. A reference that nobody knows stays as written.
+programs of the host, not images; without the denied names), Nomad's variables, the task's `env` block, what its
+`env = true` templates say, the variables that name its devices, so that no task widens its set. A reference that
+nobody knows stays as written.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class EnvInputs(Value):
     secrets_dir: str
     host_env: Mapping[str, str] = no_entries()
     device_env: Mapping[str, str] = no_entries()
+    template_env: Mapping[str, str] = no_entries()
 
 
 def clean_key(key: str) -> str:
@@ -89,7 +91,7 @@ def build_env(inputs: EnvInputs) -> dict[str, str]:
     env = {**inputs.host_env, **given, **inputs.device_env}
     lookup = lookup_in(inputs.node, inputs.region, env)
     own = {clean_key(key): replace_references(value, lookup) for key, value in inputs.task.env.items()}
-    return {**env, **own, **inputs.device_env}
+    return {**env, **own, **inputs.template_env, **inputs.device_env}
 
 
 def merged_meta(inputs: EnvInputs) -> dict[str, str]:

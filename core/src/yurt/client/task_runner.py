@@ -13,12 +13,13 @@ from typing import Any, Protocol, assert_never
 
 from yurt.client.context import ClientContext
 from yurt.client.task_setup import SetupProblem, TaskSetup, TaskSpec, run_id, task_spec
+from yurt.client.templates.manager import TaskTemplates
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import events
 from yurt.lifecycle import task as machine
 from yurt.lifecycle.allocation import restarts_on_success
 from yurt.runtime.supervise import supervised
-from yurt.sdk.driver import Driver, ExitResult, TaskHandle, TaskRequest
+from yurt.sdk.driver import Driver, ExecResult, ExitResult, TaskHandle, TaskRequest
 from yurt.sdk.errors import Invalid, NotFound, RecoverableError, YurtError
 from yurt.sdk.value import NANOSECONDS, Duration, replace
 from yurt.storage.client_db import TaskRecord
@@ -74,9 +75,15 @@ class TaskRunner:
         self._setups = TaskSetup(
             task_name,
             context,
-            note=lambda event: self.post(machine.Note(event=event)),
+            note=self.note,
             saved=owner.wait_saved,
             killed=self._killed,
+            templates=TaskTemplates(
+                task_name,
+                context,
+                control=self,
+                spawn=lambda work, on_error: self._spawn("templates", work, on_error),
+            ),
         )
         self.machine = machine.new_task(self._policy(), context.env.now())
 
@@ -149,6 +156,7 @@ class TaskRunner:
             await self._restore_intent(driver, record.handle)
         elif await self._recover(driver, record.handle):
             self.post(machine.Recovered())
+            self._setups.resume(self.alloc)
         else:
             self.post(machine.Lost())
 
@@ -165,6 +173,7 @@ class TaskRunner:
                 await self._context.env.sleep(wait_s)
             else:
                 self.post(machine.Recovered())
+                self._setups.resume(self.alloc)
                 return
         self.post(machine.Lost())
 
@@ -205,8 +214,11 @@ class TaskRunner:
         self.machine = step.machine
         if self.machine.phase != machine.BACKOFF:
             self._wake.set()
+        self._setups.templates.set_running(self.machine.phase == machine.RUNNING and not self.machine.is_killed)
         if self.machine.is_killed:
             self._killed.set()
+        if self.machine.is_killed or self.machine.phase == machine.DEAD:
+            self._setups.templates.stop()
         for action in step.actions:
             self._perform(action)
         if has_changed:
@@ -345,12 +357,29 @@ class TaskRunner:
         self.note(why)
         await driver.stop_task(self.task_id(run), signal="SIGKILL", timeout=Duration(0))
 
-    async def signal(self, signal: str) -> None:
+    # What templates may do (`yurt.client.templates.manager.TaskControl`).
+
+    def restart(self, reason: str) -> None:
+        """End the run and start another."""
+        self.post(machine.AskRestart(reason=reason))
+
+    def fail(self, event: TaskEvent) -> None:
+        """End the task for good, as failed."""
+        self.post(machine.Kill(reason=event, is_failure=True))
+
+    async def exec(self, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+        """Run a command inside the running task."""
+        driver = self.driver
+        if self.machine.phase != machine.RUNNING or driver is None:
+            raise Invalid(f"task {self.name!r} is not running; only in a running task can a command be run")
+        return await driver.exec_task(self.task_id(self.machine.run), command, timeout=timeout)
+
+    async def signal(self, signal: str, reason: str = "") -> None:
         """Send a signal to the running task."""
         driver = self.driver
         if self.machine.phase != machine.RUNNING or driver is None:
             raise Invalid(f"task {self.name!r} is not running; only a running task can be sent a signal")
-        self.post(machine.Note(event=events.signaling(signal)))
+        self.post(machine.Note(event=events.signaling(signal, reason)))
         await driver.signal_task(self.task_id(self.machine.run), signal)
 
 

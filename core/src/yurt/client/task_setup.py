@@ -7,7 +7,7 @@ whose event the user reads; a recoverable one is tried again by the task's resta
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from yurt.client import alloc_dir
 from yurt.client.artifacts import hook as artifacts
@@ -15,6 +15,8 @@ from yurt.client.context import ClientContext
 from yurt.client.devices.claims import claim_of, reachable
 from yurt.client.requirements import notice, unavailable
 from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, replace_in, visible_dirs
+from yurt.client.templates.manager import TaskTemplates
+from yurt.client.templates.targets import TemplatePlace
 from yurt.client.volumes import absent_paths, mounts_of
 from yurt.client.waiting import finish_unless
 from yurt.lifecycle import events
@@ -22,7 +24,7 @@ from yurt.sdk.device import Reservation
 from yurt.sdk.driver import Driver, LogRotation, TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, Invalid, RecoverableError
 from yurt.sdk.schema import decode_config
-from yurt.sdk.value import Value, replace
+from yurt.sdk.value import Value, no_entries, replace
 from yurt.structs.alloc import AllocatedTaskResources, Allocation, TaskEvent
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.task import Task
@@ -47,6 +49,7 @@ class TaskSpec(Value):
     group: TaskGroup
     task: Task
     devices: Reservation = Reservation()
+    template_env: Mapping[str, str] = no_entries()
 
 
 def task_spec(alloc: Allocation, task_name: str) -> TaskSpec:
@@ -75,9 +78,11 @@ class TaskSetup:
         note: Callable[[TaskEvent], None],
         saved: Callable[[], Awaitable[None]],
         killed: asyncio.Event,
+        templates: TaskTemplates,
     ) -> None:
         self.name = task_name
         self.fetched: set[str] = set()
+        self.templates = templates
         self._context = context
         self._note = note
         self._saved = saved
@@ -98,7 +103,32 @@ class TaskSetup:
             raise SetupProblem(events.failed_validation(str(error))) from None
         await self._check_volumes(request)
         await self._fetch_artifacts(spec.task, request)
-        return request
+        env = await self._render_templates(spec, request)
+        return self._request(replace(spec, template_env=env), driver, dirs=dirs, run=run) if env else request
+
+    def resume(self, alloc: Allocation) -> None:
+        """Follow the templates of a task that an earlier agent started."""
+        spec = task_spec(alloc, self.name)
+        driver = self._context.drivers.get(spec.task.driver)
+        if driver is not None and spec.task.templates:
+            dirs = alloc_dir.task_dirs(self._context.config.alloc_dir, alloc.id, self.name)
+            env = build_env(self._env_inputs(spec, driver, dirs))
+            self.templates.resume(_template_place(spec, dirs, env))
+
+    async def _render_templates(self, spec: TaskSpec, request: TaskRequest) -> dict[str, str]:
+        """Write the task's templates once all that they ask for is there; the variables that they give."""
+        env: dict[str, str] = {}
+        if not spec.task.templates:
+            return env
+
+        async def render() -> None:
+            env.update(await self.templates.rendered_env(_template_place(spec, request.dirs, request.env)))
+
+        try:
+            await finish_unless(self._killed, render())
+        except Invalid as error:
+            raise SetupProblem(events.template(str(error), is_failure=True)) from None
+        return env
 
     def _driver(self, spec: TaskSpec) -> Driver:
         reason = unavailable(spec.group, spec.task)
@@ -220,8 +250,21 @@ class TaskSetup:
             task_dir=local,
             secrets_dir=secrets,
             host_env=context.host_env if isolation != "image" else {},
+            template_env=spec.template_env,
             device_env=spec.devices.env,
         )
+
+
+def _template_place(spec: TaskSpec, dirs: TaskDirs, env: Mapping[str, str]) -> TemplatePlace:
+    return TemplatePlace(
+        alloc_id=spec.alloc.id,
+        task=spec.task.name,
+        namespace=spec.alloc.namespace,
+        dirs=dirs,
+        env=env,
+        templates=spec.task.templates,
+        is_rendered_each_start=spec.task.restart_policy.render_templates,
+    )
 
 
 def resources_of(spec: TaskSpec) -> TaskResources:

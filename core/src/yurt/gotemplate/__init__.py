@@ -6,9 +6,9 @@ bounded, so that a template from a stranger costs no more than its limits.
 
 from __future__ import annotations
 
-from yurt.gotemplate.errors import TemplateError
+from yurt.gotemplate.errors import Failure, TemplateError
 from yurt.gotemplate.functions import Function
 from yurt.gotemplate.limits import Limits
 from yurt.gotemplate.template import Template, parse
 
-__all__ = ["Function", "Limits", "Template", "TemplateError", "parse"]
+__all__ = ["Failure", "Function", "Limits", "Template", "TemplateError", "parse"]

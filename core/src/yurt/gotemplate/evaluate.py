@@ -37,7 +37,7 @@ from yurt.gotemplate.nodes import (
     With,
 )
 from yurt.gotemplate.source import Source
-from yurt.gotemplate.values import MISSING, is_true, kind_of, printed, sorted_items
+from yurt.gotemplate.values import MISSING, fields_of, is_true, kind_of, printed, sorted_items
 
 Signal = One["", "break", "continue"]
 CHARACTERS_A_STEP = 16
@@ -220,7 +220,7 @@ class Run:
         if isinstance(first, Called):
             return self._call(first, tuple(others), dot, passed)
         if others or passed:
-            raise self._error(first.at, f"can't give arguments to {_named(first)}: it is no function")
+            return self._call_method(first, tuple(others), dot, passed)
         if isinstance(first, Nil):
             raise self._error(first.at, "nil is not a command")
         return self._operand(first, dot)
@@ -255,6 +255,9 @@ class Run:
             return MISSING
         if value is None:
             raise self._error(at, f"nil pointer evaluating field {field}")
+        known = fields_of(value)
+        if field in known:
+            return known[field]
         if not isinstance(value, Mapping):
             raise self._error(at, f"can't evaluate field {field} in type {kind_of(value)}")
         if field in value:
@@ -272,17 +275,32 @@ class Run:
             wanted = _wanted(function)
             raise self._error(called.at, f"wrong number of args for {called.name}: want {wanted} got {count}")
         values = [self._operand(word, dot) for word in words] + list(passed)
-        self._spend(called.at)
+        return self._result(called.at, called.name, function.call, values)
+
+    def _call_method(
+        self, first: Operand, words: tuple[Operand, ...], dot: object, passed: tuple[object, ...]
+    ) -> object:
+        """A function that a value has as a field: `.Tags.Contains "x"`."""
+        method = self._operand(first, dot) if isinstance(first, Chain) else None
+        if not callable(method):
+            raise self._error(first.at, f"can't give arguments to {_named(first)}: it is no function")
+        values = [self._operand(word, dot) for word in words] + list(passed)
+        return self._result(first.at, _named(first), method, values)
+
+    def _result(self, at: int, name: str, function: Callable[..., object], values: list[object]) -> object:
+        self._spend(at)
         try:
-            result = function.call(*(None if value is MISSING else value for value in values))
-        except (Failure, ValueError, TypeError) as error:
+            result = function(*(None if value is MISSING else value for value in values))
+        except (Failure, ValueError, TypeError, ArithmeticError) as error:
             if isinstance(error, TemplateError):
                 raise
-            raise self._error(called.at, f"error calling {called.name}: {error}") from None
+            raise self._error(at, f"error calling {name}: {error}") from None
         if isinstance(result, str | bytes):
             if len(result) > self._limits.output:
-                raise self._error(called.at, f"{called.name} makes more than {self._limits.output} characters")
-            self._spend(called.at, len(result) // CHARACTERS_A_STEP)
+                raise self._error(at, f"{name} makes more than {self._limits.output} characters")
+            self._spend(at, len(result) // CHARACTERS_A_STEP)
+        elif isinstance(result, list | tuple | Mapping):
+            self._spend(at, len(result))
         return result
 
     def _short_cut(self, called: Called, words: tuple[Operand, ...], dot: object, passed: tuple[object, ...]) -> object:

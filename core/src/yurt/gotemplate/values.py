@@ -46,6 +46,15 @@ def kind_of(value: object) -> str:
     return "func" if isinstance(value, Callable) else type(value).__name__  # type: ignore[arg-type]
 
 
+def fields_of(value: object) -> Mapping[str, object]:
+    """What a value has besides its own content, under names that templates ask for; methods are callables.
+
+    A text or a list is made one with fields by a subclass that has an attribute `go_fields`.
+    """
+    found = getattr(value, "go_fields", None)
+    return found if isinstance(found, Mapping) else {}
+
+
 def is_true(value: object) -> bool:
     """Not false, zero, nil or empty."""
     if value is None or value is MISSING:

@@ -75,6 +75,11 @@ def failed_validation(reason: str) -> TaskEvent:
     )
 
 
+def template(text: str, *, is_failure: bool = False) -> TaskEvent:
+    """Something about the task's templates."""
+    return TaskEvent(type="Template", display_message=text, fails_task=is_failure, message=text)
+
+
 def driver_failure(reason: str) -> TaskEvent:
     """The driver could not start the task."""
     return TaskEvent(

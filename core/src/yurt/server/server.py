@@ -34,6 +34,7 @@ from yurt.server.services import Services
 from yurt.server.snapshots import Snapshotter
 from yurt.server.stats import server_stats
 from yurt.server.system import System
+from yurt.server.template_queries import TemplateQueries
 from yurt.server.term import Term
 from yurt.server.waiting import StateWaiter
 from yurt.state import Changes, Snapshot
@@ -48,6 +49,8 @@ from yurt.structs.rpc import (
     NodeEventsRequest,
     NodeReply,
     RegisterNodeRequest,
+    TemplateAnswer,
+    TemplateQuery,
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
@@ -75,6 +78,7 @@ class Server:
         self.deployments = Deployments(self)
         self.services = Services(self)
         self.system = System(self)
+        self.template_queries = TemplateQueries(self)
         self.keyring = Keyring(Path(config.data_dir) if config.data_dir else None)
         self.started_at = env.now()
         self.leader_since = 0
@@ -205,6 +209,10 @@ class Server:
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
         """Service instances that no longer run on the node."""
         return await self.services.deregister(node_id, ids)
+
+    async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
+        """What a task's template needs of the cluster."""
+        return await self.template_queries.ask(query)
 
     async def _restore(self) -> None:
         await self._log.open()

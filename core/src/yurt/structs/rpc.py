@@ -195,3 +195,27 @@ class HostStats(Value):
     uptime: int = 0
     timestamp: int = 0
     cpu_ticks_consumed: float = 0.0
+
+
+class TemplateQuery(Value):
+    """What a template of a task asks: a `variable` or all under a prefix (`variables`), a `service` or all `services`.
+
+    The answer comes once what is asked has changed past `min_index`, or when the time is over.
+    """
+
+    node_id: str
+    alloc_id: str
+    task: str
+    kind: str
+    name: str = ""
+    namespace: str = "default"
+    min_index: int = 0
+    timeout_s: float = 300.0
+
+
+class TemplateAnswer(Value):
+    """What a template is told, in the shape of the API; `exists` is false for a variable that is not there."""
+
+    index: int
+    exists: bool = True
+    data: Any = None

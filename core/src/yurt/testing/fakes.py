@@ -11,6 +11,7 @@ import itertools
 import random
 import uuid
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import msgspec
 
@@ -35,6 +36,8 @@ from yurt.structs.rpc import (
     NodeEventsRequest,
     NodeReply,
     RegisterNodeRequest,
+    TemplateAnswer,
+    TemplateQuery,
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
@@ -121,6 +124,7 @@ class FakeServerPort:
         self.updates: list[AllocUpdate] = []
         self.events: list[NodeEventsRequest] = []
         self.services: dict[str, ServiceRegistration] = {}
+        self.facts: dict[tuple[str, str], tuple[int, Any]] = {}
         self.registrations: list[RegisterNodeRequest] = []
         self.failure: YurtError | None = None
         self.keep_initializing = False
@@ -211,6 +215,25 @@ class FakeServerPort:
             self.services.pop(service_id, None)
         return self.index
 
+    async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
+        """What `facts` holds for (kind, name), once it changed past the query's index."""
+        self._called("ask_for_template")
+        known = self.facts.get((query.kind, query.name))
+        while known is None or known[0] <= query.min_index:
+            if known is None and not query.min_index:
+                is_list = query.kind != "variable"
+                return TemplateAnswer(index=1, exists=is_list, data=[] if is_list else None)
+            await self._moved.wait()
+            self._called("ask_for_template")
+            known = self.facts.get((query.kind, query.name))
+        return TemplateAnswer(index=known[0], exists=known[1] is not None, data=known[1])
+
+    def tell(self, kind: str, name: str, data: Any) -> None:
+        """Change what a template is told of a variable or a service."""
+        self._move()
+        self.facts[(kind, name)] = (self.index, data)
+        self._move()
+
     async def emit_events(self, request: NodeEventsRequest) -> None:
         """Note the events."""
         self._called("emit_events")
@@ -262,6 +285,7 @@ class FakeDriver:
         self.host = host or FakeHost()
         self.start_errors: list[YurtError] = []
         self.ignores_signals = ignores_signals
+        self.exec_exit_code = 0
         self.known: set[str] = set()
         self._fingerprints: asyncio.Queue[Fingerprint] = asyncio.Queue()
         self.publish(Fingerprint(health=HEALTHY, attributes={f"driver.{name}.version": "1"}))
@@ -335,7 +359,7 @@ class FakeDriver:
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Echo the command."""
         self._task(task_id)
-        return ExecResult(exit_code=0, stdout=" ".join(command).encode())
+        return ExecResult(exit_code=self.exec_exit_code, stdout=" ".join(command).encode())
 
     async def close(self) -> None:
         """Nothing is held."""

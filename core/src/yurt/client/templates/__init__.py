@@ -1,0 +1,6 @@
+"""Task templates: what a file of a task is rendered from, when it is rendered again, and what follows from a change.
+
+A rendering is pure: it asks questions (a variable, the instances of a service, a file), and says which of them have
+no answer yet. The agent answers them by watching (`sources`), renders in a child process (`renderer`), because a
+template is a stranger's program, and writes the file (`files`). `manager` holds the loop of one task.
+"""

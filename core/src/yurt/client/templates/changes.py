@@ -1,0 +1,49 @@
+"""What follows when templates have changed, pure: a restart, or signals and scripts, each once whatever changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from yurt.sdk.value import Duration
+from yurt.structs.task import ChangeScript, Template
+
+RESTART, SIGNAL, SCRIPT, NOOP = "restart", "signal", "script", "noop"
+DEFAULT_SIGNAL = "SIGHUP"
+RESTART_REASON = "Template with change_mode restart re-rendered"
+
+
+class Consequences(NamedTuple):
+    """What a task has to be told; `splay` is the longest that any of its causes allows."""
+
+    restart: bool = False
+    signals: tuple[str, ...] = ()
+    scripts: tuple[ChangeScript, ...] = ()
+    splay: Duration = Duration(0)
+
+
+def consequences(changed: Iterable[Template]) -> Consequences:
+    """Of templates that changed together; a restart makes signals and scripts needless."""
+    restart, splay = False, 0
+    signals: dict[str, None] = {}
+    scripts: dict[ChangeScript, None] = {}
+    for template in changed:
+        mode = template.change_mode or RESTART
+        if mode == NOOP:
+            continue
+        splay = max(splay, template.splay)
+        if mode == SIGNAL:
+            signals[template.change_signal or DEFAULT_SIGNAL] = None
+        elif mode == SCRIPT and template.change_script is not None:
+            scripts[template.change_script] = None
+        else:
+            restart = True
+    if restart:
+        return Consequences(restart=True, splay=Duration(splay))
+    return Consequences(signals=tuple(signals), scripts=tuple(scripts), splay=Duration(splay))
+
+
+def first_scripts(templates: Iterable[Template]) -> tuple[ChangeScript, ...]:
+    """The scripts that also run when their template was rendered for the first time."""
+    found = (each.change_script for each in templates if each.change_mode == SCRIPT)
+    return tuple(script for script in found if script is not None and script.run_on_first_render)

@@ -1,0 +1,205 @@
+"""What templates ask of the cluster and of the task's files: variables, services, files.
+
+A question without an answer yet gives an empty value; the whole text is thrown away then and rendered again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from yurt.client.templates.functions.arguments import text, whole
+from yurt.client.templates.questions import FILE, SERVICE, SERVICES, VARIABLE, VARIABLES, Answer, Question
+from yurt.gotemplate import Failure, Function
+
+NO_ANSWER = Answer(exists=False)
+QUESTIONS_MAX = 256
+
+
+class Item(str):
+    """The value of one item of a variable, which knows its key."""
+
+    __slots__ = ("go_fields",)
+    go_fields: Mapping[str, object]
+
+
+class Items(dict[str, Any]):
+    """The items of a variable by key, with what else is known of it."""
+
+    go_fields: Mapping[str, object]
+
+
+class Record(str):
+    """A value with named fields; on its own it prints as its name."""
+
+    __slots__ = ("go_fields",)
+    go_fields: Mapping[str, object]
+
+
+class Tags(list[str]):
+    """A service's tags."""
+
+    @property
+    def go_fields(self) -> Mapping[str, object]:
+        """`.Tags.Contains "x"`."""
+        return {"Contains": lambda tag: text(tag) in self}
+
+
+class Asking:
+    """The questions of one rendering, and their answers as far as they are known."""
+
+    def __init__(self, answers: Mapping[Question, Answer], namespace: str) -> None:
+        self.asked: dict[Question, None] = {}
+        self.missing: dict[Question, None] = {}
+        self._answers = answers
+        self._namespace = namespace
+
+    def ask(self, question: Question, *, is_needed: bool = True) -> Answer:
+        """The answer; one that is needed and absent holds the rendering back."""
+        self.asked[question] = None
+        if len(self.asked) > QUESTIONS_MAX:
+            raise Failure(f"the template asks for more than {QUESTIONS_MAX} variables, services and files")
+        answer = self._answers.get(question)
+        if answer is None or (is_needed and not answer.exists and not answer.error):
+            self.missing[question] = None
+        if answer is not None and answer.error:
+            raise Failure(answer.error)
+        return answer or NO_ANSWER
+
+    def need(self, question: Question) -> None:
+        """Hold the rendering back until the answer changes."""
+        self.missing[question] = None
+
+    def question(self, kind: str, given: object) -> Question:
+        """A path with its namespace: `path@namespace`, or the task's own."""
+        path, _, where = text(given).strip("/").partition("@")
+        return Question(kind=kind, name=path, namespace=where.split(".")[0] or self._namespace)
+
+
+def functions(asking: Asking) -> dict[str, Function]:
+    """The functions over these answers."""
+    return {
+        "nomadVar": Function(lambda path: _variable(asking, path), 1, 1),
+        "nomadVarExists": Function(lambda path: _exists(asking, path), 1, 1),
+        "nomadVarList": Function(lambda *prefix: _variables(asking, prefix), 0, 1),
+        "nomadVarListSafe": Function(lambda *prefix: _variables(asking, prefix, is_safe=True), 0, 1),
+        "nomadServices": Function(lambda: _services(asking), 0, 0),
+        "nomadService": Function(lambda *given: _service(asking, given), 1, 3),
+        "file": Function(lambda path: _file(asking, path), 1, 1),
+    }
+
+
+def _variable(asking: Asking, path: object) -> Items:
+    if not text(path).strip("/"):
+        raise Failure("nomadVar wants a path")
+    answer = asking.ask(asking.question(VARIABLE, path))
+    return _items(answer.data or {})
+
+
+def _exists(asking: Asking, path: object) -> bool:
+    return asking.ask(asking.question(VARIABLE, path), is_needed=False).exists
+
+
+def _items(variable: Mapping[str, Any]) -> Items:
+    made = Items()
+    known = _metadata(variable)
+    for key in sorted(variable.get("Items") or {}):
+        item = Item(variable["Items"][key])
+        item.go_fields = {"Key": key, "Value": str(item), "Path": variable.get("Path", ""), "Parent": known}
+        made[key] = item
+    made.go_fields = {
+        "Keys": list(made),
+        "Values": list(made.values()),
+        "Tuples": list(made.values()),
+        "Metadata": known,
+        "Parent": known,
+        "Path": variable.get("Path", ""),
+    }
+    return made
+
+
+def _metadata(variable: Mapping[str, Any]) -> Record:
+    names = ("Namespace", "Path", "CreateIndex", "ModifyIndex", "CreateTime", "ModifyTime")
+    return _record(variable.get("Path", ""), {name: variable.get(name) for name in names})
+
+
+def _record(shown: str, fields: Mapping[str, object]) -> Record:
+    record = Record(shown)
+    record.go_fields = fields
+    return record
+
+
+def _variables(asking: Asking, prefix: tuple[object, ...], *, is_safe: bool = False) -> list[Record]:
+    question = asking.question(VARIABLES, prefix[0] if prefix else "")
+    found = asking.ask(question).data or ()
+    if is_safe and not found:
+        asking.need(question)
+    return [_metadata(each) for each in found]
+
+
+def _services(asking: Asking) -> list[Record]:
+    found = asking.ask(asking.question(SERVICES, "")).data or ()
+    return [_record(each["ServiceName"], {"Name": each["ServiceName"], "Tags": Tags(each["Tags"])}) for each in found]
+
+
+def _service(asking: Asking, given: tuple[object, ...]) -> list[Record]:
+    if len(given) == 2:
+        raise Failure("nomadService wants a name, or a number, a key and a name")
+    question = asking.question(SERVICE, given[-1])
+    found = asking.ask(question).data or ()
+    if len(given) == 3:
+        found = _chosen(found, whole(given[0]), text(given[1]))
+    return [_instance(each) for each in found]
+
+
+def _chosen(found: Any, count: int, key: str) -> list[Any]:
+    """The same few instances for the same key, spread over keys (rendezvous hashing)."""
+    from hashlib import blake2b
+
+    def weight(each: Mapping[str, Any]) -> bytes:
+        return blake2b(f"{each['ID']}{key}".encode(), digest_size=8).digest()
+
+    return sorted(found, key=weight)[: max(count, 0)]
+
+
+def _instance(each: Mapping[str, Any]) -> Record:
+    fields = {
+        "ID": each["ID"], "Name": each["ServiceName"], "Node": each["NodeID"], "Datacenter": each["Datacenter"],
+        "Tags": Tags(each["Tags"]), "JobID": each["JobID"], "AllocID": each["AllocID"], "Address": each["Address"],
+        "Port": each["Port"],
+    }  # fmt: skip
+    return _record(each["ServiceName"], fields)
+
+
+def _file(asking: Asking, path: object) -> str:
+    answer = asking.ask(Question(kind=FILE, name=text(path)))
+    return text(answer.data or b"")
+
+
+ABSENT_PRODUCTS: Mapping[str, tuple[str, ...]] = {
+    "Consul": (
+        "key", "keyExists", "keyExistsGet", "keyOrDefault", "ls", "safeLs", "tree", "safeTree", "service", "services",
+        "node", "nodes", "datacenters", "connect", "caRoots", "caLeaf", "partitions", "peerings", "exportedServices",
+        "byMeta",
+    ),
+    "Vault": ("secret", "secrets", "pkiCert"),
+}  # fmt: skip
+Provider = Callable[..., object]
+
+
+def products(providers: Mapping[str, Provider]) -> dict[str, Function]:
+    """The functions that ask other products; one without a provider says so."""
+    table = {}
+    for product, names in ABSENT_PRODUCTS.items():
+        for name in names:
+            table[name] = Function(providers.get(name) or absent(f"not available: no {product} provider"))
+    return table
+
+
+def absent(reason: str) -> Provider:
+    """A function that only says why it is not there."""
+
+    def call(*_values: object) -> object:
+        raise Failure(reason)
+
+    return call

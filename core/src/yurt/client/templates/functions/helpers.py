@@ -1,0 +1,277 @@
+"""consul-template's own functions of text, lists, numbers and digests."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from yurt.client.templates.functions import data, patterns
+from yurt.client.templates.functions.arguments import bounded, items, mapping, numeric, plain, raw, text, whole
+from yurt.gotemplate import Failure, Function
+from yurt.gotemplate.printf import sprintf
+from yurt.gotemplate.values import fields_of, kind_of, sorted_items
+
+_TRUTHS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False, "": False}
+
+
+def contains(element: object, holder: object) -> bool:
+    """`contains v list`: whether a list, a map's values or a text holds it."""
+    return held(holder, element)
+
+
+def held(holder: object, element: object) -> bool:
+    """`in list v`."""
+    match holder:
+        case None:
+            return False
+        case str():
+            return text(element) in text(holder)
+        case Mapping():
+            return element in holder.values()
+        case list() | tuple():
+            return any(_same(each, element) for each in holder)
+    raise Failure(f"a list, map or text is needed, not {kind_of(holder)}")
+
+
+def _same(first: object, second: object) -> bool:
+    return isinstance(first, bool) == isinstance(second, bool) and first == second
+
+
+def _many(rule: Callable[[list[bool]], bool]) -> Callable[..., object]:
+    return lambda wanted, holder: rule([held(holder, each) for each in items(wanted)])
+
+
+def parse_bool(given: object) -> bool:
+    """Go's words for true and false."""
+    word = text(given)
+    if word.lower() not in _TRUTHS or (len(word) > 1 and word not in (word.lower(), word.upper(), word.title())):
+        raise Failure(f"parseBool: {word!r} is neither true nor false")
+    return _TRUTHS[word.lower()]
+
+
+def parse_int(given: object) -> int:
+    """A decimal whole number; nothing is 0."""
+    try:
+        return int(text(given) or "0", 10)
+    except ValueError:
+        raise Failure(f"parseInt: {text(given)!r} is no whole number") from None
+
+
+def parse_uint(given: object) -> int:
+    """A decimal whole number that is not negative."""
+    found = parse_int(given)
+    if found < 0:
+        raise Failure(f"parseUint: {found} is negative")
+    return found
+
+
+def parse_float(given: object) -> float:
+    """A number; nothing is 0."""
+    try:
+        return float(text(given) or "0")
+    except ValueError:
+        raise Failure(f"parseFloat: {text(given)!r} is no number") from None
+
+
+def indent(spaces: object, given: object) -> str:
+    """Each line that holds something, moved to the right."""
+    width = whole(spaces)
+    if width < 0:
+        raise Failure(f"indent: {width} is negative")
+    pad, body = " " * bounded(width), text(given)
+    bounded(len(body) + width * (body.count("\n") + 1))
+    return "\n".join(f"{pad}{line}" if line else line for line in body.split("\n"))
+
+
+def loop(first: object, *end: object) -> range | list[int]:
+    """The numbers below one, or from one to another."""
+    start, stop = (whole(first), whole(end[0])) if end else (0, whole(first))
+    bounded(stop - start)
+    return list(range(start, stop))
+
+
+def join(separator: object, given: object) -> str:
+    """The texts of a list, with a separator between them."""
+    return text(separator).join(text(each) for each in items(given))
+
+
+def split(separator: object, given: object) -> list[str]:
+    """The pieces of a text; an empty one has none."""
+    body, between = text(given).strip(), text(separator)
+    if not body:
+        return []
+    return body.split(between) if between else list(body)
+
+
+def split_to_map(separator: object, between: object, given: object) -> dict[str, str]:
+    """`a:1,b:2` to a map."""
+    pairs = (piece.split(text(between), 1) for piece in split(separator, given) if piece)
+    return {pair[0].strip(): pair[1].strip() if len(pair) > 1 else "" for pair in pairs}
+
+
+def title(given: object) -> str:
+    """Each word with a capital."""
+    made, is_start = [], True
+    for character in text(given):
+        made.append(character.upper() if is_start else character)
+        is_start = not (character.isalnum() or character in "_'")
+    return "".join(made)
+
+
+def explode_map(given: object) -> dict[str, Any]:
+    """Keys with slashes as maps in maps."""
+    root: dict[str, Any] = {}
+    for key, value in sorted_items(mapping(given)):
+        *path, last = text(key).split("/")
+        here = root
+        for part in path:
+            inner = here.setdefault(part, {})
+            if not isinstance(inner, dict):
+                inner = here[part] = {}
+            here = inner
+        here[last] = plain(value)
+    return root
+
+
+def explode(given: object) -> dict[str, Any]:
+    """Pairs with a Key and a Value as maps in maps."""
+    pairs = {text(_field(each, "Key")): _field(each, "Value") for each in items(given)}
+    return explode_map(pairs)
+
+
+def _field(value: object, name: str) -> Any:
+    known = fields_of(value) or (value if isinstance(value, Mapping) else {})
+    if name not in known:
+        raise Failure(f"an element has no {name}")
+    return known[name]
+
+
+def by_tag(given: object) -> dict[str, list[Any]]:
+    """Service instances by each of their tags."""
+    found: dict[str, list[Any]] = {}
+    for each in items(given):
+        for tag in items(_field(each, "Tags")):
+            found.setdefault(text(tag), []).append(each)
+    return found
+
+
+def by_key(given: object) -> dict[str, dict[str, Any]]:
+    """Pairs by the first part of their key."""
+    found: dict[str, dict[str, Any]] = {}
+    for each in items(given):
+        head, _, rest = text(_field(each, "Key")).partition("/")
+        if rest:
+            found.setdefault(head, {})[rest] = each
+    return found
+
+
+def merge(first: object, second: object, *, is_override: bool = False) -> dict[Any, Any]:
+    """Two maps as one; the first wins unless overridden."""
+    merged = dict(mapping(first))
+    for key, value in mapping(second).items():
+        held_value = merged.get(key)
+        if isinstance(held_value, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge(held_value, value, is_override=is_override)
+        elif is_override or held_value in (None, "", 0, False):
+            merged[key] = value
+    return merged
+
+
+def divide(by: object, of: object) -> int | float:
+    """`of / by`; whole numbers are cut towards zero."""
+    one, two = numeric(of), numeric(by)
+    if not two:
+        raise Failure("division by zero")
+    if isinstance(one, float) or isinstance(two, float):
+        return one / two
+    return abs(one) // abs(two) * (1 if (one < 0) == (two < 0) else -1)
+
+
+def modulo(by: object, of: object) -> int | float:
+    """The rest of `of / by`, with the sign of `of`."""
+    one, two = numeric(of), numeric(by)
+    if not two:
+        raise Failure("division by zero")
+    return (
+        math.fmod(one, two) if isinstance(one, float) or isinstance(two, float) else one - two * int(divide(two, one))
+    )
+
+
+def product(first: object, second: object) -> int | float:
+    """Bounded, so that powers of powers end."""
+    made = numeric(first) * numeric(second)
+    if isinstance(made, int) and made.bit_length() > 64:
+        raise Failure("the product is larger than 64 bits")
+    return made
+
+
+def _hmac(message: object, key: object) -> str:
+    return hmac.new(raw(key), raw(message), hashlib.sha256).hexdigest()
+
+
+def _dump(*values: object) -> str:
+    return "".join(f"{sprintf('(%T) %v', value)}\n" for value in values)
+
+
+HELPERS: Mapping[str, Function] = {
+    "add": Function(lambda b, a: numeric(a) + numeric(b), 2, 2),
+    "subtract": Function(lambda b, a: numeric(a) - numeric(b), 2, 2),
+    "multiply": Function(product, 2, 2),
+    "divide": Function(divide, 2, 2),
+    "modulo": Function(modulo, 2, 2),
+    "minimum": Function(lambda b, a: min(numeric(a), numeric(b)), 2, 2),
+    "maximum": Function(lambda b, a: max(numeric(a), numeric(b)), 2, 2),
+    "base64Decode": Function(data.base64_decode, 1, 1),
+    "base64Encode": Function(data.base64_encode, 1, 1),
+    "base64URLDecode": Function(lambda given: data.base64_decode(given, is_url=True), 1, 1),
+    "base64URLEncode": Function(lambda given: data.base64_encode(given, is_url=True), 1, 1),
+    "byKey": Function(by_key, 1, 1),
+    "byTag": Function(by_tag, 1, 1),
+    "contains": Function(contains, 2, 2),
+    "containsAll": Function(_many(all), 2, 2),
+    "containsAny": Function(_many(any), 2, 2),
+    "containsNone": Function(_many(lambda found: not any(found)), 2, 2),
+    "containsNotAll": Function(_many(lambda found: not all(found)), 2, 2),
+    "explode": Function(explode, 1, 1),
+    "explodeMap": Function(explode_map, 1, 1),
+    "hmacSHA256Hex": Function(_hmac, 2, 2),
+    "in": Function(held, 2, 2),
+    "indent": Function(indent, 2, 2),
+    "join": Function(join, 2, 2),
+    "loop": Function(loop, 1, 2),
+    "md5sum": Function(lambda given: hashlib.md5(raw(given), usedforsecurity=False).hexdigest(), 1, 1),
+    "mergeMap": Function(merge, 2, 2),
+    "mergeMapWithOverride": Function(lambda first, second: merge(first, second, is_override=True), 2, 2),
+    "parseBool": Function(parse_bool, 1, 1),
+    "parseFloat": Function(parse_float, 1, 1),
+    "parseInt": Function(parse_int, 1, 1),
+    "parseJSON": Function(data.parse_json, 1, 1),
+    "parseUint": Function(parse_uint, 1, 1),
+    "parseYAML": Function(data.parse_yaml, 1, 1),
+    "regexMatch": Function(patterns.regex_match, 2, 2),
+    "regexReplaceAll": Function(patterns.replace_all, 3, 3),
+    "replaceAll": Function(lambda old, new, given: text(given).replace(text(old), text(new)), 3, 3),
+    "sha256Hex": Function(lambda given: hashlib.sha256(raw(given)).hexdigest(), 1, 1),
+    "split": Function(split, 2, 2),
+    "splitToMap": Function(split_to_map, 3, 3),
+    "spew_dump": Function(_dump),
+    "spew_sdump": Function(_dump),
+    "spew_printf": Function(lambda form, *values: sprintf(text(form), *values), 1),
+    "spew_sprintf": Function(lambda form, *values: sprintf(text(form), *values), 1),
+    "toJSON": Function(data.to_json, 1, 1),
+    "toJSONPretty": Function(lambda value: data.to_json(value, indent=2), 1, 1),
+    "toUnescapedJSON": Function(lambda value: data.to_json(value, is_escaped=False), 1, 1),
+    "toUnescapedJSONPretty": Function(lambda value: data.to_json(value, indent=2, is_escaped=False), 1, 1),
+    "toLower": Function(lambda given: text(given).lower(), 1, 1),
+    "toTitle": Function(title, 1, 1),
+    "toTOML": Function(data.to_toml, 1, 1),
+    "toUpper": Function(lambda given: text(given).upper(), 1, 1),
+    "toYAML": Function(data.to_yaml, 1, 1),
+    "trim": Function(lambda cut, given: text(given).strip(text(cut)), 2, 2),
+    "trimPrefix": Function(lambda cut, given: text(given).removeprefix(text(cut)), 2, 2),
+    "trimSuffix": Function(lambda cut, given: text(given).removesuffix(text(cut)), 2, 2),
+    "trimSpace": Function(lambda given: text(given).strip(), 1, 1),
+}

@@ -1,0 +1,70 @@
+"""What a rendering asks and what it is told: values that travel between the agent and the process that renders."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+from yurt.sdk.value import Value, no_entries
+
+VARIABLE, VARIABLES, SERVICE, SERVICES, FILE = "variable", "variables", "service", "services", "file"
+
+
+LENGTH: Final = struct.Struct(">I")
+"""Precedes each message between the agent and the process that renders."""
+
+
+class Question(Value):
+    """One thing that a template is made from; `name` is a path, a prefix or a service's name."""
+
+    kind: str
+    name: str = ""
+    namespace: str = ""
+
+    @property
+    def shown(self) -> str:
+        """As the task's events name it."""
+        where = f"{self.name}@{self.namespace}" if self.namespace else self.name
+        match self.kind:
+            case "variable":
+                return f"nomad.var.block({where})"
+            case "variables":
+                return f"nomad.var.list({where})"
+            case "service":
+                return f"nomad.service({where})"
+            case "services":
+                return f"nomad.services({where})" if where else "nomad.services"
+        return f"file({self.name})"
+
+
+class Answer(Value):
+    """What is known of a question: data of the API's shape, or a file's bytes; `error` when there can be none."""
+
+    exists: bool = True
+    data: Any = None
+    error: str = ""
+
+
+class RenderRequest(Value):
+    """A template's text with all that it may use; `now` in unix nanoseconds."""
+
+    name: str
+    text: bytes
+    left: str = "{{"
+    right: str = "}}"
+    env: Mapping[str, str] = no_entries()
+    namespace: str = "default"
+    is_missing_key_error: bool = False
+    denied: tuple[str, ...] = ()
+    answers: tuple[tuple[Question, Answer], ...] = ()
+    now: int = 0
+
+
+class Rendered(Value):
+    """The text, when nothing is missing; `asked` is all that it was made from; a non-empty `error` is final."""
+
+    output: bytes = b""
+    error: str = ""
+    asked: tuple[Question, ...] = ()
+    missing: tuple[Question, ...] = ()

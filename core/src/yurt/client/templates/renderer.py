@@ -1,0 +1,123 @@
+"""Renders in a child process that is started when it is needed and goes when it has been idle for a while.
+
+A template that takes too long costs its process: it is killed, the template is told to have failed, and the next
+request starts another. One rendering runs at a time, so that templates never take more than one core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+
+import msgspec
+
+from yurt.client.templates.questions import LENGTH, Rendered, RenderRequest
+
+PROGRAM = ("-I", "-m", "yurt.client.templates.program")
+LIMIT_S = 15.0
+IDLE_S = 20.0
+ANSWER_MAX = 64 * 1024 * 1024
+PASSED_ENV = ("PATH", "LANG", "TZDIR")
+
+log = logging.getLogger(__name__)
+
+
+class Renderer:
+    """One client's child process for renderings."""
+
+    def __init__(self, *, idle_s: float = IDLE_S, limit_s: float = LIMIT_S) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+        self._is_closed = False
+        self._idle_s = idle_s
+        self._limit_s = limit_s
+        self._idle: asyncio.TimerHandle | None = None
+
+    @property
+    def pid(self) -> int:
+        """The child's process id, 0 while there is none."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else 0
+
+    async def render(self, request: RenderRequest) -> Rendered:
+        """The text, what is missing, or what is wrong with the template."""
+        async with self._turn:
+            if self._is_closed:
+                return Rendered(error=f"{request.name}: the agent is shutting down")
+            self._stay()
+            is_done = False
+            try:
+                async with asyncio.timeout(self._limit_s):
+                    answer = await self._ask(request)
+                is_done = True
+            except TimeoutError:
+                return Rendered(error=f"{request.name}: rendering takes longer than {self._limit_s:g} s")
+            except (OSError, EOFError, msgspec.DecodeError) as error:
+                log.warning("the process that renders templates ended: %s", error)
+                return Rendered(error=f"{request.name}: rendering took too much time or memory and was ended")
+            finally:
+                if not is_done:
+                    await self._end()
+            self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._leave)
+            return answer
+
+    async def run(self) -> None:
+        """Keep renderings possible until cancelled; then the child process ends."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """End the child process; there will be no other."""
+        self._is_closed = True
+        async with self._turn:
+            self._stay()
+            await self._end()
+
+    async def _ask(self, request: RenderRequest) -> Rendered:
+        process = self._process if self.pid else await self._start()
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        body = msgspec.msgpack.encode(request)
+        process.stdin.write(LENGTH.pack(len(body)) + body)
+        await process.stdin.drain()
+        size = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))[0]
+        if size > ANSWER_MAX:
+            raise OSError(f"an answer of {size} bytes")
+        return msgspec.msgpack.decode(await process.stdout.readexactly(size), type=Rendered)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *PROGRAM,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+            env={name: os.environ[name] for name in PASSED_ENV if name in os.environ},
+        )
+        return self._process
+
+    def _stay(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+    def _leave(self) -> None:
+        """Nobody has asked for a while: the end of its input ends the process."""
+        if self._process is not None and self._process.stdin is not None and not self._turn.locked():
+            self._process.stdin.close()
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        transport = process._transport  # type: ignore[attr-defined]
+        transport.close()

@@ -1,0 +1,106 @@
+"""One template of a task with everything in it resolved: where it is read from, where it goes, how long it settles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from yurt.client.task_env import replace_references
+from yurt.client.templates import files
+from yurt.client.templates.settings import TemplateSettings
+from yurt.sdk.driver import TaskDirs
+from yurt.sdk.errors import Invalid, YurtError
+from yurt.sdk.value import NANOSECONDS, Value
+from yurt.structs.task import Template
+
+MODE = 0o644
+MODE_MAX = 0o7777
+
+
+class TemplatePlace(Value):
+    """The task around its templates; `env` is what the task sees, `dirs` are the host's."""
+
+    alloc_id: str
+    task: str
+    namespace: str
+    dirs: TaskDirs
+    env: Mapping[str, str]
+    templates: tuple[Template, ...]
+    is_rendered_each_start: bool = False
+
+
+class Target(Value):
+    """A template ready to be rendered; waits in seconds; `source` is a path, or empty when the text is in the job."""
+
+    template: Template
+    name: str
+    root: str
+    path: str
+    source: str
+    mode: int
+    owner: tuple[int, int]
+    wait_min_s: float
+    wait_max_s: float
+
+
+def targets(
+    place: TemplatePlace, settings: TemplateSettings, *, lookup: Callable[[str], str | None]
+) -> tuple[Target, ...]:
+    """The templates in the job's order; raises Invalid."""
+    return tuple(_target(template, place, settings, lookup) for template in place.templates)
+
+
+def _target(
+    template: Template, place: TemplatePlace, settings: TemplateSettings, lookup: Callable[[str], str | None]
+) -> Target:
+    dirs = place.dirs
+    on_host = {
+        "NOMAD_ALLOC_DIR": dirs.shared_dir,
+        "NOMAD_TASK_DIR": dirs.local_dir,
+        "NOMAD_SECRETS_DIR": dirs.secrets_dir,
+    }
+
+    def look(name: str) -> str | None:
+        return on_host.get(name) or lookup(name)
+
+    name = template.dest_path or "template"
+    try:
+        root, path = files.place(replace_references(template.dest_path, look), dirs)
+        mode = _mode(template.perms)
+    except Invalid as error:
+        raise Invalid(f"template with destination {name!r}: {error}") from None
+    wait = template.wait
+    return Target(
+        template=template,
+        name=name,
+        root=root,
+        path=path,
+        source=replace_references(template.source_path, look),
+        mode=mode,
+        owner=(_id(template.uid), _id(template.gid)),
+        wait_min_s=wait.min / NANOSECONDS if wait is not None else settings.wait_min_s,
+        wait_max_s=max(wait.max, wait.min) / NANOSECONDS if wait is not None else settings.wait_max_s,
+    )
+
+
+def _id(given: int | None) -> int:
+    return -1 if given is None or given < 0 else given
+
+
+def _mode(perms: str) -> int:
+    try:
+        mode = int(perms, 8) if perms else MODE
+    except ValueError:
+        mode = -1
+    if not 0 <= mode <= MODE_MAX:
+        raise Invalid(f"perms {perms!r} are no octal mode; 0644 is one")
+    return mode
+
+
+def text_of(target: Target, dirs: TaskDirs, settings: TemplateSettings) -> bytes:
+    """The template's text; raises Invalid. Blocking when it is a file."""
+    if not target.source:
+        return target.template.embedded_tmpl.encode("utf-8", "surrogateescape")
+    try:
+        return files.read_file(target.source, dirs, is_sandboxed=settings.is_sandboxed)
+    except YurtError as error:
+        raise Invalid(f"template with source {target.source!r}: {error}") from None
