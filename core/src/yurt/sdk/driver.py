@@ -31,6 +31,8 @@ class Capabilities(Value):
     `devices`: the task sees the devices of its request, by the first of `cdi_devices`, `engine_devices` and `devices`
     that the driver can give; a driver without isolation need not say so.
     `finds_by_id`: `recover_task` also takes a handle that holds only the task's id.
+    `network_modes`: a driver of `group` starts tasks in `TaskRequest.network_namespace`; one whose tasks can join only
+    namespaces that it made itself says `must_create_network` as well, and is a `NetworkDriver`.
     """
 
     send_signals: bool = True
@@ -244,6 +246,22 @@ class Driver(Protocol):
 
     async def close(self) -> None:
         """Free what the driver itself holds; tasks go on."""
+        ...
+
+
+@runtime_checkable
+class NetworkDriver(Protocol):
+    """A driver that makes the network namespace of a group itself: one that says `must_create_network`.
+
+    The client gives the namespace its interfaces and addresses; here it has none but its loopback.
+    """
+
+    async def create_network(self, alloc_id: str, *, hostname: str = "") -> str:
+        """Make it, or find the one of this allocation; the path of the namespace's file, valid while it exists."""
+        ...
+
+    async def destroy_network(self, alloc_id: str) -> None:
+        """Remove it; that it is gone already is no error."""
         ...
 
 
