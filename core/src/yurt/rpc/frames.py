@@ -1,0 +1,128 @@
+"""What travels on a connection: messages of one or more frames, in msgpack.
+
+A call has an id of its caller: the end that dialled counts odd numbers, the other one even ones. Whoever receives the
+items of a stream grants them in advance, so a slow reader stops the sender of its own stream and nobody else's.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from yurt.sdk import errors
+from yurt.sdk.errors import Unavailable, YurtError
+
+PROTOCOL = 1
+"""The version of these frames; ends of different versions do not speak to each other."""
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+"""The largest message that an end takes."""
+GATHER_BYTES = 256 * 1024
+"""Frames that wait are sent together, up to this."""
+WINDOW = 16
+"""Items of a stream that may be under way."""
+
+
+class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One step of a call."""
+
+    id: int
+
+
+class Ask(Frame, tag=1, frozen=True):
+    """Begin a call."""
+
+    method: str
+    request: bytes
+
+
+class Answer(Frame, tag=2, frozen=True):
+    """The call's answer; it is over."""
+
+    answer: bytes
+
+
+class Failure(Frame, tag=3, frozen=True):
+    """The call failed; `kind` names one of `yurt.sdk.errors`."""
+
+    kind: str
+    text: str
+
+
+class Item(Frame, tag=4, frozen=True):
+    """An item of a stream, from either end."""
+
+    item: bytes
+
+
+class End(Frame, tag=5, frozen=True):
+    """The sender's stream is over."""
+
+
+class Cancel(Frame, tag=6, frozen=True):
+    """The caller no longer wants the call."""
+
+
+class Grant(Frame, tag=7, frozen=True):
+    """The sender takes so many items more."""
+
+    count: int
+
+
+AnyFrame = Ask | Answer | Failure | Item | End | Cancel | Grant
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[AnyFrame])
+
+_KINDS: dict[str, type[YurtError]] = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, YurtError) and not name.startswith("_")
+}
+
+
+class Hello(msgspec.Struct, kw_only=True, frozen=True):
+    """What the end that dialled says first: who it is. The answer is a Welcome, or the stream ends with the reason."""
+
+    protocol: int = PROTOCOL
+    version: str = ""
+    role: str = "client"
+    region: str = ""
+    name: str = ""
+    node_id: str = ""
+    secret_id: str = ""
+
+
+class Welcome(msgspec.Struct, kw_only=True, frozen=True):
+    """What the other end answers; `problem` is set when it will not speak to the one that dialled."""
+
+    protocol: int = PROTOCOL
+    version: str = ""
+    region: str = ""
+    name: str = ""
+    problem: str = ""
+    kind: str = ""
+
+
+def encode(frames: list[AnyFrame]) -> bytes:
+    """One message."""
+    return _encoder.encode(frames)
+
+
+def decode(message: bytes) -> list[AnyFrame]:
+    """The frames of a message; raises msgspec.DecodeError for what is none."""
+    return _decoder.decode(message)
+
+
+def failure(call_id: int, error: YurtError) -> Failure:
+    """An error as it travels: the closest kind that the other end knows."""
+    kind = next((each.__name__ for each in type(error).__mro__ if each.__name__ in _KINDS), "YurtError")
+    return Failure(call_id, kind, str(error))
+
+
+def raised(frame: Failure) -> YurtError:
+    """The error of a failed call."""
+    return error_of(frame.kind, frame.text)
+
+
+def error_of(kind: str, text: str) -> YurtError:
+    """An error by the name of its kind; a kind that this end does not know is a mishap of the far side."""
+    return _KINDS.get(kind, Unavailable)(text)

@@ -1,0 +1,176 @@
+"""Connections over gRPC on loopback: greeting, refusal, calls both ways, and a server that goes and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import pytest
+from yurt.rpc.contract import contract_of
+from yurt.rpc.frames import Hello, Welcome
+from yurt.rpc.link import Link
+from yurt.rpc.listener import Caller, Listener, Session
+from yurt.rpc.peer import ConnectionLost, Peer, Served
+from yurt.rpc.proxy import far_port
+from yurt.runtime.env import RealEnv
+from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
+
+
+class EchoPort(Protocol):
+    async def echo(self, text: str) -> str: ...
+
+    async def stay(self) -> str: ...
+
+    def letters(self, text: str) -> AsyncIterator[str]: ...
+
+
+class Echo:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.staying = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def echo(self, text: str) -> str:
+        return f"{self.name}: {text}"
+
+    async def stay(self) -> str:
+        self.staying.set()
+        await self.go.wait()
+        return self.name
+
+    async def letters(self, text: str) -> AsyncGenerator[str]:
+        for letter in text:
+            yield letter
+
+
+ECHO = contract_of(EchoPort)
+
+
+class Far:
+    """A listening end that offers an echo and remembers who is connected."""
+
+    def __init__(self, name: str) -> None:
+        self.echo = Echo(name)
+        self.peers: dict[str, Peer] = {}
+        self.came = asyncio.Event()
+        self.went = asyncio.Event()
+        self.listener = Listener(accept=self.accept, welcome=Welcome(name=name))
+
+    def accept(self, hello: Hello, caller: Caller) -> Session:
+        assert caller.address
+        if hello.secret_id != "secret":
+            raise PermissionDenied("the secret of the node does not match")
+
+        def opened(peer: Peer) -> None:
+            self.peers[hello.node_id] = peer
+            self.came.set()
+
+        def closed(peer: Peer) -> None:
+            del self.peers[hello.node_id]
+            self.went.set()
+
+        return Session({"echo": Served(ECHO, self.echo)}, opened, closed)
+
+    async def start(self, port: int = 0) -> int:
+        return await self.listener.start(f"127.0.0.1:{port}")
+
+
+def new_link(*ports: int, secret: str = "secret") -> Link:
+    return Link(
+        tuple(f"127.0.0.1:{port}" for port in ports),
+        hello=lambda: Hello(node_id="node", secret_id=secret),
+        serves={"echo": Served(ECHO, Echo("client"))},
+        env=RealEnv(),
+    )
+
+
+@asynccontextmanager
+async def running(link: Link) -> AsyncIterator[Link]:
+    task = asyncio.ensure_future(link.run())
+    try:
+        yield link
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def test_both_ends_call_over_one_connection() -> None:
+    far = Far("server")
+    async with running(new_link(await far.start())) as link:
+        near = far_port(EchoPort, "echo", link.peer)
+        assert await near.echo("hello") == "server: hello"
+        assert [letter async for letter in near.letters("abc" * 100)] == list("abc" * 100)
+
+        async def peer() -> Peer:
+            return far.peers["node"]
+
+        assert await far_port(EchoPort, "echo", peer).echo("back") == "client: back"
+        assert link.server == "server"
+    async with asyncio.timeout(5):
+        await far.went.wait()
+    await far.listener.stop()
+
+
+async def test_an_agent_that_is_refused_learns_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yurt.rpc.link.PATIENCE_S", 0.5)
+    far = Far("server")
+    async with running(new_link(await far.start(), secret="wrong")) as link:
+        with pytest.raises(Unavailable, match="the secret of the node does not match"):
+            await far_port(EchoPort, "echo", link.peer).echo("hello")
+    await far.listener.stop()
+
+
+async def test_a_call_moves_to_the_next_server_when_its_own_one_ends() -> None:
+    first, second = Far("first"), Far("second")
+    async with running(new_link(await first.start(), await second.start())) as link:
+        patient, impatient = (far_port(EchoPort, "echo", link.peer, repeats=each) for each in (True, False))
+        staying = asyncio.ensure_future(patient.stay())
+        failing = asyncio.ensure_future(impatient.stay())
+        async with asyncio.timeout(5):
+            await first.echo.staying.wait()
+        second.echo.go.set()
+        await first.listener.stop()
+        async with asyncio.timeout(10):
+            assert await staying == "second"
+        with pytest.raises(ConnectionLost):
+            await failing
+        assert await impatient.echo("again") == "second: again"
+    await second.listener.stop()
+
+
+async def test_a_server_that_comes_back_is_found_again() -> None:
+    far = Far("server")
+    port = await far.start()
+    async with running(new_link(port)) as link:
+        near = far_port(EchoPort, "echo", link.peer, repeats=True)
+        assert await near.echo("one") == "server: one"
+        await far.listener.stop()
+        again = Far("again")
+        assert await again.start(port) == port
+        assert await near.echo("two") == "again: two"
+        await again.listener.stop()
+
+
+async def test_a_port_in_use_is_told() -> None:
+    far, other = Far("server"), Far("other")
+    port = await far.start()
+    with pytest.raises(Invalid, match=f"cannot listen on 127.0.0.1:{port}"):
+        await other.start(port)
+    await far.listener.stop()
+
+
+async def test_a_stranger_who_says_nothing_sensible_is_no_client() -> None:
+    import grpc.aio
+
+    far = Far("server")
+    port = await far.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.stream_stream("/yurt.v1.Agent/Connect")()
+        await call.write(b"\xc1\x00 not a greeting")
+        answer = await call.read()
+        assert b"does not begin as one of an agent does" in answer
+        assert await call.read() is grpc.aio.EOF
+    assert not far.came.is_set()
+    await far.listener.stop()

@@ -1,0 +1,207 @@
+"""Calls over one connection, in both directions: over queues, with a port made for the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Protocol
+
+import pytest
+from yurt.rpc.contract import contract_of
+from yurt.rpc.frames import WINDOW
+from yurt.rpc.peer import ConnectionLost, Peer, Served
+from yurt.rpc.proxy import far_port
+from yurt.sdk.errors import Invalid, NotFound, Unavailable
+from yurt.sdk.value import Value
+
+
+class Thing(Value):
+    name: str
+    size: int = 0
+
+
+class ThingPort(Protocol):
+    async def find(self, name: str, *, size: int = 3) -> Thing: ...
+
+    async def wait(self) -> None: ...
+
+    def count(self, limit: int) -> AsyncIterator[Thing]: ...
+
+    def double(self, factor: int, words: AsyncIterator[str]) -> AsyncGenerator[str]: ...
+
+
+class Things:
+    def __init__(self) -> None:
+        self.waiting = asyncio.Event()
+        self.was_cancelled = asyncio.Event()
+        self.made = 0
+
+    async def find(self, name: str, *, size: int = 3) -> Thing:
+        if name == "nothing":
+            raise NotFound("there is no such thing")
+        if name == "bug":
+            raise ZeroDivisionError
+        return Thing(name=name, size=size)
+
+    async def wait(self) -> None:
+        self.waiting.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.was_cancelled.set()
+
+    async def count(self, limit: int) -> AsyncGenerator[Thing]:
+        try:
+            for number in range(limit):
+                self.made += 1
+                yield Thing(name=str(number))
+        finally:
+            self.was_cancelled.set()
+
+    async def double(self, factor: int, words: AsyncIterator[str]) -> AsyncGenerator[str]:
+        async for word in words:
+            yield word * factor
+
+
+class Pair:
+    """Two joined ends; both offer things."""
+
+    def __init__(self) -> None:
+        self.things = Things(), Things()
+        self.wires: tuple[asyncio.Queue[bytes | None], asyncio.Queue[bytes | None]] = asyncio.Queue(), asyncio.Queue()
+        contract = contract_of(ThingPort)
+        self.peers = tuple(
+            Peer(
+                send=self.wires[1 - end].put,
+                serves={"things": Served(contract, self.things[end])},
+                is_dialler=end == 0,
+            )
+            for end in (0, 1)
+        )
+        self.ended = asyncio.Event(), asyncio.Event()
+        self.ports = tuple(far_port(ThingPort, "things", self._getter(peer)) for peer in self.peers)
+
+    def _getter(self, peer: Peer) -> Any:
+        async def get() -> Peer:
+            return peer
+
+        return get
+
+    async def incoming(self, end: int) -> AsyncIterator[bytes]:
+        while (message := await self.wires[end].get()) is not None:
+            yield message
+
+    async def run(self, end: int) -> None:
+        await self.peers[end].run(self.incoming(end))
+        self.ended[end].set()
+
+    def cut(self) -> None:
+        for wire in self.wires:
+            wire.put_nowait(None)
+
+
+@asynccontextmanager
+async def joined() -> AsyncIterator[Pair]:
+    pair = Pair()
+    async with asyncio.TaskGroup() as group:
+        for end in (0, 1):
+            group.create_task(pair.run(end))
+        try:
+            yield pair
+        finally:
+            pair.cut()
+
+
+async def test_both_ends_call_each_other() -> None:
+    async with joined() as pair:
+        answers = await asyncio.gather(
+            *(pair.ports[number % 2].find(f"thing {number}", size=number) for number in range(200))
+        )
+        assert answers == [Thing(name=f"thing {number}", size=number) for number in range(200)]
+        assert await pair.ports[0].find("plain") == Thing(name="plain", size=3)
+
+
+async def test_errors_keep_their_kind_and_a_bug_does_not_end_the_connection() -> None:
+    async with joined() as pair:
+        with pytest.raises(NotFound, match="there is no such thing"):
+            await pair.ports[1].find("nothing")
+        with pytest.raises(Unavailable, match="failed unexpectedly at the other agent"):
+            await pair.ports[0].find("bug")
+        assert (await pair.ports[0].find("still here")).name == "still here"
+
+
+async def test_a_call_that_is_given_up_is_cancelled_at_the_far_end() -> None:
+    async with joined() as pair:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await pair.ports[0].wait()
+        async with asyncio.timeout(5):
+            await pair.things[1].was_cancelled.wait()
+
+
+async def test_a_stream_is_read_to_its_end() -> None:
+    async with joined() as pair:
+        names = [thing.name async for thing in pair.ports[1].count(500)]
+        assert names == [str(number) for number in range(500)]
+
+
+async def test_a_slow_reader_stops_its_own_stream_and_nobody_elses() -> None:
+    async with joined() as pair:
+        async with aclosing(pair.ports[0].count(100_000)) as items:  # type: ignore[type-var]
+            first = await anext(items)
+            assert first.name == "0"
+            for number in range(50):
+                assert (await pair.ports[0].find(str(number))).name == str(number)
+            assert pair.things[1].made <= WINDOW + 2
+        async with asyncio.timeout(5):
+            await pair.things[1].was_cancelled.wait()
+
+
+async def test_a_stream_goes_both_ways() -> None:
+    async def words() -> AsyncIterator[str]:
+        for word in ("a", "b", "c"):
+            yield word
+
+    async with joined() as pair:
+        assert [each async for each in pair.ports[0].double(2, words())] == ["aa", "bb", "cc"]
+        assert [each async for each in pair.ports[1].double(factor=3, words=words())] == ["aaa", "bbb", "ccc"]
+
+
+async def test_the_end_of_the_connection_fails_what_waits_and_cancels_what_is_served() -> None:
+    async with joined() as pair:
+        waiting = asyncio.ensure_future(pair.ports[0].wait())
+        items = pair.ports[0].count(100_000)
+        await anext(items)
+        await pair.things[1].waiting.wait()
+        pair.cut()
+        with pytest.raises(ConnectionLost):
+            await waiting
+        with pytest.raises(ConnectionLost):
+            async for _ in items:
+                pass
+        async with asyncio.timeout(5):
+            await pair.things[1].was_cancelled.wait()
+        with pytest.raises(ConnectionLost):
+            await pair.ports[0].find("anything")
+
+
+async def test_a_call_that_the_far_end_does_not_know_is_refused() -> None:
+    class NewerPort(Protocol):
+        async def invent(self) -> None: ...
+
+    async with joined() as pair:
+        newer = far_port(NewerPort, "things", pair._getter(pair.peers[0]))
+        with pytest.raises(Invalid, match=r"does not offer things\.invent"):
+            await newer.invent()
+        wrong = far_port(NewerPort, "others", pair._getter(pair.peers[0]))
+        with pytest.raises(Invalid, match="does not offer others"):
+            await wrong.invent()
+
+
+async def test_what_is_no_message_ends_the_connection() -> None:
+    async with joined() as pair:
+        pair.wires[1].put_nowait(b"\xc1 nonsense")
+        async with asyncio.timeout(5):
+            await pair.ended[1].wait()
+        assert not pair.peers[1].is_open
