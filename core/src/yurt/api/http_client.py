@@ -12,10 +12,13 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from yurt.sdk.errors import YurtError
+
+if TYPE_CHECKING:
+    from yurt.api.websocket import WebSocket
 
 TIMEOUT_S = 30.0
 WAIT_MARGIN_S = 15.0
@@ -150,6 +153,25 @@ class ApiClient:
             return
         finally:
             connection.close()
+
+    def websocket(self, path: str, query: Query | None = None) -> WebSocket:
+        """A websocket of its own connection; raises ApiError when the agent refuses."""
+        from yurt.api.websocket import WebSocket, switch
+
+        connection = self._connect(self.connection.timeout_s)
+        try:
+            connection.connect()
+            target, headers = self._target(path, query or {}), self.request_headers()
+            status, text, first = switch(connection.sock, target, self._parts.netloc or "localhost", headers)
+            if status != 101:
+                raise ApiError(status, _error_text(status, text.encode()))
+        except (OSError, ValueError) as error:
+            connection.close()
+            raise self._unreachable(error) from None
+        except ApiError:
+            connection.close()
+            raise
+        return WebSocket(connection.sock, first)
 
     def close(self) -> None:
         """Close the kept connection."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 ABSENT = frozenset({
-    "acl", "alloc exec", "alloc pause", "alloc-exec", "check", "deployment unblock", "exec", "job action",
+    "acl", "alloc pause", "check", "deployment unblock", "job action",
     "job actions", "keygen", "keyring", "license", "login", "node config", "node identity", "node intro",
     "operator autopilot set-config", "operator client-state", "operator debug", "operator gossip", "operator keygen",
     "operator keyring", "operator metrics", "operator raft", "operator root keyring remove",

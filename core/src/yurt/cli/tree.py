@@ -35,6 +35,7 @@ _SUMMARIES = {
     "agent": "Run an agent: a server, a client or both",
     "agent-info": "Show the figures of the agent",
     "alloc checks": "Show the checks of an allocation's services",
+    "alloc exec": "Run a command in a task, with your terminal",
     "alloc fs": "List and print files of an allocation",
     "alloc logs": "Print what a task writes",
     "alloc restart": "Restart tasks of an allocation",
@@ -127,7 +128,9 @@ COMMANDS: dict[str, tuple[str, str]] = {name: (_module(name), summary) for name,
 
 ALIASES = {
     "alloc-status": "alloc status",
+    "alloc-exec": "alloc exec",
     "eval-status": "eval status",
+    "exec": "alloc exec",
     "fs": "alloc fs",
     "init": "job init",
     "inspect": "job inspect",
