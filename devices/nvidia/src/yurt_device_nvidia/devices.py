@@ -1,0 +1,256 @@
+"""The plugin: it looks at the GPUs, keeps what is known of them, and serves what the client asks.
+
+Two rhythms. A full look finds cards, instances and their facts (`fingerprint_period`); between two of them only the
+conditions of the known cards are asked (`health_period`), and an Xid error is looked at when it comes. A card that was
+seen once stays on offer while the agent runs, as unhealthy with the reason when it does not answer any more; then NVML
+is opened anew at each full look, because it finds a card that was reset or came back only when it starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from yurt.sdk.device import MPS, WHOLE, ClaimedDevices, DeviceClaim, DeviceFingerprint, DeviceUse, Reservation
+from yurt.sdk.driver import PluginContext
+from yurt.sdk.errors import DriverError
+from yurt.sdk.value import NANOSECONDS, UnixNano, replace
+
+from yurt_device_nvidia.caller import Caller, Hanging
+from yurt_device_nvidia.facts import CardFacts, CardUse, Condition, Look, SystemFacts
+from yurt_device_nvidia.figures import device_use
+from yurt_device_nvidia.groups import Offer
+from yurt_device_nvidia.health import HealthRules, SeenXid, reason_against
+from yurt_device_nvidia.mps import MpsDaemons, limits
+from yurt_device_nvidia.nvml import FAKE_PREFIX, Nvml, NvmlProblem, Xid, has_library
+from yurt_device_nvidia.options import Settings
+from yurt_device_nvidia.reserving import parts_of, read_cdi_names, read_mig_minors, reservation
+from yurt_device_nvidia.xids import XidWatcher
+
+CALL_LIMIT_S = 20.0
+NOT_LISTED = "the driver does not list it any more"
+
+log = logging.getLogger(__name__)
+
+
+class NvidiaDevices:
+    """NVIDIA GPUs of this machine."""
+
+    name = "nvidia"
+
+    def __init__(self, settings: Settings, context: PluginContext) -> None:
+        self._settings = settings
+        self._context = context
+        options = settings.options
+        self._rules = HealthRules(quiet_s=settings.quiet_s, ignored=frozenset(options.ignored_xids))
+        self._mps = MpsDaemons(Path(options.mps_dir or Path(context.paths.run_dir) / "nvidia-mps"))
+        self._nvml = Nvml(options.library)
+        self._caller = Caller("nvml", limit_s=CALL_LIMIT_S)
+        self._watcher = XidWatcher(self._nvml, self._take_xid)
+        self._system = SystemFacts()
+        self._cards: dict[str, CardFacts] = {}
+        self._conditions: Mapping[str, Condition] = {}
+        self._xids: dict[tuple[str, int | None], SeenXid] = {}
+        self._looked_s = float("-inf")
+        self._wake = asyncio.Event()
+        self._is_closed = False
+
+    # What there is.
+
+    async def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
+        """The GPUs, and each change of what they are and how they fare."""
+        last: DeviceFingerprint | None = None
+        while not self._is_closed:
+            self._wake.clear()
+            found = await self._found()
+            if found != last:
+                last = found
+                yield found
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait until it is time to look again."""
+        try:
+            async with asyncio.timeout(self._settings.health_s if self._cards else self._settings.fingerprint_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _found(self) -> DeviceFingerprint:
+        try:
+            await self._look()
+        except NvmlProblem as problem:
+            await self._watcher.stop()
+            return self._offer(everything=problem.reason, problem=problem)
+        except Hanging as hanging:
+            return self._offer(everything=str(hanging), problem=NvmlProblem(str(hanging), "restart the machine"))
+        return self._offer()
+
+    async def _look(self) -> None:
+        """Ask the driver, in full when it is time; raises NvmlProblem or Hanging."""
+        now_s = asyncio.get_running_loop().time()
+        if self._nvml.is_open and now_s - self._looked_s < self._settings.fingerprint_s:
+            self._conditions = {**self._missing(()), **await self._caller.call(self._nvml.conditions)}
+            return
+        if any(condition.lost for condition in self._conditions.values()):
+            await self._watcher.stop()
+            await self._caller.call(self._nvml.close)
+        was_open = self._nvml.is_open
+        look = await self._caller.call(self._blocking_look)
+        if not was_open:
+            self._watcher.start()
+        self._looked_s, self._system = now_s, look.system
+        self._cards |= {card.uuid: card for card in look.cards}
+        self._conditions = {**self._missing(look.conditions), **look.conditions}
+
+    def _missing(self, found: Mapping[str, Condition] | tuple[()]) -> dict[str, Condition]:
+        return {uuid: Condition(lost=NOT_LISTED) for uuid in self._cards if uuid not in found}
+
+    def _blocking_look(self) -> Look:
+        if not self._nvml.is_open:
+            self._check_library()
+            self._nvml.open()
+        try:
+            return self._nvml.look()
+        except NvmlProblem:
+            self._nvml.close()
+            raise
+
+    def _check_library(self) -> None:
+        library = self._settings.options.library
+        if not has_library(library):
+            raise NvmlProblem(
+                f"this machine has an NVIDIA card, but its driver's library {library} is not found",
+                "install the NVIDIA driver",
+            )
+
+    def _offer(self, everything: str = "", problem: NvmlProblem | None = None) -> DeviceFingerprint:
+        """What is offered now; `everything` is why nothing of it may be given to tasks."""
+        reasons = dict.fromkeys(self._cards, everything) if everything else self._reasons()
+        options = self._settings.options
+        modes = tuple(mode for mode in options.sharing if mode != MPS or self._mps.is_installed())
+        offer = Offer(
+            self._system,
+            self._cards.values(),
+            reasons=reasons,
+            ignored=frozenset(options.ignored_gpu_ids),
+            modes=modes,
+        )
+        facts = {"driver_version": self._system.driver_version, "cuda_version": self._system.cuda_version}
+        if options.library.startswith(FAKE_PREFIX):
+            facts["fake"] = options.library
+        no_cards = NvmlProblem("the NVIDIA driver works and lists no GPU", "see what nvidia-smi -L says")
+        said = problem or (None if self._cards else no_cards)
+        return DeviceFingerprint(
+            groups=offer.groups(),
+            description=said.reason if said else "",
+            fix=said.fix if said else "",
+            attributes={name: value for name, value in facts.items() if value},
+        )
+
+    def _reasons(self) -> dict[str, str]:
+        """Why devices are unhealthy, by card and by MIG instance."""
+        now = self._now()
+        found: dict[str, str] = {}
+        for uuid, card in self._cards.items():
+            condition = self._conditions.get(uuid, Condition(lost=NOT_LISTED))
+            reason = reason_against(condition, self._xids.get((uuid, None)), now=now, rules=self._rules)
+            if reason:
+                found[uuid] = reason
+            for mig in card.migs:
+                xid = self._xids.get((uuid, mig.gpu_instance))
+                of_part = reason_against(Condition(), xid, now=now, rules=self._rules)
+                found |= {mig.uuid: of_part} if of_part else {}
+        return found
+
+    def _take_xid(self, xid: Xid) -> None:
+        """An error of a card: note it, and look at once."""
+        log.warning("GPU %s reports Xid %d", xid.uuid or "(unknown)", xid.number)
+        if xid.uuid and self._rules.counts(xid.number):
+            card = self._cards.get(xid.uuid)
+            instance = xid.gpu_instance if card is not None and card.mig else None
+            seen = SeenXid(number=xid.number, at=self._now(), gpu_instance=instance)
+            self._xids[xid.uuid, instance] = seen
+        self._wake.set()
+
+    def _now(self) -> UnixNano:
+        return self._context.now() if self._context.now else wall_clock()
+
+    # What tasks get.
+
+    async def reserve(self, claim: DeviceClaim) -> Reservation:
+        """Variables, nodes and names for exactly these devices."""
+        known = {device for card in self._cards.values() for device, _ in parts_of(card)}
+        unknown = [device for device in claim.ids if device not in known]
+        if unknown:
+            raise DriverError(f"GPU {unknown[0]} is not on this machine any more")
+        cdi_names, mig_minors = await asyncio.to_thread(lambda: (read_cdi_names(), read_mig_minors()))
+        folder = Path(self._settings.options.device_dir)
+        found = reservation(claim, self._cards.values(), folder=folder, cdi_names=cdi_names, mig_minors=mig_minors)
+        for devices in claim.devices:
+            if devices.share != WHOLE:
+                found = joined(found, await self._share(devices, claim))
+        return found
+
+    async def _share(self, devices: ClaimedDevices, claim: DeviceClaim) -> Reservation:
+        """What comes with a share of a card."""
+        total_mb = devices.memory_mb * len(devices.ids)
+        told = Reservation(env={"YURT_GPU_MEMORY_MB": str(total_mb)} if total_mb else {})
+        if devices.share != MPS:
+            return told
+        if len(claim.ids) > 1:
+            raise DriverError('a task with share = "mps" can use one card; ask for count = 1')
+        await self._mps.ensure(devices.ids[0])
+        return joined(told, limits(devices, self._mps.pipe_folder(devices.ids[0])))
+
+    async def held(self, claims: Sequence[DeviceClaim]) -> None:
+        """Run the MPS daemons of the cards that are shared in that way, and no others."""
+        shared = {
+            device for claim in claims for devices in claim.devices if devices.share == MPS for device in devices.ids
+        }
+        await self._mps.keep(shared)
+
+    # How much is used.
+
+    async def stats(self) -> Mapping[str, DeviceUse]:
+        """Use of every device."""
+        devices = [device for card in self._cards.values() for device, _ in parts_of(card)]
+
+        def measure() -> dict[str, CardUse]:
+            found = {device: self._nvml.use(device) for device in devices}
+            return {device: use for device, use in found.items() if use is not None}
+
+        if not self._nvml.is_open:
+            return {}
+        try:
+            uses = await self._caller.call(measure)
+        except (NvmlProblem, Hanging) as problem:
+            raise DriverError(str(problem)) from None
+        now = self._now()
+        return {device: device_use(use, now) for device, use in uses.items()}
+
+    async def close(self) -> None:
+        """Let the driver go; daemons of a development run end with it."""
+        self._is_closed = True
+        self._wake.set()
+        await self._watcher.stop()
+        if self._context.dev:
+            await self._mps.keep(())
+        try:
+            await self._caller.call(self._nvml.close)
+        except Hanging:
+            log.warning("the NVIDIA driver hangs; it is left as it is")
+        self._caller.close()
+
+
+def wall_clock() -> UnixNano:
+    """The system's clock, where the agent gives none."""
+    return UnixNano(round(datetime.now(UTC).timestamp() * NANOSECONDS))
+
+
+def joined(one: Reservation, two: Reservation) -> Reservation:
+    """The first with the variables and mounts of the second."""
+    return replace(one, env={**one.env, **two.env}, mounts=(*one.mounts, *two.mounts))

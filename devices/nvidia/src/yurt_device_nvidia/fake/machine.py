@@ -1,0 +1,72 @@
+"""What a fake's GPUs answer: a JSON file, read anew when it has changed.
+
+A number may be a series, `{"series": [10, 20, 30], "step_s": 1}`: it moves on with the time since the file was read,
+and stays at its last value, or begins again with `"loop": true`. Events have a number (`seq`) and are given out once,
+those in the file at its first look too: `{"seq": 1, "gpu": "GPU-...", "kind": "xid", "data": 79}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+LOOK_INTERVAL_S = 0.01
+
+
+def write(path: Path, machine: Json) -> None:
+    """Write the file whole, so that no reader sees a part."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(machine, indent=1), encoding="utf-8")
+    part.replace(path)
+
+
+def change(path: Path, edit: Callable[[Json], None]) -> None:
+    """Read, edit and write the file."""
+    machine: Json = json.loads(path.read_text(encoding="utf-8"))
+    edit(machine)
+    write(path, machine)
+
+
+class Machine:
+    """A file, or a machine that never changes."""
+
+    def __init__(self, source: Path | Json) -> None:
+        self._path = source if isinstance(source, Path) else None
+        self._content: Json = {} if isinstance(source, Path) else source
+        self._stamp: tuple[int, int, int] | None = None
+        self._read_s = time.monotonic()
+        self._looked_s = float("-inf")
+        self._lock = threading.Lock()
+
+    @property
+    def content(self) -> Json:
+        """The machine as it is now; a file that cannot be read leaves what was known."""
+        if self._path is None:
+            return self._content
+        with self._lock:
+            now_s = time.monotonic()
+            if now_s - self._looked_s >= LOOK_INTERVAL_S:
+                self._looked_s = now_s
+                self._look(self._path, now_s)
+            return self._content
+
+    def _look(self, path: Path, now_s: float) -> None:
+        found = os.stat(path)
+        stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
+        if stamp != self._stamp:
+            self._content = json.loads(path.read_text(encoding="utf-8"))
+            self._stamp, self._read_s = stamp, now_s
+
+    def number(self, value: Any) -> float:
+        """A number, or a series at this moment."""
+        if not isinstance(value, dict):
+            return float(value)
+        series, step_s = value["series"], float(value.get("step_s", 1.0))
+        step = int((time.monotonic() - self._read_s) / step_s)
+        return float(series[step % len(series) if value.get("loop") else min(step, len(series) - 1)])

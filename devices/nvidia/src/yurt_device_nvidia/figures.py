@@ -1,0 +1,54 @@
+"""Use of a device as figures, by the names of Nomad's plugin. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from yurt.sdk.device import DeviceProcess, DeviceUse, Stat
+from yurt.sdk.value import UnixNano
+
+from yurt_device_nvidia.facts import CardUse
+
+
+def device_use(use: CardUse, at: UnixNano) -> DeviceUse:
+    """All figures of a device; its memory says most."""
+    return DeviceUse(
+        at=at,
+        summary=memory_stat(use),
+        stats=dict(figures(use)),
+        processes=tuple(DeviceProcess(pid=each.pid, memory_bytes=each.memory_bytes) for each in use.processes),
+    )
+
+
+def memory_stat(use: CardUse) -> Stat:
+    """Memory in use of all."""
+    return Stat(value=use.memory_used_mb, of=use.memory_total_mb, unit="MiB", description="UsedMemory / TotalMemory")
+
+
+def figures(use: CardUse) -> Iterator[tuple[str, Stat]]:
+    """Those that the driver tells."""
+    yield "Memory state", memory_stat(use)
+    if use.bar1_used_mb is not None:
+        yield (
+            "BAR1 buffer state",
+            Stat(value=use.bar1_used_mb, of=use.bar1_total_mb, unit="MiB", description="UsedBAR1 / TotalBAR1"),
+        )
+    if use.power_w is not None:
+        text = "Power usage for this GPU in watts / maximum power"
+        yield "Power usage", Stat(value=use.power_w, of=use.power_limit_w, unit="W", description=text)
+    if use.temperature_c is not None:
+        yield "Temperature", Stat(value=use.temperature_c, unit="C", description="Temperature of the Unit")
+    percents = {
+        "GPU utilization": (use.gpu_percent, "Percent of time in which the GPU was busy"),
+        "Memory utilization": (use.memory_percent, "Percent of time in which its memory was read or written"),
+        "Encoder utilization": (use.encoder_percent, "Percent of encoder utilization"),
+        "Decoder utilization": (use.decoder_percent, "Percent of decoder utilization"),
+    }
+    for name, (value, text) in percents.items():
+        if value is not None:
+            yield name, Stat(value=value, unit="%", description=text)
+    errors = {"ECC corrected errors": use.corrected_errors, "ECC uncorrected errors": use.uncorrected_errors}
+    for name, value in errors.items():
+        if value is not None:
+            yield name, Stat(value=value, unit="#", description="Memory errors since the last reset")
+    yield "Processes", Stat(value=len(use.processes), unit="#", description="Programs that use the device")

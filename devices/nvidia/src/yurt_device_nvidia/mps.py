@@ -1,0 +1,127 @@
+"""NVIDIA's Multi-Process Service: one control daemon for each card that is shared in that way.
+
+The daemon lets the programs of several tasks run on one card at the same time, and keeps each within its memory and its
+part of the card's processors. It is started before the first such task of a card and told to quit after the last one.
+Like tasks it outlives the agent, but not one in development mode; the next agent finds it by its pipe folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from yurt.sdk.device import ClaimedDevices, Reservation
+from yurt.sdk.driver import Mount
+from yurt.sdk.errors import DriverError, RecoverableError
+
+PROGRAM = "nvidia-cuda-mps-control"
+PID_FILE = f"{PROGRAM}.pid"
+SHARED_MEMORY = "/dev/shm"
+ANSWER_LIMIT_S = 15.0
+
+
+class MpsDaemons:
+    """The daemons below one folder, `<folder>/<id of the card>/pipe`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    @staticmethod
+    def is_installed() -> bool:
+        """Whether daemons can be started here."""
+        return shutil.which(PROGRAM) is not None
+
+    def pipe_folder(self, card: str) -> Path:
+        """Where programs find the daemon of a card."""
+        return self._folder / card / "pipe"
+
+    def running(self) -> list[str]:
+        """The cards whose daemons live."""
+        return sorted(file.parent.parent.name for file in self._folder.glob(f"*/pipe/{PID_FILE}") if is_alive(file))
+
+    async def ensure(self, card: str) -> None:
+        """Start the daemon of a card, unless it runs; raises DriverError when it cannot be started."""
+        async with self._locks.setdefault(card, asyncio.Lock()):
+            pipes = self.pipe_folder(card)
+            if is_alive(pipes / PID_FILE):
+                return
+            if not self.is_installed():
+                raise DriverError(f"{PROGRAM} is not on PATH; install the NVIDIA driver's utilities on this client")
+            for folder in (pipes, pipes.parent / "log"):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+            failure = await self._control(card, "-d")
+            if failure:
+                raise RecoverableError(f"the MPS daemon of {card} does not start: {failure}")
+
+    async def quit(self, card: str) -> None:
+        """Tell the daemon of a card to end; programs that still use it end it when they do."""
+        async with self._locks.setdefault(card, asyncio.Lock()):
+            if is_alive(self.pipe_folder(card) / PID_FILE):
+                await self._control(card, given=b"quit\n")
+            shutil.rmtree(self._folder / card, ignore_errors=True)
+
+    async def keep(self, cards: Iterable[str]) -> None:
+        """Let these daemons run and no others."""
+        wanted = set(cards)
+        for card in self.running():
+            if card not in wanted:
+                await self.quit(card)
+        for card in sorted(wanted):
+            await self.ensure(card)
+
+    async def _control(self, card: str, *words: str, given: bytes = b"") -> str:
+        """Run the control program; why it failed, or nothing."""
+        pipes = self.pipe_folder(card)
+        env = {
+            **os.environ,
+            "CUDA_VISIBLE_DEVICES": card,
+            "CUDA_MPS_PIPE_DIRECTORY": str(pipes),
+            "CUDA_MPS_LOG_DIRECTORY": str(pipes.parent / "log"),
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(
+                PROGRAM,
+                *words,
+                env=env,
+                start_new_session=True,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            return str(error)
+        try:
+            async with asyncio.timeout(ANSWER_LIMIT_S):
+                _, said = await process.communicate(given)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return f"no answer within {ANSWER_LIMIT_S:g} s"
+        return "" if process.returncode == 0 else said.decode(errors="replace").strip() or f"code {process.returncode}"
+
+
+def is_alive(pid_file: Path) -> bool:
+    """Whether the process that a pid file names is an MPS daemon."""
+    try:
+        name = Path(f"/proc/{int(pid_file.read_text())}/cmdline").read_bytes()
+    except (OSError, ValueError):
+        return False
+    return PROGRAM.encode() in name
+
+
+def limits(claimed: ClaimedDevices, pipes: Path) -> Reservation:
+    """What lets a task join the daemon of its card, within its share."""
+    env = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)}
+    if claimed.memory_mb:
+        env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={claimed.memory_mb * len(claimed.ids)}M"
+    if claimed.compute:
+        env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(min(100, claimed.compute * len(claimed.ids)))
+    mounts = (
+        Mount(host_path=str(pipes), task_path=str(pipes)),
+        Mount(host_path=SHARED_MEMORY, task_path=SHARED_MEMORY),
+    )
+    return Reservation(env=env, mounts=mounts)

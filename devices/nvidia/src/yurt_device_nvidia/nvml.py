@@ -1,0 +1,470 @@
+"""NVML as values: the only module that speaks to the driver. Everything here blocks; it runs on `caller.Caller`.
+
+`pynvml` is imported when the library is known to be there. A question that this driver or this card does not answer is
+None, so that an old driver or a small card has fewer facts and no failure; what stops everything is an NvmlProblem with
+its reason and what to do about it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from yurt.sdk.value import replace
+
+from yurt_device_nvidia.facts import (
+    MIB,
+    CardFacts,
+    CardUse,
+    Condition,
+    Link,
+    Look,
+    MigFacts,
+    ProcessUse,
+    SystemFacts,
+)
+
+LIBRARY = "libnvidia-ml.so.1"
+FAKE_PREFIX = "fake:"
+LINKS_MAX = 18
+MEGABYTES_PER_LANE = {1: 250, 2: 500, 3: 985, 4: 1969, 5: 3938, 6: 7563}
+"""Of a PCIe link, by generation."""
+ARCHITECTURES = {
+    2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper",
+    10: "blackwell", 13: "rubin",
+}  # fmt: skip
+COMPUTE_MODES = {0: "Default", 1: "Exclusive_Thread", 2: "Prohibited", 3: "Exclusive_Process"}
+ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+PCI_FOLDER = Path("/sys/bus/pci/devices")
+NVIDIA_VENDOR = "0x10de"
+DISPLAY_CLASS = "0x03"
+
+
+class NvmlProblem(Exception):
+    """No GPU can be used: why, and what the operator can do."""
+
+    def __init__(self, reason: str, fix: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.fix = fix
+
+
+class Xid(NamedTuple):
+    """An error that the driver reported: the card, its number, the GPU instance that it is of (None: the card)."""
+
+    uuid: str
+    number: int
+    gpu_instance: int | None = None
+
+
+def has_library(library: str) -> bool:
+    """Whether the driver's library can be loaded."""
+    if library.startswith(FAKE_PREFIX):
+        return True
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def has_card(folder: Path = PCI_FOLDER) -> bool:
+    """Whether an NVIDIA card is on the PCI bus, driver or not."""
+    for entry in folder.glob("*/vendor"):
+        try:
+            kind = (entry.parent / "class").read_text()
+            if entry.read_text().strip() == NVIDIA_VENDOR and kind.startswith(DISPLAY_CLASS):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+class Nvml:
+    """An open NVML."""
+
+    def __init__(self, library: str = LIBRARY) -> None:
+        self._library = library
+        self._nvml: Any = None
+        self._handles: dict[str, Any] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the library answers."""
+        return self._nvml is not None
+
+    def open(self) -> None:
+        """Load and initialise; raises NvmlProblem."""
+        nvml = importlib.import_module("pynvml")
+        self._load(nvml)
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError as error:
+            raise problem_of(nvml, error) from None
+        self._nvml = nvml
+
+    def _load(self, nvml: Any) -> None:
+        """Give the bindings a library that they do not find by themselves."""
+        if self._library.startswith(FAKE_PREFIX):
+            from yurt_device_nvidia.fake import install
+
+            source = self._library.removeprefix(FAKE_PREFIX)
+            install(Path(source) if "/" in source else source)
+        elif self._library != LIBRARY and nvml.nvmlLib is None:
+            nvml.nvmlLib = ctypes.CDLL(self._library)
+
+    def close(self) -> None:
+        """Let the driver go."""
+        if self._nvml is not None:
+            self._ask(self._nvml.nvmlShutdown)
+            self._nvml, self._handles = None, {}
+
+    def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
+        """The answer, or None when there is none; raises Lost when the card does not answer at all."""
+        nvml = self._nvml
+        try:
+            return question(*arguments)
+        except nvml.NVMLError as error:
+            if error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED):
+                raise Lost(str(error)) from None
+            if error.value == nvml.NVML_ERROR_UNINITIALIZED:
+                raise NvmlProblem("the NVIDIA driver was taken away; it is looked for again") from None
+            return None
+
+    # What is there.
+
+    def look(self) -> Look:
+        """All that there is to know of the GPUs; raises NvmlProblem."""
+        nvml = self._nvml
+        cuda = self._ask(nvml.nvmlSystemGetCudaDriverVersion_v2)
+        system = SystemFacts(
+            driver_version=self._ask(nvml.nvmlSystemGetDriverVersion) or "",
+            cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
+        )
+        cards, conditions = [], {}
+        for index in range(self._ask(nvml.nvmlDeviceGetCount) or 0):
+            card, condition = self._card(index)
+            if card is not None:
+                cards.append(card)
+                conditions[card.uuid] = condition
+        return Look(system=system, cards=tuple(self._with_ancestors(cards)), conditions=conditions)
+
+    def _card(self, index: int) -> tuple[CardFacts | None, Condition]:
+        """A card and how it fares; None for one that cannot even say who it is."""
+        nvml = self._nvml
+        try:
+            handle = self._ask(nvml.nvmlDeviceGetHandleByIndex, index)
+            uuid = self._ask(nvml.nvmlDeviceGetUUID, handle) if handle is not None else None
+            if not uuid:
+                return None, Condition()
+            self._handles[uuid] = handle
+            return self._facts(index, uuid, handle), self._condition(handle)
+        except Lost:
+            return None, Condition()
+
+    def _facts(self, index: int, uuid: str, handle: Any) -> CardFacts:
+        nvml = self._nvml
+        total, reserved, _ = self._memory(handle)
+        modes = [self._ask(each, handle) for each in (nvml.nvmlDeviceGetEccMode, nvml.nvmlDeviceGetMigMode)]
+        capability = self._ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+        power, bar1 = (
+            self._ask(each, handle)
+            for each in (nvml.nvmlDeviceGetPowerManagementLimit, nvml.nvmlDeviceGetBAR1MemoryInfo)
+        )
+        pci = self._ask(nvml.nvmlDeviceGetPciInfo_v3, handle)
+        bus_id = text_of(pci.busId) if pci is not None else ""
+        return CardFacts(
+            uuid=uuid,
+            name=self._ask(nvml.nvmlDeviceGetName, handle) or "NVIDIA GPU",
+            index=index,
+            minor=number_or(self._ask(nvml.nvmlDeviceGetMinorNumber, handle), index),
+            pci_bus_id=bus_id,
+            memory_mb=total // MIB,
+            reserved_mb=None if reserved is None else reserved // MIB,
+            serial=self._ask(nvml.nvmlDeviceGetSerial, handle),
+            bar1_mb=None if bar1 is None else bar1.bar1Total // MIB,
+            power_w=None if power is None else power // 1000,
+            cores_clock_mhz=self._ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
+            memory_clock_mhz=self._ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_MEM),
+            pci_bandwidth_mb=self._bandwidth(handle),
+            display=flag(self._ask(nvml.nvmlDeviceGetDisplayMode, handle)),
+            persistence=flag(self._ask(nvml.nvmlDeviceGetPersistenceMode, handle)),
+            ecc=flag(modes[0][0]) if modes[0] else None,
+            mig=flag(modes[1][0]) if modes[1] else None,
+            compute_mode=COMPUTE_MODES.get(number_or(self._ask(nvml.nvmlDeviceGetComputeMode, handle), -1)),
+            capability=f"{capability[0]}.{capability[1]}" if capability else None,
+            architecture=ARCHITECTURES.get(number_or(self._ask(nvml.nvmlDeviceGetArchitecture, handle), -1)),
+            numa_node=self._numa_node(handle, bus_id),
+            cpus=tuple(self._near_cpus(handle)),
+            links=tuple(self._links(handle)),
+            migs=tuple(self._migs(handle)) if modes[1] and modes[1][0] else (),
+        )
+
+    def _memory(self, handle: Any) -> tuple[int, int | None, int]:
+        """Bytes in all, kept by the driver (None when it does not tell them apart), in use; every card answers that."""
+        nvml = self._nvml
+        found = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
+        if found is not None:
+            return found.total, found.reserved, found.used
+        found = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+        if found is None:
+            raise Lost("it does not say how much memory it has")
+        return found.total, None, found.used
+
+    def _bandwidth(self, handle: Any) -> int | None:
+        """MB/s of the PCIe link at its best."""
+        nvml = self._nvml
+        generation = self._ask(nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
+        width = self._ask(nvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
+        lane = MEGABYTES_PER_LANE.get(generation or 0)
+        return lane * width if lane and width else None
+
+    def _numa_node(self, handle: Any, bus_id: str) -> int | None:
+        """The node that the card is near to: as the driver says, or else as the kernel does."""
+        nvml = self._nvml
+        words = self._ask(nvml.nvmlDeviceGetMemoryAffinity, handle, 1, nvml.NVML_AFFINITY_SCOPE_NODE)
+        nodes = list(bits(words)) if words is not None else []
+        if nodes:
+            return nodes[0]
+        return numa_of_slot(bus_id)
+
+    def _near_cpus(self, handle: Any) -> Iterator[int]:
+        words = self._ask(self._nvml.nvmlDeviceGetCpuAffinity, handle, max(4, ((os.cpu_count() or 1) + 63) // 64))
+        yield from bits(words) if words is not None else ()
+
+    def _links(self, handle: Any) -> Iterator[Link]:
+        nvml = self._nvml
+        for number in range(LINKS_MAX):
+            if self._ask(nvml.nvmlDeviceGetNvLinkState, handle, number) != nvml.NVML_FEATURE_ENABLED:
+                continue
+            remote = self._ask(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, number)
+            kind = self._ask(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number)
+            if remote is not None:
+                is_switch = kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
+                yield Link(to=text_of(remote.busId), kind="switch" if is_switch else "gpu")
+
+    def _migs(self, handle: Any) -> Iterator[MigFacts]:
+        nvml = self._nvml
+        for index in range(self._ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+            mig = self._ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+            uuid = self._ask(nvml.nvmlDeviceGetUUID, mig) if mig is not None else None
+            if not uuid:
+                continue
+            self._handles[uuid] = mig
+            name = self._ask(nvml.nvmlDeviceGetName, mig) or ""
+            attributes = self._ask(nvml.nvmlDeviceGetAttributes_v2, mig)
+            yield MigFacts(
+                uuid=uuid,
+                name=name,
+                profile=name.rpartition("MIG ")[2],
+                memory_mb=self._memory(mig)[0] // MIB,
+                multiprocessors=attributes.multiprocessorCount if attributes is not None else 0,
+                gpu_instance=number_or(self._ask(nvml.nvmlDeviceGetGpuInstanceId, mig), 0),
+                compute_instance=number_or(self._ask(nvml.nvmlDeviceGetComputeInstanceId, mig), 0),
+            )
+
+    def _with_ancestors(self, cards: list[CardFacts]) -> Iterator[CardFacts]:
+        """The cards, each with how the others are reached."""
+        for card in cards:
+            found = {}
+            for other in cards:
+                level = self._ancestor(card, other) if other is not card else None
+                if level:
+                    found[other.uuid] = level
+            yield replace(card, ancestors=found)
+
+    def _ancestor(self, one: CardFacts, two: CardFacts) -> str | None:
+        handles = (self._handles[one.uuid], self._handles[two.uuid])
+        try:
+            level = self._ask(self._nvml.nvmlDeviceGetTopologyCommonAncestor, *handles)
+        except Lost:
+            return None
+        return ANCESTORS.get(number_or(level, -1))
+
+    # How it fares.
+
+    def conditions(self) -> dict[str, Condition]:
+        """How every card that was seen fares now."""
+        return {uuid: self._condition(handle) for uuid, handle in self._handles.items() if uuid.startswith("GPU-")}
+
+    def _condition(self, handle: Any) -> Condition:
+        nvml = self._nvml
+        try:
+            self._memory(handle)
+            errors = self._ask(
+                nvml.nvmlDeviceGetTotalEccErrors,
+                handle,
+                nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+                nvml.NVML_VOLATILE_ECC,
+            )
+            rows = self._ask(nvml.nvmlDeviceGetRemappedRows, handle)
+        except Lost as lost:
+            return Condition(lost=str(lost))
+        pending, failed = (bool(rows[2]), bool(rows[3])) if rows else (False, False)
+        return Condition(uncorrected_errors=errors or 0, remap_pending=pending, remap_failed=failed)
+
+    def use(self, uuid: str) -> CardUse | None:
+        """Use of a card or an instance; None when it does not answer."""
+        handle = self._handles.get(uuid)
+        try:
+            return None if handle is None else self._use(handle)
+        except Lost:
+            return None
+
+    def _use(self, handle: Any) -> CardUse:
+        nvml = self._nvml
+        total, _, used = self._memory(handle)
+        rates = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+        coders = [
+            self._ask(each, handle)
+            for each in (nvml.nvmlDeviceGetEncoderUtilization, nvml.nvmlDeviceGetDecoderUtilization)
+        ]
+        power, limit = (
+            self._ask(each, handle) for each in (nvml.nvmlDeviceGetPowerUsage, nvml.nvmlDeviceGetPowerManagementLimit)
+        )
+        bar1 = self._ask(nvml.nvmlDeviceGetBAR1MemoryInfo, handle)
+        corrected, uncorrected = (
+            self._ask(nvml.nvmlDeviceGetTotalEccErrors, handle, kind, nvml.NVML_VOLATILE_ECC)
+            for kind in (nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
+        )
+        return CardUse(
+            memory_used_mb=used // MIB,
+            memory_total_mb=total // MIB,
+            bar1_used_mb=None if bar1 is None else bar1.bar1Used // MIB,
+            bar1_total_mb=None if bar1 is None else bar1.bar1Total // MIB,
+            gpu_percent=None if rates is None else rates.gpu,
+            memory_percent=None if rates is None else rates.memory,
+            encoder_percent=coders[0][0] if coders[0] else None,
+            decoder_percent=coders[1][0] if coders[1] else None,
+            power_w=None if power is None else power / 1000,
+            power_limit_w=None if limit is None else limit / 1000,
+            temperature_c=self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+            corrected_errors=corrected,
+            uncorrected_errors=uncorrected,
+            processes=tuple(self._processes(handle)),
+        )
+
+    def _processes(self, handle: Any) -> Iterator[ProcessUse]:
+        """Who uses the device; a process that computes and draws counts once, with the larger figure."""
+        nvml = self._nvml
+        questions = (
+            nvml.nvmlDeviceGetComputeRunningProcesses,
+            nvml.nvmlDeviceGetGraphicsRunningProcesses,
+            nvml.nvmlDeviceGetMPSComputeRunningProcesses,
+        )
+        found: dict[int, int] = {}
+        for question in questions:
+            for each in self._ask(question, handle) or ():
+                found[each.pid] = max(found.get(each.pid, 0), each.usedGpuMemory or 0)
+        for pid, size in sorted(found.items()):
+            yield ProcessUse(pid=pid, memory_bytes=size)
+
+    # Events.
+
+    def event_set(self) -> Any:
+        """A set that hears of the critical errors of all cards; None when the driver has no events."""
+        nvml = self._nvml
+        events = self._ask(nvml.nvmlEventSetCreate)
+        if events is None:
+            return None
+        wanted = nvml.nvmlEventTypeXidCriticalError | nvml.nvmlEventTypeDoubleBitEccError
+        for uuid, handle in self._handles.items():
+            if uuid.startswith("GPU-"):
+                try:
+                    supported = self._ask(nvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
+                    self._ask(nvml.nvmlDeviceRegisterEvents, handle, supported & wanted, events)
+                except Lost:
+                    continue
+        return events
+
+    def next_xid(self, events: Any, timeout_ms: int) -> Xid | None:
+        """The next error, or None when none came in time; raises NvmlProblem when no more will come."""
+        nvml = self._nvml
+        try:
+            data = nvml.nvmlEventSetWait_v2(events, timeout_ms)
+        except nvml.NVMLError as error:
+            if error.value == nvml.NVML_ERROR_TIMEOUT:
+                return None
+            raise NvmlProblem(f"the driver reports no errors of GPUs any more: {error}") from None
+        try:
+            uuid = self._ask(nvml.nvmlDeviceGetUUID, data.device) or ""
+        except Lost:
+            uuid = ""
+        number = data.eventData if data.eventType == nvml.nvmlEventTypeXidCriticalError else DOUBLE_BIT_XID
+        instance = None if data.gpuInstanceId == NO_INSTANCE else int(data.gpuInstanceId)
+        return Xid(uuid=uuid, number=int(number), gpu_instance=instance)
+
+
+NO_INSTANCE = 0xFFFFFFFF
+DOUBLE_BIT_XID = 48
+
+
+class Lost(Exception):
+    """A card does not answer any more."""
+
+
+def problem_of(nvml: Any, error: Any) -> NvmlProblem:
+    """Why NVML cannot be used, for an operator."""
+    known = {
+        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
+            f"the NVIDIA driver's library {LIBRARY} is not found",
+            "install the NVIDIA driver, or set `library` to its path",
+        ),
+        nvml.NVML_ERROR_DRIVER_NOT_LOADED: (
+            "the NVIDIA driver is installed and not loaded, or this is a container without GPUs",
+            "load it (modprobe nvidia, then nvidia-smi), or start the container with --gpus all",
+        ),
+        nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+            "the NVIDIA driver in the kernel and its library are of different versions",
+            "restart the machine after the driver's update, or reload its kernel modules",
+        ),
+        nvml.NVML_ERROR_NO_PERMISSION: (
+            "the agent may not use the NVIDIA driver",
+            "run the agent as root, or let its user open /dev/nvidiactl and /dev/nvidia*",
+        ),
+        nvml.NVML_ERROR_FUNCTION_NOT_FOUND: (
+            "the NVIDIA driver is too old for its bindings",
+            "install a driver of version 450 or newer",
+        ),
+        nvml.NVML_ERROR_GPU_IS_LOST: (
+            "a GPU has fallen off the bus, and the driver does not start without it",
+            "restart the machine; see its kernel log for Xid 79",
+        ),
+    }
+    reason, fix = known.get(error.value, (f"NVML answers: {error}", "see what nvidia-smi says"))
+    return NvmlProblem(reason, fix)
+
+
+def text_of(value: Any) -> str:
+    """NVML's texts, which are bytes in its structs."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def number_or(value: int | None, default: int) -> int:
+    """The number, or the default for None."""
+    return default if value is None else value
+
+
+def flag(value: int | None) -> bool | None:
+    """NVML's on and off."""
+    return None if value is None else bool(value)
+
+
+def bits(words: Any) -> Iterator[int]:
+    """The numbers whose bits are set."""
+    for index, word in enumerate(words):
+        yield from (index * 64 + bit for bit in range(64) if word >> bit & 1)
+
+
+def numa_of_slot(bus_id: str, folder: Path = PCI_FOLDER) -> int | None:
+    """The NUMA node of a slot as the kernel says; None on a machine with one."""
+    domain, _, rest = bus_id.lower().partition(":")
+    try:
+        node = int((folder / f"{domain[-4:]}:{rest}" / "numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None

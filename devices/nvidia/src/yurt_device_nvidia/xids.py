@@ -1,0 +1,48 @@
+"""Listens for the critical errors that the driver reports, on a thread of its own: the wait blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+from yurt_device_nvidia.nvml import Nvml, NvmlProblem, Xid
+
+WAIT_MS = 500
+
+log = logging.getLogger(__name__)
+
+
+class XidWatcher:
+    """Hands every error to `on_xid`, on the event loop that started it."""
+
+    def __init__(self, nvml: Nvml, on_xid: Callable[[Xid], None]) -> None:
+        self._nvml = nvml
+        self._on_xid = on_xid
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Listen until stopped; a driver without events is not listened to."""
+        loop = asyncio.get_running_loop()
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run, args=(loop,), name="nvidia-xids", daemon=True)
+        self._thread.start()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            events = self._nvml.event_set()
+            while events is not None and not self._stop.is_set():
+                found = self._nvml.next_xid(events, WAIT_MS)
+                if found is not None and not self._stop.is_set():
+                    loop.call_soon_threadsafe(self._on_xid, found)
+        except NvmlProblem as problem:
+            log.warning("%s", problem.reason)
+
+    async def stop(self) -> None:
+        """Listen no more; the thread may take a moment to see it."""
+        self._stop.set()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, 2 * WAIT_MS / 1000)
+            self._thread = None
