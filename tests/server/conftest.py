@@ -72,10 +72,12 @@ class Bench:
 
 
 @asynccontextmanager
-async def running(log: CommandLog | None = None, env: FakeEnv | None = None, **config: Any) -> AsyncIterator[Bench]:
+async def running(
+    log: CommandLog | None = None, env: FakeEnv | None = None, *, limits: Any = None, **config: Any
+) -> AsyncIterator[Bench]:
     """A server from start to a clean stop."""
     env = env or FakeEnv()
-    server = Server(ServerConfig(name="s1", **config), env=env, log=log or MemoryLog())
+    server = Server(ServerConfig(name="s1", **config), env=env, log=log or MemoryLog(), limits=limits)
     ready = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(server.run(ready=ready))

@@ -35,6 +35,7 @@ class BlockedEvals:
         self._by_node: dict[str, set[Slot]] = {}
         self._class_indexes: dict[str, int] = {}
         self._node_indexes: dict[str, int] = {}
+        self._limit_indexes: dict[str, int] = {}
         self._superseded: list[Superseded] = []
 
     def __len__(self) -> int:
@@ -78,6 +79,11 @@ class BlockedEvals:
         self._node_indexes[node_id] = max(index, self._node_indexes.get(node_id, 0))
         return self._take(sorted(self._by_node.get(node_id, ())))
 
+    def unblock_limit(self, name: str, *, index: int) -> tuple[Evaluation, ...]:
+        """Something under a limit was freed at `index`, or the limit changed: those that it kept waiting."""
+        self._limit_indexes[name] = max(index, self._limit_indexes.get(name, 0))
+        return self._take([slot for slot, e in self._slots.items() if e.quota_limit_reached == name])
+
     def unblock_failed(self) -> tuple[Evaluation, ...]:
         """Those that gave up after too many plan conflicts get another try."""
         return self._take([slot for slot, e in self._slots.items() if e.triggered_by == status.TRIGGER_MAX_PLANS])
@@ -97,8 +103,12 @@ class BlockedEvals:
         """Forget unblocks older than `below_index`, which no scheduler's snapshot precedes any more."""
         self._class_indexes = {key: index for key, index in self._class_indexes.items() if index >= below_index}
         self._node_indexes = {key: index for key, index in self._node_indexes.items() if index >= below_index}
+        self._limit_indexes = {key: index for key, index in self._limit_indexes.items() if index >= below_index}
 
     def _missed_unblock(self, evaluation: Evaluation) -> bool:
+        limit = evaluation.quota_limit_reached
+        if limit and self._limit_indexes.get(limit, 0) > evaluation.snapshot_index:
+            return True
         if evaluation.node_id:
             return self._node_indexes.get(evaluation.node_id, 0) > evaluation.snapshot_index
         return any(

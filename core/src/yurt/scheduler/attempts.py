@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from yurt.scheduler.generic import GenericAttempt
 from yurt.scheduler.ids import Ids, number_of
+from yurt.scheduler.limits import LimitsOf, no_limits
 from yurt.scheduler.system import SystemAttempt
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import Snapshot
@@ -30,7 +31,15 @@ class Attempt(NamedTuple):
     outcome: Outcome
 
 
-def attempt(snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, seed: int, attempt: int = 0) -> Attempt:
+def attempt(
+    snapshot: Snapshot,
+    evaluation: Evaluation,
+    *,
+    now: UnixNano,
+    seed: int,
+    attempt: int = 0,
+    limits: LimitsOf = no_limits,
+) -> Attempt:
     """What to do about an evaluation, on this snapshot."""
     if evaluation.triggered_by not in TRIGGERS:
         text = f"scheduler cannot handle '{evaluation.triggered_by}' evaluation reason"
@@ -43,8 +52,10 @@ def attempt(snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, seed: 
     job_type = job.type if job is not None else evaluation.type
     if job_type in (JOB_SYSTEM, JOB_SYSBATCH):
         system = SystemAttempt(snapshot, replace(evaluation, type=job_type), now=now, ids=ids, seed=own_seed)
+        system.limits = () if job is None else tuple(limits(snapshot, job))
         return Attempt(*system.run())
     generic = GenericAttempt(snapshot, replace(evaluation, type=job_type), now=now, ids=ids, seed=own_seed)
+    generic.limits = () if job is None else tuple(limits(snapshot, job))
     return Attempt(*generic.run())
 
 

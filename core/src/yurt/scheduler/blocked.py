@@ -40,6 +40,7 @@ class Blockers(NamedTuple):
     classes: Mapping[str, bool] = MappingProxyType({})
     is_escaped: bool = False
     node_id: str = ""
+    limit: str = ""
 
 
 def blocked_eval(
@@ -60,6 +61,7 @@ def blocked_eval(
         previous_eval=parent.id,
         class_eligibility=dict(blockers.classes),
         escaped_computed_class=blockers.is_escaped,
+        quota_limit_reached=blockers.limit,
         failed_tg_allocs=dict(blockers.failed),
         snapshot_index=snapshot_index,
         create_time=now,

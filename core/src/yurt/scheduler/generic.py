@@ -9,6 +9,7 @@ from yurt.scheduler.blocked import Blockers, blocked_eval
 from yurt.scheduler.classify import is_unplaced
 from yurt.scheduler.feasible import is_row_feasible
 from yurt.scheduler.ids import Ids
+from yurt.scheduler.limits import Limit, exceeded, take
 from yurt.scheduler.placer import GroupPlacer
 from yurt.scheduler.preempt import evictions
 from yurt.scheduler.reconcile import Situation, reconcile
@@ -18,6 +19,7 @@ from yurt.scheduler.results import Place, Results
 from yurt.scheduler.view import View
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import Snapshot
+from yurt.state.usage import Usage, is_using
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, RescheduleTracker
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import DesiredUpdates, Evaluation, PlanAnnotations
@@ -50,6 +52,8 @@ class GenericAttempt:
         self.broken: dict[str, AllocationMetric] = {}
         """Gangs of which too few members found room: they are left out, and why."""
         self.followups: list[Evaluation] = []
+        self.limits: tuple[Limit, ...] = ()
+        self.limit_reached = ""
         self.singly: set[str] = set()
         """Groups of which a run found no more room: what else they get, they get one by one, by preemption."""
         self._begin(Results())
@@ -193,6 +197,8 @@ class GenericAttempt:
     def _run_length(self, job: Job, wanted: list[Place], at: int) -> int:
         """How many equal placements follow that can be placed as one run."""
         first = wanted[at]
+        if self.limits:
+            return 0
         if first.previous is not None or first.group in self.singly or not self._placer(job, first.group).can_run:
             return 0
         end = at
@@ -245,9 +251,13 @@ class GenericAttempt:
             if self._is_running(previous):
                 placer.count(previous, -1)
                 placer.recount()
-        found = placer.place(expected=expected, penalised=self._penalised(place), preferred=self._preferred(job, place))
+        reached = self._reached(placer, previous if place.stops else None)
+        found = None
+        if not reached:
+            penalised = self._penalised(place)
+            found = placer.place(expected=expected, penalised=penalised, preferred=self._preferred(job, place))
         if found is None:
-            self.failed[place.group] = placer.failure()
+            self.failed[place.group] = replace(placer.failure(), quota_exhausted=reached)
             if place.stops and previous is not None:
                 self.view.restore(previous)
                 if self._is_running(previous):
@@ -255,6 +265,8 @@ class GenericAttempt:
             self._note_unplaced(place)
             return False
         row, grant, scores, preempted = found
+        if self.limits:
+            self._count_limits(grant.usage, previous if place.stops else None)
         for name, other in self.placers.items():
             if name != place.group:
                 other.placed_elsewhere(row, place.group)
@@ -281,6 +293,24 @@ class GenericAttempt:
             )
         )
         return True
+
+    def _reached(self, placer: GroupPlacer, replaced: Allocation | None) -> tuple[str, ...]:
+        """How one more allocation would exceed a limit; what it replaces is given back."""
+        back = self.view.usage_of(replaced) if replaced is not None and is_using(replaced) else None
+        if back is not None:
+            take(self.limits, back, -1)
+        found = exceeded(self.limits, placer.ask.plain.usage)
+        if back is not None:
+            take(self.limits, back)
+        if found is None:
+            return ()
+        self.limit_reached = found[0]
+        return found[1]
+
+    def _count_limits(self, usage: Usage, replaced: Allocation | None) -> None:
+        take(self.limits, usage)
+        if replaced is not None and is_using(replaced):
+            take(self.limits, self.view.usage_of(replaced), -1)
 
     def _tracker(self, place: Place) -> RescheduleTracker | None:
         if place.previous is None:
@@ -393,6 +423,7 @@ class GenericAttempt:
             status_description="",
             failed_tg_allocs=dict(sorted(self.failed.items())),
             queued_allocations=dict(sorted(self.queued.items())),
+            quota_limit_reached=self.limit_reached,
             deployment_id=self.deployment.id if self.deployment is not None else evaluation.deployment_id,
             plan_annotations=plan.annotations if evaluation.annotate_plan else None,
             snapshot_index=self.snapshot.index,
@@ -407,6 +438,7 @@ class GenericAttempt:
                 evaluation,
                 class_eligibility=classes,
                 escaped_computed_class=is_escaped,
+                quota_limit_reached=self.limit_reached,
                 snapshot_index=self.snapshot.index,
                 failed_tg_allocs=ended.failed_tg_allocs,
                 queued_allocations=ended.queued_allocations,
@@ -415,7 +447,7 @@ class GenericAttempt:
             return Outcome(evaluation=reblocked, created=tuple(created), reblock=reblocked)
         waiting = blocked_eval(
             evaluation,
-            Blockers(failed=ended.failed_tg_allocs, classes=classes, is_escaped=is_escaped),
+            Blockers(failed=ended.failed_tg_allocs, classes=classes, is_escaped=is_escaped, limit=self.limit_reached),
             id=self.ids.next("blocked"),
             now=self.now,
             snapshot_index=self.snapshot.index,

@@ -7,11 +7,13 @@ Evictions always hold. With `all_at_once` one refusal drops everything.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Container
 from typing import NamedTuple
 
 import numpy as np
 
 from yurt.scheduler.ask import CLAIMED
+from yurt.scheduler.limits import LimitsOf, exceeded, no_limits, take
 from yurt.scheduler.ports import reserved_bits
 from yurt.sdk.value import replace
 from yurt.state.columns import ALLOCS, CPU, DISK, IS_NODE, IS_READY, MEMORY, NOTHING_HELD, Held, is_ready, with_usage
@@ -37,7 +39,7 @@ class _Part(NamedTuple):
     leaving: list[AllocStop]
 
 
-def check_plan(snapshot: Snapshot, plan: Plan) -> PlanResult:
+def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> PlanResult:
     """The plan without what the state no longer permits; an index to refresh to when something was dropped."""
     parts: dict[str, _Part] = defaultdict(lambda: _Part([], [], [], []))
     checker = _Checker(snapshot, plan)
@@ -57,6 +59,8 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> PlanResult:
             reason = checker.refusal(node_id, part)
             if reason:
                 rejected[node_id] = reason
+    if limits is not no_limits:
+        rejected |= checker.beyond_limits(limits, rejected)
     if not rejected:
         return PlanResult(accepted=plan, alloc_index=snapshot.allocs.index)
     refresh = max(snapshot.nodes.index, snapshot.allocs.index, 1)
@@ -188,6 +192,31 @@ class _Checker:
         if _is_shared(held, coming, "volume"):
             return CLAIMED
         return ""
+
+    def beyond_limits(self, limits: LimitsOf, rejected: Container[str]) -> dict[str, str]:
+        """Nodes whose placements go beyond what the job may take now."""
+        plan = self.plan
+        job = self.snapshot.jobs.get((plan.namespace, plan.job_id))
+        asked = () if job is None else limits(self.snapshot, job)
+        for stop in (*plan.stops, *plan.preemptions) if asked else ():
+            alloc = self.snapshot.allocs.get(stop.id)
+            if (
+                alloc is not None
+                and is_using(alloc)
+                and (alloc.namespace, alloc.job_id) == (plan.namespace, plan.job_id)
+            ):
+                take(asked, usage_of(alloc), -1)
+        found: dict[str, str] = {}
+        for placement in plan.placements if asked else ():
+            usage = self._usage(placement)
+            if placement.node_id in rejected or placement.node_id in found:
+                continue
+            over = exceeded(asked, usage)
+            if over is None:
+                take(asked, usage)
+            else:
+                found[placement.node_id] = f"quota {over[0]}: {', '.join(over[1])}"
+        return found
 
     def _usage(self, placement: Placement) -> Usage:
         key = (id(placement.resources), placement.job_version, placement.task_group)

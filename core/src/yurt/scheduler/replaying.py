@@ -14,6 +14,7 @@ import msgspec
 
 from yurt.scheduler.attempts import Attempt, attempt
 from yurt.scheduler.foreseen import foresee
+from yurt.scheduler.limits import LimitsOf, no_limits
 from yurt.sdk.value import replace
 from yurt.state.store import Snapshot
 from yurt.structs.evaluation import AttemptRecord, Evaluation
@@ -31,13 +32,14 @@ def replay(
     record: AttemptRecord,
     *,
     before: Iterable[tuple[Evaluation, AttemptRecord]],
+    limits: LimitsOf = no_limits,
 ) -> Attempt:
     """The attempt made again; `state` has the plans laid over that were on their way, `before` goes first."""
     view = state
     for other, first in before:
-        made = attempt(view, other, now=first.now, seed=int(first.seed, 16), attempt=first.number)
+        made = attempt(view, other, now=first.now, seed=int(first.seed, 16), attempt=first.number, limits=limits)
         view = foresee(view, (made.plan,))
-    return attempt(view, evaluation, now=record.now, seed=int(record.seed, 16), attempt=record.number)
+    return attempt(view, evaluation, now=record.now, seed=int(record.seed, 16), attempt=record.number, limits=limits)
 
 
 def compare(made: Attempt, record: AttemptRecord, stored: Iterable[Plan], *, laid_over: int) -> ReplayedAttempt:

@@ -12,8 +12,9 @@ from yurt.scheduler.deploys import cancel_unneeded, fresh_state, is_complete, ne
 from yurt.scheduler.feasible import is_row_feasible
 from yurt.scheduler.followups import followups
 from yurt.scheduler.ids import Ids
+from yurt.scheduler.limits import Limit, exceeded, take
 from yurt.scheduler.names import alloc_name
-from yurt.scheduler.placer import GroupPlacer
+from yurt.scheduler.placer import GroupPlacer, Placed
 from yurt.scheduler.preempt import evictions
 from yurt.scheduler.results import InPlace, Place, Results, Stop
 from yurt.scheduler.view import View
@@ -65,6 +66,8 @@ class SystemAttempt:
         self.stops: list[AllocStop] = []
         self.preemptions: list[AllocStop] = []
         self.placers: dict[str, GroupPlacer] = {}
+        self.limits: tuple[Limit, ...] = ()
+        self.limit_reached = ""
 
     def run(self) -> tuple[Plan, Outcome]:
         """Plan and outcome."""
@@ -253,13 +256,14 @@ class SystemAttempt:
         counts["destructive_update" if place.stops else "place"] += 1
         if place.stops and previous is not None:
             self.view.release(previous)
-        found = placer.place_on(row)
+        found = self._place_within_limits(placer, row)
         if isinstance(found, AllocationMetric):
             if place.stops and previous is not None:
                 self.view.restore(previous)
             self._fail(place.group, self.view.rows.ids[row], found)
             return
         _, grant, scores, preempted = found
+        take(self.limits, grant.usage)
         if place.stops and previous is not None:
             self.stops.append(AllocStop(id=previous.id, node_id=previous.node_id, description=place.stops))
         alloc_id = self.ids.next("alloc")
@@ -280,6 +284,13 @@ class SystemAttempt:
                 preempted_allocations=tuple(victim.id for victim in preempted),
             )
         )
+
+    def _place_within_limits(self, placer: GroupPlacer, row: int) -> Placed | AllocationMetric:
+        reached = exceeded(self.limits, placer.ask.plain.usage)
+        if reached is None:
+            return placer.place_on(row)
+        self.limit_reached = reached[0]
+        return AllocationMetric(nodes_evaluated=1, node_pool=placer.job.node_pool, quota_exhausted=reached[1])
 
     def _fail(self, group: str, node_id: str, metric: AllocationMetric) -> None:
         self.queued[group] += 1
@@ -359,6 +370,7 @@ class SystemAttempt:
             status_description="",
             failed_tg_allocs=dict(sorted(self.failed.items())),
             queued_allocations=dict(sorted(self.queued.items())),
+            quota_limit_reached=self.limit_reached,
             deployment_id=self.deployment.id if self.deployment is not None else evaluation.deployment_id,
             plan_annotations=plan.annotations if evaluation.annotate_plan else None,
             snapshot_index=self.snapshot.index,
@@ -376,7 +388,7 @@ class SystemAttempt:
             created.append(
                 blocked_eval(
                     evaluation,
-                    Blockers(failed=failed, node_id=node_id),
+                    Blockers(failed=failed, node_id=node_id, limit=self.limit_reached),
                     id=self.ids.next("blocked"),
                     now=self.now,
                     snapshot_index=self.snapshot.index,

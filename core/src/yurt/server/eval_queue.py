@@ -66,20 +66,26 @@ class EvalQueue:
         """Follow what a command changed."""
         now = self._env.now()
         freed: set[str] = set()
+        limits: set[str] = set()
         for change in changes:
             if change.table == "evals":
                 self._observe_eval(change, now)
             elif change.table == "allocs":
                 if change.before is not None and gave_room(change.before, change.after):
                     freed.add(change.before.node_id)
+                    limits.add(self._limit_of(change.before.namespace))
             elif change.table == "nodes":
                 if gained_capacity(change.before, change.after):
                     freed.add(change.after.id)
+            elif change.table == "namespaces":
+                limits.update(row.quota for row in (change.before, change.after) if row is not None)
             elif change.table == "scheduler_config":
                 self._is_paused = self._current().scheduler_config.pause_eval_broker
                 self._changed.set()
         if freed:
             self._unblock(freed, index, now)
+        for name in sorted(limits - {""}):
+            self._enqueue(self.blocked.unblock_limit(name, index=index), now)
 
     async def dequeue(self, queues: tuple[str, ...]) -> Delivery:
         """The most urgent evaluation, as soon as there is one."""
@@ -176,6 +182,10 @@ class EvalQueue:
         if self.blocked.block(evaluation):
             self.broker.requeue(evaluation, now=now)
         self._reapable.set()
+
+    def _limit_of(self, namespace: str) -> str:
+        found = self._current().namespaces.get(namespace)
+        return found.quota if found is not None else ""
 
     def _unblock(self, node_ids: set[str], index: int, now: UnixNano) -> None:
         state = self._current()

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from yurt import scheduler
 from yurt.broker import PlanQueue, cut_plan, size_of
@@ -35,6 +35,9 @@ from yurt.structs.commands import (
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Outcome, Plan, PlanResult
 from yurt.structs.questions import is_ready
+
+if TYPE_CHECKING:
+    from yurt.scheduler.limits import LimitsOf
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +72,8 @@ class PlanApplier:
         self._env = env
         self._writer = writer
         self._metrics = metrics
+        self.limits: Mapping[str, LimitsOf] = {}
+        """What the scheduler and the check are given besides the state: `limits`, or nothing."""
         self.history: History | None = None
         """States kept for replays, where the log does not."""
         self._queue: PlanQueue[_Submission] = PlanQueue()
@@ -138,9 +143,9 @@ class PlanApplier:
         state, view = self._writer.state, self.foreseen()
         started = self._env.monotonic()
         if size_of(plan) > THREAD_SIZE:
-            result = await asyncio.to_thread(scheduler.check_plan, view, plan)
+            result = await asyncio.to_thread(scheduler.check_plan, view, plan, **self.limits)
         else:
-            result = scheduler.check_plan(view, plan)
+            result = scheduler.check_plan(view, plan, **self.limits)
         accepted = result.accepted
         self._metrics.observe_plan(plan, result, self._env.monotonic() - started)
         evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)

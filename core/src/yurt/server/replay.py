@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -23,6 +24,7 @@ from yurt.structs.explain import Replay, ReplayedAttempt
 from yurt.structs.plan import Plan
 
 if TYPE_CHECKING:
+    from yurt.scheduler.limits import LimitsOf
     from yurt.server.server import Server
 
 STATES_KEPT: Final = 3
@@ -77,7 +79,9 @@ async def replay(server: Server, eval_id: str) -> Replay:
     wanted = [_Wanted(record, _before(server.state, record)) for record in evaluation.attempts]
     base = await _base(server, min(entry.record.state_index for entry in wanted))
     found = await _read(server, base, evaluation, wanted=wanted)
-    return await asyncio.to_thread(_again, evaluation, wanted, found, base_index=base.index)
+    return await asyncio.to_thread(
+        partial(_again, evaluation, wanted, found, base_index=base.index, limits=server.limits)
+    )
 
 
 def _before(state: Snapshot, record: AttemptRecord) -> list[tuple[str, AttemptRecord]]:
@@ -149,7 +153,14 @@ async def _too_old(server: Server, index: int) -> str:
     return f"the state at index {index} is no longer kept: {told}"
 
 
-def _again(evaluation: Evaluation, wanted: Sequence[_Wanted], found: _Found, *, base_index: int) -> Replay:
+def _again(
+    evaluation: Evaluation,
+    wanted: Sequence[_Wanted],
+    found: _Found,
+    *,
+    base_index: int,
+    limits: Mapping[str, LimitsOf],
+) -> Replay:
     from yurt.scheduler.foreseen import foresee
     from yurt.scheduler.replaying import compare
     from yurt.scheduler.replaying import replay as attempt_again
@@ -161,7 +172,7 @@ def _again(evaluation: Evaluation, wanted: Sequence[_Wanted], found: _Found, *, 
         ahead = [plan for index, plan in found.plans if record.state_index < index <= record.ahead]
         before = [(_known(state, eval_id), first) for eval_id, first in others]
         view = foresee(state, ahead)
-        made = attempt_again(view, _known(state, evaluation.id), record, before=before)
+        made = attempt_again(view, _known(state, evaluation.id), record, before=before, **limits)
         stored = [
             plan
             for _, plan in found.plans

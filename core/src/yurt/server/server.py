@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from yurt.fsm import snapshot as snapshots
 from yurt.runtime.env import Env
@@ -55,13 +56,16 @@ from yurt.structs.rpc import (
 )
 from yurt.structs.service import ServiceRegistration
 
+if TYPE_CHECKING:
+    from yurt.scheduler.limits import LimitsOf
+
 log = logging.getLogger(__name__)
 
 
 class Server:
     """One server of a region."""
 
-    def __init__(self, config: ServerConfig, *, env: Env, log: CommandLog) -> None:
+    def __init__(self, config: ServerConfig, *, env: Env, log: CommandLog, limits: LimitsOf | None = None) -> None:
         self.config = config
         self.env = env
         self.watches = Watches()
@@ -83,6 +87,7 @@ class Server:
         self.started_at = env.now()
         self.leader_since = 0
         self.history = History()
+        self.limits: Mapping[str, LimitsOf] = {} if limits is None else {"limits": limits}
         self._log = log
         self._snapshotter = Snapshotter(log, writer=self.writer, env=env, config=config)
         self._heap = HeapKeeper(env=env, metrics=self.metrics)

@@ -35,6 +35,7 @@ class Term:
         env, writer = server.env, server.writer
         self.queue = EvalQueue(env=env, writer=writer, current=lambda: server.state)
         self.applier = PlanApplier(env=env, writer=writer, metrics=server.metrics)
+        self.applier.limits = server.limits
         self.applier.history = server.history if server.config.dev else None
         self.heartbeats = Heartbeats(env=env, config=server.config, on_missed=server.node_service.missed)
         self.deployments = DeploymentWatcher(env=env, writer=writer)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Final, NamedTuple
 
 from yurt import scheduler
@@ -203,10 +204,9 @@ class Worker:
         self, view: _View, evaluation: Evaluation, tries: int, *, earlier: tuple[AttemptRecord, ...] = ()
     ) -> scheduler.Attempt:
         seed, now, state = self._seed(), self._env.now(), view.state
-        if self._count(evaluation) > THREAD_COUNT:
-            made = await asyncio.to_thread(scheduler.attempt, state, evaluation, now=now, seed=seed, attempt=tries)
-        else:
-            made = scheduler.attempt(state, evaluation, now=now, seed=seed, attempt=tries)
+        limits = self._applier.limits
+        attempt = partial(scheduler.attempt, state, evaluation, now=now, seed=seed, attempt=tries, **limits)
+        made = await asyncio.to_thread(attempt) if self._count(evaluation) > THREAD_COUNT else attempt()
         record = AttemptRecord(
             seed=f"{seed:032x}", state_index=state.index, now=now, number=tries, ahead=view.ahead, after=view.after
         )

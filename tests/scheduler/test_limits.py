@@ -1,0 +1,89 @@
+"""Limits beside the nodes: a quota of memory for a namespace stands for all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt import scheduler
+from yurt.broker import BlockedEvals
+from yurt.fsm import apply
+from yurt.sdk.value import replace
+from yurt.state import Snapshot
+from yurt.structs import commands as c
+from yurt.structs.cluster import Namespace
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.resources import Resources
+from yurt.testing import factories
+from yurt.testing.limits import quotas
+
+BOUND = Namespace(name="default", quota="small")
+
+
+def _job(name: str, count: int, memory_mb: int, **changes: Any) -> Job:
+    task = factories.task(resources=Resources(cpu=10, memory_mb=memory_mb))
+    return factories.job(name, task_groups=(factories.group(count=count, tasks=(task,), update=None),), **changes)
+
+
+def _with(state: Snapshot, *made: c.AnyCommand) -> Snapshot:
+    for command in made:
+        state = apply(state, command, index=state.index + 1).state
+    return state
+
+
+def _state(*jobs: Job, nodes: int = 2) -> Snapshot:
+    made: list[c.AnyCommand] = [c.RegisterNode(node=factories.node()) for _ in range(nodes)]
+    made += [c.UpsertNamespaces(namespaces=(BOUND,)), *(c.RegisterJob(job=job) for job in jobs)]
+    return _with(Snapshot.empty(), *made)
+
+
+def _attempt(state: Snapshot, job: Job) -> scheduler.Attempt:
+    evaluation = Evaluation(id=f"eval-{job.id}", job_id=job.id, type=job.type, triggered_by="job-register")
+    return scheduler.attempt(state, evaluation, now=factories.NOW, seed=1, limits=quotas)
+
+
+def test_a_limit_stops_placing_and_the_evaluation_waits_under_its_name() -> None:
+    job = _job("web", 4, 300)
+    made = _attempt(_state(job), job)
+    ended = made.outcome.evaluation
+    assert len(made.plan.placements) == 3 and ended.quota_limit_reached == "small"
+    assert ended.failed_tg_allocs["web"].quota_exhausted == ("memory exhausted (300 needed, 100 left)",)
+    assert [blocked.quota_limit_reached for blocked in made.outcome.created] == ["small"]
+    assert len(scheduler.attempt(_state(job), Evaluation(id="e", job_id="web", triggered_by="job-register"),
+                                 now=factories.NOW, seed=1).plan.placements) == 4  # fmt: skip
+
+
+def test_what_a_replacement_gives_back_counts() -> None:
+    job = _job("web", 3, 300)
+    state = _state(job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan), c.RegisterJob(job=_job("web", 3, 310)))
+    made = _attempt(state, job)
+    assert len(made.plan.placements) == len(made.plan.stops) == 3
+
+
+def test_a_system_job_meets_the_limit_on_its_last_nodes() -> None:
+    job = _job("sys", 1, 400, type="system")
+    made = _attempt(_state(job, nodes=3), job)
+    assert len(made.plan.placements) == 2
+    assert {blocked.quota_limit_reached for blocked in made.outcome.created} == {"small"}
+
+
+def test_the_applier_refuses_what_two_plans_take_together() -> None:
+    one, two = _job("one", 2, 300), _job("two", 2, 300)
+    state = _state(one, two)
+    first, second = _attempt(state, one).plan, _attempt(state, two).plan
+    after = _with(state, c.ApplyPlan(plan=first))
+    result = scheduler.check_plan(after, second, quotas)
+    assert len(result.accepted.placements) <= 1 and not result.is_full
+    assert set(result.rejected_nodes.values()) == {"quota small: memory exhausted (300 needed, 100 left)"}
+    assert scheduler.check_plan(after, second).is_full
+
+
+def test_blocked_evaluations_wake_when_something_under_their_limit_is_freed() -> None:
+    blocked = BlockedEvals()
+    waiting = Evaluation(id="e", job_id="web", status="blocked", quota_limit_reached="small", snapshot_index=5)
+    assert not blocked.block(waiting)
+    assert blocked.unblock_limit("other", index=6) == ()
+    assert blocked.unblock_limit("small", index=6) == (waiting,)
+    assert blocked.block(waiting), "the unblock at index 6 came after its snapshot"
+    assert not blocked.block(replace(waiting, snapshot_index=7))

@@ -1,0 +1,33 @@
+"""Limits beside the nodes, on a running server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.structs.cluster import Namespace
+from yurt.structs.commands import UpsertNamespaces
+from yurt.structs.job import Job
+from yurt.structs.resources import Resources
+from yurt.testing import factories
+from yurt.testing.limits import quotas
+
+
+def _job(name: str, count: int, **changes: Any) -> Job:
+    task = factories.task(resources=Resources(cpu=10, memory_mb=300))
+    return factories.job(name, task_groups=(factories.group(count=count, tasks=(task,), update=None),), **changes)
+
+
+async def test_a_server_with_limits_places_the_rest_when_an_allocation_ends(run_server: Any) -> None:
+    async with run_server(limits=quotas) as bench:
+        await bench.add_node()
+        bound = Namespace(name="default", quota="small")
+        await bench.server.propose(UpsertNamespaces(namespaces=(bound,)))
+        await bench.server.jobs.register(_job("one", 3))
+        await bench.until(lambda: len(bench.live("one")) == 3)
+        await bench.server.jobs.register(_job("two", 1))
+        await bench.until(lambda: ("queued-allocs", "blocked") in bench.evals("two"))
+        first = next(e for e in bench.server.state.evals.where("job", ("default", "two")) if e.attempts)
+        assert (await bench.server.replay(first.id)).is_identical
+        await bench.server.jobs.deregister("default", "one")
+        await bench.report("complete", "one")
+        await bench.until(lambda: len(bench.live("two")) == 1)
