@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from yurt.sdk.driver import AgentPaths, PluginContext, PortGiven, TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.driver import (
+    AgentPaths,
+    DeviceNode,
+    EngineDevices,
+    PluginContext,
+    PortGiven,
+    TaskDirs,
+    TaskRequest,
+    TaskResources,
+)
 from yurt.sdk.driver import Mount as HostMount
 from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.schema import check_config, decode_config, schema_of
@@ -387,3 +396,37 @@ def test_volumes_of_the_group_are_mounted_though_paths_of_the_job_are_not_allowe
         {"Type": "bind", "Source": "/srv/data", "Target": "/data", "ReadOnly": True,
          "BindOptions": {"Propagation": "rslave"}},
     ]  # fmt: skip
+
+
+GPUS: dict[str, Any] = {
+    "env": {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
+    "devices": (DeviceNode(host_path="/dev/nvidia0", task_path="/dev/nvidia0"),),
+    "cdi_devices": ("nvidia.com/gpu=GPU-1",),
+    "engine_devices": (EngineDevices(driver="nvidia", ids=("GPU-1",), capabilities=("gpu", "compute")),),
+}
+
+
+def test_gpus_go_by_the_container_device_interface_where_the_engine_has_it() -> None:
+    given = host(at=site(has_cdi=True, runtimes=("nvidia", "runc")), **GPUS)
+
+    assert given["DeviceRequests"] == [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=GPU-1"]}]
+    assert ("Runtime" in given, given["Devices"]) == (False, [])
+
+
+def test_gpus_go_by_nvidias_runtime_where_the_engine_has_only_that() -> None:
+    given = host(at=site(runtimes=("nvidia", "runc")), **GPUS)
+
+    assert (given["Runtime"], "DeviceRequests" in given) == ("nvidia", False)
+
+
+def test_gpus_are_requested_as_by_the_gpus_flag_otherwise() -> None:
+    given = host(at=site(runtimes=("runc",)), **GPUS)
+
+    asked = {"Driver": "nvidia", "DeviceIDs": ["GPU-1"], "Capabilities": [["gpu", "compute"]]}
+    assert (given["DeviceRequests"], "Runtime" in given) == ([asked], False)
+
+
+def test_devices_without_an_engines_own_way_are_device_nodes() -> None:
+    given = host(devices=(DeviceNode(host_path="/dev/fpga0", task_path="/dev/fpga", permissions="r"),))
+
+    assert given["Devices"] == [{"PathOnHost": "/dev/fpga0", "PathInContainer": "/dev/fpga", "CgroupPermissions": "r"}]

@@ -5,8 +5,9 @@ mounts: folders of the host read-only, `/alloc` writable, and `/local`, `/secret
 folders of the task's directory. The mounts live in the task's mount namespace and end with its last process; nothing
 is ever mounted on the host.
 
-What a task must never get here: a device but the harmless ones (the cgroup refuses the others even to a task that
-makes nodes), new privileges by setuid files, the hashed passwords in the host's /etc, a writable /proc/sys.
+What a task must never get here: a device but the harmless ones and those that it was given (the cgroup refuses the
+others even to a task that makes nodes), new privileges by setuid files, the hashed passwords in the host's /etc, a
+writable /proc/sys.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 from typing import Any
 
 from yurt.executor.spec import DEFAULT_PATH, ProcessSpec, UserIds
-from yurt.sdk.driver import Mount, TaskRequest
+from yurt.sdk.driver import DeviceNode, Mount, TaskRequest
 from yurt.sdk.value import Value, replace
 
 OCI_VERSION = "1.0.2"
@@ -47,16 +48,32 @@ class Bind(Value):
     propagation: str = ""
 
 
+class DeviceFile(Value):
+    """A device node that a task sees at `path`: kind ("c" or "b"), numbers, mode bits, owner, rights of "rwm"."""
+
+    path: str
+    kind: str
+    major: int
+    minor: int
+    mode: int
+    uid: int
+    gid: int
+    rights: str
+
+
 class ContainerSpec(Value):
     """An isolated task: `process` as seen from inside (folder, command, user), what it sees and what it may do.
 
     `private_dirs` are folders of the host that are handed to the task's user before it starts. A kernel that cannot
     make a whole tree of mounts read-only (before 5.12) shows of each of the host's folders only its own file system.
+    `devices` are asked for; `device_files` are what they are on this machine, known when the task is started.
     """
 
     process: ProcessSpec
     root: str
     binds: tuple[Bind, ...] = ()
+    devices: tuple[DeviceNode, ...] = ()
+    device_files: tuple[DeviceFile, ...] = ()
     capabilities: tuple[str, ...] = ()
     pid_mode: str = PRIVATE
     ipc_mode: str = PRIVATE
@@ -78,6 +95,7 @@ class ContainerSpec(Value):
                 Bind(source=request.dirs.shared_dir, target="/alloc", is_writable=True),
                 *(volume_bind(each) for each in request.mounts),
             ),
+            devices=request.devices,
             hostname=request.hostname,
             private_dirs=(request.dirs.secrets_dir,),
         )
@@ -110,11 +128,23 @@ def oci_config(spec: ContainerSpec, *, argv: tuple[str, ...], user: UserIds, cgr
         "linux": {
             "cgroupsPath": cgroup_path,
             "namespaces": namespaces(spec),
-            "resources": {"devices": [{"allow": False, "access": "rwm"}]},
+            "devices": [device_entry(each) for each in spec.device_files],
+            "resources": {"devices": [{"allow": False, "access": "rwm"}, *map(device_rule, spec.device_files)]},
             "maskedPaths": list(MASKED),
             "readonlyPaths": list(READ_ONLY),
         },
     }
+
+
+def device_entry(file: DeviceFile) -> dict[str, Any]:
+    """A node that the runtime makes in the task's /dev."""
+    numbers = {"type": file.kind, "major": file.major, "minor": file.minor}
+    return {"path": file.path, **numbers, "fileMode": file.mode, "uid": file.uid, "gid": file.gid}
+
+
+def device_rule(file: DeviceFile) -> dict[str, Any]:
+    """What the task's cgroup lets it do with a device."""
+    return {"allow": True, "type": file.kind, "major": file.major, "minor": file.minor, "access": file.rights}
 
 
 def oci_process(spec: ContainerSpec, *, argv: tuple[str, ...], user: UserIds) -> dict[str, Any]:

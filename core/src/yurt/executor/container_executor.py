@@ -16,6 +16,7 @@ import pwd
 import re
 import shutil
 import signal
+import stat
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,14 +26,14 @@ import msgspec
 
 from yurt.executor import runc
 from yurt.executor.allowance import UserRules, check_user
-from yurt.executor.bundle import ContainerSpec, container_id, oci_config
+from yurt.executor.bundle import ContainerSpec, DeviceFile, container_id, oci_config
 from yurt.executor.exec_session import DEFAULT_TERM, ProcessSession, run_to_end
 from yurt.executor.process_executor import ProcessExecutor
 from yurt.executor.processes import signal_number
 from yurt.executor.spec import ProcessHandle, ProcessSpec, UserIds, candidates
 from yurt.executor.surroundings import check_spec, look_up_user
 from yurt.executor.waiting import until
-from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats
+from yurt.sdk.driver import DeviceNode, ExecResult, ExitResult, PluginContext, TaskStats
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import Duration, replace
 
@@ -85,6 +86,7 @@ class ContainerExecutor:
         self._processes.check_new(task_id)
         check_spec(spec.process)
         ids = look_up_user(spec.process.user)
+        spec = replace(spec, device_files=tuple(map(device_file, spec.devices)))
         await self._forget(task_id)
         bundle = self._bundles / container
         try:
@@ -274,6 +276,31 @@ def inside_command(spec: ContainerSpec) -> tuple[str, ...]:
         if os.path.lexists(f"{spec.root}/{path}") and not os.path.isdir(f"{spec.root}/{path}"):
             return (f"/{os.path.normpath(path).lstrip('/')}", *arguments)
     return spec.process.argv
+
+
+def device_file(node: DeviceNode) -> DeviceFile:
+    """What a device node is on this machine; raises DriverError when it is none."""
+    try:
+        found = os.stat(node.host_path)
+    except OSError as error:
+        raise DriverError(
+            f"the task's device {node.host_path} is not on this machine: {error.strerror}; make its node, or load its "
+            "driver"
+        ) from None
+    kinds = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
+    kind = kinds.get(stat.S_IFMT(found.st_mode))
+    if kind is None:
+        raise DriverError(f"{node.host_path} is no device node, so that it cannot be given to the task as a device")
+    return DeviceFile(
+        path=node.task_path or node.host_path,
+        kind=kind,
+        major=os.major(found.st_rdev),
+        minor=os.minor(found.st_rdev),
+        mode=stat.S_IMODE(found.st_mode),
+        uid=found.st_uid,
+        gid=found.st_gid,
+        rights=node.permissions,
+    )
 
 
 def hand_over(spec: ContainerSpec, ids: UserIds) -> None:

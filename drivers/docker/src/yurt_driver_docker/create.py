@@ -16,7 +16,7 @@ import msgspec
 from yurt.sdk.driver import TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError
 
-from yurt_driver_docker.allowed import capabilities, check_modes, checked_devices, checked_runtime
+from yurt_driver_docker.allowed import capabilities, check_modes, checked_devices, checked_runtime, device
 from yurt_driver_docker.config import PluginConfig, TaskConfig, merged
 from yurt_driver_docker.mounts import binds, mounts
 from yurt_driver_docker.network import network_parts
@@ -43,6 +43,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     resolve: Callable[[str], str]
     read_text: Callable[[str], str]
     runtimes: tuple[str, ...] = ()
+    has_cdi: bool = False
     pause_id: str = ""
 
 
@@ -182,17 +183,42 @@ def privilege_part(request: TaskRequest, site: Site) -> Body:
         raise DriverError("oom_score_adj must not be negative: a task may not be safer from the OOM killer than others")
     part: Body = {
         "Privileged": config.privileged,
-        "Devices": checked_devices(config, site.config),
+        **device_part(request, site),
         "SecurityOpt": [security_option(each, site.read_text) for each in config.security_opt],
         "OomScoreAdj": config.oom_score_adj or options.oom_score_adj,
     }
     if not config.privileged:
         part["CapDrop"] = ["ALL"]
         part["CapAdd"] = list(capabilities(config, options))
-    runtime = checked_runtime(config, options, env=request.env, known=site.runtimes)
+    is_requested = "DeviceRequests" in part and not config.runtime
+    runtime = "" if is_requested else checked_runtime(config, options, env=request.env, known=site.runtimes)
     if runtime:
         part["Runtime"] = runtime
     return part
+
+
+def device_part(request: TaskRequest, site: Site) -> Body:
+    """Devices of the task's own options, and those that the servers gave to it, in the first way that the engine can.
+
+    An engine without the Container Device Interface gets GPUs by the runtime that knows them, as Nomad does it; one
+    that has no such runtime either is asked as by `--gpus`.
+    """
+    own = checked_devices(request.config, site.config)
+    if request.cdi_devices and site.has_cdi:
+        return {"Devices": own, "DeviceRequests": [{"Driver": "cdi", "DeviceIDs": list(request.cdi_devices)}]}
+    if request.engine_devices:
+        has_runtime = not site.runtimes or site.config.options.nvidia_runtime in site.runtimes
+        return {"Devices": own} if has_runtime else {"Devices": own, "DeviceRequests": engine_requests(request)}
+    given = [device(each.host_path, each.task_path, each.permissions) for each in request.devices]
+    return {"Devices": own + given}
+
+
+def engine_requests(request: TaskRequest) -> list[Body]:
+    """What `--gpus` sends."""
+    return [
+        {"Driver": each.driver, "DeviceIDs": list(each.ids), "Capabilities": [list(each.capabilities)]}
+        for each in request.engine_devices
+    ]
 
 
 def security_option(text: str, read_text: Callable[[str], str]) -> str:

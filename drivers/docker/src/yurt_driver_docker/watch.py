@@ -43,6 +43,7 @@ class Watch:
         self.on_list = on_list
         self.found: Fingerprint | None = None
         self.runtimes: tuple[str, ...] = ()
+        self.has_cdi = False
         self.changed = asyncio.Event()
         self.up = asyncio.Event()
         self.is_begun = False
@@ -128,6 +129,7 @@ class Watch:
             self._note(self._unwell(error), is_up=False)
             return
         self.runtimes = tuple(sorted(info.get("Runtimes") or {}))
+        self.has_cdi = bool(info.get("CDISpecDirs"))
         self._note(healthy(info, bridge, self.config), is_up=True)
 
     def _unwell(self, error: Exception) -> Fingerprint:

@@ -8,7 +8,7 @@ from yurt.sdk.executor import CHROOT, ContainerExecutor, ContainerSpec, ProcessD
 from yurt_driver_exec.config import NAME, TaskConfig, container_spec, plugin_config, user_rules
 
 CAPABILITIES = Capabilities(
-    send_signals=True, exec=True, fs_isolation="chroot", network_modes=("host", "group"), mounts=True
+    send_signals=True, exec=True, fs_isolation="chroot", network_modes=("host", "group"), mounts=True, devices=True
 )
 
 

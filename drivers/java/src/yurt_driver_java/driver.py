@@ -34,7 +34,9 @@ from yurt.sdk.value import replace
 from yurt_driver_java.config import NAME, TaskConfig, container_spec, plugin_config, process_spec, version_attributes
 
 NETWORKS = ("host", "group")
-ISOLATED = Capabilities(send_signals=True, exec=True, fs_isolation="chroot", network_modes=NETWORKS, mounts=True)
+ISOLATED = Capabilities(
+    send_signals=True, exec=True, fs_isolation="chroot", network_modes=NETWORKS, mounts=True, devices=True
+)
 PLAIN = Capabilities(send_signals=True, exec=True, fs_isolation="none", network_modes=NETWORKS)
 INSTALL = "apt install default-jre-headless"
 
