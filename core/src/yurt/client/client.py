@@ -109,7 +109,7 @@ class Client:
         )
         self._has_pulled = asyncio.Event()
         self._meta_lock = asyncio.Lock()
-        self._meter = UsageMeter(env)
+        self._meter = UsageMeter(env, self.devices)
         self._garbage = GarbageCollector(config, env, lambda: self.runners)
         self._broken: dict[str, str] = {}
         self._execs = ExecSessions(lambda name, work: supervised(self._group, name, work))
@@ -413,7 +413,7 @@ class Client:
 
     async def host_stats(self) -> HostStats:
         """Use of the host."""
-        return await host_usage(self.config, self._env, self.node)
+        return await host_usage(self.config, self._env, self.node, self.devices)
 
     async def node_meta(self) -> NodeMeta:
         """The node's metadata."""

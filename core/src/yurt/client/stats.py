@@ -12,12 +12,14 @@ import psutil
 
 from yurt.client.alloc_runner import AllocRunner
 from yurt.client.config import ClientConfig
+from yurt.client.devices.claims import claim_of
+from yurt.client.devices.manager import DeviceManager
 from yurt.client.task_runner import TaskRunner
 from yurt.lifecycle.task import RUNNING
 from yurt.runtime.env import Env
 from yurt.sdk.driver import TaskStats
 from yurt.sdk.errors import NotFound, YurtError
-from yurt.sdk.value import NANOSECONDS, UnixNano
+from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.structs.node import Node
 from yurt.structs.rpc import (
     AllocResourceUsage,
@@ -36,8 +38,9 @@ SAMPLES_MAX = 10_000
 class UsageMeter:
     """Remembers each task's last sample, because percent of CPU is a difference of two."""
 
-    def __init__(self, env: Env) -> None:
+    def __init__(self, env: Env, devices: DeviceManager) -> None:
         self._env = env
+        self._devices = devices
         self._last: dict[str, TaskStats] = {}
 
     async def alloc_usage(self, runner: AllocRunner, task: str, node: Node) -> AllocResourceUsage:
@@ -69,7 +72,11 @@ class UsageMeter:
         if len(self._last) >= SAMPLES_MAX:
             self._last.clear()
         self._last[task_id] = sample
-        return TaskResourceUsage(resource_usage=_usage(before, sample, _core_mhz(node)), timestamp=sample.at)
+        usage = _usage(before, sample, _core_mhz(node))
+        held = claim_of(runner.alloc, runner.name).ids
+        if held:
+            usage = replace(usage, device_stats=await self._devices.stats(held))
+        return TaskResourceUsage(resource_usage=usage, timestamp=sample.at)
 
 
 def _core_mhz(node: Node) -> float:
@@ -112,12 +119,14 @@ def _sum(parts: list[ResourceUsage]) -> ResourceUsage:
             total_ticks=sum(each.total_ticks for each in cpu),
             measured=MEASURED_CPU,
         ),
+        device_stats=tuple(stats for part in parts for stats in part.device_stats),
     )
 
 
-async def host_usage(config: ClientConfig, env: Env, node: Node) -> HostStats:
+async def host_usage(config: ClientConfig, env: Env, node: Node, devices: DeviceManager) -> HostStats:
     """Use of the host."""
-    return await asyncio.to_thread(_host_usage, config, env, _core_mhz(node))
+    found = await asyncio.to_thread(_host_usage, config, env, _core_mhz(node))
+    return replace(found, device_stats=await devices.stats())
 
 
 def _host_usage(config: ClientConfig, env: Env, core_mhz: float) -> HostStats:

@@ -18,6 +18,8 @@ from yurt.structs.alloc import AllocatedDeviceResource
 from yurt.structs.node import Attribute, NodeDevice, NodeDeviceLocality, NodeDeviceResource
 from yurt.structs.rpc import DeviceGroupStats, DeviceStats, StatObject, StatValue
 
+MIB = 1024 * 1024
+PROCESSES = "Memory by process"
 GroupKey = tuple[str, str, str]
 """Vendor, type and name."""
 
@@ -96,10 +98,13 @@ def group_stats(
 def device_stats(use: DeviceUse) -> DeviceStats:
     """Use of one instance."""
     figures = {name: stat_value(stat) for name, stat in use.stats.items()}
+    by_pid = {
+        str(each.pid): StatValue(int_numerator_val=each.memory_bytes // MIB, unit="MiB", desc="Memory of the process")
+        for each in use.processes
+    }
+    nested = {PROCESSES: StatObject(attributes=by_pid)} if by_pid else {}
     return DeviceStats(
-        summary=stat_value(use.summary),
-        stats=StatObject(attributes=figures),
-        timestamp=use.at,
+        summary=stat_value(use.summary), stats=StatObject(attributes=figures, nested=nested), timestamp=use.at
     )
 
 
