@@ -34,4 +34,6 @@ class TestDocker(DriverSuite):
             cannot_start={"image": IMAGE, "command": "/no/such/command"},
             start_error="/no/such/command",
             executes={"image": IMAGE, "command": "sleep", "args": ["1000"]},
+            catches=shell("trap 'echo caught' HUP; echo ready; while true; do sleep 0.1; done"),
+            many=20,
         )

@@ -42,4 +42,6 @@ class TestExec(DriverSuite):
             cannot_start={"command": "/no/such/command"},
             start_error='cannot run the command "/no/such/command"',
             executes=WAITS,
+            catches=shell("trap 'echo caught' HUP; echo ready; while true; do sleep 0.1; done"),
+            many=50,
         )

@@ -34,6 +34,11 @@ public class Main {
                 for (String name : new String[] {"TERM", "INT"}) Signal.handle(new Signal(name), signal -> {});
                 Thread.sleep(1000000);
                 break;
+            case "catch":
+                Signal.handle(new Signal("HUP"), signal -> System.out.println("caught"));
+                System.out.println("ready");
+                Thread.sleep(1000000);
+                break;
             default: Thread.sleep(1000000);
         }
     }
@@ -64,6 +69,8 @@ def cases_of(class_path: str) -> DriverCases:
         cannot_start={"args": ["x"]},
         start_error="jar_path",
         executes=main("wait"),
+        catches=main("catch"),
+        many=5,
     )
 
 

@@ -24,6 +24,7 @@ class TestMock(DriverSuite):
             cannot_start={"start_error": "the disk is on fire"},
             start_error="the disk is on fire",
             executes={"run_for": "1h", "exec_command": {"stdout_string": "inside\n", "exit_code": 4}},
+            has_shell=False,
             uses_resources=False,
             leaves_traces=False,
         )

@@ -71,4 +71,5 @@ class TestQemu(DriverSuite):
             floods=lambda size: disk("floods", boot_sector.prints(b"x" * 49 + b"\n", times=size // 50)),
             cannot_start={"image_path": str(images / "missing")},
             start_error="No such file or directory",
+            many=10,
         )

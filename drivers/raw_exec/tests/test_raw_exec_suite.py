@@ -33,4 +33,5 @@ class TestRawExec(DriverSuite):
             cannot_start={"command": "/no/such/command"},
             start_error='"/no/such/command": No such file or directory (ENOENT)',
             executes={"command": "sleep", "args": ["1000"]},
+            catches=shell("trap 'echo caught' HUP; echo ready; while true; do sleep 0.1; done"),
         )

@@ -1,0 +1,55 @@
+"""What every task driver must do, as a test class that any driver package runs against its own driver.
+
+    class TestMyDriver(DriverSuite):
+        @pytest.fixture
+        def make_driver(self) -> DriverFactory:
+            return lambda context: MyDriver(context)
+
+        @pytest.fixture
+        def cases(self) -> DriverCases:
+            return DriverCases(ends=lambda code: {"command": "sh", "args": ["-c", f"exit {code}"]}, ...)
+
+What does not apply to a driver is skipped, with the reason: its capabilities decide (no signals, no exec), and the
+cases that it does not give. `yurt driver test` runs the suite of a package and reports.
+
+A case is the `config` block, as a job file would give it, of a task that does a certain thing. The suite makes a
+driver, starts real tasks in a temporary folder, and destroys whatever is left at the end of a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from yurt.testing.driver_suite.bench import Bench, Config, DriverCases, DriverFactory
+from yurt.testing.driver_suite.burden import BurdenTests
+from yurt.testing.driver_suite.commands import CommandTests
+from yurt.testing.driver_suite.lifecycle import LifecycleTests
+from yurt.testing.driver_suite.output import OutputTests
+from yurt.testing.driver_suite.recovery import RecoveryTests
+
+__all__ = ["Bench", "Config", "DriverCases", "DriverFactory", "DriverSuite"]
+
+
+class DriverSuite(LifecycleTests, RecoveryTests, OutputTests, CommandTests, BurdenTests):
+    """Subclass it, give `make_driver` and `cases`, and let pytest collect it."""
+
+    @pytest.fixture
+    def make_driver(self) -> DriverFactory:
+        """Makes the driver under test; a subclass overrides this."""
+        pytest.fail("a DriverSuite needs a fixture `make_driver`")
+
+    @pytest.fixture
+    def cases(self) -> DriverCases:
+        """The driver's cases; a subclass overrides this."""
+        pytest.fail("a DriverSuite needs a fixture `cases`")
+
+    @pytest_asyncio.fixture
+    async def bench(self, make_driver: DriverFactory, tmp_path: Path) -> AsyncIterator[Bench]:
+        """A driver with an empty folder."""
+        bench = Bench(make_driver, tmp_path)
+        yield bench
+        await bench.close()

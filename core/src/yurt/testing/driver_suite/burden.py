@@ -1,0 +1,105 @@
+"""Many tasks at once, and what is left on the machine after them (invariant E9)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+from yurt.sdk.exec import StreamsExec
+from yurt.sdk.value import seconds
+from yurt.testing.driver_suite.bench import LIMIT_S, Bench, DriverCases, eventually
+
+CYCLES_BEFORE, CYCLES = 2, 4
+CGROUP_ROOT = "/sys/fs/cgroup"
+CGROUP_DEPTH = 4
+
+
+class Traces(NamedTuple):
+    """What a driver and its tasks hold: numbers of descriptors and processes, cgroups, mounts, files of the driver."""
+
+    descriptors: int
+    processes: int
+    cgroups: frozenset[str]
+    mounts: frozenset[str]
+    files: frozenset[str]
+
+
+class BurdenTests:
+    """Many at once, and nothing left."""
+
+    async def test_many_tasks_at_once(self, bench: Bench, cases: DriverCases) -> None:
+        names = [f"task-{number}" for number in range(cases.many)]
+        async with asyncio.timeout(LIMIT_S * 6):
+            results = await asyncio.gather(*(bench.run(cases.ends(6), name=name) for name in names))
+            assert [result.exit_code for result in results] == [6] * cases.many
+            await asyncio.gather(*(bench.driver.destroy_task(task_id) for task_id in bench.started))
+
+    async def test_nothing_is_left_of_tasks(self, bench: Bench, cases: DriverCases) -> None:
+        if sys.platform != "linux":
+            pytest.skip("what a process holds is counted on Linux alone")
+        for number in range(CYCLES_BEFORE):
+            await one_life(bench, cases, f"before-{number}")
+        before = traces_of(bench)
+        for number in range(CYCLES):
+            await one_life(bench, cases, f"after-{number}")
+        with contextlib.suppress(pytest.fail.Exception):
+            await eventually("as before", lambda: not more_than(before, traces_of(bench)))
+        assert more_than(before, traces_of(bench)) == {}
+
+
+async def one_life(bench: Bench, cases: DriverCases, name: str) -> None:
+    """A task from its start to its destruction, with a command in it where the driver runs some."""
+    handle = await bench.start(cases.executes or cases.runs, name=name)
+    if isinstance(bench.driver, StreamsExec) and bench.driver.capabilities.exec and cases.executes:
+        session = await bench.driver.exec_stream(handle.task_id, cases.exec_command, tty=True)
+        async for _ in session.output():
+            continue
+        await session.close()
+    await bench.driver.task_stats(handle.task_id)
+    await bench.driver.stop_task(handle.task_id, signal="SIGTERM", timeout=seconds(0.2))
+    await bench.wait(handle.task_id)
+    await bench.driver.destroy_task(handle.task_id)
+
+
+def traces_of(bench: Bench) -> Traces:
+    """What there is now; of cgroups and mounts those that name this test."""
+    marks = (bench.alloc_id, str(bench.folder))
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    state = Path(bench.context.paths.state_dir)
+    return Traces(
+        descriptors=len(os.listdir("/proc/self/fd")),
+        processes=len(psutil.Process().children(recursive=True)),
+        cgroups=frozenset(folder for folder in folders_below(CGROUP_ROOT, CGROUP_DEPTH) if bench.alloc_id in folder),
+        mounts=frozenset(line for line in mounts if any(mark in line for mark in marks)),
+        files=frozenset(str(path) for path in state.rglob("*")) if state.is_dir() else frozenset(),
+    )
+
+
+def folders_below(root: str, depth: int) -> list[str]:
+    """The folders below a root, to a depth."""
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(root):
+            if entry.is_dir(follow_symlinks=False):
+                found.append(entry.path)
+                found += folders_below(entry.path, depth - 1) if depth > 1 else []
+    return found
+
+
+def more_than(before: Traces, after: Traces) -> dict[str, object]:
+    """What there is more of than before, by its name."""
+    found: dict[str, object] = {}
+    for name in ("descriptors", "processes"):
+        if getattr(after, name) > getattr(before, name):
+            found[name] = f"{getattr(after, name)}, before {getattr(before, name)}"
+    for name in ("cgroups", "mounts", "files"):
+        added = sorted(getattr(after, name) - getattr(before, name))
+        found |= {name: added} if added else {}
+    return found
