@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from contextlib import suppress
 from typing import Any
 
-from yurt.sdk.containers.engine import Engine, EngineDown
-from yurt.sdk.driver import ExecResult
+from yurt.sdk.containers.engine import Engine
 from yurt.sdk.errors import Conflict, DriverError, NotFound
-from yurt.sdk.value import NANOSECONDS, Duration
-
-from yurt_driver_docker.frames import Frames
 
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
 REMOVE_ROUNDS, REMOVE_WAIT_S = 20, 0.1
@@ -49,41 +43,16 @@ async def remove_quietly(engine: Engine, container_id: str) -> None:
         await remove(engine, container_id)
 
 
-async def execute(engine: Engine, container_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-    """Run a command in a container, and kill it when it takes too long."""
+async def prepare_exec(
+    engine: Engine, container_id: str, command: tuple[str, ...], *, tty: bool = False, has_input: bool = False
+) -> str:
+    """Tell the engine of a command that will run in a container; the id under which it is started."""
     if not command:
         raise DriverError("there is no command to run; name one")
     try:
-        made = await engine.act(lambda client: client.exec_create(container_id, list(command)))
+        made = await engine.act(
+            lambda client: client.exec_create(container_id, list(command), stdin=has_input, tty=tty)
+        )
     except Conflict as error:
         raise DriverError(f"the task does not run: {error}") from None
-    exec_id = str(made["Id"])
-    try:
-        async with asyncio.timeout(timeout / NANOSECONDS):
-            output = await exec_output(engine, exec_id)
-    except TimeoutError:
-        await kill_exec(engine, exec_id)
-        shown, limit_s = " ".join(command), timeout / NANOSECONDS
-        raise DriverError(f'the command "{shown}" did not end within {limit_s:g} s and was killed') from None
-    code = (await engine.ask(f"/exec/{exec_id}/json")).get("ExitCode")
-    return ExecResult(exit_code=int(code or 0), stdout=output["stdout"], stderr=output["stderr"])
-
-
-async def exec_output(engine: Engine, exec_id: str) -> dict[str, bytes]:
-    """Start a prepared command and read all that it writes, up to a bound."""
-    frames = Frames(is_terminal=False, has_stamps=False)
-    output = {"stdout": bytearray(), "stderr": bytearray()}
-    async with engine.stream("POST", f"/exec/{exec_id}/start", body={"Detach": False, "Tty": False}) as response:
-        async for data in response.content.iter_any():
-            for piece in frames.feed(data):
-                kept = output[piece.stream]
-                kept += piece.data[: OUTPUT_BYTES_MAX - len(kept)]
-    return {name: bytes(data) for name, data in output.items()}
-
-
-async def kill_exec(engine: Engine, exec_id: str) -> None:
-    """Kill a command that still runs; the engine has no call for it, so this works on the engine's machine only."""
-    with suppress(NotFound, EngineDown, OSError):
-        found = await engine.ask(f"/exec/{exec_id}/json")
-        if found.get("Running") and found.get("Pid") and engine.target.socket_path:
-            os.kill(int(found["Pid"]), signal.SIGKILL)
+    return str(made["Id"])

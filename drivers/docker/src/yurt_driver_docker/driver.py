@@ -16,8 +16,11 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+from yurt.sdk.containers import exec_session, execute
 from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.common import parse_stamp
 from yurt.sdk.containers.engine import EngineDown
+from yurt.sdk.containers.logfiles import LogFiles
 from yurt.sdk.driver import (
     Capabilities,
     ExecResult,
@@ -31,14 +34,13 @@ from yurt.sdk.driver import (
 from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 
-from yurt_driver_docker import acts, exec_session, reports
+from yurt_driver_docker import acts, reports
 from yurt_driver_docker.config import PluginConfig, TaskConfig
 from yurt_driver_docker.create import LOGS_LABEL, TASK_LABEL, Site, container_name, create_body
 from yurt_driver_docker.dangling import Dangling
 from yurt_driver_docker.engine import new_engine
-from yurt_driver_docker.frames import parse_stamp
 from yurt_driver_docker.images import Images
-from yurt_driver_docker.logs import LogFiles, LogReader
+from yurt_driver_docker.logs import LogReader
 from yurt_driver_docker.network import driver_address
 from yurt_driver_docker.node import core_mhz, read_text
 from yurt_driver_docker.pause import PauseContainers
@@ -90,6 +92,7 @@ class DockerDriver:
         network_modes=("host", "group", "task", "none"),
         must_create_network=True,
         mounts=True,
+        devices=True,
         finds_by_id=True,
     )
 
@@ -163,6 +166,7 @@ class DockerDriver:
                 resolve=os.path.realpath,
                 read_text=read_text,
                 runtimes=self._watch.runtimes,
+                has_cdi=self._watch.has_cdi,
                 pause_id=pause_id,
             )
             container_id = await self._create_or_undo(request, create_body(request, site))
@@ -440,12 +444,15 @@ class DockerDriver:
 
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command in the container."""
-        return await acts.execute(self._engine, self._task(task_id).container.container_id, command, timeout=timeout)
+        container_id = self._task(task_id).container.container_id
+        exec_id = await acts.prepare_exec(self._engine, container_id, command)
+        return await execute.execute(self._engine, exec_id, command, timeout=timeout)
 
-    async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> exec_session.DockerExecSession:
+    async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> exec_session.EngineExecSession:
         """Begin a command in the container, to be worked with."""
         container_id = self._task(task_id).container.container_id
-        return await exec_session.begin(self._engine, container_id, command, tty=tty)
+        exec_id = await acts.prepare_exec(self._engine, container_id, command, tty=tty, has_input=True)
+        return await exec_session.begin(self._engine, exec_id, tty=tty)
 
     async def create_network(self, alloc_id: str, *, hostname: str = "") -> str:
         """Make the namespace of a group's network, kept by a pause container; returns its path."""

@@ -6,12 +6,12 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
+from yurt.sdk.containers.common import parse_stamp
 from yurt.sdk.driver import HEALTHY, ExitResult, Fingerprint, TaskStats
 from yurt.sdk.errors import DriverError
 from yurt.sdk.value import UnixNano
 
 from yurt_driver_docker.config import PluginConfig
-from yurt_driver_docker.frames import parse_stamp
 
 SIGNALS = {each.name: int(each) for each in signal.Signals}
 SIGNAL_BASE = 128

@@ -100,8 +100,9 @@ class Library(Protocol):
 class Engine:
     """One engine; made on the event loop's thread, used from the loop only."""
 
-    def __init__(self, name: str, target: Target, library: Library) -> None:
+    def __init__(self, name: str, target: Target, library: Library, *, prefix: str = "") -> None:
         self.name = name
+        self.prefix = prefix
         self.target = target
         self._library = library
         self._session: aiohttp.ClientSession | None = None
@@ -140,7 +141,7 @@ class Engine:
         try:
             async with self.session().request(
                 method,
-                self.target.base_url + path,
+                self.target.base_url + self.prefix + path,
                 params=query,
                 json=body if is_plain else None,
                 data=None if is_plain else body,

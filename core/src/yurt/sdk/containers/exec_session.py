@@ -18,11 +18,9 @@ from contextlib import suppress
 from typing import Any
 
 from yurt.sdk.containers.engine import ASK_S, Engine, EngineDown, failure
+from yurt.sdk.containers.frames import Frames
 from yurt.sdk.errors import Conflict, DriverError, NotFound
 from yurt.sdk.exec import STDOUT, ExecOutput, TerminalSize
-
-from yurt_driver_docker.engine import NAME
-from yurt_driver_docker.frames import Frames
 
 READ_SIZE = 32 * 1024
 HEAD_BYTES_MAX = 64 * 1024
@@ -33,7 +31,7 @@ HANGUP_LOOKS = 15
 LOST_CODE = 137
 
 
-class DockerExecSession:
+class EngineExecSession:
     """An `ExecSession` by an engine."""
 
     def __init__(self, engine: Engine, exec_id: str, *, tty: bool) -> None:
@@ -52,10 +50,12 @@ class DockerExecSession:
         reader, writer = await open_connection(self._engine)
         try:
             async with asyncio.timeout(ASK_S * 3):
-                await switch(reader, writer, f"/exec/{self._exec_id}/start", {"Detach": False, "Tty": self._tty})
+                await switch(
+                    self._engine, reader, writer, f"/exec/{self._exec_id}/start", {"Detach": False, "Tty": self._tty}
+                )
         except TimeoutError:
             writer.close()
-            raise EngineDown("the Docker engine did not start the command in time") from None
+            raise EngineDown(f"the {self._engine.name} engine did not start the command in time") from None
         except BaseException:
             writer.close()
             raise
@@ -200,8 +200,7 @@ def kill(member: tuple[int, bytes], number: signal.Signals) -> None:
 async def open_connection(engine: Engine) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection to the engine."""
     target = engine.target
-    if target.is_absent():
-        raise EngineDown(f"there is no Docker engine: {target.socket_path} does not exist")
+    engine.require_socket()
     try:
         async with asyncio.timeout(ASK_S):
             if target.socket_path:
@@ -209,16 +208,16 @@ async def open_connection(engine: Engine) -> tuple[asyncio.StreamReader, asyncio
             host, _, port = target.base_url.partition("://")[2].rpartition(":")
             return await asyncio.open_connection(host, int(port), ssl=target.tls_context())
     except (OSError, TimeoutError) as error:
-        raise EngineDown(f"the Docker engine at {target.endpoint} cannot be reached: {error}") from None
+        raise engine.unreachable(error) from None
 
 
 async def switch(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: dict[str, Any]
-) -> None:  # fmt: skip
+    engine: Engine, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: dict[str, Any]
+) -> None:
     """Ask for an upgrade and read the answer's head; raises the engine's refusal."""
     data = json.dumps(body).encode()
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
+        f"POST {engine.prefix}{path} HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     )
     writer.write(head.encode() + data)
@@ -226,12 +225,12 @@ async def switch(
         await writer.drain()
         answer = (await reader.readuntil(b"\r\n\r\n")).decode(errors="replace")
     except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        raise EngineDown(f"the Docker engine closed the connection: {error}") from None
+        raise EngineDown(f"the {engine.name} engine closed the connection: {error}") from None
     words = answer.split(None, 2)
     status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
     if status not in (SWITCHED, OK):
         text = (await reader.read(HEAD_BYTES_MAX)).decode(errors="replace")
-        raise failure(NAME, status or 500, reason_in(text))
+        raise failure(engine.name, status or 500, reason_in(text))
 
 
 def reason_in(text: str) -> str:
@@ -242,14 +241,8 @@ def reason_in(text: str) -> str:
     return text.strip()[:500] or "no reason given"
 
 
-async def begin(engine: Engine, container_id: str, command: tuple[str, ...], *, tty: bool) -> DockerExecSession:
-    """Prepare a command in a container and run it."""
-    if not command:
-        raise DriverError("there is no command to run; name one")
-    try:
-        made = await engine.act(lambda client: client.exec_create(container_id, list(command), stdin=True, tty=tty))
-    except Conflict as error:
-        raise DriverError(f"the task does not run: {error}") from None
-    session = DockerExecSession(engine, str(made["Id"]), tty=tty)
+async def begin(engine: Engine, exec_id: str, *, tty: bool) -> EngineExecSession:
+    """Run a command that was prepared in a container."""
+    session = EngineExecSession(engine, exec_id, tty=tty)
     await session.start()
     return session

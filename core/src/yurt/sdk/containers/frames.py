@@ -7,11 +7,11 @@ with one, in nanoseconds, and a space: a frame holds one message, and of bare da
 
 from __future__ import annotations
 
-import calendar
-import re
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
+
+from yurt.sdk.containers.common import parse_stamp
 
 HEADER = Struct(">BxxxL")
 HEADER_BYTES = HEADER.size
@@ -19,7 +19,6 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 LINE_BYTES_MAX = 1024 * 1024
 PART_BYTES = 16 * 1024
 STREAMS = {0: "stdout", 1: "stdout", 2: "stderr"}
-STAMP = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$")
 STAMP_BYTES_MAX = 40
 
 
@@ -105,24 +104,6 @@ def parts_of(line: bytes) -> Iterator[bytes]:
             return
         yield line[:end]
         line = line[end:]
-
-
-def parse_stamp(text: bytes) -> int:
-    """An RFC 3339 time in nanoseconds since 1970; 0 when it is none."""
-    found = STAMP.match(text)
-    if not found:
-        return 0
-    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
-    whole = calendar.timegm((year, month, day, hour, minute, second)) - zone_seconds(found[8])
-    return whole * 1_000_000_000 + int((found[7] or b"0").ljust(9, b"0"))
-
-
-def zone_seconds(zone: bytes) -> int:
-    """The distance of a time zone from UTC."""
-    if zone == b"Z":
-        return 0
-    sign = -1 if zone.startswith(b"-") else 1
-    return sign * (int(zone[1:3]) * 3600 + int(zone[4:6]) * 60)
 
 
 def since(at: int) -> str:

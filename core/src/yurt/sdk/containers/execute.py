@@ -1,0 +1,49 @@
+"""A command in a container without input: all that it writes, up to a bound, and its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+
+from yurt.sdk.containers.engine import Engine, EngineDown
+from yurt.sdk.containers.frames import Frames
+from yurt.sdk.driver import ExecResult
+from yurt.sdk.errors import DriverError, NotFound
+from yurt.sdk.value import NANOSECONDS, Duration
+
+OUTPUT_BYTES_MAX = 8 * 1024 * 1024
+
+
+async def execute(engine: Engine, exec_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+    """Run a prepared command to its end, and kill it when it takes too long."""
+    try:
+        async with asyncio.timeout(timeout / NANOSECONDS):
+            output = await exec_output(engine, exec_id)
+    except TimeoutError:
+        await kill_exec(engine, exec_id)
+        shown, limit_s = " ".join(command), timeout / NANOSECONDS
+        raise DriverError(f'the command "{shown}" did not end within {limit_s:g} s and was killed') from None
+    code = (await engine.ask(f"/exec/{exec_id}/json")).get("ExitCode")
+    return ExecResult(exit_code=int(code or 0), stdout=output["stdout"], stderr=output["stderr"])
+
+
+async def exec_output(engine: Engine, exec_id: str) -> dict[str, bytes]:
+    """Start a prepared command and read all that it writes, up to a bound."""
+    frames = Frames(is_terminal=False, has_stamps=False)
+    output = {"stdout": bytearray(), "stderr": bytearray()}
+    async with engine.stream("POST", f"/exec/{exec_id}/start", body={"Detach": False, "Tty": False}) as response:
+        async for data in response.content.iter_any():
+            for piece in frames.feed(data):
+                kept = output[piece.stream]
+                kept += piece.data[: OUTPUT_BYTES_MAX - len(kept)]
+    return {name: bytes(data) for name, data in output.items()}
+
+
+async def kill_exec(engine: Engine, exec_id: str) -> None:
+    """Kill a command that still runs; the engine has no call for it, so this works on the engine's machine only."""
+    with suppress(NotFound, EngineDown, OSError):
+        found = await engine.ask(f"/exec/{exec_id}/json")
+        if found.get("Running") and found.get("Pid") and engine.target.socket_path:
+            os.kill(int(found["Pid"]), signal.SIGKILL)

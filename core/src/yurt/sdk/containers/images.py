@@ -1,0 +1,161 @@
+"""Images that this client brought to an engine: pulls that tasks share, and removal some time after the last use.
+
+Starts that need the same image with the same credentials share one pull. Only images that this client pulled or loaded
+are ever removed; which ones is kept in a file over restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import json
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.engine import EngineDown
+from yurt.sdk.driver import TaskDirs
+from yurt.sdk.errors import Conflict, DriverError, NotFound
+
+DENIED = ("denied", "unauthorized", "authentication required", "no basic auth")
+HOPELESS = ("not found", "manifest unknown", "invalid reference", *DENIED)
+
+
+class ImageShelf:
+    """Which images this client brought, and which tasks use them."""
+
+    def __init__(
+        self,
+        background: Background,
+        file: Path,
+        remove: Callable[[str], Awaitable[None]],
+        *,
+        delay_s: float,
+        removes: bool,
+    ) -> None:
+        self._background = background
+        self._file = file
+        self._remove = remove
+        self._delay_s = delay_s
+        self._removes = removes
+        self._users: dict[str, set[str]] = {}
+        self._ours: set[str] | None = None
+
+    def hold(self, image_id: str, task_id: str) -> None:
+        """A task uses the image."""
+        self._users.setdefault(image_id, set()).add(task_id)
+
+    def release(self, image_id: str, task_id: str) -> None:
+        """A task uses it no more; unused, an image of ours goes after the delay."""
+        users = self._users.get(image_id, set())
+        users.discard(task_id)
+        if users:
+            return
+        self._users.pop(image_id, None)
+        if self._removes and image_id in self._known():
+            self._plan(image_id)
+
+    def collect_left_over(self) -> None:
+        """After a start of the agent: plan the removal of images that no task took up again."""
+        if self._removes:
+            for image_id in self._known() - set(self._users):
+                self._plan(image_id)
+
+    def own(self, image_id: str) -> None:
+        """Note that this client brought an image here."""
+        self._known().add(image_id)
+        self._store()
+
+    def _plan(self, image_id: str) -> None:
+        work = functools.partial(self._remove_later, image_id)
+        self._background.start(f"removal of image {image_id[:19]}", work)
+
+    async def _remove_later(self, image_id: str) -> None:
+        """Remove an image unless a task took it up meanwhile, or others use it."""
+        await asyncio.sleep(self._delay_s)
+        if image_id in self._users or image_id not in self._known():
+            return
+        try:
+            await self._remove(image_id)
+        except (Conflict, EngineDown):
+            return
+        except NotFound:
+            pass
+        self._known().discard(image_id)
+        self._store()
+
+    def _known(self) -> set[str]:
+        """The images that this client brought here."""
+        if self._ours is None:
+            try:
+                self._ours = set(json.loads(self._file.read_text()))
+            except (OSError, ValueError):
+                self._ours = set()
+        return self._ours
+
+    def _store(self) -> None:
+        """Write the note in one step."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(json.dumps(sorted(self._known())))
+        fresh.replace(self._file)
+
+
+class SharedPulls:
+    """Pulls that are under way, by image and user."""
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+        self._under_way: dict[tuple[str, str], asyncio.Future[str]] = {}
+
+    async def pull(self, image: str, user: str, start: Callable[[], Coroutine[Any, Any, str]]) -> str:
+        """The id of the image that `start` pulls, or that the pull under way will bring."""
+        key = (image, user)
+        promise = self._under_way.get(key)
+        if promise is None:
+            promise = self._under_way[key] = asyncio.get_running_loop().create_future()
+            promise.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._background.start(f"pull of {image}", lambda: self._for_all(key, start))
+        return await asyncio.shield(promise)
+
+    async def _for_all(self, key: tuple[str, str], start: Callable[[], Coroutine[Any, Any, str]]) -> None:
+        """One pull, told to all who wait."""
+        promise = self._under_way[key]
+        try:
+            promise.set_result(await start())
+        except DriverError as error:
+            promise.set_exception(error)
+        finally:
+            del self._under_way[key]
+            promise.cancel()
+
+
+def is_hopeless(reason: str) -> bool:
+    """Whether a retry cannot mend what a registry said."""
+    return any(word in reason.lower() for word in HOPELESS)
+
+
+def is_denied(reason: str) -> bool:
+    """Whether a registry did not like the credentials."""
+    return any(word in reason.lower() for word in DENIED)
+
+
+def auth_header(credentials: Mapping[str, Any]) -> dict[str, str]:
+    """Credentials as engines want them in a header."""
+    return {"X-Registry-Auth": base64.urlsafe_b64encode(json.dumps(dict(credentials)).encode()).decode()}
+
+
+def archive_path(name: str, dirs: TaskDirs, *, option: str) -> Path:
+    """An archive of images, which must lie in the allocation; a relative name starts at `local`, then at the task."""
+    path = os.path.realpath(os.path.join(dirs.local_dir, name))
+    if not os.path.exists(path):
+        path = os.path.realpath(os.path.join(dirs.task_dir, name))
+    alloc_dir = os.path.realpath(dirs.alloc_dir)
+    if not path.startswith(alloc_dir + "/"):
+        raise DriverError(f'{option} = "{name}" leads out of the allocation')
+    if not os.path.isfile(path):
+        raise DriverError(f'{option} = "{name}" is no file in the task\'s local folder; an artifact can bring it')
+    return Path(path)

@@ -1,0 +1,45 @@
+"""Ports of a task's group that its container publishes; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from yurt.sdk.driver import PortGiven
+from yurt.sdk.errors import DriverError
+
+PROTOCOLS = ("tcp", "udp")
+PORT_MAX = 65535
+
+
+class Published(NamedTuple):
+    """A port inside the container, and where the host listens for it."""
+
+    inside: int
+    protocol: str
+    host_ip: str
+    host_port: int
+
+
+def published(
+    given: Iterable[PortGiven], labels: Sequence[str], port_map: Iterable[Mapping[str, int]]
+) -> list[Published]:
+    """What `ports` and `port_map` ask for, each for TCP and UDP."""
+    known = {port.label: port for port in given}
+    mapped = {label: port for each in port_map for label, port in each.items()}
+    found = []
+    for label in dict.fromkeys((*labels, *mapped)):
+        port = port_named(label, known)
+        inside = mapped.get(label) or (port.to if port.to > 0 else port.host_port)
+        if not 0 < inside <= PORT_MAX:
+            raise DriverError(f'port_map: {inside} of port "{label}" is no port number (1 to {PORT_MAX})')
+        found += [Published(inside, protocol, port.host_ip, port.host_port) for protocol in PROTOCOLS]
+    return found
+
+
+def port_named(label: str, known: Mapping[str, PortGiven]) -> PortGiven:
+    """The port of the group with this label."""
+    if label not in known:
+        listing = f"its ports are {', '.join(sorted(known))}" if known else "it has none"
+        raise DriverError(f'ports: the group has no port "{label}" ({listing}); add it to the `network` block')
+    return known[label]
