@@ -6,6 +6,7 @@ A call may fail because the plugin says so, because it does not answer in time, 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -51,6 +52,7 @@ class Connection:
         self.name = name
         self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
         self._calls: dict[str, Callable[..., Any]] = {}
+        self._is_closed = False
 
     async def call(self, spec: CallSpec, /, **fields: Any) -> Message:
         """One request, one answer; raises what the plugin means by its error."""
@@ -60,8 +62,9 @@ class Connection:
             return await call(method.request(**fields), timeout=spec.limit_s or None)
         except grpc.aio.AioRpcError as error:
             raise failure(error, f"{self.name}: {spec.method}", limit_s=spec.limit_s) from None
-        except grpc.aio.UsageError:
-            raise PluginGone(f"{self.name}: the connection to the plugin is closed") from None
+        except (grpc.aio.UsageError, asyncio.CancelledError):
+            self._check_own_end()
+            raise PluginGone(f"{self.name}: the connection to the plugin was closed") from None
 
     async def stream(self, spec: CallSpec, /, **fields: Any) -> AsyncGenerator[Message, None]:
         """One request, many answers."""
@@ -73,8 +76,9 @@ class Connection:
                 yield message
         except grpc.aio.AioRpcError as error:
             raise failure(error, f"{self.name}: {spec.method}", limit_s=0) from None
-        except grpc.aio.UsageError:
-            raise PluginGone(f"{self.name}: the connection to the plugin is closed") from None
+        except (grpc.aio.UsageError, asyncio.CancelledError):
+            self._check_own_end()
+            raise PluginGone(f"{self.name}: the connection to the plugin was closed") from None
 
     def converse(self, spec: CallSpec) -> Any:
         """A call in which both sides stream."""
@@ -90,8 +94,15 @@ class Connection:
             )
         return self._calls[path]
 
+    def _check_own_end(self) -> None:
+        """Pass a cancellation of the caller on; calls that end with their channel look the same."""
+        task = asyncio.current_task()
+        if not self._is_closed or (task is not None and task.cancelling()):
+            raise asyncio.CancelledError
+
     async def close(self) -> None:
         """End all calls."""
+        self._is_closed = True
         await self._channel.close()
 
 

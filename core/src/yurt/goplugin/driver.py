@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from google.protobuf.message import DecodeError
@@ -49,6 +49,7 @@ STOP_MARGIN_S = 60.0
 STATS_INTERVAL_S = 1.0
 STATS_LIMIT_S = 10.0
 STREAM_AGAIN_S = 5.0
+ASK_AGAIN_MAX = 3
 SUCCESS, RETRY = 0, 1
 
 
@@ -166,20 +167,32 @@ class BinaryDriver:
         }
         return TaskHandle(driver=self.name, task_id=task_id, started_at=self._env.now(), state=state)
 
+    async def _ask(self, spec: CallSpec, /, **fields: Any) -> Message:
+        """A call that the plugin's next process answers as well, when the present one dies over it."""
+        connection = await self._plugin.ready()
+        for _ in range(ASK_AGAIN_MAX):
+            try:
+                return await connection.call(spec, **fields)
+            except PluginGone:
+                connection = await self._plugin.ready(after=connection)
+        return await connection.call(spec, **fields)
+
     def _watch(self, task_id: str, task: PluginTask) -> None:
         self._tasks[task_id] = task
         self._plugin.background.start(f"wait for {task_id}", lambda: self._wait_in_plugin(task_id, task))
 
     async def _wait_in_plugin(self, task_id: str, task: PluginTask) -> None:
         """Ask the plugin for the end of a task, across restarts of the plugin."""
+        connection: Connection | None = None
         while not task.ended.done():
             try:
-                connection = await self._plugin.ready(limit_s=None)
+                connection = await self._plugin.ready(limit_s=None, after=connection)
                 answer = await connection.call(call("WaitTask", 0), task_id=task_id)
                 await self._drain_logs(task.logs)
                 result = convert.exit_of(answer.result, answer.err, at=self._env.now())
             except PluginGone:
-                await self._env.sleep(0)
+                if self._plugin.closed.is_set():
+                    return
                 continue
             except YurtError as error:
                 result = ExitResult(error=str(error), finished_at=self._env.now())
@@ -203,8 +216,6 @@ class BinaryDriver:
     async def _take_up_all(self, connection: Connection) -> None:
         """A new process of the plugin is given the tasks that the old one kept."""
         for task_id, task in list(self._tasks.items()):
-            if task.ended.done():
-                continue
             try:
                 await self._take_up(connection, task_id, task.handle)
             except PluginGone:
@@ -257,23 +268,21 @@ class BinaryDriver:
     async def signal_task(self, task_id: str, signal: str) -> None:
         """Send a signal."""
         self._task(task_id)
-        await (await self._plugin.ready()).call(call("SignalTask"), task_id=task_id, signal=signal)
+        await self._ask(call("SignalTask"), task_id=task_id, signal=signal)
 
     async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
         """Let the plugin stop it."""
         if self._task(task_id).ended.done():
             return
-        connection = await self._plugin.ready()
         limit = call("StopTask", timeout / NANOSECONDS + STOP_MARGIN_S)
         wait = convert.duration_fields(timeout)
-        await connection.call(limit, task_id=task_id, timeout=wait, signal=signal)
+        await self._ask(limit, task_id=task_id, timeout=wait, signal=signal)
 
     async def destroy_task(self, task_id: str) -> None:
         """Let the plugin forget it, and read its output no more."""
         task = self._task(task_id)
-        connection = await self._plugin.ready()
         with contextlib.suppress(NotFound):
-            await connection.call(call("DestroyTask", CALL_LIMIT_S + STOP_MARGIN_S), task_id=task_id, force=True)
+            await self._ask(call("DestroyTask", CALL_LIMIT_S + STOP_MARGIN_S), task_id=task_id, force=True)
         self._tasks.pop(task_id, None)
         if not task.ended.done():
             task.ended.set_result(ExitResult(error="the task was destroyed", finished_at=self._env.now()))
@@ -315,7 +324,7 @@ class BinaryDriver:
     async def status(self, task_id: str) -> Mapping[str, str]:
         """What the plugin tells of a task beyond our own record."""
         self._task(task_id)
-        answer = await (await self._plugin.ready()).call(call("InspectTask"), task_id=task_id)
+        answer = await self._ask(call("InspectTask"), task_id=task_id)
         return dict(answer.driver.attributes)
 
     async def close(self) -> None:

@@ -37,7 +37,7 @@ class PluginExecSession:
             return
         try:
             await self._stream.write(driver_message("ExecTaskStreamingRequest", **fields))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
             self._has_input = False
 
     async def output(self) -> AsyncIterator[ExecOutput]:

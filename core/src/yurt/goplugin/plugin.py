@@ -88,6 +88,7 @@ class BinaryPlugin:
         self._ping = msgspec.structs.replace(PING, limit_s=ping_limit_s)
         self._backoff_first_s = self._backoff_s = backoff_s
         self._serving = asyncio.Event()
+        self._changed = asyncio.Event()
         self._process: PluginProcess | None = None
         self._connection: Connection | None = None
         self._started_at = 0.0
@@ -108,10 +109,12 @@ class BinaryPlugin:
         await self._connect()
         self.background.start("watch", self._keep)
 
-    async def ready(self, *, limit_s: float | None = READY_LIMIT_S) -> Connection:
-        """The connection; waits for a plugin that is being started again, without end when there is no limit."""
+    async def ready(self, *, limit_s: float | None = READY_LIMIT_S, after: Connection | None = None) -> Connection:
+        """The connection, another than `after`; waits for a plugin that is being started again."""
         try:
             async with asyncio.timeout(limit_s):
+                while after is not None and self._connection is after and not self.closed.is_set():
+                    await self._changed.wait()
                 await self._serving.wait()
         except TimeoutError:
             raise RecoverableError(f"plugin {self.spec.name} does not run: {self.failure}") from None
@@ -159,6 +162,8 @@ class BinaryPlugin:
         self.failure = ""
         self.background.start("output", lambda: self._follow_output(connection))
         self._serving.set()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
         log.info("plugin %s: %s pid %d", self.spec.name, "found again" if is_found else "started", process.known.pid)
 
     async def _introduce(self, connection: Connection, *, is_found: bool) -> None:
@@ -232,6 +237,7 @@ class BinaryPlugin:
         """Let go of the plugin: end its process, or leave it to the next agent."""
         self.closed.set()
         self._serving.set()
+        self._changed.set()
         await self.background.close()
         if not keeps_process:
             await self._end()
