@@ -62,6 +62,15 @@ def driver_lines(drivers: Iterable[DriverLine]) -> list[str]:
     return lines
 
 
+def device_lines(plugins: Mapping[str, tuple[bool, str]]) -> list[str]:
+    """What the device plugins offer, or why they offer nothing; no line without plugins."""
+    width = max(map(len, plugins), default=0)
+    rows = [
+        f"      {name.ljust(width)}  {text if works else f'none: {text}'}" for name, (works, text) in plugins.items()
+    ]
+    return ["==> Devices:", *rows] if rows else []
+
+
 def next_lines(address: str, command: str) -> list[str]:
     """The exact commands to type now."""
     prefix = "" if address == "http://127.0.0.1:4646" else f"NOMAD_ADDR={address} "

@@ -117,6 +117,10 @@ class Parts:
 async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     """Make every part; nothing runs yet."""
     server = Server(server_config(config, data), env=env, log=_command_log(config, data))
+    def device_lines(self) -> dict[str, tuple[bool, str]]:
+        """For each device plugin whether it offers something, and what, or why not."""
+        return self.client.devices.lines() if self.client is not None else {}
+
     plugins, loaded, binaries = PluginManager(), LoadedPlugins(), binary_plugins.Binaries()
     client = None
     if config.is_client:

@@ -179,6 +179,7 @@ class _Agent:
         )
         if config.is_client:
             lines += banner.driver_lines(parts.driver_lines())
+            lines += banner.device_lines(parts.device_lines())
         command = banner.command_name(Path.cwd(), os.environ)
         lines += banner.next_lines(f"http://{config.advertise_http}", command)
         say("\n".join(lines))

@@ -171,6 +171,7 @@ async def plugins(config: AgentConfig) -> list[Finding]:
                 findings.append(Finding(state, f"plugin {status.name}", f"{status.state}: {status.reason}"))
         names = sorted(loaded.drivers)
         found = await asyncio.gather(*(_fingerprint(name, loaded.drivers[name]) for name in names))
+        found += await asyncio.gather(*(_devices(name, plugin) for name, plugin in sorted(loaded.devices.items())))
         await manager.close()
     if not names:
         findings.append(Finding(BAD, "drivers", "none is installed", "pip install 'yurt[all]'"))
@@ -199,6 +200,25 @@ async def _fingerprint(name: str, driver: object) -> Finding:
     if found.health == HEALTHY:
         return Finding(FINE, f"driver {name}", found.description or "healthy")
     return Finding(NOTE, f"driver {name}", f"{found.health}: {found.description or 'no reason given'}", found.fix)
+
+
+async def _devices(name: str, plugin: object) -> Finding:
+    """What a device plugin offers first."""
+    from yurt.client.devices.manager import summary
+    from yurt.sdk.device import DeviceFingerprint, DevicePlugin
+
+    assert isinstance(plugin, DevicePlugin)
+
+    async def first() -> DeviceFingerprint:
+        async for found in plugin.fingerprint():
+            return found
+        return DeviceFingerprint(description="ended without saying what it offers")
+
+    try:
+        works, text = summary(await asyncio.wait_for(first(), FINGERPRINT_LIMIT_S))
+    except TimeoutError:
+        return Finding(BAD, f"devices {name}", f"said nothing within {FINGERPRINT_LIMIT_S:.0f} s")
+    return Finding(FINE if works else NOTE, f"devices {name}", text)
 
 
 COMMAND = Command(

@@ -98,6 +98,7 @@ _SUMMARIES = {
     "node pool list": "List node pools",
     "node pool nodes": "List the nodes of a node pool",
     "node status": "List nodes, or show one",
+    "node topo": "Show how the devices of a node reach each other",
     "operator api": "Send any request to the API",
     "operator autopilot get-config": "Show how servers mind themselves",
     "operator autopilot health": "Show whether the servers are well",

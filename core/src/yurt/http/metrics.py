@@ -11,6 +11,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
+from yurt.client.devices.manager import DeviceManager
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.routing import route
@@ -20,6 +21,7 @@ from yurt.server.stats import gauges as server_gauges
 from yurt.structs.summary import JobSummary
 
 PREFIX = "nomad.nomad."
+DEVICE_PREFIX = "nomad.client.device."
 
 
 class Gauge(NamedTuple):
@@ -46,6 +48,23 @@ def all_gauges(call: Call) -> Iterator[Gauge]:
         allocs = Counter(alloc.client_status for alloc in server.state.allocs_of_node(client.node_id))
         for status, count in sorted(allocs.items()):
             yield Gauge(f"nomad.client.allocations.{status}", float(count), labels)
+        yield from _device_gauges(client.devices, labels)
+
+
+def _device_gauges(devices: DeviceManager, labels: dict[str, str]) -> Iterator[Gauge]:
+    """Whether each device is healthy, and its last figures; of a part of a whole, the whole too."""
+    uses = devices.last_uses
+    for group in devices.groups:
+        for instance in group.instances:
+            own = {**labels, "device": f"{group.vendor}/{group.type}/{group.name}", "device_id": instance.id}
+            yield Gauge(f"{DEVICE_PREFIX}healthy", float(instance.is_healthy), own)
+            stats = uses[instance.id].stats if instance.id in uses else {}
+            for name, stat in sorted(stats.items()):
+                key = f"{DEVICE_PREFIX}{name.lower().replace(' ', '_')}"
+                if isinstance(stat.value, int | float):
+                    yield Gauge(key, float(stat.value), own)
+                if stat.of is not None:
+                    yield Gauge(f"{key}.limit", float(stat.of), own)
 
 
 def _summary_gauges(summary: JobSummary) -> Iterator[Gauge]:
@@ -61,6 +80,8 @@ def _counts(call: Call) -> Metrics:
 
 async def metrics(call: Call) -> web.Response:
     """GET /v1/metrics."""
+    if call.client is not None:
+        await call.client.devices.uses()
     if call.query.get("format") == "prometheus":
         return _prometheus(call)
     counts = _counts(call)

@@ -13,6 +13,7 @@ from yurt.cli.output import show_data, wants_data
 from yurt.cli.screen import key_values
 from yurt.cli.text import ago, bytes_text, local_time, mebibytes, parse_time, two_units
 from yurt.cli.views.allocs import show_allocs
+from yurt.cli.views.devices import plugin_words, show_group_attributes, show_node_devices, show_use
 
 Json = dict[str, Any]
 
@@ -88,11 +89,14 @@ def _show(call: Invocation, node: Json) -> None:
     _show_volumes_and_networks(call, node)
     _show_events(call, node)
     _show_resources(call, node, allocs, host)
+    show_node_devices(call, node, allocs)
+    show_use(call, "Device Resource Utilization", host.get("DeviceStats"), is_whole=call.flags.is_on("stats"))
     call.screen.title("Allocations")
     show_allocs(call, allocs)
     if call.is_verbose:
         call.screen.title("Attributes")
         call.screen.line(key_values(sorted((node.get("Attributes") or {}).items())))
+        show_group_attributes(call, node)
         call.screen.title("Meta")
         call.screen.line(key_values(sorted((node.get("Meta") or {}).items())))
 
@@ -133,6 +137,8 @@ def _facts(call: Invocation, node: Json, host: Json) -> list[tuple[str, object]]
         ("CSI Volumes", ""),
         ("Driver Status", ",".join(_driver_words(node))),
     ]
+    devices = plugin_words(node)
+    facts += [("Device Status", ",".join(devices))] if devices else []
     return facts
 
 

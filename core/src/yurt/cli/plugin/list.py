@@ -21,10 +21,10 @@ def run(call: Invocation) -> int:
         return 0
     rows = []
     for each in sorted(found, key=lambda plugin: plugin["Name"]):
-        drivers = ", ".join(each.get("Drivers") or ())
+        drivers = ", ".join((*(each.get("Drivers") or ()), *(each.get("Devices") or ())))
         about = [each.get("Distribution") or "", each.get("Version") or ""]
         rows.append([each["Name"], each["State"], drivers, *about, each.get("Reason") or ""])
-    call.screen.table("Name|State|Drivers|Distribution|Version|Reason", rows)
+    call.screen.table("Name|State|Offers|Distribution|Version|Reason", rows)
     return 0
 
 

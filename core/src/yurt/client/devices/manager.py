@@ -220,6 +220,11 @@ class DeviceManager:
                 last = self._uses.get(name)
                 if last is None or self._env.monotonic() - last.at_s >= STATS_AGE_MAX_S:
                     self._uses[name] = _Uses(self._env.monotonic(), await self._measured(name, plugin))
+        return self.last_uses
+
+    @property
+    def last_uses(self) -> Mapping[str, DeviceUse]:
+        """What `uses` answered last."""
         return {device: use for uses in self._uses.values() for device, use in uses.by_id.items()}
 
     async def _measured(self, name: str, plugin: DevicePlugin) -> Mapping[str, DeviceUse]:
