@@ -80,5 +80,3 @@ class TestServedRawExec(ServedSuite):
             start_error="/no/such/program",
             executes={"command": "sleep", "args": ["3600"]},
         )
-
-
