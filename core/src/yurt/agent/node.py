@@ -101,6 +101,10 @@ class Parts:
         await self.plugins.close()
         await self.binaries.close()
 
+    def device_lines(self) -> dict[str, tuple[bool, str]]:
+        """For each device plugin whether it offers something, and what, or why not."""
+        return self.client.devices.lines() if self.client is not None else {}
+
     def driver_lines(self) -> list[DriverLine]:
         """How the drivers of the node fare; a plugin that failed stands under its own name."""
         assert self.client is not None
@@ -116,11 +120,8 @@ class Parts:
 
 async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     """Make every part; nothing runs yet."""
-    server = Server(server_config(config, data), env=env, log=_command_log(config, data))
-    def device_lines(self) -> dict[str, tuple[bool, str]]:
-        """For each device plugin whether it offers something, and what, or why not."""
-        return self.client.devices.lines() if self.client is not None else {}
-
+    server = _server(config, data, env) if config.is_server else None
+    servers: FarServers | None = None
     plugins, loaded, binaries = PluginManager(), LoadedPlugins(), binary_plugins.Binaries()
     client = None
     if config.is_client:
