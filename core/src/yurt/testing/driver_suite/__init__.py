@@ -24,12 +24,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from yurt.testing.driver_suite.bench import Bench, Config, DriverCases, DriverFactory
-from yurt.testing.driver_suite.burden import BurdenTests
-from yurt.testing.driver_suite.commands import CommandTests
-from yurt.testing.driver_suite.lifecycle import LifecycleTests
-from yurt.testing.driver_suite.output import OutputTests
-from yurt.testing.driver_suite.recovery import RecoveryTests
+pytest.register_assert_rewrite(__name__)
+
+from yurt.testing.driver_suite.bench import Bench, Config, DriverCases, DriverFactory  # noqa: E402 - pytest explains the failures of what is imported from here on
+from yurt.testing.driver_suite.burden import BurdenTests  # noqa: E402
+from yurt.testing.driver_suite.commands import CommandTests  # noqa: E402
+from yurt.testing.driver_suite.lifecycle import LifecycleTests  # noqa: E402
+from yurt.testing.driver_suite.output import OutputTests  # noqa: E402
+from yurt.testing.driver_suite.recovery import RecoveryTests  # noqa: E402
 
 __all__ = ["Bench", "Config", "DriverCases", "DriverFactory", "DriverSuite"]
 

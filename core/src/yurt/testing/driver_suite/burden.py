@@ -16,7 +16,9 @@ from yurt.sdk.exec import StreamsExec
 from yurt.sdk.value import seconds
 from yurt.testing.driver_suite.bench import LIMIT_S, Bench, DriverCases, eventually
 
-CYCLES_BEFORE, CYCLES = 2, 4
+CYCLES_BEFORE, CYCLES = 2, 5
+SLACK = CYCLES - 1
+"""More descriptors or processes than this are one a life; fewer may be a pool of connections that has grown."""
 CGROUP_ROOT = "/sys/fs/cgroup"
 CGROUP_DEPTH = 4
 
@@ -35,10 +37,10 @@ class BurdenTests:
     """Many at once, and nothing left."""
 
     async def test_many_tasks_at_once(self, bench: Bench, cases: DriverCases) -> None:
-        names = [f"task-{number}" for number in range(cases.many)]
+        codes = [number % 100 for number in range(cases.many)]
         async with asyncio.timeout(LIMIT_S * 6):
-            results = await asyncio.gather(*(bench.run(cases.ends(6), name=name) for name in names))
-            assert [result.exit_code for result in results] == [6] * cases.many
+            runs = (bench.run(cases.ends(code), name=f"task-{number}") for number, code in enumerate(codes))
+            assert [result.exit_code for result in await asyncio.gather(*runs)] == codes
             await asyncio.gather(*(bench.driver.destroy_task(task_id) for task_id in bench.started))
 
     async def test_nothing_is_left_of_tasks(self, bench: Bench, cases: DriverCases) -> None:
@@ -97,7 +99,7 @@ def more_than(before: Traces, after: Traces) -> dict[str, object]:
     """What there is more of than before, by its name."""
     found: dict[str, object] = {}
     for name in ("descriptors", "processes"):
-        if getattr(after, name) > getattr(before, name):
+        if getattr(after, name) > getattr(before, name) + SLACK:
             found[name] = f"{getattr(after, name)}, before {getattr(before, name)}"
     for name in ("cgroups", "mounts", "files"):
         added = sorted(getattr(after, name) - getattr(before, name))

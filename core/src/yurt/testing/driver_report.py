@@ -1,0 +1,57 @@
+"""A pytest plugin that tells how each test went, as lines of JSON on a descriptor: `yurt driver test` reads them.
+
+The descriptor's number stands in YURT_DRIVER_REPORT. First comes what was collected, then each test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from yurt.testing.driver_suite import DriverSuite
+
+VARIABLE = "YURT_DRIVER_REPORT"
+SUITE_MARK = "yurt_driver_suite"
+
+
+def tell(**fields: Any) -> None:
+    """Write a line, where somebody reads."""
+    number = os.environ.get(VARIABLE, "")
+    if number.isdigit():
+        os.write(int(number), json.dumps(fields).encode() + b"\n")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """How many tests there are, and how many of them are the suite's."""
+    for item in session.items:
+        item.user_properties.append((SUITE_MARK, is_of_suite(item)))
+    tell(kind="collected", tests=len(session.items), suite=sum(map(is_of_suite, session.items)))
+
+
+def is_of_suite(item: pytest.Item) -> bool:
+    """Whether a test is one of the driver suite."""
+    owner = getattr(item, "cls", None)
+    return owner is not None and issubclass(owner, DriverSuite) and hasattr(DriverSuite, item.name.partition("[")[0])
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """How a test went: its call, and its set-up or end when those went wrong."""
+    if report.when != "call" and report.passed:
+        return
+    reason = ""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+    tell(
+        kind="test",
+        name=report.nodeid.rpartition("::")[2],
+        file=report.nodeid.partition("::")[0],
+        owner=report.nodeid.split("::")[1] if report.nodeid.count("::") > 1 else "",
+        outcome=report.outcome,
+        is_of_suite=bool(dict(report.user_properties).get(SUITE_MARK)),
+        duration_s=report.duration,
+        reason=reason,
+        text=report.longreprtext if report.failed else "",
+    )
