@@ -120,8 +120,7 @@ class Parts:
 
 async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     """Make every part; nothing runs yet."""
-    server = _server(config, data, env) if config.is_server else None
-    servers: FarServers | None = None
+    server = Server(server_config(config, data), env=env, log=_command_log(config, data))
     plugins, loaded, binaries = PluginManager(), LoadedPlugins(), binary_plugins.Binaries()
     client = None
     if config.is_client:
