@@ -47,6 +47,20 @@ def health_of(deployment: Deployment) -> Seen:
     return Seen(tuple((name, group.healthy_allocs, group.unhealthy_allocs) for name, group in groups))
 
 
+def is_only_placed(before: Deployment, after: Deployment) -> bool:
+    """Whether allocations were placed and nothing else became of the deployment: that calls for nothing."""
+    return (
+        health_of(before) == health_of(after)
+        and replace(before, task_groups={}, modify_index=0) == replace(after, task_groups={}, modify_index=0)
+        and {name: _unplaced(group) for name, group in before.task_groups.items()}
+        == {name: _unplaced(group) for name, group in after.task_groups.items()}
+    )
+
+
+def _unplaced(group: DeploymentState) -> DeploymentState:
+    return replace(group, placed_allocs=0, require_progress_by=0)
+
+
 def watch(state: Snapshot, deployment: Deployment, seen: Seen, mint: Mint) -> AnyCommand | None:
     """The one command that the deployment calls for now, or None."""
     job = state.jobs.get((deployment.namespace, deployment.job_id))

@@ -152,19 +152,20 @@ def _is_stored(state: Snapshot, plan: Plan) -> bool:
 
 
 def _takers(snapshot: Snapshot, plan: Plan) -> Takers:
-    """Who takes what: the plan's placements that are not stored yet."""
+    """Who takes what, unless the plan is stored already: it is so as a whole or not at all."""
     found: Takers = []
-    get = snapshot.allocs.get
+    allocs, placements = snapshot.allocs, plan.placements
+    if not placements or (placements[0].id in allocs and placements[-1].id in allocs):
+        return found
     resources, group = None, ""
     node_ids: list[str] = []
-    for placement in plan.placements:
+    for placement in placements:
         if placement.resources is not resources or placement.task_group != group:
             resources, group, node_ids = placement.resources, placement.task_group, []
             job = snapshot.version(plan.namespace, plan.job_id, placement.job_version)
             usage = usage_of_resources(resources, job.group(group) if job is not None else None)
             found.append((usage, node_ids))
-        if get(placement.id) is None:
-            node_ids.append(placement.node_id)
+        node_ids.append(placement.node_id)
     return found
 
 

@@ -86,19 +86,19 @@ class _Checker:
 
         What the plan stops there is not counted as free, so other nodes may have room too.
         """
-        columns, allocs, rows_of = self.snapshot.columns, self.snapshot.allocs, self.snapshot.columns.rows
-        doubtful = {update.node_id for update in self.plan.in_place}
-        doubtful.update(update.node_id for update in self.plan.attributes)
+        plan, columns, rows_of = self.plan, self.snapshot.columns, self.snapshot.columns.rows.get
+        doubtful = {update.node_id for update in plan.in_place} | {update.node_id for update in plan.attributes}
+        known = set(self.snapshot.allocs.present([placement.id for placement in plan.placements]))
         rows: dict[int, list[int]] = {}
         usages: dict[int, Usage] = {}
-        for placement in self.plan.placements:
-            usage = self._usage(placement)
-            row = rows_of.get(placement.node_id)
-            if row is None or usage.is_exclusive or placement.id in allocs:
-                doubtful.add(placement.node_id)
-            else:
-                usages[id(usage)] = usage
-                rows.setdefault(id(usage), []).append(row)
+        for usage, placements in self._by_usage():
+            for placement in placements:
+                row = rows_of(placement.node_id)
+                if row is None or usage.is_exclusive or (known and placement.id in known):
+                    doubtful.add(placement.node_id)
+                else:
+                    usages[id(usage)] = usage
+                    rows.setdefault(id(usage), []).append(row)
         if not self._versions_known():
             return frozenset()
         used, offered = columns.used.copy(), columns.nodes.offered
@@ -112,6 +112,22 @@ class _Checker:
         ids = columns.nodes.ids
         touched = {row for each in rows.values() for row in each}
         return frozenset(ids[row] for row in touched if fits[row]) - doubtful
+
+    def _by_usage(self) -> list[tuple[Usage, list[Placement]]]:
+        """The placements in their order, those together that share what they take."""
+        found: list[tuple[Usage, list[Placement]]] = []
+        last: Placement | None = None
+        for placement in self.plan.placements:
+            if (
+                last is None
+                or placement.resources is not last.resources
+                or placement.task_group != last.task_group
+                or placement.job_version != last.job_version
+            ):
+                last = placement
+                found.append((self._usage(placement), []))
+            found[-1][1].append(placement)
+        return found
 
     def _versions_known(self) -> bool:
         plan = self.plan

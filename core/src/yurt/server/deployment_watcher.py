@@ -6,7 +6,7 @@ import asyncio
 import heapq
 from typing import Final
 
-from yurt.duties.deployments import Seen, health_of, next_deadline, watch
+from yurt.duties.deployments import Seen, health_of, is_only_placed, next_deadline, watch
 from yurt.duties.evals import Mint
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound
@@ -61,7 +61,7 @@ class DeploymentWatcher:
             return
         self._seen.setdefault(after.id, health_of(after))
         self._set_deadline(after)
-        if before is not None:
+        if before is not None and not is_only_placed(before, after):
             self._touched.add(after.id)
 
     async def run(self) -> None:
@@ -103,6 +103,7 @@ class DeploymentWatcher:
         elif self._deadlines.get(deployment.id) != deadline:
             self._deadlines[deployment.id] = deadline
             heapq.heappush(self._heap, (deadline, deployment.id))
+            self._changed.set()
 
     def _forget(self, deployment: Deployment | None) -> None:
         if deployment is None:
@@ -129,4 +130,6 @@ class DeploymentWatcher:
 def _has_other_health(before: Allocation | None, after: Allocation | None) -> bool:
     if after is None or not after.deployment_id:
         return False
-    return before is None or before.deployment_status != after.deployment_status
+    if before is None:
+        return after.deployment_status is not None
+    return before.deployment_status != after.deployment_status

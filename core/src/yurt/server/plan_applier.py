@@ -63,6 +63,8 @@ class _Checked(NamedTuple):
     written: asyncio.Future[tuple[Result, ...]]
     staged: str = ""
     """The id under which the parts are staged, when they must appear together."""
+    nodes_index: int = 0
+    """What the nodes were that it was checked against."""
 
 
 class PlanApplier:
@@ -142,6 +144,7 @@ class PlanApplier:
         """Check a plan and hand what was accepted to the log; a result when nothing was."""
         state, view = self._writer.state, self.foreseen()
         started = self._env.monotonic()
+        nodes_index = view.nodes.index
         if size_of(plan) > THREAD_SIZE:
             result = await asyncio.to_thread(scheduler.check_plan, view, plan, **self.limits)
         else:
@@ -159,7 +162,7 @@ class PlanApplier:
         if self._on_their_way is None:
             self._on_their_way = scheduler.OnTheirWay()
         self._on_their_way.add(self._writer.state, parts)
-        return _Checked(result, parts, written, staged)
+        return _Checked(result, parts, written, staged, nodes_index)
 
     async def _land(self, checked: _Checked, submission: _Submission) -> None:
         """Wait until a plan is applied, and answer."""
@@ -186,7 +189,8 @@ class PlanApplier:
                     await self._writer.propose(DropStagedPlans(plan_id=checked.staged))
                 raise Unavailable(f"the plan no longer fits the state: {part.message}")
             index = part.index
-        await self._look_at_lost_nodes(result.accepted)
+        if self._writer.state.nodes.index > checked.nodes_index:
+            await self._look_at_lost_nodes(result.accepted)
         refresh = 0 if result.is_full else max(result.refresh_index, index)
         return replace(result, alloc_index=index, refresh_index=refresh)
 

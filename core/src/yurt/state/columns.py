@@ -276,17 +276,21 @@ class _Editor:
         self._sums: dict[int, list[int]] = {}
         self._coming: dict[Usage, list[int]] = {}
         self._usages: dict[tuple[int, int, str], tuple[Usage, Allocation]] = {}
+        self._last: tuple[Usage, Allocation] | None = None
         self._is_node_changed = False
 
     def count(self, alloc: Allocation, sign: int) -> None:
         """Add or take away what an allocation uses."""
         if not is_using(alloc):
             return
-        key = (id(alloc.allocated_resources), id(alloc.job), alloc.task_group)
-        known = self._usages.get(key)
-        if known is None:
-            known = self._usages[key] = (usage_of(alloc), alloc)
-        self.take(alloc.node_id, known[0], sign)
+        last = self._last
+        if last is None or not _is_alike(alloc, last[1]):
+            key = (id(alloc.allocated_resources), id(alloc.job), alloc.task_group)
+            last = self._usages.get(key)
+            if last is None:
+                last = self._usages[key] = (usage_of(alloc), alloc)
+            self._last = last
+        self.take(alloc.node_id, last[0], sign)
 
     def take(self, node_id: str, usage: Usage, sign: int = 1) -> None:
         """A usage comes to a node, or goes."""
@@ -480,6 +484,15 @@ def _is_counted(extra: Any, key: tuple[str, Hashable], *, sign: int, is_held: bo
     elif more == 1:
         del extra[key]
     return is_held and not more
+
+
+def _is_alike(alloc: Allocation, other: Allocation) -> bool:
+    """Whether it is plain to see that both take the same."""
+    return (
+        alloc.allocated_resources is other.allocated_resources
+        and alloc.job is other.job
+        and alloc.task_group == other.task_group
+    )
 
 
 def _is_usage_changed(before: Allocation | None, after: Allocation | None) -> bool:

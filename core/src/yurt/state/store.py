@@ -104,22 +104,47 @@ class Change(NamedTuple):
 Changes = tuple[Change, ...]
 
 
+SHOWN_IN_COLUMNS = frozenset({"allocs", "nodes"})
+LATER_MAX = 2_000
+"""Changes that wait to be counted in the columns until somebody asks."""
+
+
+class _Later(NamedTuple):
+    """The columns of an earlier snapshot, and what changed since."""
+
+    columns: Columns
+    changes: tuple[Changes, ...]
+    number: int
+
+
 class Snapshot:
     """The state at `index`; immutable."""
 
-    __slots__ = ("_columns", "_tables", "index")
+    __slots__ = ("_columns", "_later", "_tables", "index")
 
-    def __init__(self, index: int, tables: dict[str, Table[Any, Any]], columns: Columns | None = None) -> None:
+    def __init__(
+        self,
+        index: int,
+        tables: dict[str, Table[Any, Any]],
+        columns: Columns | None = None,
+        later: _Later | None = None,
+    ) -> None:
         self.index = index
         self._tables = tables
         self._columns = columns
+        self._later = later
 
     @property
     def columns(self) -> Columns:
         """The columnar view: built when first asked for, and kept incrementally by the snapshots that follow.
 
-        Its module is imported only then: numpy would be a fifth of the start-up of an agent.
+        What some commands changed is counted together, when somebody asks again. The module is imported only then:
+        numpy would be a fifth of the start-up of an agent.
         """
+        later = self._later
+        if self._columns is None and later is not None:
+            self._columns = later.columns.apply(change for changes in later.changes for change in changes)
+            self._later = None
         if self._columns is None:
             from yurt.state.columns import Columns
 
@@ -286,8 +311,23 @@ class Transaction:
             name: self._editors[name].finish(self.index) if name in self._editors else table
             for name, table in ((table.name, table) for table in self.base.tables())
         }
-        columns = self.base._columns
-        return Snapshot(self.index, tables, columns.apply(self.changes) if columns is not None else None)
+        return self._with_columns(Snapshot(self.index, tables))
+
+    def _with_columns(self, after: Snapshot) -> Snapshot:
+        """The state that this transaction leads to, with the columns of the one before brought forward."""
+        base = self.base
+        columns, later = base._columns, base._later
+        changes = tuple(change for change in self._changes.values() if change.table in SHOWN_IN_COLUMNS)
+        if not changes or (columns is None and later is None):
+            after._columns, after._later = columns, later
+            return after
+        if columns is not None:
+            after._later = _Later(columns, (changes,), len(changes))
+        elif later is not None:
+            after._later = _Later(later.columns, (*later.changes, changes), later.number + len(changes))
+        if after._later is not None and after._later.number > LATER_MAX:
+            assert after.columns is not None
+        return after
 
     def _editor(self, table: str) -> TableEditor[Any, Any]:
         editor = self._editors.get(table)

@@ -63,6 +63,10 @@ class Table(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._rows)
 
+    def present(self, keys: Iterable[K]) -> list[K]:
+        """Those of the keys that have a row."""
+        return list(filter(self._rows.__contains__, keys))
+
     def keys(self) -> Iterator[K]:
         """All keys, in no particular order."""
         return iter(self._rows.keys())
@@ -158,8 +162,9 @@ class TableEditor(Generic[K, V]):
 
     def put_new(self, rows: Mapping[K, V]) -> None:
         """Insert rows of which none is there yet: index entries are written once for all rows that share them."""
-        assert not any(key in self._rows for key in rows)
+        known = len(self._rows)
         self._rows.update(rows)
+        assert len(self._rows) == known + len(rows), "rows that are there already"
         self.is_changed = True
         for column, extract in self._extract.items():
             shared: dict[Hashable, dict[K, None]] = {}
