@@ -24,7 +24,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-pytest.register_assert_rewrite(__name__)
+PARTS = ("bench", "burden", "commands", "lifecycle", "output", "recovery")
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from yurt.testing.driver_suite.bench import Bench, Config, DriverCases, DriverFactory  # noqa: E402 - pytest explains the failures of what is imported from here on
 from yurt.testing.driver_suite.burden import BurdenTests  # noqa: E402
