@@ -1,1 +1,15 @@
-"""The entry point of podman."""
+"""The entry point of the podman driver; the `podman` package is imported only once an engine has answered."""
+
+from __future__ import annotations
+
+from yurt.sdk.driver import Driver, PluginContext
+from yurt.sdk.hooks import hookimpl
+
+from yurt_driver_podman.config import plugin_config
+from yurt_driver_podman.driver import PodmanDriver
+
+
+@hookimpl
+def yurt_task_drivers(context: PluginContext) -> list[Driver]:
+    """The driver; where no engine answers it reports so, with the way to start one."""
+    return [PodmanDriver(plugin_config(context), clock=context.now)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from yurt.sdk.errors import YurtError
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -27,6 +28,22 @@ class Background:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
+
+    def promise(self, name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
+        """Run something beside that has a result; whoever waits for it may give up, and the work goes on."""
+        made: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        made.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+        async def run() -> None:
+            try:
+                made.set_result(await work())
+            except YurtError as error:
+                made.set_exception(error)
+            finally:
+                made.cancel()
+
+        self.start(name, run)
+        return made
 
     async def _run(self, name: str, work: Work) -> None:
         try:

@@ -21,7 +21,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
@@ -30,6 +30,7 @@ import msgspec
 from yurt.sdk.errors import Conflict, DriverError, Invalid, NotFound, RecoverableError
 
 THREADS = 8
+QUESTIONS = 16
 QUICK_S = 15.0
 SLOW_S = 120.0
 ASK_S = 5.0
@@ -107,6 +108,7 @@ class Engine:
         self._library = library
         self._session: aiohttp.ClientSession | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._asking = asyncio.Semaphore(QUESTIONS)
         self._clients: dict[float, Any] = {}
 
     def session(self) -> aiohttp.ClientSession:
@@ -159,10 +161,13 @@ class Engine:
         """The engine is away."""
         return EngineDown(f"the {self.name} engine at {self.target.endpoint} cannot be reached: {error}")
 
-    async def ask(self, path: str, query: Query | None = None, *, within_s: float = ASK_S) -> Any:
-        """A question with a JSON answer, on the event loop and with a short time limit."""
+    async def ask(
+        self, path: str, query: Query | None = None, *, within_s: float = ASK_S, is_urgent: bool = False
+    ) -> Any:
+        """A question with a JSON answer, on the event loop and with a short time limit; urgent ones need not queue."""
+        waiting = nullcontext() if is_urgent else self._asking
         try:
-            async with asyncio.timeout(within_s), self.stream("GET", path, query=query) as response:
+            async with waiting, asyncio.timeout(within_s), self.stream("GET", path, query=query) as response:
                 return json.loads(await response.content.read(-1))
         except TimeoutError:
             raise EngineDown(f"the {self.name} engine did not answer {path} within {within_s:g} s") from None

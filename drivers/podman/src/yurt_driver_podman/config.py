@@ -1,0 +1,237 @@
+"""The options of the podman driver: those of a task, and those of the agent. Names are those of nomad-driver-podman."""
+
+from __future__ import annotations
+
+import msgspec
+from yurt.sdk.containers.common import DEFAULT_CAPS, owner_of, parse_duration
+from yurt.sdk.driver import PluginContext
+from yurt.sdk.errors import Invalid
+from yurt.sdk.schema import decode_config
+
+DEFAULT_SOCKET = "/run/podman/podman.sock"
+DEFAULT_NAME = "default"
+MIN_PERIOD_S = 1.0
+
+
+class Auth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who pulls an image; `tls_verify` false takes any certificate, and registries without TLS."""
+
+    username: str = ""
+    password: str = ""
+    tls_verify: bool = True
+
+
+class Logging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The engine's log driver and its options; `nomad` is k8s-file, collected by the client."""
+
+    driver: str = ""
+    options: list[dict[str, str]] = []
+
+
+class TaskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `config` block of a task."""
+
+    image: str
+    apparmor_profile: str = ""
+    args: list[str] = []
+    auth: Auth | None = None
+    auth_soft_fail: bool = False
+    cap_add: list[str] = []
+    cap_drop: list[str] = []
+    cgroupns: str = ""
+    command: str = ""
+    cpu_cfs_period: int = 100_000
+    cpu_hard_limit: bool = False
+    cpuset_cpus: str = ""
+    devices: list[str] = []
+    dns: list[str] = []
+    dns_options: list[str] = []
+    dns_search: list[str] = []
+    entrypoint: list[str] = []
+    extra_hosts: list[str] = []
+    force_pull: bool = False
+    group_add: list[str] = []
+    hostname: str = ""
+    image_pull_timeout: str = ""
+    init: bool = False
+    init_path: str = ""
+    interactive: bool = False
+    ipc_mode: str = ""
+    labels: list[dict[str, str]] = []
+    logging: Logging | None = None
+    mac_address: str = ""
+    memory_reservation: str = ""
+    memory_swap: str = ""
+    memory_swappiness: int | None = None
+    network_aliases: list[str] = []
+    network_mode: str = ""
+    oom_score_adj: int = 0
+    pid_mode: str = ""
+    pids_limit: int = 0
+    port_map: list[dict[str, int]] = []
+    ports: list[str] = []
+    privileged: bool = False
+    readonly_rootfs: bool = False
+    security_opt: list[str] = []
+    selinux_opts: list[str] = []
+    shm_size: str = ""
+    socket: str = ""
+    sysctl: list[dict[str, str]] = []
+    tmpfs: list[str] = []
+    tty: bool = False
+    ulimit: list[dict[str, str]] = []
+    userns: str = ""
+    uts_mode: str = ""
+    volumes: list[str] = []
+    working_dir: str = ""
+
+
+class AgentAuth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where credentials of registries are: a containers auth file, or a credential helper."""
+
+    config: str = ""
+    helper: str = ""
+
+
+class AgentLogging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The log driver of containers that name none."""
+
+    driver: str = "nomad"
+    options: dict[str, str] = {}
+
+
+class Dangling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Containers that no task knows any more."""
+
+    enabled: bool = True
+    period: str = "5m"
+    creation_grace: str = "5m"
+    dry_run: bool = False
+
+
+class Gc(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is removed when it is not needed."""
+
+    image: bool = True
+    image_delay: str = "3m"
+    container: bool = True
+    dangling_containers: Dangling = Dangling()
+
+
+class Volumes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether tasks may mount what lies outside their allocation."""
+
+    enabled: bool | None = None
+    selinuxlabel: str = ""
+
+
+class AllowedModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Namespaces of the host, or of other containers, that tasks may join."""
+
+    pid: list[str] = []
+    ipc: list[str] = []
+    uts: list[str] = []
+    cgroup: list[str] = []
+
+
+class Socket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One more engine: that of a user, say. Tasks choose it by `socket`."""
+
+    name: str = DEFAULT_NAME
+    socket_path: str = DEFAULT_SOCKET
+
+
+class PluginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `config` block of `plugin "podman"` in the agent's configuration."""
+
+    socket_path: str = ""
+    socket: list[Socket] = []
+    auth: AgentAuth = AgentAuth()
+    extra_labels: list[str] = []
+    logging: AgentLogging = AgentLogging()
+    gc: Gc = Gc()
+    volumes: Volumes = Volumes()
+    allow_privileged: bool = False
+    allow_caps: list[str] = msgspec.field(default_factory=lambda: list(DEFAULT_CAPS))
+    allowed_modes: AllowedModes = AllowedModes()
+    client_http_timeout: str = "60s"
+    dns_servers: list[str] = []
+    image_pull_timeout: str = "5m"
+    pids_limit: int = 0
+    recover_stopped: bool = False
+    disable_log_collection: bool = False
+
+
+class Durations(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent's durations in seconds."""
+
+    image_delay_s: float
+    pull_s: float
+    client_s: float
+    dangling_period_s: float
+    dangling_grace_s: float
+
+    def limit_s(self, image_pull_timeout: str) -> float:
+        """How long an image may take: the task's own limit, or the agent's."""
+        if not image_pull_timeout:
+            return self.pull_s
+        return parse_duration(image_pull_timeout, option="image_pull_timeout")
+
+
+class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent decided; `owner` marks the containers of this client on an engine that others use too."""
+
+    sockets: dict[str, str]
+    options: PluginOptions
+    volumes_enabled: bool
+    durations: Durations
+    owner: str
+    state_dir: str
+
+
+def plugin_config(context: PluginContext) -> PluginConfig:
+    """Read the agent's configuration; a dev agent lets tasks mount host paths unless its configuration says no."""
+    options = decode_config(PluginOptions, context.config)
+    asked = options.volumes.enabled
+    return PluginConfig(
+        sockets=sockets_of(options),
+        options=options,
+        volumes_enabled=context.dev if asked is None else asked,
+        durations=durations_of(options),
+        owner=owner_of(context.paths.state_dir),
+        state_dir=context.paths.state_dir,
+    )
+
+
+def sockets_of(options: PluginOptions) -> dict[str, str]:
+    """Name and path of each engine; there is always a `default`."""
+    if options.socket_path and options.socket:
+        raise Invalid("socket_path and socket blocks exclude each other; put the path into a socket block")
+    if not options.socket:
+        return {DEFAULT_NAME: plain_path(options.socket_path or DEFAULT_SOCKET)}
+    found = {each.name: plain_path(each.socket_path) for each in options.socket}
+    if len(found) < len(options.socket):
+        raise Invalid("two socket blocks have the same name; give each a name of its own")
+    if DEFAULT_NAME not in found:
+        raise Invalid(f'no socket block is the "{DEFAULT_NAME}" one, for tasks that choose none; leave out one name')
+    return found
+
+
+def plain_path(path: str) -> str:
+    """The path of a socket, which may be written as a URL."""
+    plain = path.removeprefix("unix://").removeprefix("unix:")
+    if not plain.startswith("/"):
+        raise Invalid(f'socket_path = "{path}" must be the absolute path of a socket, for example {DEFAULT_SOCKET}')
+    return plain
+
+
+def durations_of(options: PluginOptions) -> Durations:
+    """Every duration of the agent's configuration; raises Invalid that names the wrong one."""
+    gc, dangling = options.gc, options.gc.dangling_containers
+    return Durations(
+        image_delay_s=parse_duration(gc.image_delay, option="gc.image_delay"),
+        pull_s=parse_duration(options.image_pull_timeout, option="image_pull_timeout"),
+        client_s=parse_duration(options.client_http_timeout, option="client_http_timeout"),
+        dangling_period_s=max(MIN_PERIOD_S, parse_duration(dangling.period, option="gc.dangling_containers.period")),
+        dangling_grace_s=parse_duration(dangling.creation_grace, option="gc.dangling_containers.creation_grace"),
+    )

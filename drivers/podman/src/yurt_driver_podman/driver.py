@@ -1,0 +1,145 @@
+"""The podman driver: a task is a container of one of the podman engines of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable
+
+from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.common import wall_clock
+from yurt.sdk.containers.exec_session import EngineExecSession
+from yurt.sdk.driver import (
+    HEALTHY,
+    Capabilities,
+    ExecResult,
+    ExitResult,
+    Fingerprint,
+    TaskHandle,
+    TaskRequest,
+    TaskStats,
+)
+from yurt.sdk.errors import DriverError, NotFound
+from yurt.sdk.value import Duration, UnixNano, replace
+
+from yurt_driver_podman.config import DEFAULT_NAME, PluginConfig, TaskConfig
+from yurt_driver_podman.service import DRIVER, PodmanService
+
+
+class PodmanDriver:
+    """Runs tasks as containers of podman."""
+
+    name = DRIVER
+    task_config = TaskConfig
+    capabilities = Capabilities(
+        send_signals=True,
+        exec=True,
+        fs_isolation="image",
+        network_modes=("host", "group", "task", "none"),
+        mounts=True,
+        devices=True,
+        finds_by_id=True,
+    )
+
+    def __init__(self, config: PluginConfig, *, clock: Callable[[], UnixNano] | None = None) -> None:
+        self._background = Background(DRIVER)
+        self._services = {name: PodmanService(name, config, clock or wall_clock) for name in config.sockets}
+
+    async def fingerprint(self) -> AsyncIterator[Fingerprint]:
+        """Whether the default engine works, with what is known of the others, and again after each change."""
+        changed = asyncio.Event()
+        found: dict[str, Fingerprint] = {}
+
+        async def follow(service: PodmanService) -> None:
+            async for each in service.watch.fingerprints():
+                found[service.socket] = each
+                changed.set()
+
+        for service in self._services.values():
+            service.begin()
+            self._background.start("fingerprints of an engine", functools.partial(follow, service))
+        while True:
+            await changed.wait()
+            changed.clear()
+            if DEFAULT_NAME in found:
+                yield together(found)
+
+    def _of(self, task_id: str) -> PodmanService:
+        """The engine that has the task."""
+        for service in self._services.values():
+            if service.tasks.has(task_id):
+                return service
+        raise NotFound(f"the podman driver knows no task {task_id}")
+
+    def _named(self, socket: str) -> PodmanService:
+        """The engine that a task chose."""
+        found = self._services.get(socket or DEFAULT_NAME)
+        if found is None:
+            raise DriverError(
+                f'socket = "{socket}" is none of this client\'s ({", ".join(self._services)});'
+                ' add a socket block to plugin "podman" of its configuration'
+            )
+        return found
+
+    async def start_task(self, request: TaskRequest) -> TaskHandle:
+        """Get the image, make the container, start it."""
+        config: TaskConfig = request.config
+        return await self._named(config.socket).start_task(request)
+
+    async def recover_task(self, handle: TaskHandle) -> None:
+        """Find the container again, by its handle or by the task's id alone."""
+        if not handle.is_intent:
+            await self._named(str(handle.state.get("socket", ""))).recover_task(handle)
+            return
+        missing: NotFound | None = None
+        for service in self._services.values():
+            try:
+                await service.recover_task(handle)
+                return
+            except NotFound as error:
+                missing = error
+        assert missing is not None
+        raise missing
+
+    async def wait_task(self, task_id: str) -> ExitResult:
+        """Wait for the end, over any trouble of the engine."""
+        return await self._of(task_id).tasks.wait(task_id)
+
+    async def signal_task(self, task_id: str, signal: str) -> None:
+        """Send a signal to the container's first process."""
+        await self._of(task_id).tasks.signal(task_id, signal)
+
+    async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
+        """Ask the container to end, and kill it after `timeout`."""
+        await self._of(task_id).stop_task(task_id, signal=signal, timeout=timeout)
+
+    async def destroy_task(self, task_id: str) -> None:
+        """Kill and remove the container, and forget it."""
+        await self._of(task_id).destroy_task(task_id)
+
+    async def task_stats(self, task_id: str) -> TaskStats:
+        """Present use of resources."""
+        return await self._of(task_id).task_stats(task_id)
+
+    async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+        """Run a command in the container."""
+        return await self._of(task_id).exec_task(task_id, command, timeout=timeout)
+
+    async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> EngineExecSession:
+        """Begin a command in the container, to be worked with."""
+        return await self._of(task_id).exec_stream(task_id, command, tty=tty)
+
+    async def close(self) -> None:
+        """End the work beside the calls; containers go on."""
+        await self._background.close()
+        for service in self._services.values():
+            await service.close()
+
+
+def together(found: dict[str, Fingerprint]) -> Fingerprint:
+    """The default engine's fingerprint, with the attributes of the others that work."""
+    attributes: dict[str, str] = {}
+    for each in found.values():
+        if each.health == HEALTHY:
+            attributes |= dict(each.attributes)
+    return replace(found[DEFAULT_NAME], attributes=attributes)

@@ -1,0 +1,158 @@
+"""The way to a podman engine: the `podman` package behind the shared `Engine`, and what to ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+import aiohttp
+from yurt.sdk.containers.common import OWNER_LABEL
+from yurt.sdk.containers.engine import Engine, Target, failure
+from yurt.sdk.driver import ExitResult, Fingerprint
+from yurt.sdk.errors import Conflict, DriverError, NotFound
+
+from yurt_driver_podman import reports
+from yurt_driver_podman.config import PluginConfig
+
+NAME = "Podman"
+API_VERSION = "4.0.0"
+PREFIX = f"/v{API_VERSION}/libpod"
+CONFLICTS = ("state improper", "can only kill running", "is not running", "being removed")
+REMOVE_ROUNDS, REMOVE_WAIT_S = 20, 0.1
+EVENTS = ["died", "remove"]
+T = TypeVar("T")
+
+
+class PodmanLibrary:
+    """The `podman` package; imported in a thread, at the first act."""
+
+    def new_client(self, target: Target, timeout_s: float) -> Any:
+        """The package's client of the API, which adds the version and the prefix to each path."""
+        from podman.api.client import APIClient
+
+        return APIClient(base_url=f"unix://{target.socket_path}", version=API_VERSION, timeout=timeout_s)
+
+    def do(self, act: Callable[[Any], T], client: Any) -> T:
+        """Let it act, with its errors translated."""
+        from podman.errors import APIError, PodmanError
+
+        try:
+            return act(client)
+        except APIError as error:
+            status = error.response.status_code if error.response is not None else 500
+            raise refusal(status, str(error.explanation or error)) from None
+        except PodmanError as error:
+            raise OSError(str(error)) from None
+
+
+def refusal(status: int, message: str) -> Exception:
+    """The engine's refusal; podman answers 500 where a container is not in the state that the call needs."""
+    is_conflict = any(words in message for words in CONFLICTS)
+    return failure(NAME, 409 if is_conflict else status, message)
+
+
+def new_engine(socket_path: str) -> Engine:
+    """The engine at a socket."""
+    return Engine(NAME, Target(f"unix://{socket_path}"), PodmanLibrary(), prefix=PREFIX)
+
+
+def post(path: str, body: Any = None, query: Mapping[str, str] | None = None) -> Callable[[Any], Any]:
+    """An act: post, and decode the answer."""
+
+    def do(client: Any) -> Any:
+        data = None if body is None else json.dumps(body)
+        response = client.post(path, params=query, data=data, headers={"Content-Type": "application/json"})
+        response.raise_for_status()
+        return response.json() if response.content else None
+
+    return do
+
+
+def delete(path: str, query: Mapping[str, str] | None = None) -> Callable[[Any], None]:
+    """An act: delete."""
+
+    def do(client: Any) -> None:
+        client.delete(path, params=query).raise_for_status()
+
+    return do
+
+
+def labelled(*labels: str) -> str:
+    """The filter for things with these labels."""
+    return json.dumps({"label": list(labels)})
+
+
+class PodmanActs:
+    """What is done with single containers."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    async def probe(self) -> None:
+        """Find out soon whether the engine answers."""
+        await self.engine.ask("/version", is_urgent=True)
+
+    async def inspect(self, container_id: str) -> dict[str, Any]:
+        """What the engine knows of a container."""
+        found: dict[str, Any] = await self.engine.ask(f"/containers/{container_id}/json")
+        return found
+
+    async def kill(self, container_id: str, signal: str) -> None:
+        """Send a signal."""
+        await self.engine.act(post(f"/containers/{container_id}/kill", query={"signal": signal}))
+
+    async def remove(self, container_id: str) -> None:
+        """Kill and remove, with anonymous volumes; waits for a removal that is under way."""
+        query = {"force": "true", "v": "true", "timeout": "0"}
+        for _ in range(REMOVE_ROUNDS):
+            try:
+                await self.engine.act(delete(f"/containers/{container_id}", query), slow=True)
+                return
+            except NotFound:
+                return
+            except Conflict:
+                await asyncio.sleep(REMOVE_WAIT_S)
+        raise DriverError(f"container {container_id[:12]} cannot be removed; try: podman rm -f {container_id[:12]}")
+
+    def result_of(self, inspected: Mapping[str, Any]) -> ExitResult | None:
+        """How the container ended."""
+        return reports.result_of(inspected)
+
+
+class PodmanEye:
+    """What to ask of a podman engine."""
+
+    install = (
+        "apt install podman and start its socket (systemctl enable --now podman.socket, or podman system service),"
+        ' or set socket_path in plugin "podman" of this client\'s configuration'
+    )
+    restart = "look at the log of podman's service, and restart it: systemctl restart podman.socket"
+
+    def __init__(self, engine: Engine, config: PluginConfig, socket: str) -> None:
+        self.engine = engine
+        self.config = config
+        self.socket = socket
+        self.info: Mapping[str, Any] = {}
+
+    @property
+    def owned(self) -> str:
+        """The label of this client's containers."""
+        return f"{OWNER_LABEL}={self.config.owner}"
+
+    async def look(self) -> Fingerprint:
+        """How a working engine is."""
+        self.info = await self.engine.ask("/info", is_urgent=True)
+        return reports.healthy(self.info, self.config, self.socket)
+
+    def events(self) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """The stream of ends of this client's containers."""
+        filters = json.dumps({"type": ["container"], "event": EVENTS, "label": [self.owned]})
+        return self.engine.stream("GET", "/events", query={"stream": "true", "filters": filters})
+
+    async def states(self) -> dict[str, str]:
+        """All containers of this client, with their states."""
+        listing = await self.engine.ask("/containers/json", {"all": "true", "filters": labelled(self.owned)})
+        return {str(each["Id"]): str(each.get("State", "")) for each in listing or ()}

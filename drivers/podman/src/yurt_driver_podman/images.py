@@ -1,0 +1,168 @@
+"""The image of a task: found here, pulled, or loaded from an archive.
+
+A pull is a stream on the event loop that may take `image_pull_timeout`. Podman tells of each layer once, and of no
+bytes, so there is no limit of silence as there is for Docker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.engine import Engine, EngineDown, lines_of
+from yurt.sdk.containers.images import ImageShelf, SharedPulls, archive_path, auth_header, is_denied, is_hopeless
+from yurt.sdk.driver import TaskRequest
+from yurt.sdk.errors import DriverError, NotFound, RecoverableError
+
+from yurt_driver_podman.config import AgentAuth, PluginConfig, TaskConfig
+from yurt_driver_podman.credentials import registry_of, stored_auth
+from yurt_driver_podman.engine import delete
+
+ARCHIVES = ("docker-archive:", "oci-archive:")
+ASK_S = 5.0
+
+
+def plain_name(image: str) -> str:
+    """The name without the transport that means a registry."""
+    return image.removeprefix("docker://").removeprefix("https://").removeprefix("http://")
+
+
+def is_latest(name: str) -> bool:
+    """Whether the name stands for whatever is newest; such an image is asked for again at each start."""
+    last = name.rpartition("/")[2]
+    return "@" not in last and (":" not in last or last.endswith(":latest"))
+
+
+class Images:
+    """The images of one engine, as far as tasks of this client need them."""
+
+    def __init__(self, engine: Engine, config: PluginConfig, background: Background, *, socket: str) -> None:
+        self._engine = engine
+        self._config = config
+        self._pulls = SharedPulls(background)
+        self.shelf = ImageShelf(
+            background,
+            Path(config.state_dir, f"podman-images-{socket}.json"),
+            self._remove,
+            delay_s=config.durations.image_delay_s,
+            removes=config.options.gc.image,
+        )
+
+    async def ensure(self, request: TaskRequest) -> str:
+        """The id of the task's image, which is here afterwards."""
+        config: TaskConfig = request.config
+        if config.image.startswith(ARCHIVES):
+            return await self._load(request)
+        name = plain_name(config.image)
+        present = await self._id_of(name)
+        if present and not config.force_pull and (not is_latest(name) or name.startswith("localhost/")):
+            return present
+        user = config.auth.username if config.auth else ""
+        try:
+            return await self._pulls.pull(name, user, lambda: self._pull_with_auth(name, config))
+        except DriverError:
+            if not present or config.force_pull:
+                raise
+            return present
+
+    async def _id_of(self, name: str) -> str:
+        """The id of a local image; empty when there is none."""
+        try:
+            return str((await self._engine.ask(f"/images/{quote(name, safe='')}/json"))["Id"])
+        except NotFound:
+            return ""
+
+    async def _pull_with_auth(self, name: str, config: TaskConfig) -> str:
+        """Pull with the credentials that are known, and without them where `auth_soft_fail` allows that."""
+        before = await self._id_of(name)
+        try:
+            pulled = await self._pull(name, config, await self._auth(name, config))
+        except DriverError as error:
+            if not config.auth_soft_fail or not is_denied(str(error)):
+                raise
+            pulled = await self._pull(name, config, {})
+        if pulled != before:
+            self.shelf.own(pulled)
+        return pulled
+
+    async def _pull(self, name: str, config: TaskConfig, headers: Mapping[str, str]) -> str:
+        """Stream one pull to its end; the id."""
+        limit_s = self._config.durations.limit_s(config.image_pull_timeout)
+        verifies = config.auth.tls_verify if config.auth else True
+        query = {"reference": name, **({} if verifies else {"tlsVerify": "false"})}
+        told: dict[str, Any] = {}
+        try:
+            async with (
+                asyncio.timeout(limit_s),
+                self._engine.stream("POST", "/images/pull", query=query, headers=headers) as response,
+            ):
+                async for message in lines_of(response):
+                    told |= message
+        except TimeoutError:
+            raise RecoverableError(
+                f'image "{name}" was not pulled within {limit_s:g} s;'
+                " raise image_pull_timeout or look at the way to the registry"
+            ) from None
+        except EngineDown as error:
+            raise RecoverableError(f'pull of image "{name}" broke off: {error}') from None
+        except (NotFound, DriverError) as error:
+            raise pull_failure(name, str(error)) from None
+        if told.get("error") or not told.get("id"):
+            raise pull_failure(name, str(told.get("error") or "the engine told no id"))
+        return str(told["id"])
+
+    async def _auth(self, name: str, config: TaskConfig) -> dict[str, str]:
+        """The credentials of the task, or those that the agent's configuration leads to."""
+        given = config.auth
+        if given and (given.username or given.password):
+            return auth_header({"username": given.username, "password": given.password})
+        where: AgentAuth = self._config.options.auth
+        if not where.config and not where.helper:
+            return {}
+        found = await asyncio.to_thread(stored_auth, where, registry_of(name))
+        return auth_header(found) if found else {}
+
+    async def _load(self, request: TaskRequest) -> str:
+        """Load an archive from the task's folders, or from the host where the operator allows its paths."""
+        config: TaskConfig = request.config
+        path = await asyncio.to_thread(self._archive, request)
+        limit_s = self._config.durations.limit_s(config.image_pull_timeout)
+        try:
+            async with (
+                asyncio.timeout(limit_s),
+                self._engine.stream(
+                    "POST", "/images/load", body=await asyncio.to_thread(path.open, "rb"),
+                    headers={"Content-Type": "application/x-tar"},
+                ) as response,
+            ):  # fmt: skip
+                names = json.loads(await response.content.read(-1)).get("Names") or []
+        except TimeoutError:
+            raise RecoverableError(f'image = "{config.image}" was not loaded within {limit_s:g} s') from None
+        if not names:
+            raise DriverError(f'image = "{config.image}" holds no image')
+        loaded = await self._id_of(str(names[0]))
+        self.shelf.own(loaded)
+        return loaded
+
+    def _archive(self, request: TaskRequest) -> Path:
+        """The file that the image names."""
+        image: str = request.config.image
+        given = image.partition(":")[2].split(":")[0]
+        if self._config.volumes_enabled and os.path.isabs(given) and os.path.isfile(given):
+            return Path(given)
+        return archive_path(given, request.dirs, option="image")
+
+    async def _remove(self, image_id: str) -> None:
+        await self._engine.act(delete(f"/images/{image_id}"), slow=True)
+
+
+def pull_failure(name: str, reason: str) -> DriverError:
+    """Why a pull failed; what a retry cannot mend is final."""
+    text = f'image "{name}" cannot be pulled: {reason}'
+    return DriverError(text) if is_hopeless(reason) else RecoverableError(text)

@@ -1,0 +1,316 @@
+"""One podman engine with the tasks of this client that run there; a driver has one for each socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from yurt.sdk.containers import exec_session, execute
+from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.common import LOGS_LABEL, TASK_LABEL, core_mhz, parse_stamp
+from yurt.sdk.containers.dangling import Dangling, DanglingRules
+from yurt.sdk.containers.engine import EngineDown
+from yurt.sdk.containers.logfiles import LogFiles
+from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
+from yurt.sdk.containers.watch import Watch
+from yurt.sdk.driver import ExecResult, LogRotation, TaskHandle, TaskRequest, TaskStats
+from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
+from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
+
+from yurt_driver_podman import reports
+from yurt_driver_podman.config import PluginConfig
+from yurt_driver_podman.create import OWN_LOG_DRIVERS, Site, create_body
+from yurt_driver_podman.engine import PodmanActs, PodmanEye, labelled, new_engine, post
+from yurt_driver_podman.images import Images
+from yurt_driver_podman.logs import LogReader
+from yurt_driver_podman.network import driver_address
+from yurt_driver_podman.notices import Notices
+
+DRIVER = "podman"
+NAME_ATTEMPTS = 5
+FIRST_RETRY_S = 0.05
+
+
+class PodmanService:
+    """What the driver does, on one engine."""
+
+    def __init__(self, socket: str, config: PluginConfig, clock: Callable[[], UnixNano]) -> None:
+        self.socket = socket
+        self._config = config
+        self._clock = clock
+        self._socket_path = config.sockets[socket]
+        self._engine = new_engine(self._socket_path)
+        self._acts = PodmanActs(self._engine)
+        self._eye = PodmanEye(self._engine, config, socket)
+        self._background = Background(DRIVER)
+        self._images = Images(self._engine, config, self._background, socket=socket)
+        self._notices = Notices()
+        self.tasks = ContainerTasks(self._acts, self._background, clock)
+        self.watch = Watch(self._engine, self._eye, on_end=self.tasks.on_end, on_list=self.tasks.on_list)
+        self.dangling = Dangling(
+            self._rules(), clock, made_at=self._made_at, knows=self.tasks.knows, remove=self._acts.remove
+        )
+        self._looking = asyncio.Lock()
+        self._is_begun = False
+
+    def _rules(self) -> DanglingRules:
+        given, durations = self._config.options.gc.dangling_containers, self._config.durations
+        return DanglingRules(
+            enabled=given.enabled,
+            period_s=durations.dangling_period_s,
+            grace_s=durations.dangling_grace_s,
+            dry_run=given.dry_run,
+        )
+
+    def begin(self) -> None:
+        """Start the work beside the calls, at the first of them."""
+        if self._is_begun:
+            return
+        self._is_begun = True
+        self.watch.begin(self._background)
+        self._background.start("first steps", self._first_steps)
+        self._background.start("removal of dangling containers", lambda: self.dangling.run(self.watch))
+
+    async def _first_steps(self) -> None:
+        """Once the engine works: load the `podman` package, and plan the removal of images left over."""
+        await self.watch.up.wait()
+        with suppress(DriverError):
+            await self._engine.warm_up()
+        self._images.shelf.collect_left_over()
+
+    async def _made_at(self) -> dict[str, float]:
+        """All containers of this client, with the second of their making."""
+        found = await self._engine.ask("/containers/json", {"all": "true", "filters": labelled(self._eye.owned)})
+        return {str(each["Id"]): parse_stamp(str(each["Created"]).encode()) / NANOSECONDS for each in found or ()}
+
+    async def start_task(self, request: TaskRequest) -> TaskHandle:
+        """Get the image, make the container, start it."""
+        self.tasks.reserve(request.task_id)
+        self.begin()
+        try:
+            task, inspected = await self._start(request)
+        except BaseException:
+            self.tasks.give_up(request.task_id)
+            raise
+        self._take_up(task, inspected)
+        started_at = parse_stamp(str(inspected["State"].get("StartedAt") or "").encode())
+        return TaskHandle(
+            driver=DRIVER,
+            task_id=request.task_id,
+            pid=int(inspected["State"].get("Pid") or 0),
+            started_at=UnixNano(started_at or self._clock()),
+            state={**msgspec.to_builtins(task.container), "socket": self.socket},
+        )
+
+    async def _start(self, request: TaskRequest) -> tuple[ContainerTask, dict[str, Any]]:
+        """All steps of a start; a container that cannot be started is removed again."""
+        image_id = await self._images.ensure(request)
+        self._images.shelf.hold(image_id, request.task_id)
+        container_id = ""
+        try:
+            body = create_body(request, await self._site(image_id))
+            container_id = await self._create_or_undo(request, body)
+            await self._engine.act(post(f"/containers/{container_id}/start"), slow=True)
+            inspected = await self._acts.inspect(container_id)
+        except BaseException as error:
+            self._images.shelf.release(image_id, request.task_id)
+            if container_id:
+                self._remove_beside(container_id)
+            if isinstance(error, NotFound | Conflict):
+                raise RecoverableError(f"the container was not started: {error}") from None
+            raise
+        container = Container(
+            container_id=container_id,
+            image_id=image_id,
+            logs_dir=request.dirs.logs_dir,
+            task_name=request.task_name,
+            logs=self._rotation(request.logs),
+            is_terminal=request.config.tty,
+            address=driver_address(inspected),
+        )
+        return ContainerTask(request.task_id, container), inspected
+
+    async def _site(self, image_id: str) -> Site:
+        """What is known beside the task."""
+        async with self._looking:
+            if not self._eye.info:
+                await self._eye.look()
+        security = (self._eye.info.get("host") or {}).get("security") or {}
+        return Site(
+            config=self._config,
+            image_id=image_id,
+            core_mhz=core_mhz(),
+            resolve=os.path.realpath,
+            is_rootless=bool(security.get("rootless")),
+        )
+
+    def _rotation(self, logs: LogRotation) -> LogRotation:
+        """The task's rotation; the agent may collect nothing at all."""
+        is_off = logs.disabled or self._config.options.disable_log_collection
+        return LogRotation(max_files=logs.max_files, max_bytes=logs.max_bytes, disabled=is_off)
+
+    def _remove_beside(self, container_id: str) -> None:
+        self._background.start("removal of a container", lambda: self._acts.remove(container_id))
+
+    async def _create_or_undo(self, request: TaskRequest, body: Mapping[str, Any]) -> str:
+        """Make the container; whoever gives up waiting leaves none behind, although the engine cannot be stopped."""
+        making = self._background.promise("making of a container", lambda: self._create(request, body))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(
+                lambda done: None if done.cancelled() or done.exception() else self._remove_beside(done.result())
+            )
+            raise
+
+    async def _create(self, request: TaskRequest, body: Mapping[str, Any]) -> str:
+        """Make the container; an ended one of an earlier run that bears its name goes first."""
+        name = str(body["name"])
+        for attempt in range(NAME_ATTEMPTS):
+            try:
+                made = await self._engine.act(post("/containers/create", dict(body)), slow=True)
+                return str(made["Id"])
+            except (Conflict, DriverError) as error:
+                if "in use" not in str(error):
+                    raise
+                await self._clear_name(name, request)
+                await asyncio.sleep(FIRST_RETRY_S * 2**attempt)
+        raise RecoverableError(f'a container named "{name}" is in the way; remove it with: podman rm -f {name}')
+
+    async def _clear_name(self, name: str, request: TaskRequest) -> None:
+        """Remove a container that an earlier run of the same task left; refuse to touch any other."""
+        try:
+            found = await self._acts.inspect(name)
+        except NotFound:
+            return
+        owner = str(((found.get("Config") or {}).get("Labels") or {}).get(TASK_LABEL, ""))
+        is_same_task = owner.rpartition("/")[0] == request.task_id.rpartition("/")[0]
+        if not owner or not is_same_task or self.tasks.knows(str(found["Id"])):
+            raise DriverError(f'the container name "{name}" is taken; remove it with: podman rm -f {name}')
+        await self._acts.remove(str(found["Id"]))
+
+    def _take_up(self, task: ContainerTask, inspected: Mapping[str, Any]) -> None:
+        """Know a task from now on: its output, its end."""
+        self.tasks.add(task)
+        self._images.shelf.hold(task.container.image_id, task.task_id)
+        self._collect(task, inspected)
+        self.tasks.on_end(task.container.container_id)
+
+    def _collect(self, task: ContainerTask, inspected: Mapping[str, Any]) -> None:
+        """Collect the task's output beside, unless it goes elsewhere."""
+        container = task.container
+        where = (inspected.get("HostConfig") or {}).get("LogConfig") or {}
+        if container.logs.disabled or task.output or where.get("Type") not in OWN_LOG_DRIVERS or not where.get("Path"):
+            return
+        task.output = reader = LogReader(
+            str(where["Path"]),
+            os.stat(self._socket_path).st_uid,
+            files=lambda: LogFiles(container.logs_dir, container.task_name, container.logs),
+            ledger_path=self._ledger_path(container.container_id),
+            notices=self._notices,
+        )
+        self._background.start("output of a container", reader.run)
+
+    def _ledger_path(self, container_id: str) -> str:
+        return os.path.join(self._config.state_dir, "logs", container_id)
+
+    async def recover_task(self, handle: TaskHandle) -> None:
+        """Find the container again; while the engine is away the task counts as running until it can tell."""
+        if self.tasks.has(handle.task_id):
+            return
+        self.begin()
+        if handle.is_intent:
+            container = await self._found(handle)
+        else:
+            container = msgspec.convert({**handle.state}, Container)
+        inspected: dict[str, Any] = {}
+        with suppress(EngineDown):
+            inspected = await self._acts.inspect(container.container_id)
+            if self._config.options.recover_stopped and reports.is_restarted(inspected):
+                await self._engine.act(post(f"/containers/{container.container_id}/start"), slow=True)
+        if self.tasks.has(handle.task_id):
+            return
+        task = ContainerTask(handle.task_id, container)
+        self._take_up(task, inspected)
+        if not inspected:
+            self._background.start("taking up of a container", lambda: self._collect_later(task))
+
+    async def _collect_later(self, task: ContainerTask) -> None:
+        """Its engine was away: find its output when it is back."""
+        await self.watch.up.wait()
+        with suppress(NotFound, EngineDown):
+            self._collect(task, await self._acts.inspect(task.container.container_id))
+
+    async def _found(self, handle: TaskHandle) -> Container:
+        """The container that was made for a task of which only the id is known; one never started is removed."""
+        wanted = labelled(self._eye.owned, f"{TASK_LABEL}={handle.task_id}")
+        listing = await self._engine.ask("/containers/json", {"all": "true", "filters": wanted}) or []
+        for each in [each for each in listing if each.get("State") in reports.NOT_STARTED]:
+            await self._acts.remove(str(each["Id"]))
+        started = [each for each in listing if each.get("State") not in reports.NOT_STARTED]
+        if not started:
+            raise NotFound(f"no container was started for task {handle.task_id}")
+        inspected = await self._acts.inspect(str(started[0]["Id"]))
+        kept = json.loads(inspected["Config"]["Labels"].get(LOGS_LABEL, "{}"))
+        return Container(
+            container_id=str(inspected["Id"]),
+            image_id=str(inspected["Image"]),
+            logs_dir=str(kept.get("folder", "")),
+            task_name=str(kept.get("task_name", "")),
+            logs=self._rotation(msgspec.convert(kept.get("rotation", {}), LogRotation)),
+            is_terminal=bool(inspected["Config"].get("Tty")),
+            address=driver_address(inspected),
+        )
+
+    async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
+        """Ask the container to end, and kill it after `timeout`."""
+        await self.tasks.stop(task_id, self.watch, signal=signal, timeout=timeout)
+
+    async def destroy_task(self, task_id: str) -> None:
+        """Kill and remove the container, with its anonymous volumes, and forget it."""
+        removes = self._config.options.gc.container
+        task = await self.tasks.destroy(task_id, self.watch, removes=removes)
+        with suppress(FileNotFoundError):
+            os.unlink(self._ledger_path(task.container.container_id))
+        self._images.shelf.release(task.container.image_id, task_id)
+
+    async def task_stats(self, task_id: str) -> TaskStats:
+        """Present use of resources."""
+        container_id = self.tasks.get(task_id).container.container_id
+        query = {"containers": container_id, "stream": "false"}
+        return reports.task_stats(await self._engine.ask("/containers/stats", query), self._clock())
+
+    async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+        """Run a command in the container."""
+        exec_id = await self._prepare_exec(task_id, command, tty=False, has_input=False)
+        return await execute.execute(self._engine, exec_id, command, timeout=timeout)
+
+    async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> exec_session.EngineExecSession:
+        """Begin a command in the container, to be worked with."""
+        exec_id = await self._prepare_exec(task_id, command, tty=tty, has_input=True)
+        return await exec_session.begin(self._engine, exec_id, tty=tty)
+
+    async def _prepare_exec(self, task_id: str, command: tuple[str, ...], *, tty: bool, has_input: bool) -> str:
+        """Tell the engine of a command; the id under which it is started."""
+        container_id = self.tasks.get(task_id).container.container_id
+        if not command:
+            raise DriverError("there is no command to run; name one")
+        body = {
+            "Cmd": list(command), "Tty": tty, "AttachStdin": has_input, "AttachStdout": True, "AttachStderr": True,
+        }  # fmt: skip
+        try:
+            made = await self._engine.act(post(f"/containers/{container_id}/exec", body))
+        except Conflict as error:
+            raise DriverError(f"the task does not run: {error}") from None
+        return str(made["Id"])
+
+    async def close(self) -> None:
+        """End the work beside the calls; containers go on."""
+        await self._background.close()
+        self._notices.close()
+        await self._engine.close()

@@ -1,0 +1,38 @@
+"""podman does what every driver does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from yurt.sdk.value import replace
+from yurt.testing.driver_suite import Config, DriverCases, DriverFactory, DriverSuite
+from yurt_driver_podman.config import plugin_config
+from yurt_driver_podman.driver import PodmanDriver
+
+IMAGE = "localhost/yurt-test/busybox:1"
+
+
+def shell(script: str) -> Config:
+    """A task that runs a shell script."""
+    return {"image": IMAGE, "command": "sh", "args": ["-c", script]}
+
+
+class TestPodman(DriverSuite):
+    @pytest.fixture
+    def make_driver(self, engine: Any) -> DriverFactory:
+        config = {"socket_path": str(engine.socket)}
+        return lambda context: PodmanDriver(plugin_config(replace(context, config=config)))
+
+    @pytest.fixture
+    def cases(self) -> DriverCases:
+        return DriverCases(
+            ends=lambda code: shell(f"exit {code}"),
+            runs=shell("trap 'exit 1' TERM; while true; do sleep 0.1; done"),
+            prints=lambda text: shell(f"echo {text}"),
+            floods=lambda size: shell(f"i=0; while [ $i -lt {size // 50} ]; do printf '%049d\\n' $i; i=$((i+1)); done"),
+            ignores_signals=shell("trap '' TERM INT; while true; do sleep 1; done"),
+            cannot_start={"image": IMAGE, "command": "/no/such/command"},
+            start_error="/no/such/command",
+            executes={"image": IMAGE, "command": "sleep", "args": ["1000"]},
+        )
