@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import stat
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +9,6 @@ import pytest
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.sdk.schema import Attribute, Schema
 from yurt.sdk.value import seconds
-from yurt.server.keyring import Keyring
 from yurt.server.requests import DispatchRequest, Kept
 from yurt.storage.memory import MemoryLog
 from yurt.structs.cluster import SchedulerConfiguration
@@ -323,18 +320,6 @@ async def test_figures_are_there_for_the_agent(bench: Any) -> None:
     stats = bench.server.stats()
     assert stats["raft"]["state"] == "Leader"
     assert stats["broker"]["ready"] == "0"
-
-
-def test_the_signing_key_is_kept_and_readable_by_its_owner_only(tmp_path: Path) -> None:
-    first = Keyring(tmp_path).jwks()
-    (path,) = (tmp_path / "server" / "keystore").iterdir()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert Keyring(tmp_path).jwks() == first
-    (key,) = first["keys"]
-    assert (key["kty"], key["alg"], key["use"]) == ("RSA", "RS256", "sig")
-    path.write_text("broken")
-    with pytest.raises(Invalid, match="cannot be read"):
-        Keyring(tmp_path).jwks()
 
 
 @pytest.mark.parametrize("reschedule", [False, True])

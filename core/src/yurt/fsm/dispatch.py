@@ -18,6 +18,7 @@ from yurt.fsm.jobs import apply_job
 from yurt.fsm.nodes import apply_node
 from yurt.fsm.restore import apply_restore
 from yurt.fsm.services import apply_service
+from yurt.fsm.variables import apply_variable
 from yurt.state import Changes, Snapshot
 from yurt.structs.commands import (
     AllocCommand,
@@ -32,6 +33,7 @@ from yurt.structs.commands import (
     RestoreCommand,
     Result,
     ServiceCommand,
+    VariableCommand,
 )
 
 
@@ -64,6 +66,8 @@ def _dispatch(edit: Edit, command: AnyCommand) -> Rejected | None:
         return apply_node(edit, command)
     if isinstance(command, ServiceCommand):
         return apply_service(edit, command)
+    if isinstance(command, VariableCommand):
+        return apply_variable(edit, command)
     if isinstance(command, DeploymentCommand):
         return apply_deployment(edit, command)
     if isinstance(command, RestoreCommand):

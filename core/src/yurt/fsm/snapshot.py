@@ -27,6 +27,7 @@ from yurt.structs.node import Node
 from yurt.structs.plan import StagedPlan
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.summary import JobSummary
+from yurt.structs.variable import EncryptedVariable, RootKeyMeta
 
 FORMAT = 1
 CHUNK_ROWS = 1_000
@@ -44,6 +45,8 @@ ROWS: dict[str, Any] = {
     "allocs": tuple[int, int, Allocation],
     "deployments": tuple[str, Deployment],
     "services": tuple[str, ServiceRegistration],
+    "variables": tuple[tuple[str, str], EncryptedVariable],
+    "root_keys": tuple[str, RootKeyMeta],
     "namespaces": tuple[str, Namespace],
     "node_pools": tuple[str, NodePool],
     "scheduler_config": tuple[str, SchedulerConfiguration],

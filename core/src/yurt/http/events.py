@@ -18,6 +18,7 @@ from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.routing import route
 from yurt.sdk.value import replace
+from yurt.server.variables import metadata_of
 from yurt.state.store import Change
 
 HEARTBEAT_S = 30.0
@@ -32,12 +33,16 @@ TYPE_OF_COMMAND = {
     "DeleteJobs": "JobBatchDeregistered",
     "DeleteNodePools": "NodePoolDeleted",
     "DeleteNodes": "NodeDeregistration",
+    "DeleteVariable": "VariableUpdated",
     "DeregisterServices": "ServiceDeregistration",
     "DeregisterJob": "JobDeregistered",
+    "LockVariable": "VariableUpdated",
     "PromoteDeployment": "DeploymentPromotion",
+    "PutVariable": "VariableUpdated",
     "RegisterJob": "JobRegistered",
     "RegisterNode": "NodeRegistration",
     "RegisterServices": "ServiceRegistration",
+    "ReleaseVariableLock": "VariableUpdated",
     "SetDeploymentAllocHealth": "DeploymentAllocHealth",
     "SetDeploymentStatus": "DeploymentStatusUpdate",
     "SetDesiredTransitions": "AllocationUpdateDesiredStatus",
@@ -50,10 +55,17 @@ TYPE_OF_COMMAND = {
 }
 _TOPIC_OF_TABLE = {
     "allocs": "Allocation", "deployments": "Deployment", "evals": "Evaluation", "jobs": "Job", "node_pools": "NodePool",
-    "nodes": "Node", "services": "Service",
+    "nodes": "Node", "services": "Service", "variables": "Variable",
 }  # fmt: skip
 _TELLS_DELETION = frozenset(
-    {"JobDeregistered", "JobBatchDeregistered", "NodeDeregistration", "NodePoolDeleted", "ServiceDeregistration"}
+    {
+        "JobDeregistered",
+        "JobBatchDeregistered",
+        "NodeDeregistration",
+        "NodePoolDeleted",
+        "ServiceDeregistration",
+        "VariableUpdated",
+    }
 )
 
 
@@ -95,9 +107,9 @@ def events_of(index: int, changes: tuple[Change, ...], command: str) -> Iterator
         yield {
             "FilterKeys": _filter_keys(topic, row),
             "Index": index,
-            "Key": getattr(row, "id", "") or getattr(row, "name", ""),
+            "Key": getattr(row, "id", "") or getattr(row, "name", "") or getattr(row, "path", ""),
             "Namespace": getattr(row, "namespace", ""),
-            "Payload": {topic: _payload(topic, row)},
+            "Payload": _variable(change) if topic == "Variable" else {topic: _payload(topic, row)},
             "Topic": topic,
             "Type": kind,
         }
@@ -111,6 +123,12 @@ def _filter_keys(topic: str, row: Any) -> list[str]:
         "Service": ("job_id", "service_name"),
     }
     return [key for name in names.get(topic, ()) if (key := getattr(row, name))]
+
+
+def _variable(change: Change) -> dict[str, Any]:
+    """What changed of a variable, never its items."""
+    row = change.after if change.after is not None else change.before
+    return {"Deleted": change.after is None, "Metadata": to_wire(metadata_of(row))}
 
 
 def _payload(topic: str, row: Any) -> Any:

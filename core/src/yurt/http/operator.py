@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from aiohttp import web
 
 from yurt.api.encode import to_wire
@@ -17,7 +15,6 @@ from yurt.sdk.value import replace
 from yurt.structs.cluster import SchedulerConfiguration
 
 ALGORITHMS = ("binpack", "spread")
-JWKS_MAX_AGE_S = 3600
 
 
 async def read_scheduler(call: Call) -> web.Response:
@@ -109,23 +106,6 @@ async def autopilot_health(call: Call) -> web.Response:
     return json_answer(call, answer, status=200 if server.is_leader else 429)
 
 
-async def keys(call: Call) -> web.Response:
-    """GET /v1/operator/keyring/keys: the one key that signs workload identities."""
-    async with call.context.key_lock:
-        key_id = await asyncio.to_thread(lambda: call.server.keyring.key_id)
-        made_at = await asyncio.to_thread(lambda: call.server.keyring.made_at)
-    key = {
-        "Algorithm": "rs256",
-        "CreateIndex": 0,
-        "CreateTime": made_at or call.server.started_at,
-        "KeyID": key_id,
-        "ModifyIndex": 0,
-        "PublishTime": 0,
-        "State": "active",
-    }
-    return json_answer(call, [key])
-
-
 async def collect(call: Call) -> web.Response:
     """PUT /v1/system/gc."""
     await failed_call(call.server.system.collect_garbage())
@@ -137,22 +117,11 @@ async def reconcile(call: Call) -> web.Response:
     return empty_answer(index=call.read_state().index)
 
 
-async def jwks(call: Call) -> web.Response:
-    """GET /.well-known/jwks.json: the key is made at the first start, which takes a while, so not on the loop."""
-    async with call.context.key_lock:
-        keys = await asyncio.to_thread(call.server.keyring.jwks)
-    response = json_answer(call, keys)
-    response.headers["Cache-Control"] = f"public, max-age={JWKS_MAX_AGE_S}"
-    return response
-
-
 ROUTES = (
     route("/v1/operator/scheduler/configuration", get=read_scheduler, write=set_scheduler),
     route("/v1/operator/raft/configuration", get=raft_configuration),
     route("/v1/operator/autopilot/configuration", get=autopilot_configuration),
     route("/v1/operator/autopilot/health", get=autopilot_health),
-    route("/v1/operator/keyring/keys", get=keys),
     route("/v1/system/gc", put=collect),
     route("/v1/system/reconcile/summaries", put=reconcile),
-    route("/.well-known/jwks.json", get=jwks),
 )

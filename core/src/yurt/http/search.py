@@ -53,6 +53,8 @@ def _rows(state: Snapshot, context: str, sees: Callable[[str], bool]) -> Iterato
             yield from ((row.name, row.name) for row in state.node_pools.values())
         case "namespaces":
             yield from ((row.name, row.name) for row in state.namespaces.values())
+        case "vars":
+            yield from ((row.path, "") for row in state.variables.values() if sees(row.namespace))
         case _:
             return
 

@@ -17,6 +17,7 @@ from yurt.http import (
     fixed,
     job,
     jobs,
+    keyring,
     metrics,
     monitor,
     namespaces,
@@ -29,13 +30,14 @@ from yurt.http import (
     snapshot,
     status_routes,
     ui,
+    variables,
 )
 from yurt.http.routing import add_routes
 
 _MODULES = (
     agent, alloc_exec, allocations, client_fs, client_node, deployments, evaluations, events, explain, fixed, jobs,
-    metrics, monitor, namespaces, node_pools, nodes, operator, scaling, search, services, snapshot,
-    status_routes, ui,
+    keyring, metrics, monitor, namespaces, node_pools, nodes, operator, scaling, search, services, snapshot,
+    status_routes, ui, variables,
 )  # fmt: skip
 
 

@@ -1,86 +1,158 @@
-"""The key that signs workload identities, and its public half for `/.well-known/jwks.json`."""
+"""The root keys of a cluster as one server holds them: each encrypts variables and signs workload identities.
+
+A root key has two halves, 32 bytes for AES-256-GCM and an RSA key for RS256. It lies in a file of its own in
+`data_dir`/server/keystore, readable by its owner only; without a data directory it lives in memory. What the cluster
+knows of keys (which is active) is in the state; here is only what must never be there.
+"""
 
 from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from cryptography.hazmat.primitives import hashes, serialization
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from yurt.sdk.errors import Invalid
+from yurt.sdk.errors import Conflict, Invalid, NotFound
+from yurt.sdk.value import Value
 
 KEY_BITS: Final = 2048
-KEY_FILE: Final = "root.pem"
+SECRET_BYTES: Final = 32
+NONCE_BYTES: Final = 12
+SUFFIX: Final = ".key.json"
+EARLIER_FILE: Final = "root.pem"
+VERSION: Final = 1
+
+
+class RootKey(Value):
+    """A root key; `pem` is the RSA half."""
+
+    key_id: str
+    secret: bytes
+    pem: bytes
+    version: int = VERSION
+
+    def __repr__(self) -> str:
+        return f"RootKey({self.key_id})"
 
 
 class Keyring:
-    """One RSA key, made at its first use and kept in `data_dir`/server/keystore, readable by its owner only."""
+    """The root keys that this server holds. All calls but `encrypt` and `decrypt` may block."""
 
     def __init__(self, data_dir: Path | None) -> None:
-        self._path = data_dir / "server" / "keystore" / KEY_FILE if data_dir is not None else None
-        self._key: rsa.RSAPrivateKey | None = None
+        self._folder = data_dir / "server" / "keystore" if data_dir is not None else None
+        self._keys: dict[str, RootKey] = {}
+        self._signers: dict[str, rsa.RSAPrivateKey] = {}
+        self._is_loaded = data_dir is None
 
-    @property
-    def key(self) -> rsa.RSAPrivateKey:
-        """The private key."""
-        if self._key is None:
-            self._key = self._load() or self._create()
-        return self._key
+    def __contains__(self, key_id: str) -> bool:
+        self._load()
+        return key_id in self._keys
 
-    @property
-    def key_id(self) -> str:
-        """Names the key: a digest of its public half, in the form of a UUID."""
-        der = self.key.public_key().public_bytes(
-            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-        digest = hashes.Hash(hashes.SHA256())
-        digest.update(der)
-        text = digest.finalize().hex()
-        return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:32]))
+    def create(self, key_id: str) -> RootKey:
+        """Make a key and keep it; the key of an older version's keystore becomes its signing half."""
+        self._load()
+        key = RootKey(key_id=key_id, secret=os.urandom(SECRET_BYTES), pem=self._earlier() or _new_pem())
+        self.add(key)
+        return key
 
-    @property
-    def made_at(self) -> int:
-        """When the key was stored, unix nanoseconds; 0 for one that lives in memory."""
-        return self._path.stat().st_mtime_ns if self._path is not None and self._path.exists() else 0
+    def add(self, key: RootKey) -> None:
+        """Keep a key that this or another server made."""
+        self._load()
+        if self._folder is not None:
+            _write_private(self._folder / f"{key.key_id}{SUFFIX}", msgspec.json.encode(key))
+        self._keys[key.key_id] = key
 
-    def jwks(self) -> dict[str, Any]:
-        """The public keys as a JSON Web Key Set."""
-        numbers = self.key.public_key().public_numbers()
+    def get(self, key_id: str) -> RootKey:
+        """A key; raises NotFound with what to do."""
+        self._load()
+        key = self._keys.get(key_id)
+        if key is None:
+            where = f"{self._folder}/{key_id}{SUFFIX}" if self._folder is not None else "memory"
+            raise NotFound(f"root key {key_id} is not in this server's keystore ({where}); restore its file")
+        return key
+
+    def remove(self, key_id: str) -> None:
+        """Forget a key for good."""
+        self._load()
+        self._keys.pop(key_id, None)
+        self._signers.pop(key_id, None)
+        if self._folder is not None:
+            (self._folder / f"{key_id}{SUFFIX}").unlink(missing_ok=True)
+
+    def encrypt(self, key_id: str, text: bytes, *, context: bytes) -> bytes:
+        """A nonce and the sealed text; it can be opened in the same context only."""
+        nonce = os.urandom(NONCE_BYTES)
+        return nonce + AESGCM(self.get(key_id).secret).encrypt(nonce, text, context)
+
+    def decrypt(self, key_id: str, data: bytes, *, context: bytes) -> bytes:
+        """The text; raises NotFound without the key, Conflict when the data or its context are not what was sealed."""
+        key = self.get(key_id)
+        try:
+            return AESGCM(key.secret).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], context)
+        except (InvalidTag, ValueError):
+            raise Conflict(f"what root key {key_id} sealed cannot be opened: it has been changed") from None
+
+    def signer(self, key_id: str) -> rsa.RSAPrivateKey:
+        """The signing half of a key."""
+        signer = self._signers.get(key_id)
+        if signer is None:
+            loaded = serialization.load_pem_private_key(self.get(key_id).pem, password=None)
+            if not isinstance(loaded, rsa.RSAPrivateKey):
+                raise Invalid(f"root key {key_id} holds no RSA key; restore its file")
+            signer = self._signers[key_id] = loaded
+        return signer
+
+    def jwks(self, key_ids: Iterable[str]) -> dict[str, Any]:
+        """The public halves as a JSON Web Key Set; keys that are not here are left out."""
+        return {"keys": [self._public(key_id) for key_id in key_ids if key_id in self]}
+
+    def _public(self, key_id: str) -> dict[str, str]:
+        numbers = self.signer(key_id).public_key().public_numbers()
         return {
-            "keys": [
-                {
-                    "use": "sig",
-                    "kty": "RSA",
-                    "alg": "RS256",
-                    "kid": self.key_id,
-                    "n": _base64url(numbers.n),
-                    "e": _base64url(numbers.e),
-                }
-            ]
+            "use": "sig",
+            "kty": "RSA",
+            "alg": "RS256",
+            "kid": key_id,
+            "n": _base64url(numbers.n),
+            "e": _base64url(numbers.e),
         }
 
-    def _load(self) -> rsa.RSAPrivateKey | None:
-        if self._path is None or not self._path.exists():
-            return None
-        try:
-            key = serialization.load_pem_private_key(self._path.read_bytes(), password=None)
-        except ValueError as error:
-            raise Invalid(f"the key in {self._path} cannot be read: {error}; restore it, or move it away") from None
-        if not isinstance(key, rsa.RSAPrivateKey):
-            raise Invalid(f"the key in {self._path} is no RSA key; restore it, or move it away")
-        return key
+    def _load(self) -> None:
+        if self._is_loaded or self._folder is None:
+            return
+        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+            try:
+                key = msgspec.json.decode(path.read_bytes(), type=RootKey)
+            except (msgspec.DecodeError, OSError) as error:
+                raise Invalid(f"the key in {path} cannot be read: {error}; restore it, or move it away") from None
+            self._keys[key.key_id] = key
+        self._is_loaded = True
 
-    def _create(self) -> rsa.RSAPrivateKey:
-        key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
-        if self._path is not None:
-            pem = key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-            _write_private(self._path, pem)
-        return key
+    def _earlier(self) -> bytes | None:
+        """The RSA key of a keystore that had no other."""
+        path = self._folder / EARLIER_FILE if self._folder is not None else None
+        if path is None or self._keys or not path.exists():
+            return None
+        pem = path.read_bytes()
+        try:
+            serialization.load_pem_private_key(pem, password=None)
+        except ValueError as error:
+            raise Invalid(f"the key in {path} cannot be read: {error}; restore it, or move it away") from None
+        return pem
+
+
+def _new_pem() -> bytes:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 def _write_private(path: Path, data: bytes) -> None:

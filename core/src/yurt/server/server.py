@@ -31,12 +31,14 @@ from yurt.server.node_service import NodeService
 from yurt.server.nodes import Nodes
 from yurt.server.ports import NodePort
 from yurt.server.replay import History, replay
+from yurt.server.root_keys import RootKeys
 from yurt.server.services import Services
 from yurt.server.snapshots import Snapshotter
 from yurt.server.stats import server_stats
 from yurt.server.system import System
 from yurt.server.template_queries import TemplateQueries
 from yurt.server.term import Term
+from yurt.server.variables import Variables
 from yurt.server.waiting import StateWaiter
 from yurt.state import Changes, Snapshot
 from yurt.state.watch import Watches, WatchKey
@@ -82,6 +84,8 @@ class Server:
         self.deployments = Deployments(self)
         self.services = Services(self)
         self.system = System(self)
+        self.root_keys = RootKeys(self)
+        self.variables = Variables(self)
         self.template_queries = TemplateQueries(self)
         self.keyring = Keyring(Path(config.data_dir) if config.data_dir else None)
         self.started_at = env.now()
@@ -132,8 +136,6 @@ class Server:
                 ]
                 tasks.append(supervised(group, "snapshots", self._snapshotter.run()))
                 tasks.append(supervised(group, "garbage collector", self._heap.run()))
-                if self.config.data_dir:
-                    tasks.append(supervised(group, "signing key", self._make_key()))
                 await self._stopping.wait()
                 for task in tasks:
                     task.cancel()
@@ -166,9 +168,10 @@ class Server:
         """The node can be reached through the port."""
         self._ports[node_id] = port
 
-    def detach_node(self, node_id: str) -> None:
-        """The node can no longer be reached."""
-        self._ports.pop(node_id, None)
+    def detach_node(self, node_id: str, port: NodePort) -> None:
+        """The node can no longer be reached through the port; a newer one stays."""
+        if self._ports.get(node_id) is port:
+            del self._ports[node_id]
 
     def node_port(self, node_id: str) -> NodePort:
         """How to reach a node; raises NotFound or Unavailable."""
@@ -230,9 +233,6 @@ class Server:
         self._heap.freeze()
         if found is not None or count:
             log.info("state restored at index %d, %d commands replayed", self.state.index, count)
-
-    async def _make_key(self) -> None:
-        await asyncio.to_thread(self.keyring.jwks)
 
     async def _read_campaign(self) -> None:
         async for event in self._log.campaign():

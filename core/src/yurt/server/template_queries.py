@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from yurt.api.encode import to_wire
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied
+from yurt.server.variables import metadata_of
 from yurt.state import Snapshot
 from yurt.state.watch import WatchKey
 from yurt.structs.questions import is_client_terminal
@@ -54,6 +55,11 @@ class TemplateQueries:
                 return [to_wire(each) for each in state.services.where("name", (query.namespace, query.name))]
             case "services":
                 return _service_names(state, query.namespace)
+            case "variable":
+                found = state.variables.get((query.namespace, query.name))
+                return None if found is None else to_wire(self._server.variables.open(found))
+            case "variables":
+                return _metadata(state, query)
         raise AssertionError(query.kind)
 
 
@@ -63,6 +69,10 @@ def _watched(query: TemplateQuery) -> tuple[str, WatchKey]:
             return "services", ("services", "name", (query.namespace, query.name))
         case "services":
             return "services", ("services",)
+        case "variable":
+            return "variables", ("variables", (query.namespace, query.name))
+        case "variables":
+            return "variables", ("variables",)
     raise Invalid(f"templates cannot ask for {query.kind[:60]!r}")
 
 
@@ -70,6 +80,15 @@ def _index(state: Snapshot, table: str, asked: int) -> int:
     """A state that was restored to an earlier index is new too."""
     index = max(state.table(table).index, 1)
     return index if asked <= state.index else asked + 1
+
+
+def _metadata(state: Snapshot, query: TemplateQuery) -> list[Any]:
+    found = (
+        variable
+        for variable in state.variables.values()
+        if variable.namespace == query.namespace and variable.path.startswith(query.name)
+    )
+    return [to_wire(metadata_of(variable)) for variable in sorted(found, key=lambda each: each.path)]
 
 
 def _service_names(state: Snapshot, namespace: str) -> list[dict[str, Any]]:

@@ -62,6 +62,7 @@ class Term:
         self.deployments.restore(state)
         self.drainer.restore(state)
         self.periodic.restore(state)
+        self._server.variables.restore(state)
         self._server.node_service.heartbeats = self.heartbeats
 
     def observe(self, changes: Changes, *, index: int) -> None:
@@ -70,6 +71,8 @@ class Term:
         self.deployments.observe(changes)
         self.drainer.observe(changes)
         self.periodic.observe(changes)
+        self._server.variables.observe(changes)
+        self._server.root_keys.observe(changes)
 
     async def run(self) -> None:
         """Run until cancelled: the end of the term."""
@@ -85,6 +88,8 @@ class Term:
             "deployment watcher": self.deployments.run,
             "drainer": self.drainer.run,
             "periodic dispatcher": self.periodic.run,
+            "locks of variables": self._server.variables.run,
+            "root keys": self._server.root_keys.run,
             "garbage collection": self._server.system.run_garbage_collection,
         }
         loops.update({f"scheduler worker {number}": worker.run for number, worker in enumerate(self._workers)})

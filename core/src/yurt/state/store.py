@@ -21,6 +21,7 @@ from yurt.structs.node import Node
 from yurt.structs.questions import is_eval_terminal, is_terminal
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.summary import JobSummary
+from yurt.structs.variable import EncryptedVariable, RootKeyMeta
 
 if TYPE_CHECKING:
     from yurt.state.columns import Columns
@@ -58,6 +59,11 @@ INDEXES: dict[str, dict[str, Any]] = {
         "alloc": lambda service: service.alloc_id,
         "node": lambda service: service.node_id,
     },
+    "variables": {
+        "root_key": lambda variable: variable.key_id,
+        "locked": lambda variable: "locked" if variable.lock is not None else None,
+    },
+    "root_keys": {},
     "namespaces": {},
     "node_pools": {},
     "scheduler_config": {},
@@ -216,6 +222,16 @@ class Snapshot:
     def services(self) -> Table[str, ServiceRegistration]:
         """Registered service instances by id."""
         return self._tables["services"]
+
+    @property
+    def variables(self) -> Table[tuple[str, str], EncryptedVariable]:
+        """Variables by (namespace, path)."""
+        return self._tables["variables"]
+
+    @property
+    def root_keys(self) -> Table[str, RootKeyMeta]:
+        """What is known of root keys, by id."""
+        return self._tables["root_keys"]
 
     @property
     def namespaces(self) -> Table[str, Namespace]:

@@ -19,6 +19,7 @@ from yurt.structs.job import Job, JobSubmission, JobVersionTag, ScalingEvent
 from yurt.structs.node import DrainMetadata, DrainStrategy, Node, NodeEvent
 from yurt.structs.plan import DeploymentUpdate, Plan
 from yurt.structs.service import ServiceRegistration
+from yurt.structs.variable import EncryptedVariable, RootKeyMeta
 
 LOG_VERSION = 1
 
@@ -250,6 +251,60 @@ class DeregisterServices(Command, tag=True):
     ids: tuple[str, ...]
 
 
+class PutVariable(Command, tag=True):
+    """Store a variable; with `check_index` only over the version of that index (0: only when there is none)."""
+
+    variable: EncryptedVariable
+    check_index: int | None = None
+    lock_id: str = ""
+    now: UnixNano = UnixNano(0)
+
+
+class DeleteVariable(Command, tag=True):
+    """Forget a variable; one that is not there is no error."""
+
+    namespace: str
+    path: str
+    check_index: int | None = None
+    lock_id: str = ""
+
+
+class LockVariable(Command, tag=True):
+    """Lock a variable, with new content when it has any."""
+
+    variable: EncryptedVariable
+    now: UnixNano = UnixNano(0)
+
+
+class ReleaseVariableLock(Command, tag=True):
+    """End a lock, because its holder wants it or because its time is over."""
+
+    namespace: str
+    path: str
+    lock_id: str
+    now: UnixNano = UnixNano(0)
+
+
+class RekeyVariables(Command, tag=True):
+    """The same variables under another root key, as far as they have not changed since."""
+
+    variables: tuple[EncryptedVariable, ...]
+
+
+class PutRootKey(Command, tag=True):
+    """A root key or its new state; `is_full` has all variables of the one that was active encrypted again."""
+
+    key: RootKeyMeta
+    is_full: bool = False
+
+
+class DeleteRootKeys(Command, tag=True):
+    """Forget root keys, those in use only by force."""
+
+    key_ids: tuple[str, ...]
+    is_forced: bool = False
+
+
 class UpsertNamespaces(Command, tag=True):
     """Create or change namespaces."""
 
@@ -323,6 +378,9 @@ EvaluationCommand = UpsertEvaluations | DeleteEvaluations
 AllocCommand = StagePlan | DropStagedPlans | ApplyPlan | UpdateAllocsFromClient | SetDesiredTransitions
 RestoreCommand = StageRestore | FinishRestore
 ServiceCommand = RegisterServices | DeregisterServices
+VariableCommand = (
+    PutVariable | DeleteVariable | LockVariable | ReleaseVariableLock | RekeyVariables | PutRootKey | DeleteRootKeys
+)
 DeploymentCommand = SetDeploymentStatus | SetDeploymentAllocHealth | PromoteDeployment | DeleteDeployments
 ClusterCommand = (
     UpsertNamespaces
@@ -340,6 +398,7 @@ AnyCommand = (
     | EvaluationCommand
     | AllocCommand
     | ServiceCommand
+    | VariableCommand
     | DeploymentCommand
     | ClusterCommand
     | RestoreCommand

@@ -33,6 +33,7 @@ from yurt.structs.metrics import AllocationMetric
 from yurt.structs.node import DrainStrategy, NodeEvent
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Placement, Plan
 from yurt.structs.service import ServiceRegistration
+from yurt.structs.variable import KEY_ACTIVE, KEY_PREPUBLISHED, EncryptedVariable, RootKeyMeta, VariableLock
 from yurt.testing import factories
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ JOBS = ("web", "db", "cron", "gone")
 NAMESPACES = ("default", "default", "ops")
 NODES = tuple(factories.number_id(number, kind=1) for number in range(4))
 GROUPS = ("web", "cache")
+PATHS = ("nomad/jobs", "nomad/jobs/web", "app/settings")
 CLIENT_STATUSES = (
     status.CLIENT_PENDING, status.CLIENT_RUNNING, status.CLIENT_RUNNING, status.CLIENT_COMPLETE, status.CLIENT_FAILED,
     status.CLIENT_LOST, status.CLIENT_UNKNOWN, "nonsense",
@@ -79,6 +81,8 @@ class CommandMaker:
             self._staged, self._drop_staged, self._transitions, self._services, self._drop_services,
             self._deployment_status, self._deployment_health, self._promote, self._promote, self._delete_deployments,
             self._namespaces, self._delete_namespaces, self._pools, self._delete_pools, self._scheduler,
+            self._variable, self._variable, self._lock, self._unlock, self._drop_variable, self._root_key,
+            self._drop_root_keys, self._rekey,
             self._launch, self._schema, self._restore, lambda state: c.KeepAlive(),
         )  # fmt: skip
 
@@ -105,6 +109,50 @@ class CommandMaker:
         """A key of the table, or one that is not there."""
         keys = sorted(state.table(table).keys())
         return self._pick(keys) if keys and self._random.randrange(8) else factories.number_id(99, kind=9)
+
+    def _sealed(self, state: Snapshot, lock: VariableLock | None = None) -> EncryptedVariable:
+        namespace, path = self._pick(NAMESPACES), self._pick(PATHS)
+        key_id, data = self._any(state, "root_keys"), self._new_id().encode()
+        return EncryptedVariable(namespace=namespace, path=path, key_id=key_id, data=data, lock=lock)
+
+    def _held_lock(self, state: Snapshot) -> tuple[tuple[str, str], str]:
+        """A variable and its lock's id, or one that may not be there."""
+        locked = state.variables.where("locked", "locked")
+        if locked and self._random.randrange(6):
+            held = self._pick(locked)
+            return held.key, held.lock.id if held.lock is not None else ""
+        return (self._pick(NAMESPACES), self._pick(PATHS)), self._pick(("", "lock-1"))
+
+    def _variable(self, state: Snapshot) -> c.PutVariable:
+        (namespace, path), lock_id = self._held_lock(state)
+        variable = replace(self._sealed(state), namespace=namespace, path=path) if lock_id else self._sealed(state)
+        check = self._pick((None, None, 0, state.index))
+        return c.PutVariable(variable=variable, check_index=check, lock_id=lock_id, now=self._now)
+
+    def _lock(self, state: Snapshot) -> c.LockVariable:
+        lock = VariableLock(id=self._pick(("lock-1", "lock-2", "")), ttl=seconds(10))
+        return c.LockVariable(variable=self._sealed(state, lock=lock), now=self._now)
+
+    def _unlock(self, state: Snapshot) -> c.ReleaseVariableLock:
+        (namespace, path), lock_id = self._held_lock(state)
+        return c.ReleaseVariableLock(namespace=namespace, path=path, lock_id=lock_id, now=self._now)
+
+    def _drop_variable(self, state: Snapshot) -> c.DeleteVariable:
+        (namespace, path), lock_id = self._held_lock(state)
+        return c.DeleteVariable(namespace=namespace, path=path, lock_id=lock_id, check_index=self._pick((None, 0)))
+
+    def _root_key(self, state: Snapshot) -> c.PutRootKey:
+        key_id = self._any(state, "root_keys") if self._maybe() else self._new_id()
+        key = RootKeyMeta(key_id=key_id, state=self._pick((KEY_ACTIVE, KEY_PREPUBLISHED)), create_time=self._now)
+        return c.PutRootKey(key=key, is_full=self._maybe())
+
+    def _drop_root_keys(self, state: Snapshot) -> c.DeleteRootKeys:
+        return c.DeleteRootKeys(key_ids=(self._any(state, "root_keys"),), is_forced=self._random.randrange(4) == 0)
+
+    def _rekey(self, state: Snapshot) -> c.RekeyVariables:
+        key_id = self._any(state, "root_keys")
+        some = self._some(sorted(state.variables.values(), key=lambda each: each.key))
+        return c.RekeyVariables(variables=tuple(replace(each, key_id=key_id, data=b"again") for each in some))
 
     def _job(self) -> Job:
         job_type = self._pick((status.JOB_SERVICE, status.JOB_SERVICE, status.JOB_BATCH, status.JOB_SYSTEM))

@@ -1,0 +1,75 @@
+"""How long locks on variables hold, pure: leases that renewals prolong, and the delay before the next holder.
+
+A lease begins when the leader learns of the lock and when it is renewed; a new leader gives every lock its whole time
+again. A lock that ends because its time is over, not because its holder let go, keeps others out for its delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from yurt.structs.variable import EncryptedVariable
+
+Key = tuple[str, str]
+
+
+class Lease(NamedTuple):
+    """A lock and when it ends, unix ns."""
+
+    lock_id: str
+    ttl: int
+    delay: int
+    ends_at: int
+
+
+class VariableLocks:
+    """The leader's leases by namespace and path."""
+
+    def __init__(self) -> None:
+        self.leases: dict[Key, Lease] = {}
+        self.delays: dict[Key, int] = {}
+
+    def restore(self, variables: Iterable[EncryptedVariable], now: int) -> None:
+        """Begin anew with these locked variables."""
+        self.leases.clear()
+        self.delays.clear()
+        for variable in variables:
+            self.follow(variable.key, variable, now)
+
+    def follow(self, key: Key, variable: EncryptedVariable | None, now: int) -> None:
+        """A variable was written or is gone."""
+        lock = variable.lock if variable is not None else None
+        known = self.leases.get(key)
+        if lock is None:
+            self.leases.pop(key, None)
+        elif known is None or known.lock_id != lock.id or known.ttl != lock.ttl:
+            self.leases[key] = Lease(lock.id, lock.ttl, lock.lock_delay, now + lock.ttl)
+
+    def renew(self, key: Key, lock_id: str, now: int) -> bool:
+        """Give the lock its whole time again; False when this is not its lock."""
+        lease = self.leases.get(key)
+        if lease is None or lease.lock_id != lock_id:
+            return False
+        self.leases[key] = lease._replace(ends_at=now + lease.ttl)
+        return True
+
+    def is_delayed(self, key: Key, now: int) -> bool:
+        """An expired lock still keeps others out."""
+        until = self.delays.get(key, 0)
+        if until and until <= now:
+            del self.delays[key]
+        return until > now
+
+    def take_expired(self, now: int) -> list[tuple[Key, str]]:
+        """Locks whose time is over, with their ids; their delays begin."""
+        over = [(key, lease) for key, lease in self.leases.items() if lease.ends_at <= now]
+        for key, lease in over:
+            del self.leases[key]
+            self.delays[key] = now + lease.delay
+        self.delays = {key: until for key, until in self.delays.items() if until > now}
+        return [(key, lease.lock_id) for key, lease in sorted(over)]
+
+    def next_end(self) -> int | None:
+        """When the first lease ends."""
+        return min((lease.ends_at for lease in self.leases.values()), default=None)

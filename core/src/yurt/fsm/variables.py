@@ -1,0 +1,160 @@
+"""Variables, their locks, and what is known of root keys.
+
+A variable that is locked is changed by whoever names the lock, and by nobody else. A check index refuses a change that
+was made for another version; 0 wants that there is none yet.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from yurt.fsm.edit import Edit
+from yurt.fsm.reject import conflict, invalid, not_found
+from yurt.sdk.value import UnixNano, replace
+from yurt.structs.commands import (
+    DeleteRootKeys,
+    DeleteVariable,
+    LockVariable,
+    PutRootKey,
+    PutVariable,
+    Rejected,
+    RekeyVariables,
+    ReleaseVariableLock,
+    VariableCommand,
+)
+from yurt.structs.variable import KEY_ACTIVE, KEY_INACTIVE, KEY_REKEYING, EncryptedVariable, RootKeyMeta
+
+
+def apply_variable(edit: Edit, command: VariableCommand) -> Rejected | None:
+    """Apply a command on variables or root keys."""
+    match command:
+        case PutVariable():
+            return _put(edit, command)
+        case DeleteVariable():
+            return _delete(edit, command)
+        case LockVariable():
+            return _lock(edit, command)
+        case ReleaseVariableLock():
+            return _release(edit, command)
+        case RekeyVariables():
+            return _rekey(edit, command)
+        case PutRootKey():
+            return _put_key(edit, command)
+        case DeleteRootKeys():
+            return _delete_keys(edit, command)
+        case _:
+            assert_never(command)
+
+
+def _stored(edit: Edit, key: tuple[str, str]) -> EncryptedVariable | None:
+    found: EncryptedVariable | None = edit.tx.get("variables", key)
+    return found
+
+
+def _write(edit: Edit, variable: EncryptedVariable, known: EncryptedVariable | None, now: UnixNano) -> None:
+    stored = replace(
+        variable,
+        create_index=edit.index if known is None else known.create_index,
+        create_time=now if known is None else known.create_time,
+        modify_index=edit.index,
+        modify_time=now,
+    )
+    edit.tx.put("variables", variable.key, stored)
+
+
+def _refused(known: EncryptedVariable | None, check_index: int | None, lock_id: str) -> Rejected | None:
+    if known is not None and known.lock is not None and known.lock.id != lock_id:
+        return conflict("attempting to modify locked variable")
+    if lock_id and (known is None or known.lock is None):
+        return conflict("variable does not hold a lock")
+    at = 0 if known is None else known.modify_index
+    if check_index is not None and check_index != at:
+        return conflict(f"cas error: requested index {check_index}; found index {at}")
+    return None
+
+
+def _put(edit: Edit, command: PutVariable) -> Rejected | None:
+    variable = command.variable
+    if not variable.path or edit.tx.get("root_keys", variable.key_id) is None:
+        return invalid("a variable needs a path and a root key that exists")
+    if edit.tx.get("namespaces", variable.namespace) is None:
+        return not_found(f'nonexistent namespace "{variable.namespace}"')
+    known = _stored(edit, variable.key)
+    refused = _refused(known, command.check_index, command.lock_id)
+    if refused is None:
+        _write(edit, replace(variable, lock=None if known is None else known.lock), known, command.now)
+    return refused
+
+
+def _delete(edit: Edit, command: DeleteVariable) -> Rejected | None:
+    key = (command.namespace, command.path)
+    known = _stored(edit, key)
+    refused = _refused(known, command.check_index, command.lock_id)
+    if refused is None and known is not None:
+        edit.tx.delete("variables", key)
+    return refused
+
+
+def _lock(edit: Edit, command: LockVariable) -> Rejected | None:
+    """A lock on a variable that is not there makes it; without data the items stay."""
+    variable = command.variable
+    known = _stored(edit, variable.key)
+    if variable.lock is None or not variable.lock.id or not variable.path:
+        return invalid("a lock needs an id and a path")
+    if edit.tx.get("namespaces", variable.namespace) is None:
+        return not_found(f'nonexistent namespace "{variable.namespace}"')
+    if known is not None and known.lock is not None and known.lock.id != variable.lock.id:
+        return conflict("variable is already locked")
+    if known is not None and not variable.data:
+        variable = replace(variable, data=known.data, key_id=known.key_id)
+    if edit.tx.get("root_keys", variable.key_id) is None:
+        return invalid("a variable needs a root key that exists")
+    _write(edit, variable, known, command.now)
+    return None
+
+
+def _release(edit: Edit, command: ReleaseVariableLock) -> Rejected | None:
+    known = _stored(edit, (command.namespace, command.path))
+    if known is None:
+        return not_found("variable not found")
+    if known.lock is None or known.lock.id != command.lock_id:
+        return conflict("variable does not hold this lock")
+    _write(edit, replace(known, lock=None), known, command.now)
+    return None
+
+
+def _rekey(edit: Edit, command: RekeyVariables) -> Rejected | None:
+    """Other keys, same content: what changed meanwhile is left out, and no index moves."""
+    for variable in command.variables:
+        known = _stored(edit, variable.key)
+        is_same = known is not None and known.modify_index == variable.modify_index
+        if known is not None and is_same and edit.tx.get("root_keys", variable.key_id) is not None:
+            edit.tx.put("variables", variable.key, replace(known, key_id=variable.key_id, data=variable.data))
+    return None
+
+
+def _put_key(edit: Edit, command: PutRootKey) -> Rejected | None:
+    """A key that becomes active takes the place of the active one."""
+    key = command.key
+    if not key.key_id:
+        return invalid("a root key without an id")
+    known: RootKeyMeta | None = edit.tx.get("root_keys", key.key_id)
+    created = edit.index if known is None else known.create_index
+    if key.state == KEY_ACTIVE:
+        for other in sorted(edit.tx.base.root_keys.values(), key=lambda each: each.key_id):
+            if other.key_id != key.key_id and other.state == KEY_ACTIVE:
+                state = KEY_REKEYING if command.is_full else KEY_INACTIVE
+                edit.tx.put("root_keys", other.key_id, replace(other, state=state, modify_index=edit.index))
+    edit.tx.put("root_keys", key.key_id, replace(key, create_index=created, modify_index=edit.index))
+    return None
+
+
+def _delete_keys(edit: Edit, command: DeleteRootKeys) -> Rejected | None:
+    for key_id in command.key_ids:
+        known: RootKeyMeta | None = edit.tx.get("root_keys", key_id)
+        if known is not None and known.state == KEY_ACTIVE:
+            return invalid("active root key cannot be deleted - call rotate first")
+        if known is not None and edit.tx.count_where("variables", "root_key", key_id) and not command.is_forced:
+            return conflict("root key in use, cannot delete")
+        edit.tx.delete("root_keys", key_id)
+    return None

@@ -1,0 +1,55 @@
+"""Root keys: listed, rotated, removed; and the public halves for those who check signatures."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from yurt.http.call import Call, json_answer
+from yurt.http.errors import Refused
+from yurt.http.query import flag, number
+from yurt.http.routing import route
+from yurt.sdk.errors import Conflict, Invalid
+
+JWKS_MAX_AGE_S = 3600
+ALGORITHMS = ("", "aes256-gcm")
+
+
+async def keys(call: Call) -> web.Response:
+    """GET /v1/operator/keyring/keys; the first key is made when somebody first asks."""
+    await call.server.root_keys.active()
+    return json_answer(call, list(call.server.root_keys.listed()), index=call.server.state.root_keys.index)
+
+
+async def rotate(call: Call) -> web.Response:
+    """PUT /v1/operator/keyring/rotate."""
+    algorithm = call.query.get("algo", "")
+    if algorithm not in ALGORITHMS:
+        raise Refused(400, f'algorithm "{algorithm[:32]}" is not supported; "aes256-gcm" is')
+    is_full = flag(call.query, "full")
+    made = await call.server.root_keys.rotate(is_full=is_full, publish_time=number(call.query, "publish_time") or 0)
+    return json_answer(call, {"Key": made, "Index": made.modify_index}, index=made.modify_index)
+
+
+async def remove(call: Call) -> web.Response:
+    """DELETE /v1/operator/keyring/key/:id."""
+    is_forced = flag(call.query, "force", code=422)
+    try:
+        index = await call.server.root_keys.remove(call.part("id"), is_forced=is_forced)
+    except (Conflict, Invalid) as error:
+        raise Refused(500, str(error)) from None
+    return json_answer(call, {}, index=index)
+
+
+async def jwks(call: Call) -> web.Response:
+    """GET /.well-known/jwks.json."""
+    response = json_answer(call, await call.server.root_keys.jwks())
+    response.headers["Cache-Control"] = f"public, max-age={JWKS_MAX_AGE_S}"
+    return response
+
+
+ROUTES = (
+    route("/v1/operator/keyring/keys", get=keys),
+    route("/v1/operator/keyring/rotate", write=rotate),
+    route("/v1/operator/keyring/key/{id}", delete=remove),
+    route("/.well-known/jwks.json", get=jwks),
+)

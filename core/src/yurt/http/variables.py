@@ -1,0 +1,179 @@
+"""Variables: metadata in lists, items one by one; written against an index or under a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from yurt.api.encode import encode_json, to_wire
+from yurt.api.times import parse_duration
+from yurt.http.call import Call, changed_state, json_answer, object_missing, read_answer
+from yurt.http.errors import Refused
+from yurt.http.lists import list_answer
+from yurt.http.query import number
+from yurt.http.routing import route
+from yurt.sdk.value import Duration, Value, no_entries, replace
+from yurt.server.variables import VariableConflict, checked_lock, metadata_of
+from yurt.state.store import Snapshot
+from yurt.structs.variable import EncryptedVariable, LockView, Variable
+
+ACQUIRE, RENEW, RELEASE = "lock-acquire", "lock-renew", "lock-release"
+T = TypeVar("T")
+
+
+class VariableBody(Value):
+    """PUT /v1/var/:path."""
+
+    namespace: str = ""
+    path: str = ""
+    items: Mapping[str, str] = no_entries()
+    lock: LockView | None = None
+
+
+async def list_variables(call: Call) -> web.Response:
+    """GET /v1/vars."""
+    options = call.options
+
+    def rows(state: Snapshot) -> Iterable[EncryptedVariable]:
+        return (
+            row
+            for row in state.variables.values()
+            if options.sees(row.namespace) and row.path.startswith(options.prefix)
+        )
+
+    return await list_answer(
+        call,
+        ("variables",),
+        rows,
+        render=lambda _: lambda row: to_wire(metadata_of(row)),
+        key=lambda row: (row.namespace, row.path),
+    )
+
+
+async def read(call: Call) -> web.Response:
+    """GET /v1/var/:path."""
+    key = (call.options.namespace, _path(call))
+
+    def index_of(state: Snapshot) -> int:
+        row = state.variables.get(key)
+        return state.variables.index if row is None else row.modify_index
+
+    state, index = await changed_state(call, [("variables", key)], index_of)
+    row = state.variables.get(key)
+    if row is None:
+        return object_missing(call, "variable not found", index)
+    return read_answer(call, call.server.variables.open(row), index)
+
+
+def _path(call: Call) -> str:
+    path = call.part("path")
+    if not path:
+        raise Refused(400, "missing variable path")
+    return path
+
+
+async def write(call: Call) -> web.Response:
+    """PUT /v1/var/:path: store items, or acquire, renew or release a lock."""
+    path, body = _path(call), await call.body(VariableBody)
+    if body.path and body.path != path:
+        raise Refused(400, f'variable path "{body.path[:128]}" does not match request path')
+    operation = _operation(call)
+    namespace = call.options.namespace if "namespace" in call.query else body.namespace or call.options.namespace
+    return await _answered(call, _OPERATIONS[operation](call, namespace, replace(body, path=path)))
+
+
+def _operation(call: Call) -> str:
+    asked = [name for name in (ACQUIRE, RENEW, RELEASE) if name in call.query]
+    if len(asked) > 1:
+        raise Refused(400, "multiple lock operations")
+    if asked and "cas" in call.query:
+        raise Refused(400, "CAS can't be used with lock operations")
+    return asked[0] if asked else ""
+
+
+async def _put(call: Call, namespace: str, body: VariableBody) -> Variable:
+    lock_id = body.lock.id if body.lock is not None else ""
+    return await call.server.variables.put(
+        namespace, body.path, body.items, check_index=_check_index(call), lock_id=lock_id
+    )
+
+
+async def _acquire(call: Call, namespace: str, body: VariableBody) -> Variable:
+    given = body.lock or LockView()
+    lock = checked_lock(_duration(given.ttl), _duration(given.lock_delay))
+    return await call.server.variables.acquire(namespace, body.path, replace(lock, id=given.id), body.items)
+
+
+async def _renew(call: Call, namespace: str, body: VariableBody) -> Any:
+    return await call.server.variables.renew(namespace, body.path, _lock_id(body))
+
+
+async def _release(call: Call, namespace: str, body: VariableBody) -> Variable:
+    return await call.server.variables.release(namespace, body.path, _lock_id(body))
+
+
+_OPERATIONS: Mapping[str, Callable[[Call, str, VariableBody], Awaitable[Any]]] = {
+    "": _put,
+    ACQUIRE: _acquire,
+    RENEW: _renew,
+    RELEASE: _release,
+}
+
+
+def _lock_id(body: VariableBody) -> str:
+    if body.lock is None or not body.lock.id:
+        raise Refused(400, "missing lock ID")
+    return body.lock.id
+
+
+def _duration(text: str) -> Duration | None:
+    if not text:
+        return None
+    try:
+        return Duration(parse_duration(text))
+    except ValueError as error:
+        raise Refused(400, f"Invalid duration {text[:32]!r} of the lock: {error}") from None
+
+
+def _check_index(call: Call) -> int | None:
+    found = number(call.query, "cas")
+    if found is not None and found < 0:
+        raise Refused(400, f'Failed to parse value of "cas" ("{found}") as an index')
+    return found
+
+
+async def _answered(call: Call, work: Awaitable[T]) -> web.Response:
+    """What was written, or 409 with the variable as it is."""
+    try:
+        done = await work
+    except VariableConflict as error:
+        return _conflict(call, error)
+    return json_answer(call, done, index=getattr(done, "modify_index", 0))
+
+
+def _conflict(call: Call, error: VariableConflict) -> web.Response:
+    held = error.held or Variable(namespace=call.options.namespace, path=_path(call))
+    return web.Response(
+        body=encode_json(held, pretty=call.options.pretty),
+        status=409,
+        content_type="application/json",
+        headers={"X-Nomad-Index": str(max(call.server.state.index, 1)), "X-Yurt-Conflict": str(error)},
+    )
+
+
+async def delete(call: Call) -> web.Response:
+    """DELETE /v1/var/:path."""
+    path = _path(call)
+    try:
+        index = await call.server.variables.delete(call.options.namespace, path, check_index=_check_index(call))
+    except VariableConflict as error:
+        return _conflict(call, error)
+    return web.Response(status=204, headers={"X-Nomad-Index": str(index)})
+
+
+ROUTES = (
+    route("/v1/vars", get=list_variables),
+    route("/v1/var/{path:.*}", get=read, write=write, delete=delete),
+)

@@ -1,0 +1,139 @@
+"""Which root key is active, and the life of the others: made, rotated, published ahead, replaced, removed.
+
+The leader makes the first key when it is needed. A rotation makes a new one active; a full rotation also encrypts
+every variable again, in pieces, until the old key is of no use. A key that is published ahead becomes active at its
+time. Signatures of inactive keys stay valid until the key is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable
+from yurt.sdk.value import UnixNano, replace
+from yurt.server.sealing import sealed_again
+from yurt.server.waiting import wait_for
+from yurt.structs.commands import DeleteRootKeys, PutRootKey, RekeyVariables
+from yurt.structs.variable import KEY_ACTIVE, KEY_INACTIVE, KEY_PREPUBLISHED, KEY_REKEYING, RootKeyMeta
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+    from yurt.state import Changes
+
+log = logging.getLogger(__name__)
+
+REKEY_BATCH = 50
+
+
+class RootKeys:
+    """Operations on the cluster's root keys."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._making = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    def listed(self) -> tuple[RootKeyMeta, ...]:
+        """All keys, oldest first."""
+        return tuple(sorted(self._server.state.root_keys.values(), key=lambda key: (key.create_index, key.key_id)))
+
+    async def active(self) -> RootKeyMeta:
+        """The key to encrypt and sign with; the first one is made now. Raises Unavailable without a leader."""
+        found = self._usable()
+        if found is not None:
+            return found
+        async with self._making:
+            return self._usable() or await self._make(KEY_ACTIVE)
+
+    def _usable(self) -> RootKeyMeta | None:
+        active = next((key for key in self.listed() if key.state == KEY_ACTIVE), None)
+        return active if active is not None and active.key_id in self._server.keyring else None
+
+    async def _make(self, state: str, *, is_full: bool = False, publish_time: int = 0) -> RootKeyMeta:
+        server = self._server
+        if not server.is_leader and not server.writer.is_open:
+            raise Unavailable("No cluster leader")
+        key_id = server.env.uuid()
+        await asyncio.to_thread(server.keyring.create, key_id)
+        meta = RootKeyMeta(
+            key_id=key_id, create_time=server.env.now(), state=state, publish_time=UnixNano(publish_time)
+        )
+        await server.propose(PutRootKey(key=meta, is_full=is_full))
+        return server.state.root_keys[key_id]
+
+    async def rotate(self, *, is_full: bool, publish_time: int = 0) -> RootKeyMeta:
+        """Make a new key: active at once, or from `publish_time` (unix ns) on. Raises Invalid."""
+        if publish_time and is_full:
+            raise Invalid("a full rotation cannot be published ahead; leave out one of both")
+        if publish_time and publish_time <= self._server.env.now():
+            raise Invalid("publish_time lies in the past")
+        async with self._making:
+            made = await self._make(
+                KEY_PREPUBLISHED if publish_time else KEY_ACTIVE, is_full=is_full, publish_time=publish_time
+            )
+        log.info("root key rotated: key=%s state=%s full=%s", made.key_id, made.state, is_full)
+        return made
+
+    async def remove(self, key_id: str, *, is_forced: bool) -> int:
+        """Forget a key; raises NotFound, Conflict when it is in use, Invalid when it is active."""
+        if key_id not in self._server.state.root_keys:
+            raise NotFound("root key not found")
+        applied = await self._server.propose(DeleteRootKeys(key_ids=(key_id,), is_forced=is_forced))
+        await asyncio.to_thread(self._server.keyring.remove, key_id)
+        return applied.index
+
+    async def jwks(self) -> dict[str, Any]:
+        """The public halves of all keys."""
+        await self.active()
+        ids = [key.key_id for key in self.listed()]
+        return await asyncio.to_thread(self._server.keyring.jwks, ids)
+
+    # The leader's duty.
+
+    def observe(self, changes: Changes) -> None:
+        """Follow keys that come and change."""
+        if any(change.table == "root_keys" for change in changes):
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Publish keys at their time and finish full rotations, until cancelled."""
+        if self._server.config.data_dir:
+            await self.active()
+        while True:
+            self._changed.clear()
+            for key in self.listed():
+                if key.state == KEY_REKEYING:
+                    await self._rekey(key)
+            now = self._server.env.now()
+            due = sorted(key.publish_time for key in self.listed() if key.state == KEY_PREPUBLISHED)
+            if due and due[0] <= now:
+                await self._publish(now)
+                continue
+            await wait_for(self._server.env, self._changed, (due[0] - now) / 1e9 if due else None)
+
+    async def _publish(self, now: int) -> None:
+        for key in self.listed():
+            if key.state == KEY_PREPUBLISHED and key.publish_time <= now:
+                await self._server.propose(PutRootKey(key=replace(key, state=KEY_ACTIVE)))
+
+    async def _rekey(self, old: RootKeyMeta) -> None:
+        """Encrypt with the active key whatever the old one still holds."""
+        server, active = self._server, await self.active()
+        skipped = 0
+        while True:
+            waiting = server.state.variables.where("root_key", old.key_id)[skipped:]
+            if not waiting:
+                break
+            batch = []
+            for variable in waiting[:REKEY_BATCH]:
+                try:
+                    batch.append(sealed_again(server.keyring, variable, active.key_id))
+                except (NotFound, Conflict) as error:
+                    skipped += 1
+                    log.error("variable %s cannot be encrypted again: %s", variable.path, error)
+            if batch:
+                await server.propose(RekeyVariables(variables=tuple(batch)))
+        if not skipped:
+            await server.propose(PutRootKey(key=replace(server.state.root_keys[old.key_id], state=KEY_INACTIVE)))

@@ -1,0 +1,86 @@
+"""Variables, their locks, and the root keys that they are encrypted with.
+
+State, log and snapshots hold `EncryptedVariable` alone: items in the clear exist in the memory of a server while it
+answers, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from yurt.sdk.value import OWN, Duration, UnixNano, Value, no_entries
+
+KEY_ACTIVE, KEY_INACTIVE, KEY_REKEYING, KEY_PREPUBLISHED = "active", "inactive", "rekeying", "prepublished"
+
+
+class VariableLock(Value):
+    """Who alone may change a variable: it ends `ttl` after its last renewal, and none follows for `lock_delay`."""
+
+    id: str = ""
+    ttl: Duration = Duration(0)
+    lock_delay: Duration = Duration(0)
+
+
+class EncryptedVariable(Value):
+    """A variable as it is stored; `data` can be opened with the root key `key_id` only."""
+
+    namespace: str = "default"
+    path: str = ""
+    key_id: str = ""
+    data: bytes = b""
+    create_index: int = 0
+    modify_index: int = 0
+    create_time: UnixNano = UnixNano(0)
+    modify_time: UnixNano = UnixNano(0)
+    lock: VariableLock | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and path."""
+        return self.namespace, self.path
+
+
+class LockView(Value):
+    """A lock on the API; its id is told to its holder only."""
+
+    id: str = ""
+    ttl: str = ""
+    lock_delay: str = ""
+
+
+class VariableMetadata(Value):
+    """A variable without its items."""
+
+    namespace: str = "default"
+    path: str = ""
+    create_index: int = 0
+    modify_index: int = 0
+    create_time: UnixNano = UnixNano(0)
+    modify_time: UnixNano = UnixNano(0)
+    lock: Annotated[LockView | None, OWN] = None
+
+
+class Variable(Value):
+    """A variable in the clear."""
+
+    namespace: str = "default"
+    path: str = ""
+    create_index: int = 0
+    modify_index: int = 0
+    create_time: UnixNano = UnixNano(0)
+    modify_time: UnixNano = UnixNano(0)
+    items: Mapping[str, str] = no_entries()
+    lock: Annotated[LockView | None, OWN] = None
+
+
+class RootKeyMeta(Value):
+    """What the cluster knows of a root key; the key itself lies in the servers' keystores. Times in unix ns."""
+
+    key_id: str = ""
+    algorithm: str = "aes256-gcm"
+    create_time: UnixNano = UnixNano(0)
+    create_index: int = 0
+    modify_index: int = 0
+    state: str = KEY_ACTIVE
+    publish_time: UnixNano = UnixNano(0)
