@@ -349,16 +349,17 @@ class Nvml:
         )
 
     def _processes(self, handle: Any) -> Iterator[ProcessUse]:
-        """Who uses the device; a process that computes and draws counts once, with the larger figure."""
-        nvml = self._nvml
-        questions = (
-            nvml.nvmlDeviceGetComputeRunningProcesses,
-            nvml.nvmlDeviceGetGraphicsRunningProcesses,
-            nvml.nvmlDeviceGetMPSComputeRunningProcesses,
-        )
+        """Who uses the device; a process that computes and draws counts once, with the larger figure.
+
+        The newest version of each question is asked that the driver knows.
+        """
         found: dict[int, int] = {}
-        for question in questions:
-            for each in self._ask(question, handle) or ():
+        for kind in ("Compute", "Graphics", "MPSCompute"):
+            answers = (
+                self._ask(getattr(self._nvml, f"nvmlDeviceGet{kind}RunningProcesses_{version}"), handle)
+                for version in ("v3", "v2")
+            )
+            for each in next((answer for answer in answers if answer is not None), ()):
                 found[each.pid] = max(found.get(each.pid, 0), each.usedGpuMemory or 0)
         for pid, size in sorted(found.items()):
             yield ProcessUse(pid=pid, memory_bytes=size)

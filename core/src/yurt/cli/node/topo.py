@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.flags import switch
 from yurt.cli.lookup import api_path
 from yurt.cli.node.which import chosen_node
@@ -108,7 +108,7 @@ COMMAND = Command(
     "node topo",
     "Show how the devices of a node reach each other (NVLink, PCIe), their NUMA nodes, and who holds them.",
     run,
-    (switch("self", "The node of the agent that is asked."), *JSON_FLAGS),
+    (switch("self", "The node of the agent that is asked."), VERBOSE, *JSON_FLAGS),
     (0, 1),
     "[<node>]",
     "at most one argument: <node>",

@@ -218,8 +218,9 @@ class DeviceManager:
         async with self._measuring:
             for name, plugin in self.plugins.items():
                 last = self._uses.get(name)
-                if last is None or self._env.monotonic() - last.at_s >= STATS_AGE_MAX_S:
-                    self._uses[name] = _Uses(self._env.monotonic(), await self._measured(name, plugin))
+                if self._group is not None and (last is None or self._env.monotonic() - last.at_s >= STATS_AGE_MAX_S):
+                    self._uses[name] = _Uses(self._env.monotonic(), {})
+                    await asyncio.wait({supervised(self._group, f"figures of {name}", self._measure(name, plugin))})
         return self.last_uses
 
     @property
@@ -227,12 +228,11 @@ class DeviceManager:
         """What `uses` answered last."""
         return {device: use for uses in self._uses.values() for device, use in uses.by_id.items()}
 
-    async def _measured(self, name: str, plugin: DevicePlugin) -> Mapping[str, DeviceUse]:
+    async def _measure(self, name: str, plugin: DevicePlugin) -> None:
         try:
-            return await self._answer(name, plugin.stats())
+            self._uses[name] = _Uses(self._env.monotonic(), await self._answer(name, plugin.stats()))
         except YurtError as error:
             log.debug("device plugin %s gives no figures: %s", name, error)
-            return {}
 
     async def stats(self, only: Iterable[str] | None = None) -> tuple[DeviceGroupStats, ...]:
         """Use in the shape of the API; of the instances in `only` when it is given."""
