@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
-LOOK_INTERVAL_S = 0.01
 
 
 def write(path: Path, machine: Json) -> None:
@@ -41,7 +40,6 @@ class Machine:
         self._content: Json = {} if isinstance(source, Path) else source
         self._stamp: tuple[int, int, int] | None = None
         self._read_s = time.monotonic()
-        self._looked_s = float("-inf")
         self._lock = threading.Lock()
 
     @property
@@ -50,18 +48,15 @@ class Machine:
         if self._path is None:
             return self._content
         with self._lock:
-            now_s = time.monotonic()
-            if now_s - self._looked_s >= LOOK_INTERVAL_S:
-                self._looked_s = now_s
-                self._look(self._path, now_s)
+            self._look(self._path)
             return self._content
 
-    def _look(self, path: Path, now_s: float) -> None:
+    def _look(self, path: Path) -> None:
         found = os.stat(path)
         stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
         if stamp != self._stamp:
             self._content = json.loads(path.read_text(encoding="utf-8"))
-            self._stamp, self._read_s = stamp, now_s
+            self._stamp, self._read_s = stamp, time.monotonic()
 
     def number(self, value: Any) -> float:
         """A number, or a series at this moment."""
