@@ -7,6 +7,7 @@ with limits that need no rights beyond those of a container.
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import signal
@@ -34,9 +35,27 @@ runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
 [network]
+network_backend = "cni"
 network_config_dir = "{folder}/networks"
-default_subnet = "10.{second}.{third}.0/24"
 """
+
+
+def network(bridge: str, subnet: str) -> dict[str, object]:
+    """podman's default network, on a bridge of its own."""
+    return {
+        "cniVersion": "0.4.0",
+        "name": "podman",
+        "plugins": [
+            {
+                "type": "bridge", "bridge": bridge, "isGateway": True, "ipMasq": True, "hairpinMode": True,
+                "ipam": {
+                    "type": "host-local", "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": subnet}]],
+                },
+            },
+            {"type": "portmap", "capabilities": {"portMappings": True}},
+            {"type": "tuning"},
+        ],
+    }  # fmt: skip
 
 
 class PodmanEngine:
@@ -47,8 +66,10 @@ class PodmanEngine:
         self.socket = folder / "podman.sock"
         self.process: subprocess.Popen[bytes] | None = None
         (folder / "networks").mkdir()
-        text = CONFIG.format(folder=folder, second=150 + os.getpid() % 50, third=os.getpid() // 50 % 256)
-        (folder / "containers.conf").write_text(text)
+        (folder / "containers.conf").write_text(CONFIG.format(folder=folder))
+        self.bridge = f"ypd{os.getpid() % 100_000}"
+        subnet = f"10.{150 + os.getpid() % 50}.{os.getpid() // 50 % 256}.0/24"
+        (folder / "networks" / "87-podman.conflist").write_text(json.dumps(network(self.bridge, subnet)))
         self.command = (
             "podman", "--root", str(folder / "storage"), "--runroot", str(folder / "run"),
             "--tmpdir", str(folder / "tmp"), "--cgroup-manager", "cgroupfs", "--runtime", "runc",
@@ -93,7 +114,7 @@ class PodmanEngine:
         if self.process:
             self.process.terminate()
             self.process.wait(START_LIMIT_S)
-        self.podman("network", "rm", "--force", "podman")
+        subprocess.run(["ip", "link", "del", self.bridge], check=False, capture_output=True, timeout=10)
 
 
 def image_archive() -> bytes:

@@ -15,7 +15,7 @@ IMAGE = "localhost/yurt-test/busybox:1"
 
 def shell(script: str) -> Config:
     """A task that runs a shell script."""
-    return {"image": IMAGE, "command": "sh", "args": ["-c", script]}
+    return {"image": IMAGE, "command": "sh", "args": ["-c", script], "network_mode": "none"}
 
 
 class TestPodman(DriverSuite):
@@ -34,5 +34,7 @@ class TestPodman(DriverSuite):
             ignores_signals=shell("trap '' TERM INT; while true; do sleep 1; done"),
             cannot_start={"image": IMAGE, "command": "/no/such/command"},
             start_error="/no/such/command",
-            executes={"image": IMAGE, "command": "sleep", "args": ["1000"]},
+            executes=shell("exec sleep 1000"),
+            catches=shell("trap 'echo caught' HUP; echo ready; while true; do sleep 0.1; done"),
+            many=30,
         )

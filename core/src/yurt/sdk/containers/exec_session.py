@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from yurt.sdk.containers.engine import ASK_S, Engine, EngineDown, failure
+from yurt.sdk.containers.execute import END_LOOK_S, END_LOOKS, code_of, exit_code
 from yurt.sdk.containers.frames import Frames
 from yurt.sdk.errors import Conflict, DriverError, NotFound
 from yurt.sdk.exec import STDOUT, ExecOutput, TerminalSize
@@ -26,9 +27,7 @@ READ_SIZE = 32 * 1024
 HEAD_BYTES_MAX = 64 * 1024
 SWITCHED, OK = 101, 200
 END_OF_INPUT = b"\x04"
-END_LOOKS, END_LOOK_S = 50, 0.02
 HANGUP_LOOKS = 15
-LOST_CODE = 137
 
 
 class EngineExecSession:
@@ -112,18 +111,8 @@ class EngineExecSession:
         """Wait for its end, which shows by the end of its output."""
         await self._over.wait()
         if self._code is None:
-            self._code = await self._ask_code()
+            self._code = await exit_code(self._engine, self._exec_id)
         return self._code
-
-    async def _ask_code(self) -> int:
-        """The exit code, which the engine knows a moment after the output has ended."""
-        for _ in range(END_LOOKS):
-            with suppress(EngineDown, NotFound):
-                found = await self._engine.ask(f"/exec/{self._exec_id}/json")
-                if not found.get("Running") and found.get("ExitCode") is not None:
-                    return int(found["ExitCode"])
-            await asyncio.sleep(END_LOOK_S)
-        return LOST_CODE
 
     async def close(self) -> None:
         """Kill it when it still runs, and close the connection."""
@@ -161,7 +150,7 @@ class EngineExecSession:
         """The pid of the command on the engine's machine; 0 when it has ended. One that starts just now is awaited."""
         for _ in range(END_LOOKS):
             found = await self._engine.ask(f"/exec/{self._exec_id}/json")
-            if found.get("ExitCode") is not None:
+            if code_of(found) is not None:
                 return 0
             if found.get("Pid"):
                 return int(found["Pid"])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from yurt.sdk.containers.engine import Engine, EngineDown
 from yurt.sdk.containers.frames import Frames
@@ -14,6 +16,8 @@ from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.value import NANOSECONDS, Duration
 
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
+END_LOOKS, END_LOOK_S = 50, 0.02
+LOST_CODE = 137
 
 
 async def execute(engine: Engine, exec_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
@@ -25,8 +29,26 @@ async def execute(engine: Engine, exec_id: str, command: tuple[str, ...], *, tim
         await kill_exec(engine, exec_id)
         shown, limit_s = " ".join(command), timeout / NANOSECONDS
         raise DriverError(f'the command "{shown}" did not end within {limit_s:g} s and was killed') from None
-    code = (await engine.ask(f"/exec/{exec_id}/json")).get("ExitCode")
-    return ExecResult(exit_code=int(code or 0), stdout=output["stdout"], stderr=output["stderr"])
+    code = await exit_code(engine, exec_id)
+    return ExecResult(exit_code=code, stdout=output["stdout"], stderr=output["stderr"])
+
+
+def code_of(found: Mapping[str, Any]) -> int | None:
+    """The exit code of a command; None before its end. Podman always tells one, and says apart that it has ended."""
+    has_ended = found.get("CanRemove", not found.get("Running"))
+    code = found.get("ExitCode")
+    return int(code) if has_ended and code is not None else None
+
+
+async def exit_code(engine: Engine, exec_id: str) -> int:
+    """The exit code of a command whose output has ended, which the engine knows a moment later."""
+    for _ in range(END_LOOKS):
+        with suppress(EngineDown, NotFound):
+            code = code_of(await engine.ask(f"/exec/{exec_id}/json"))
+            if code is not None:
+                return code
+        await asyncio.sleep(END_LOOK_S)
+    return LOST_CODE
 
 
 async def exec_output(engine: Engine, exec_id: str) -> dict[str, bytes]:
