@@ -8,6 +8,7 @@ import pytest
 from yurt.sdk.value import replace
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import ApplyPlan, StagePlan
+from yurt.structs.packed import unpacked
 from yurt.structs.plan import Plan
 from yurt.structs.policies import Gang
 from yurt.structs.resources import EphemeralDisk, Resources
@@ -30,7 +31,7 @@ def _note(seen: set[int], count: int) -> int:
 async def _seen(bench: Any, log: MemoryLog) -> list[int]:
     """How many allocations each command made visible."""
     return [
-        len(command.plan.placements) + (200 * command.parts if command.staged else 0)
+        len(unpacked(command.plan).placements) + (200 * command.parts if command.staged else 0)
         for entry in [entry async for entry in log.entries(0)]
         for command in entry.commands
         if isinstance(command, ApplyPlan)

@@ -13,12 +13,14 @@ from typing import Any
 from yurt.fsm.edit import SUMMARY_FIELDS, Edit
 from yurt.fsm.jobs import update_deployment
 from yurt.fsm.reject import conflict, invalid
+from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.structs import status
 from yurt.structs.alloc import AllocatedResources, Allocation, AllocDeploymentStatus, AllocState, DesiredTransition
 from yurt.structs.commands import Rejected
 from yurt.structs.job import Job
 from yurt.structs.node import Node
+from yurt.structs.packed import unpacked
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
 from yurt.structs.questions import is_client_terminal, is_server_terminal
 
@@ -26,7 +28,11 @@ DESIRED = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
 
 
 def apply_plan(edit: Edit, plan: Plan) -> Rejected | None:
-    """Apply the accepted part of a plan."""
+    """Apply the accepted part of a plan, whose placements may be packed."""
+    try:
+        plan = unpacked(plan)
+    except Invalid as error:
+        return invalid(str(error))
     rejected = _check(edit, plan)
     if rejected is not None:
         return rejected

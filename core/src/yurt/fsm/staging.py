@@ -11,7 +11,9 @@ from typing import Any, Final
 from yurt.fsm.edit import Edit
 from yurt.fsm.plans import apply_plan
 from yurt.fsm.reject import invalid, not_found
+from yurt.sdk.errors import Invalid
 from yurt.structs.commands import ApplyPlan, Rejected, StagePlan
+from yurt.structs.packed import unpacked
 from yurt.structs.plan import StagedPlan
 
 TABLE: Final = "staged_plans"
@@ -22,7 +24,11 @@ def stage_plan(edit: Edit, command: StagePlan) -> Rejected | None:
     """Keep a part aside."""
     if not command.plan_id or not 0 <= command.number < PARTS_MAX:
         return invalid(f"a staged plan has an id and at most {PARTS_MAX} parts")
-    edit.tx.put(TABLE, (command.plan_id, command.number), StagedPlan(plan=command.plan))
+    try:
+        plan = unpacked(command.plan)
+    except Invalid as error:
+        return invalid(str(error))
+    edit.tx.put(TABLE, (command.plan_id, command.number), StagedPlan(plan=plan))
     return None
 
 

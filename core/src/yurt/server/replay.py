@@ -21,6 +21,7 @@ from yurt.state import Snapshot
 from yurt.structs.commands import AnyCommand, ApplyPlan, StagePlan
 from yurt.structs.evaluation import AttemptRecord, Evaluation
 from yurt.structs.explain import Replay, ReplayedAttempt
+from yurt.structs.packed import unpacked
 from yurt.structs.plan import Plan
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ async def _read(server: Server, base: Snapshot, evaluation: Evaluation, *, wante
             if index in indexes:
                 states[index] = state
             if index > low and isinstance(command, ApplyPlan | StagePlan):
-                plans.append((index, command.plan))
+                plans.append((index, unpacked(command.plan)))
     except Conflict as error:
         raise Conflict(await _too_old(server, low)) from error
     if not indexes <= states.keys():

@@ -34,6 +34,36 @@ class Placement(Value):
     preempted_allocations: tuple[str, ...] = ()
 
 
+class PlacementBlock(Value):
+    """Placements as the log holds them: see `structs.packed`. A node's number is its place in `nodes`."""
+
+    task_group: str
+    job_version: int
+    resources: AllocatedResources
+    count: int
+    ids: bytes
+    indexes: bytes
+    """The indexes of the names, 4 bytes each."""
+    nodes: bytes
+    """Ids of nodes, first of those that are placed on, which have their names in `node_names`."""
+    node_names: tuple[str, ...]
+    rows: bytes
+    """For each placement the number of its node, 2 bytes."""
+    deployment_id: str = ""
+    deployment_status: AllocDeploymentStatus | None = None
+    metrics: AllocationMetric | None = None
+    """Without the score tables."""
+    part_names: tuple[str, ...] = ()
+    parts: bytes = b""
+    """Distinct parts of scores, 8 bytes for each of the names."""
+    score_rows: bytes = b""
+    """Distinct rows of score tables: node and parts by number, 2 bytes each."""
+    scores: bytes = b""
+    """The score of each such row, 8 bytes."""
+    tables: bytes = b""
+    """For each placement equally many rows by number, 2 bytes each."""
+
+
 class InPlaceUpdate(Value):
     """A live allocation that moves to another job version where it runs; None leaves a field as it is."""
 
@@ -91,6 +121,8 @@ class Plan(Value):
     all_at_once: bool = False
     snapshot_index: int = 0
     placements: tuple[Placement, ...] = ()
+    blocks: tuple[PlacementBlock, ...] = ()
+    """The placements in the command log; empty everywhere else."""
     in_place: tuple[InPlaceUpdate, ...] = ()
     attributes: tuple[AttributeUpdate, ...] = ()
     stops: tuple[AllocStop, ...] = ()
@@ -112,6 +144,7 @@ class Plan(Value):
         """True when applying the plan would change nothing."""
         return not (
             self.placements
+            or self.blocks
             or self.in_place
             or self.attributes
             or self.stops

@@ -1,0 +1,247 @@
+"""The form of a plan in the command log: what the placements of a group share is written once, the rest as numbers.
+
+The score tables of consecutive placements show mostly the same rows, nodes are named by several of them, and a name is
+its job, its group and an index. A block holds a run of placements that share their group, job version, resources and
+deployment; ids, nodes and scores are packed into byte strings (little-endian). A plan of which some placement does not
+fit into a block is written as it is. `unpacked` gives back the plan that `packed` was given, to the byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from struct import pack, unpack
+from typing import Final, NamedTuple
+
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import replace
+from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
+from yurt.structs.plan import Placement, PlacementBlock, Plan
+from yurt.structs.questions import alloc_index, alloc_name
+
+BLOCK_MIN: Final = 4
+"""Blocks of fewer placements on average would not be smaller."""
+NUMBERS_MAX: Final = 65_535
+ID_BYTES: Final = 16
+ID_LENGTH: Final = 36
+NO_SCORES: Final[tuple[NodeScoreMeta, ...]] = ()
+
+
+class _Score(NamedTuple):
+    """A row of a score table by numbers: node, parts, score."""
+
+    node: int
+    parts: int
+    score: float
+
+
+def packed(plan: Plan) -> Plan:
+    """The plan with its placements in blocks, or as it is when they do not fit into any."""
+    if len(plan.placements) < BLOCK_MIN:
+        return plan
+    blocks: list[PlacementBlock] = []
+    runs = list(_runs(plan.placements))
+    if len(plan.placements) < BLOCK_MIN * len(runs):
+        return plan
+    for run in runs:
+        block = _packed_run(plan.job_id, run)
+        if block is None:
+            return plan
+        blocks.append(block)
+    return replace(plan, placements=(), blocks=tuple(blocks))
+
+
+def unpacked(plan: Plan) -> Plan:
+    """The plan with its placements one by one; raises Invalid for blocks that no version of ours wrote."""
+    if not plan.blocks:
+        return plan
+    try:
+        placements = tuple(placement for block in plan.blocks for placement in _unpacked_block(plan.job_id, block))
+    except (struct.error, IndexError, ValueError) as error:
+        raise Invalid(f"the plan's packed placements are broken: {error}") from error
+    return replace(plan, placements=(*plan.placements, *placements), blocks=())
+
+
+def _runs(placements: Sequence[Placement]) -> Iterator[list[Placement]]:
+    """Consecutive placements that share their group, version, resources and deployment."""
+    run: list[Placement] = []
+    for placement in placements:
+        if run:
+            first = run[0]
+            if (
+                placement.resources is not first.resources
+                or placement.task_group != first.task_group
+                or placement.job_version != first.job_version
+                or placement.deployment_id != first.deployment_id
+                or placement.deployment_status != first.deployment_status
+            ):
+                yield run
+                run = []
+        run.append(placement)
+    if run:
+        yield run
+
+
+def _packed_run(job_id: str, run: Sequence[Placement]) -> PlacementBlock | None:
+    """The block of a run; None when some placement has more to say than a block can hold."""
+    first = run[0]
+    if any(one.previous_allocation or one.reschedule_tracker or one.preempted_allocations for one in run):
+        return None
+    indexes = [alloc_index(one.name) for one in run]
+    group = first.task_group
+    if any(one.name != alloc_name(job_id, group, index) for one, index in zip(run, indexes, strict=True)):
+        return None
+    ids = packed_ids([one.id for one in run])
+    shared, tables = _tables(run)
+    numbers: dict[str, int] = {}
+    for one in run:
+        numbers.setdefault(one.node_id, len(numbers))
+    names = {one.node_id: one.node_name for one in run}
+    scores = {id(score): score for table in tables for score in table}
+    parts = _Parts()
+    rows = [
+        _Score(numbers.setdefault(score.node_id, len(numbers)), parts.number(score), score.norm_score)
+        for score in scores.values()
+    ]
+    width = len(tables[0])
+    is_uneven = any(len(table) != width for table in tables) or any(one.node_name != names[one.node_id] for one in run)
+    is_large = max(len(rows), len(numbers), len(parts.rows)) > NUMBERS_MAX or max(indexes) >= 1 << 32
+    nodes = packed_ids(list(numbers))
+    if ids is None or nodes is None or shared is _OTHER or parts.is_odd or is_uneven or is_large:
+        return None
+    places = {key: number for number, key in enumerate(scores)}
+    return PlacementBlock(
+        task_group=group,
+        job_version=first.job_version,
+        resources=first.resources,
+        deployment_id=first.deployment_id,
+        deployment_status=first.deployment_status,
+        metrics=shared,
+        count=len(run),
+        ids=ids,
+        indexes=pack(f"<{len(run)}I", *indexes),
+        nodes=nodes,
+        node_names=tuple(names.values()),
+        rows=pack(f"<{len(run)}H", *[numbers[one.node_id] for one in run]),
+        part_names=parts.names,
+        parts=pack(f"<{len(parts.rows) * len(parts.names)}d", *[value for row in parts.rows for value in row]),
+        score_rows=pack(f"<{2 * len(rows)}H", *[number for row in rows for number in row[:2]]),
+        scores=pack(f"<{len(rows)}d", *[row.score for row in rows]),
+        tables=pack(f"<{width * len(run)}H", *[places[id(score)] for table in tables for score in table]),
+    )
+
+
+_OTHER: Final = AllocationMetric(node_pool="?")
+"""Stands for metrics that are not the same but for their score tables."""
+
+
+def _tables(run: Sequence[Placement]) -> tuple[AllocationMetric | None, list[tuple[NodeScoreMeta, ...]]]:
+    """What the metrics of the run share, and each placement's score table."""
+    first = run[0].metrics
+    if first is None:
+        is_same = all(one.metrics is None for one in run)
+        return (None if is_same else _OTHER), [NO_SCORES] * len(run)
+    tables = []
+    shared = replace(first, score_meta_data=NO_SCORES)
+    for one in run:
+        metric = one.metrics
+        if metric is None or (metric is not first and replace(metric, score_meta_data=NO_SCORES) != shared):
+            return _OTHER, [NO_SCORES] * len(run)
+        tables.append(metric.score_meta_data)
+    return shared, tables
+
+
+class _Parts:
+    """Distinct parts of scores; `is_odd` when some have other names than the first."""
+
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] = ()
+        self.rows: list[tuple[float, ...]] = []
+        self.is_odd = False
+        self._numbers: dict[tuple[float, ...], int] = {}
+        self._known: dict[int, int] = {}
+
+    def number(self, score: NodeScoreMeta) -> int:
+        """The number of a score's parts."""
+        known = self._known.get(id(score.scores))
+        if known is not None:
+            return known
+        names, values = tuple(score.scores), tuple(score.scores.values())
+        if not self.rows:
+            self.names = names
+        self.is_odd |= names != self.names or not all(type(value) is float for value in (*values, score.norm_score))
+        number = self._numbers.setdefault(values, len(self.rows))
+        if number == len(self.rows):
+            self.rows.append(values)
+        self._known[id(score.scores)] = number
+        return number
+
+
+def packed_ids(ids: Sequence[str]) -> bytes | None:
+    """UUIDs in 16 bytes each; None when some text is not one as we write them."""
+    try:
+        data = bytes.fromhex("".join(ids).replace("-", ""))
+    except ValueError:
+        return None
+    return data if len(data) == ID_BYTES * len(ids) and unpacked_ids(data) == list(ids) else None
+
+
+def unpacked_ids(data: bytes) -> list[str]:
+    """The texts of packed UUIDs."""
+    if len(data) % ID_BYTES:
+        raise ValueError(f"{len(data)} bytes are no ids of {ID_BYTES}")
+    text = data.hex()
+    return [
+        f"{text[at : at + 8]}-{text[at + 8 : at + 12]}-{text[at + 12 : at + 16]}-{text[at + 16 : at + 20]}-"
+        f"{text[at + 20 : at + 32]}"
+        for at in range(0, len(text), 2 * ID_BYTES)
+    ]
+
+
+def _unpacked_block(job_id: str, block: PlacementBlock) -> list[Placement]:
+    count, group = block.count, block.task_group
+    node_ids = unpacked_ids(block.nodes)
+    rows = unpack(f"<{count}H", block.rows)
+    metrics = _unpacked_metrics(block, node_ids)
+    return [
+        Placement(
+            id=alloc_id,
+            name=alloc_name(job_id, group, index),
+            task_group=group,
+            node_id=node_ids[row],
+            job_version=block.job_version,
+            resources=block.resources,
+            node_name=block.node_names[row],
+            metrics=metric,
+            deployment_id=block.deployment_id,
+            deployment_status=block.deployment_status,
+        )
+        for alloc_id, index, row, metric in zip(
+            unpacked_ids(block.ids), unpack(f"<{count}I", block.indexes), rows, metrics, strict=True
+        )
+    ]
+
+
+def _unpacked_metrics(block: PlacementBlock, node_ids: Sequence[str]) -> list[AllocationMetric | None]:
+    shared = block.metrics
+    if shared is None:
+        return [None] * block.count
+    width = len(block.part_names)
+    values = unpack(f"<{len(block.parts) // 8}d", block.parts)
+    parts = [
+        dict(zip(block.part_names, values[at : at + width], strict=True)) for at in range(0, len(values), width or 1)
+    ] or [{}]
+    pairs = unpack(f"<{len(block.score_rows) // 2}H", block.score_rows)
+    norms = unpack(f"<{len(block.scores) // 8}d", block.scores)
+    scores = [
+        NodeScoreMeta(node_id=node_ids[node], scores=parts[part], norm_score=norm)
+        for node, part, norm in zip(pairs[::2], pairs[1::2], norms, strict=True)
+    ]
+    numbers = iter(unpack(f"<{len(block.tables) // 2}H", block.tables))
+    size = len(block.tables) // 2 // block.count if block.count else 0
+    return [replace(shared, score_meta_data=_table(scores, islice(numbers, size))) for _ in range(block.count)]
+
+
+def _table(scores: Sequence[NodeScoreMeta], numbers: Iterable[int]) -> tuple[NodeScoreMeta, ...]:
+    return tuple([scores[number] for number in numbers])
