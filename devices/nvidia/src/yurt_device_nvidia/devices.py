@@ -100,7 +100,7 @@ class NvidiaDevices:
             await self._caller.call(self._nvml.close)
         was_open = self._nvml.is_open
         look = await self._caller.call(self._blocking_look)
-        if not was_open:
+        if not was_open and not self._is_closed:
             self._watcher.start()
         self._looked_s, self._system = now_s, look.system
         self._cards |= {card.uuid: card for card in look.cards}
@@ -234,6 +234,8 @@ class NvidiaDevices:
 
     async def close(self) -> None:
         """Let the driver go; daemons of a development run end with it."""
+        if self._is_closed:
+            return
         self._is_closed = True
         self._wake.set()
         await self._watcher.stop()

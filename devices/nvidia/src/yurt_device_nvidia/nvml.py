@@ -367,9 +367,9 @@ class Nvml:
     # Events.
 
     def event_set(self) -> Any:
-        """A set that hears of the critical errors of all cards; None when the driver has no events."""
+        """A set that hears of the critical errors of all cards; None when the driver has no events, or is closed."""
         nvml = self._nvml
-        events = self._ask(nvml.nvmlEventSetCreate)
+        events = self._ask(nvml.nvmlEventSetCreate) if nvml is not None else None
         if events is None:
             return None
         wanted = nvml.nvmlEventTypeXidCriticalError | nvml.nvmlEventTypeDoubleBitEccError
@@ -385,6 +385,8 @@ class Nvml:
     def next_xid(self, events: Any, timeout_ms: int) -> Xid | None:
         """The next error, or None when none came in time; raises NvmlProblem when no more will come."""
         nvml = self._nvml
+        if nvml is None:
+            raise NvmlProblem("the driver was closed")
         try:
             data = nvml.nvmlEventSetWait_v2(events, timeout_ms)
         except nvml.NVMLError as error:

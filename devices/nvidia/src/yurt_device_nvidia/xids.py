@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from yurt_device_nvidia.nvml import Nvml, NvmlProblem, Xid
 
-WAIT_MS = 500
+WAIT_MS = 250
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,8 @@ class XidWatcher:
                 if found is not None and not self._stop.is_set():
                     loop.call_soon_threadsafe(self._on_xid, found)
         except NvmlProblem as problem:
-            log.warning("%s", problem.reason)
+            if not self._stop.is_set():
+                log.warning("%s", problem.reason)
 
     async def stop(self) -> None:
         """Listen no more; the thread may take a moment to see it."""
