@@ -40,6 +40,9 @@ class ServedSuite(DriverSuite):
 
         return make
 
+    async def test_a_task_outlives_an_agent_that_is_killed(self) -> None:  # type: ignore[override]
+        pytest.skip("gRPC does not work across a fork; e2e/test_go_plugins.py kills a whole agent instead")
+
 
 class TestServedMock(ServedSuite):
     name = "mock_driver"
@@ -55,6 +58,7 @@ class TestServedMock(ServedSuite):
             cannot_start={"start_error": "the disk is on fire"},
             start_error="the disk is on fire",
             executes={"run_for": "1h", "exec_command": {"stdout_string": "inside\n", "exit_code": 4}},
+            has_shell=False,
             uses_resources=False,
             leaves_traces=False,
         )

@@ -104,21 +104,24 @@ class BinaryDriver:
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
         """What the plugin says of itself; unhealthy while it is gone."""
+        dead: Connection | None = None
         while not self._plugin.closed.is_set():
             try:
-                connection = await self._plugin.ready(limit_s=None)
+                connection = await self._plugin.ready(limit_s=None, after=dead)
+                dead = None
                 async for message in connection.stream(call("Fingerprint")):
                     yield convert.fingerprint_of(message, self.name)
                 reason = "the plugin ended its report of how it fares"
+            except PluginGone as error:
+                dead, reason = connection, str(error)
             except YurtError as error:
                 reason = str(error)
-            if not self._plugin.closed.is_set():
-                fix = (
-                    f"the agent starts it again; if that does not help, see the log for plugin {self._plugin.spec.name}"
-                )
-                yield Fingerprint(health=UNHEALTHY, description=self._plugin.failure or reason, fix=fix)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._plugin.closed.wait(), STREAM_AGAIN_S if self._plugin.is_serving else 0)
+            if self._plugin.closed.is_set():
+                return
+            fix = f"the agent starts it again; if that does not help, see the log for plugin {self._plugin.spec.name}"
+            yield Fingerprint(health=UNHEALTHY, description=self._plugin.failure or reason, fix=fix)
+            if dead is None:
+                await self._env.sleep(STREAM_AGAIN_S)
 
     async def _follow_events(self) -> None:
         """What the plugin tells of its tasks (the download of an image, say) goes to the log."""

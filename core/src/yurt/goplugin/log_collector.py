@@ -45,6 +45,7 @@ LINE_BYTES_MAX = 64 * 1024
 PIPE_BYTES = 1024 * 1024
 DRAIN_READS_MAX = 4 * PIPE_BYTES // READ_BYTES
 IDLE_S = 10.0
+SWEEP_S = 60.0
 F_SETPIPE_SZ = 1031
 
 
@@ -115,12 +116,27 @@ class Collector:
     def serve(self) -> None:
         """Work until nobody needs it."""
         while True:
-            ready = self.selector.select(IDLE_S if not self.agents else None)
+            ready = self.selector.select(SWEEP_S if self.agents else IDLE_S)
             for key, _ in ready:
                 self.on_ready(key)
+            if not ready:
+                self.sweep()
             is_idle = not self.agents and (not self.outputs or self.is_dev)
             if is_idle and (self.was_asked or not ready):
                 return
+
+    def sweep(self) -> None:
+        """Forget tasks whose folder of logs is gone: nobody will ask for them any more."""
+        for name, outputs in list(self.outputs.items()):
+            if not all(os.path.isdir(os.path.dirname(output.log.base)) for output in outputs):
+                self.forget(name)
+
+    def forget(self, name: str) -> None:
+        """Read no more for a task."""
+        for output in self.outputs.pop(name, ()):
+            self.selector.unregister(output.fd)
+            output.drain()
+            output.close()
 
     def on_ready(self, key: selectors.SelectorKey) -> None:
         """Something can be read."""
@@ -169,10 +185,7 @@ class Collector:
                 for output in self.outputs.get(name, ()):
                     output.drain()
             case "close":
-                for output in self.outputs.pop(name, ()):
-                    self.selector.unregister(output.fd)
-                    output.drain()
-                    output.close()
+                self.forget(name)
             case other:
                 raise ValueError(f"{other!r} is no request")
 

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 ANSWER_LIMIT_S = 10.0
 START_LIMIT_S = 10.0
 START_POLL_S = 0.02
+ATTEMPTS_MAX = 4
 OUTPUTS = ("stdout", "stderr")
 
 
@@ -89,20 +90,19 @@ class LogCollector:
     async def _ask(self, request: dict[str, Any]) -> None:
         """One request; a collector that was killed is started anew with all that it read."""
         async with self._lock:
-            try:
-                async with asyncio.timeout(ANSWER_LIMIT_S):
-                    await self._exchange(request)
-                    return
-            except (OSError, EOFError, TimeoutError):
-                self._hang_up()
-            try:
-                async with asyncio.timeout(ANSWER_LIMIT_S + START_LIMIT_S):
-                    for logs in list(self._known.values()):
-                        await self._exchange(open_request(logs))
-                    await self._exchange(request)
-            except (OSError, EOFError, TimeoutError) as error:
-                self._hang_up()
-                raise RecoverableError(f"the collector of logs does not answer: {error or 'time is over'}") from None
+            failure: Exception | None = None
+            for attempt in range(ATTEMPTS_MAX):
+                try:
+                    async with asyncio.timeout(ANSWER_LIMIT_S):
+                        for logs in list(self._known.values()) if attempt else ():
+                            await self._exchange(open_request(logs))
+                        await self._exchange(request)
+                        return
+                except (OSError, EOFError, TimeoutError) as error:
+                    failure = error
+                    self._hang_up()
+                    await asyncio.sleep(START_POLL_S)
+            raise RecoverableError(f"the collector of logs does not answer: {failure or 'time is over'}")
 
     async def _exchange(self, request: dict[str, Any]) -> None:
         if self._streams is None:

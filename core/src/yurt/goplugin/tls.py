@@ -13,11 +13,6 @@ import datetime
 import os
 import ssl
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
 from yurt.sdk.value import NANOSECONDS, UnixNano, Value
 
 HOST_NAME = "localhost"
@@ -35,6 +30,11 @@ class KeyPair(Value, rename=None):
 
 def make_key_pair(now: UnixNano) -> KeyPair:
     """A fresh key on P-256, and a certificate for "localhost" that both sides take as its own authority."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST_NAME)])
     begin = datetime.datetime.fromtimestamp(now / NANOSECONDS, datetime.UTC) - datetime.timedelta(seconds=30)

@@ -1,0 +1,218 @@
+"""Processes of plugins: those that are none, hang, crash or change, and what the agent makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+from yurt.goplugin.driver import BinaryDriver, ask_facts
+from yurt.goplugin.host import BinarySettings, find_binaries, load_binaries
+from yurt.goplugin.plugin import BinaryPlugin
+from yurt.goplugin.process import PluginSpec, log_line, reattach_file
+from yurt.runtime.env import RealEnv
+from yurt.sdk.driver import HEALTHY, UNHEALTHY, TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.errors import DriverError, Invalid, RecoverableError
+from yurt.sdk.exec import STDOUT
+from yurt.sdk.schema import decode_config
+from yurt.sdk.value import seconds
+
+LIMIT_S = 20.0
+SLEEP = {"command": "sleep", "args": ["1000"]}
+MakePlugin = Callable[..., BinaryPlugin]
+
+
+@pytest.fixture
+async def make_plugin(tmp_path: Path) -> AsyncIterator[MakePlugin]:
+    """Makes plugins that are ended after the test."""
+    made: list[BinaryPlugin] = []
+
+    def make(path: str, *, backoff_s: float = 0.05, ping_s: float = 15.0, **fields: Any) -> BinaryPlugin:
+        name = Path(path).name
+        spec = PluginSpec(name=name, path=path, folder=str(tmp_path / "host"), **{"handshake_limit_s": 10.0, **fields})
+        plugin = BinaryPlugin(spec, RealEnv(), ping_s=ping_s, ping_limit_s=0.2, backoff_s=backoff_s)
+        made.append(plugin)
+        return plugin
+
+    yield make
+    for plugin in made:
+        if not plugin.closed.is_set():
+            await plugin.close(keeps_process=False)
+
+
+async def connected_driver(plugin: BinaryPlugin) -> BinaryDriver:
+    await plugin.connect()
+    return BinaryDriver(plugin, RealEnv(), await ask_facts(plugin))
+
+
+def request(driver: BinaryDriver, folder: Path, config: dict[str, Any]) -> TaskRequest:
+    alloc = folder / "alloc"
+    dirs = TaskDirs(
+        alloc_dir=str(alloc), shared_dir=str(alloc / "alloc"), task_dir=str(alloc / "web"),
+        local_dir=str(alloc / "web/local"), secrets_dir=str(alloc / "web/secrets"), logs_dir=str(alloc / "logs"),
+    )  # fmt: skip
+    for path in (dirs.local_dir, dirs.logs_dir):
+        os.makedirs(path, exist_ok=True)
+    return TaskRequest(
+        task_id="a/web/0", alloc_id="a", task_name="web", job_id="job", group_name="g", namespace="default",
+        config=decode_config(driver.task_config, config), env={"PATH": os.defpath}, dirs=dirs,
+        resources=TaskResources(memory_mb=64),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("#!/bin/sh\necho hello\nsleep 100\n", 'it printed "hello" instead of the handshake'),
+        ("#!/bin/sh\nexit 3\n", "exit code 3"),
+        ("#!/bin/sh\nkill -9 $$\n", "signal 9"),
+        ("#!/bin/sh\necho '1|1|unix|/nowhere|grpc'\nsleep 100\n", 'speaks version "1" of Nomad\'s plugin protocol'),
+        ("#!/bin/sh\necho '1|2|tcp|127.0.0.1:1|netrpc'\nsleep 100\n", "netrpc"),
+        ("#!/bin/sh\nhead -c 100000 /dev/zero | tr '\\0' x\nsleep 100\n", "instead of the handshake"),
+        ("no program at all", "cannot be started: Exec format error"),
+    ],
+)
+async def test_what_is_no_plugin_is_refused_and_ended(
+    body: str, reason: str, make_script: Callable[[str, str], str], make_plugin: MakePlugin
+) -> None:
+    with pytest.raises(DriverError, match=reason):
+        await make_plugin(make_script("wrong", body)).connect()
+
+
+async def test_a_program_that_says_nothing_is_killed_in_time(
+    make_script: Callable[[str, str], str], make_plugin: MakePlugin
+) -> None:
+    plugin = make_plugin(make_script("silent", "#!/bin/sh\nexec sleep 1000\n"), handshake_limit_s=0.3)
+    with pytest.raises(RecoverableError, match=r"no handshake within 0\.3 s"):
+        await plugin.connect()
+
+
+async def test_a_socket_that_nobody_serves_is_no_plugin(
+    make_script: Callable[[str, str], str], make_plugin: MakePlugin, tmp_path: Path
+) -> None:
+    path = make_script("liar", f"#!/bin/sh\necho '1|2|unix|{tmp_path}/nobody|grpc'\nexec sleep 1000\n")
+    with pytest.raises(RecoverableError, match="cannot be reached"):
+        await make_plugin(path).connect()
+
+
+async def test_a_wrong_configuration_is_told_by_the_options_of_the_plugin(
+    serve_script: Callable[[str], str], make_plugin: MakePlugin
+) -> None:
+    with pytest.raises(Invalid, match=r'plugin "mock_driver".*fs_isolatio.*did you mean "fs_isolation"'):
+        await make_plugin(serve_script("mock_driver"), config={"fs_isolatio": "none"}).connect()
+
+
+async def test_a_crashed_plugin_is_started_again_and_its_tasks_go_on(
+    serve_script: Callable[[str], str], make_plugin: MakePlugin, tmp_path: Path
+) -> None:
+    plugin = make_plugin(serve_script("raw_exec"), config={"enabled": True})
+    driver = await connected_driver(plugin)
+    handle = await driver.start_task(request(driver, tmp_path, SLEEP))
+    before = plugin.pid
+    answers = driver.fingerprint()
+    assert (await anext(answers)).health == HEALTHY
+    os.kill(before, signal.SIGKILL)
+    assert (await asyncio.wait_for(anext(answers), LIMIT_S)).health == UNHEALTHY
+    assert (await asyncio.wait_for(anext(answers), LIMIT_S)).health == HEALTHY
+    assert plugin.pid not in (0, before)
+    await driver.stop_task(handle.task_id, signal="SIGTERM", timeout=seconds(5))
+    assert (await asyncio.wait_for(driver.wait_task(handle.task_id), LIMIT_S)).signal == signal.SIGTERM
+    await driver.destroy_task(handle.task_id)
+    await driver.close()
+
+
+async def test_a_plugin_that_hangs_is_killed_and_started_again(
+    serve_script: Callable[[str], str], make_plugin: MakePlugin
+) -> None:
+    plugin = make_plugin(serve_script("mock_driver"), ping_s=0.1)
+    await plugin.connect()
+    before = plugin.pid
+    first = await plugin.ready()
+    os.kill(before, signal.SIGSTOP)
+    await plugin.ready(limit_s=LIMIT_S, after=first)
+    assert plugin.pid != before
+    assert not psutil.pid_exists(before)
+
+
+async def test_a_plugin_over_mutual_tls_runs_a_command_with_its_streams(
+    serve_script: Callable[[str], str], make_plugin: MakePlugin, tmp_path: Path
+) -> None:
+    plugin = make_plugin(serve_script("raw_exec"), config={"enabled": True}, is_encrypted=True)
+    driver = await connected_driver(plugin)
+    assert b"certificate" in reattach_file(plugin.spec).read_bytes()
+    assert reattach_file(plugin.spec).stat().st_mode & 0o077 == 0
+    handle = await driver.start_task(request(driver, tmp_path, SLEEP))
+    session = await driver.exec_stream(handle.task_id, ("sh", "-c", "read x; echo got $x; exit 5"), tty=False)
+    await session.write(b"words\n")
+    await session.close_input()
+    output = [each async for each in session.output()]
+    assert b"".join(each.data for each in output if each.stream == STDOUT) == b"got words\n"
+    assert await session.wait() == 5
+    await session.close()
+    assert (await driver.status(handle.task_id)) == {}
+    await driver.destroy_task(handle.task_id)
+    await driver.close()
+
+
+async def test_another_program_at_the_same_place_replaces_the_old_process(
+    serve_script: Callable[[str], str], make_plugin: MakePlugin
+) -> None:
+    path = serve_script("mock_driver")
+    old = make_plugin(path)
+    await old.connect()
+    before = old.pid
+    await old.close(keeps_process=True)
+    same = make_plugin(path)
+    await same.connect()
+    assert same.pid == before
+    await same.close(keeps_process=True)
+    os.utime(path, ns=(1, 1))
+    new = make_plugin(path)
+    await new.connect()
+    assert new.pid != before
+    assert not psutil.pid_exists(before)
+
+
+async def test_a_closed_plugin_leaves_nothing(serve_script: Callable[[str], str], make_plugin: MakePlugin) -> None:
+    plugin = make_plugin(serve_script("mock_driver"))
+    await plugin.connect()
+    known = msgspec.json.decode(reattach_file(plugin.spec).read_bytes())
+    pid = plugin.pid
+    await plugin.close(keeps_process=False)
+    assert not psutil.pid_exists(pid)
+    with pytest.raises(FileNotFoundError):
+        os.listdir(known["sockets"])
+    assert not reattach_file(plugin.spec).exists()
+
+
+async def test_all_binaries_of_a_folder_are_loaded_each_apart(
+    serve_script: Callable[[str], str], make_script: Callable[[str, str], str], tmp_path: Path
+) -> None:
+    serve_script("mock_driver")
+    make_script("silent", "#!/bin/sh\nexec sleep 1000\n")
+    make_script(".hidden", "#!/bin/sh\ntouch ran\n")
+    (tmp_path / "plugins" / "notes.txt").write_text("nothing to run")
+    folder = str(tmp_path / "plugins")
+    assert [path.name for path in find_binaries(folder)] == ["mock_driver", "silent"]
+    settings = BinarySettings(plugin_dir=folder, state_dir=str(tmp_path / "state"), load_limit_s=2.0)
+    mock, silent = await load_binaries(settings, RealEnv())
+    assert mock.driver is not None and mock.driver.name == "mock_driver"
+    assert silent.driver is None and "no handshake within 2 s" in silent.failure
+    await mock.driver.close()
+
+
+def test_lines_of_go_plugins_come_with_their_level(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG", logger="yurt.goplugin.process"):
+        log_line("podman", b'{"@level":"warn","@message":"slow","@module":"podman","image":"x"}')
+        log_line("podman", b"plain words")
+        log_line("podman", b"")
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "plugin podman: slow: image=x"),
+        ("INFO", "plugin podman: plain words"),
+    ]
