@@ -99,14 +99,14 @@ async def running(link: Link) -> AsyncIterator[Link]:
 async def test_both_ends_call_over_one_connection() -> None:
     far = Far("server")
     async with running(new_link(await far.start())) as link:
-        near = far_port(EchoPort, "echo", link.peer)
+        near = far_port(ECHO, "echo", link.peer)
         assert await near.echo("hello") == "server: hello"
         assert [letter async for letter in near.letters("abc" * 100)] == list("abc" * 100)
 
         async def peer() -> Peer:
             return far.peers["node"]
 
-        assert await far_port(EchoPort, "echo", peer).echo("back") == "client: back"
+        assert await far_port(ECHO, "echo", peer).echo("back") == "client: back"
         assert link.server == "server"
     async with asyncio.timeout(5):
         await far.went.wait()
@@ -118,14 +118,14 @@ async def test_an_agent_that_is_refused_learns_why(monkeypatch: pytest.MonkeyPat
     far = Far("server")
     async with running(new_link(await far.start(), secret="wrong")) as link:
         with pytest.raises(Unavailable, match="the secret of the node does not match"):
-            await far_port(EchoPort, "echo", link.peer).echo("hello")
+            await far_port(ECHO, "echo", link.peer).echo("hello")
     await far.listener.stop()
 
 
 async def test_a_call_moves_to_the_next_server_when_its_own_one_ends() -> None:
     first, second = Far("first"), Far("second")
     async with running(new_link(await first.start(), await second.start())) as link:
-        patient, impatient = (far_port(EchoPort, "echo", link.peer, repeats=each) for each in (True, False))
+        patient, impatient = (far_port(ECHO, "echo", link.peer, repeats=each) for each in (True, False))
         staying = asyncio.ensure_future(patient.stay())
         failing = asyncio.ensure_future(impatient.stay())
         async with asyncio.timeout(5):
@@ -144,7 +144,7 @@ async def test_a_server_that_comes_back_is_found_again() -> None:
     far = Far("server")
     port = await far.start()
     async with running(new_link(port)) as link:
-        near = far_port(EchoPort, "echo", link.peer, repeats=True)
+        near = far_port(ECHO, "echo", link.peer, repeats=True)
         assert await near.echo("one") == "server: one"
         await far.listener.stop()
         again = Far("again")

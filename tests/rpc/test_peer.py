@@ -80,7 +80,7 @@ class Pair:
             for end in (0, 1)
         )
         self.ended = asyncio.Event(), asyncio.Event()
-        self.ports = tuple(far_port(ThingPort, "things", self._getter(peer)) for peer in self.peers)
+        self.ports = tuple(far_port(contract, "things", self._getter(peer)) for peer in self.peers)
 
     def _getter(self, peer: Peer) -> Any:
         async def get() -> Peer:
@@ -191,10 +191,10 @@ async def test_a_call_that_the_far_end_does_not_know_is_refused() -> None:
         async def invent(self) -> None: ...
 
     async with joined() as pair:
-        newer = far_port(NewerPort, "things", pair._getter(pair.peers[0]))
+        newer = far_port(contract_of(NewerPort), "things", pair._getter(pair.peers[0]))
         with pytest.raises(Invalid, match=r"does not offer things\.invent"):
             await newer.invent()
-        wrong = far_port(NewerPort, "others", pair._getter(pair.peers[0]))
+        wrong = far_port(contract_of(NewerPort), "others", pair._getter(pair.peers[0]))
         with pytest.raises(Invalid, match="does not offer others"):
             await wrong.invent()
 

@@ -140,9 +140,10 @@ def _problems(config: AgentConfig) -> list[str]:
     found = []
     if not config.is_server and not config.is_client:
         found.append("Must specify either server, client or dev mode for the agent.")
-    elif not config.is_server:
+    elif not config.is_server and not _names_servers(config.client):
         found.append(
-            f"A client without a server in the same agent is {NOT_AVAILABLE}; set server {{ enabled = true }} as well."
+            "A client without a server in the same agent needs to know where servers are: client { servers = "
+            '["10.0.0.1:4647"] }, or -servers=10.0.0.1:4647.'
         )
     if config.is_server and not config.is_dev and config.server.get("bootstrap_expect", 1) < 1:
         found.append("server.bootstrap_expect must be 1 or more.")
@@ -160,6 +161,11 @@ def _problems(config: AgentConfig) -> list[str]:
     if set(config.raw.get("keyring", {})) - {"aead"}:
         found.append(f'keyring blocks other than "aead" are {NOT_AVAILABLE}.')
     return found
+
+
+def _names_servers(client: Mapping[str, Any]) -> bool:
+    joined = client.get("server_join", {})
+    return bool(client.get("servers") or joined.get("retry_join") or joined.get("start_join"))
 
 
 def _plugin_config(body: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -57,13 +57,14 @@ def accepted(*names: str, type: str = "any") -> dict[str, str | Block]:
 
 IDENTITY = block(**absent("aud", "env", "file", "filepath", "ttl", "extra_claims"))
 SERVER_JOIN = block(start_join="list !", retry_join="list !", retry_max="int -", retry_interval="duration -")
+CLIENT_JOIN = block(start_join="list", retry_join="list", retry_max="int -", retry_interval="duration -")
 
 CLIENT = block(
     enabled="bool", state_dir="string", alloc_dir="string",
     alloc_mounts_dir="string -", host_volumes_dir="string -", host_volume_plugin_dir="string",
     common_plugin_dir="string",
-    servers="list !", node_class="string", node_pool="string", options="map", meta="map", chroot_env="map -",
-    network_interface="string", preferred_address_family="string !", network_speed="int",
+    servers="list", node_class="string", node_pool="string", options="map", meta="map", chroot_env="map -",
+    network_interface="string", preferred_address_family="string", network_speed="int",
     cpu_disable_dmidecode="bool -",
     cpu_total_compute="int", memory_total_mb="int", disk_total_mb="int", disk_free_mb="int !",
     reservable_cores="string !",
@@ -78,12 +79,12 @@ CLIENT = block(
         "wait_bounds",
         "consul_retry", "vault_retry", "nomad_retry", "vault_default_lease_duration", "use_client_consul_token",
     )),
-    server_join=SERVER_JOIN,
+    server_join=CLIENT_JOIN,
     host_volume=block(True, path="string", read_only="bool"),
-    cni_path="string -", cni_config_dir="string -", bridge_network_name="string -", bridge_network_subnet="string -",
-    bridge_network_subnet_ipv6="string -", bridge_network_hairpin_mode="bool -",
+    cni_path="string", cni_config_dir="string", bridge_network_name="string", bridge_network_subnet="string",
+    bridge_network_subnet_ipv6="string", bridge_network_hairpin_mode="bool",
     host_network=block(True, cidr="string", interface="string", reserved_ports="string"),
-    bind_wildcard_default_host_network="bool -", cgroup_parent="string -", nomad_service_discovery="bool -",
+    bind_wildcard_default_host_network="bool", cgroup_parent="string -", nomad_service_discovery="bool -",
     artifact=block(
         http_read_timeout="duration", http_max_size="string", git_timeout="duration",
         decompression_file_count_limit="int", decompression_size_limit="string", disable_artifact_inspection="bool",

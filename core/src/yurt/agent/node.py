@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from aiohttp import web
@@ -21,14 +21,20 @@ from yurt.agent.banner import DriverLine
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir
 from yurt.agent.parts import agent_info, client_config, client_folder, server_config
+from yurt.agent.reload import PluginReloader
 from yurt.client.client import Client
+from yurt.client.ports import ServerPort
 from yurt.http.app import make_app
+from yurt.http.plugins import PLUGINS
 from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginStatus
 from yurt.runtime.env import Env
 from yurt.sdk.driver import AgentPaths, PluginContext
 from yurt.server.server import Server
 from yurt.storage.client_db import ClientDatabase, NodeIdentity
 from yurt.storage.log import CommandLog
+
+if TYPE_CHECKING:
+    from yurt.agent.far import FarClients, FarServers
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +47,15 @@ class Parts:
     def __init__(
         self,
         *,
-        server: Server,
+        server: Server | None,
         client: Client | None,
         plugins: PluginManager,
         runner: web.AppRunner,
         failed: Sequence[PluginStatus] = (),
     ) -> None:
         self.failed = failed
+        self.clients: FarClients | None = None
+        self.servers: FarServers | None = None
         self.binaries = binary_plugins.Binaries()
         self.server = server
         self.client = client
@@ -55,7 +63,7 @@ class Parts:
         self.runner = runner
         self._server_ready = asyncio.Event()
         self._client_ready = asyncio.Event()
-        self._client_task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._server_task: asyncio.Task[None] | None = None
 
     @property
@@ -68,17 +76,24 @@ class Parts:
         await self.runner.setup()
         for listener in sockets:
             await web.SockSite(self.runner, listener).start()
-        self._server_task = group.create_task(self.server.run(ready=self._server_ready), name="server")
+        if self.clients is not None:
+            await self.clients.start()
+        if self.server is not None:
+            self._server_task = group.create_task(self.server.run(ready=self._server_ready), name="server")
+        if self.servers is not None:
+            self._tasks.append(group.create_task(self.servers.run(), name="connection to the servers"))
         if self.client is not None:
-            self._client_task = group.create_task(self._run_client(self.client), name="client")
+            self._tasks.append(group.create_task(self._run_client(self.client), name="client"))
 
     async def _run_client(self, client: Client) -> None:
-        await self._server_ready.wait()
+        if self.server is not None:
+            await self._server_ready.wait()
         await client.run(ready=self._client_ready)
 
     async def wait_ready(self) -> None:
         """A leader is there and the node is ready."""
-        await self._server_ready.wait()
+        if self.server is not None:
+            await self._server_ready.wait()
         if self.client is not None:
             await self._client_ready.wait()
 
@@ -91,11 +106,14 @@ class Parts:
         """Take everything down; tasks that still run go on."""
         if self.client is not None:
             await self.client.finish_cleaning()
-        if self._client_task is not None:
-            self._client_task.cancel()
-            await asyncio.wait({self._client_task})
+        for task in reversed(self._tasks):
+            task.cancel()
+            await asyncio.wait({task})
         await self.runner.cleanup()
-        await self.server.stop()
+        if self.clients is not None:
+            await self.clients.stop()
+        if self.server is not None:
+            await self.server.stop()
         if self._server_task is not None:
             self._server_task.cancel()
         await self.plugins.close()
@@ -120,7 +138,8 @@ class Parts:
 
 async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     """Make every part; nothing runs yet."""
-    server = Server(server_config(config, data), env=env, log=_command_log(config, data))
+    server = _server(config, data, env) if config.is_server else None
+    servers: FarServers | None = None
     plugins, loaded, binaries = PluginManager(), LoadedPlugins(), binary_plugins.Binaries()
     client = None
     if config.is_client:
@@ -130,18 +149,38 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
         loaded = binaries.merged(plugins.load(lambda name: plugin_context(config, data, name), configs=configs))
         for label in loaded.unused:
             log.warning("%s", loaded.unused_text(label))
+        identity = await node_identity(database, env)
+        port: ServerPort
+        if server is not None:
+            port = server
+        else:
+            from yurt.agent.far import FarServers
+
+            servers = FarServers(config, identity=identity, env=env)
+            port = servers.server
         client = Client(
             client_config(config, data),
             env=env,
-            server=server,
+            server=port,
             drivers=loaded.drivers,
             devices=loaded.devices,
             plugin_attributes=loaded.attributes(),
             database=database,
         )
-        server.attach_node(await node_identity(database, env), client)
+        if server is not None:
+            server.attach_node(identity.node_id, client)
+        elif servers is not None:
+            servers.join(client)
     info = agent_info(config, tuple(plugin_facts(status) for status in loaded.statuses))
-    app = make_app(server, client, info, env=env)
+    app = make_app(server, client, info, env=env, servers=servers.api if servers is not None else None)
+    if client is not None:
+        app[PLUGINS] = PluginReloader(
+            plugins,
+            client,
+            statuses=loaded.statuses,
+            context_for=lambda name: plugin_context(config, data, name),
+            facts=plugin_facts,
+        )
     runner = web.AppRunner(
         app,
         access_log=logging.getLogger("yurt.http"),
@@ -152,6 +191,11 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     failed = [status for status in loaded.statuses if status.state == FAILED]
     parts = Parts(server=server, client=client, plugins=plugins, runner=runner, failed=failed)
     parts.binaries = binaries
+    parts.servers = servers
+    if server is not None and not config.is_dev:
+        from yurt.agent.far import FarClients
+
+        parts.clients = FarClients(config, server)
     return parts
 
 
@@ -169,13 +213,17 @@ class RequestLog(AbstractAccessLogger):
         self.logger.debug(text, request.method, request.path, response.status, time * 1000)
 
 
-async def node_identity(database: ClientDatabase, env: Env) -> str:
-    """The id of this node, made at its first start; known early, so that the server can reach the node at once."""
+def _server(config: AgentConfig, data: DataDir, env: Env) -> Server:
+    return Server(server_config(config, data), env=env, log=_command_log(config, data))
+
+
+async def node_identity(database: ClientDatabase, env: Env) -> NodeIdentity:
+    """Who this node is, made at its first start; known early, so that the server can reach the node at once."""
     identity = await database.identity()
     if identity is None:
         identity = NodeIdentity(node_id=env.uuid(), secret_id=env.uuid())
         await database.put_identity(identity)
-    return identity.node_id
+    return identity
 
 
 def _command_log(config: AgentConfig, data: DataDir) -> CommandLog:

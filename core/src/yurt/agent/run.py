@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 STOP_TASKS_LIMIT_S = 60.0
 READY_LIMIT_S = 30.0
+FAR_READY_LIMIT_S = 4.0
+"""An agent whose servers are elsewhere soon shows what it has to say of them."""
 SAME_SIGNAL_S = 1.0
 
 Reload = Callable[[], AgentConfig]
@@ -166,9 +168,10 @@ class _Agent:
         """Wait for leader and node, or for a signal, whichever comes first; late parts do not keep the screen away."""
         ready = group.create_task(parts.wait_ready(), name="ready")
         stopped = group.create_task(_wait(self.stop_asked), name="stopped")
-        await asyncio.wait({ready, stopped}, timeout=READY_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
+        limit_s = READY_LIMIT_S if self.config.is_server else FAR_READY_LIMIT_S
+        await asyncio.wait({ready, stopped}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done() and not stopped.done():
-            log.warning("not ready after %d s; going on", READY_LIMIT_S)
+            log.warning("not ready after %d s; going on", limit_s)
         ready.cancel()
         stopped.cancel()
 

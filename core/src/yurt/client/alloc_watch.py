@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from yurt.client.ports import ServerPort
 from yurt.runtime.env import Env
-from yurt.sdk.errors import YurtError
+from yurt.sdk.errors import Unavailable, YurtError
 from yurt.sdk.value import Value
 from yurt.storage.client_db import ClientDatabase
 from yurt.structs.alloc import Allocation
@@ -65,8 +65,9 @@ class AllocWatch:
                     continue
                 changes = await self._changes(pull)
             except YurtError as error:
-                log.warning("fetching allocations failed: %s; trying again in %gs", error, self._retry_s)
-                await self._env.sleep(self._retry_s)
+                retry_s = NO_SERVER_RETRY_S if isinstance(error, Unavailable) else self._retry_s
+                log.warning("fetching allocations failed: %s; trying again in %gs", error, retry_s)
+                await self._env.sleep(retry_s)
                 continue
             await apply(changes)
             self._take_over(pull, changes)

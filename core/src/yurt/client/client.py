@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
 from yurt.client import files, node_meta, streams
 from yurt.client.alloc_dir import alloc_path, remove_alloc_dir
@@ -54,7 +54,7 @@ from yurt.structs.rpc import (
     NodeMeta,
     StreamFrame,
 )
-from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED
+from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, NODE_READY
 
 FIRST_FINGERPRINT_S = 2.0
 NODE_CHANGE_GATHER_S = 0.2
@@ -124,6 +124,24 @@ class Client:
     def node_id(self) -> str:
         """The node's id; empty before `run` has read or made it."""
         return self._node.id
+
+    @property
+    def is_ready(self) -> bool:
+        """The servers hold the node for ready, as far as it knows."""
+        return self._connection.status == NODE_READY
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The servers, as the last one that answered named them."""
+        return self._connection.servers
+
+    def follow_servers(self, learn: Callable[[tuple[str, ...]], None]) -> None:
+        """Tell somebody whenever a server has named the servers."""
+        self._connection.on_servers = learn
+
+    def has_alloc(self, alloc_id: str) -> bool:
+        """The allocation is this node's."""
+        return alloc_id in self.runners
 
     async def run(self, *, ready: asyncio.Event) -> None:
         """Run until cancelled; `ready` is set once the servers have accepted the node as ready. Tasks survive."""

@@ -16,6 +16,7 @@ from yurt.client.ports import ServerPort
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import heartbeats
 from yurt.lifecycle.heartbeats import Contact
+from yurt.rpc.peer import ConnectionLost
 from yurt.runtime.env import Env
 from yurt.sdk.errors import NotFound, Unavailable, YurtError
 from yurt.sdk.value import replace
@@ -44,6 +45,7 @@ class Connection:
         self.servers: tuple[str, ...] = ()
         self.registered = asyncio.Event()
         self.ready = asyncio.Event()
+        self.on_servers: Callable[[tuple[str, ...]], None] = lambda _: None
         self.on_reconnect: Callable[[], None] = lambda: None
         self._server = server
         self._env = env
@@ -57,6 +59,12 @@ class Connection:
         """All allocations have been fetched, taken up and reported."""
         self._allowed.set()
         self._wake.set()
+
+    def change_schemas(self, schemas: Mapping[str, Mapping[str, Any]]) -> None:
+        """The drivers have other options than before: the servers are told with the next registration."""
+        if schemas != self._schemas:
+            self._schemas = schemas
+            self.node_changed()
 
     def node_changed(self) -> None:
         """The node differs from what was registered."""
@@ -89,7 +97,9 @@ class Connection:
     def _take(self, reply: NodeReply) -> None:
         now_s = self._env.monotonic()
         self.contact = heartbeats.answered(self.contact, ttl_s=reply.heartbeat_ttl_s, now_s=now_s)
-        self.servers = reply.servers or self.servers
+        if reply.servers:
+            self.servers = reply.servers
+            self.on_servers(reply.servers)
 
     async def _beat(self) -> None:
         """Beat until the node has to be registered again: it is unknown, or it changed."""
@@ -129,7 +139,7 @@ class Connection:
     def _retry_s(self, error: YurtError) -> float:
         return heartbeats.heartbeat_retry(
             self.contact,
-            has_leader=not isinstance(error, Unavailable),
+            has_leader=isinstance(error, ConnectionLost) or not isinstance(error, Unavailable),
             now_s=self._env.monotonic(),
             chance=self._env.random(),
         )

@@ -70,9 +70,10 @@ def _stats(call: Call) -> dict[str, dict[str, str]]:
 
 async def members(call: Call) -> web.Response:
     """GET /v1/agent/members."""
+    call.need_server()
     agent = call.agent
     answer = {
-        "Members": [member(call)] if call.context.server is not None else [],
+        "Members": [member(call)],
         "ServerDC": agent.datacenter,
         "ServerName": agent.name,
         "ServerRegion": agent.region,
@@ -102,8 +103,9 @@ def _client_health(call: Call) -> dict[str, Any]:
     client, server = call.client, call.context.server
     if client is None:
         return {"message": "client not enabled", "ok": False}
-    node = None if server is None else server.state.nodes.get(client.node_id)
-    if node is None or node.status != status.NODE_READY:
+    node = client.node if server is None else server.state.nodes.get(client.node_id)
+    is_ready = client.is_ready if server is None else node is not None and node.status == status.NODE_READY
+    if not is_ready:
         return {"message": "no known servers", "ok": False}
     return {"message": "ok", "ok": True}
 
@@ -120,7 +122,7 @@ async def servers(call: Call) -> web.Response:
     if call.client is None:
         raise Refused(501, "Invalid method")
     if call.request.method == "GET":
-        return json_answer(call, [call.agent.rpc_addr])
+        return json_answer(call, list(call.client.servers) or [call.agent.rpc_addr])
     if not call.query.getall("address", []):
         raise Refused(400, "missing server address")
     return web.Response()

@@ -16,7 +16,7 @@ from aiohttp import hdrs, web
 
 from yurt.http.agent_info import AgentInfo
 from yurt.http.call import CONTEXT, Context
-from yurt.http.errors import status_of
+from yurt.http.errors import NoServer, status_of
 from yurt.http.routing import CORS_PREFIXES
 from yurt.http.table import add_all_routes
 from yurt.runtime.env import Env, RealEnv
@@ -24,6 +24,7 @@ from yurt.sdk.errors import YurtError
 
 if TYPE_CHECKING:
     from yurt.client.client import Client
+    from yurt.http.forwarding import ApiPort
     from yurt.server.server import Server
 
 log = logging.getLogger(__name__)
@@ -40,9 +41,14 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def make_app(
-    server: Server | None, client: Client | None, agent: AgentInfo, *, env: Env | None = None
+    server: Server | None,
+    client: Client | None,
+    agent: AgentInfo,
+    *,
+    env: Env | None = None,
+    servers: ApiPort | None = None,
 ) -> web.Application:
-    """The application; the server and client may still be starting."""
+    """The application; the server and client may still be starting. Without a server, `servers` answer."""
     app = web.Application(client_max_size=BODY_MAX, middlewares=[_compression, _errors])
     app[CONTEXT] = Context(
         server=server,
@@ -52,6 +58,7 @@ def make_app(
         parsers=asyncio.Semaphore(PARSERS_MAX),
         waiters=asyncio.Semaphore(BLOCKING_MAX),
         key_lock=asyncio.Lock(),
+        servers=servers,
     )
     add_all_routes(app)
     app.on_response_prepare.append(_add_headers)
@@ -61,7 +68,7 @@ def make_app(
 @web.middleware
 async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
     try:
-        return await handler(request)
+        return await _here_or_at_a_server(request, handler)
     except YurtError as error:
         return web.Response(status=status_of(error), text=str(error))
     except web.HTTPRequestEntityTooLarge:
@@ -77,6 +84,18 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
             return web.Response(status=READER_LEFT)
         log.exception("%s %s failed", request.method, request.path)
         return web.Response(status=500, text="Internal error: the agent's log says what went wrong")
+
+
+async def _here_or_at_a_server(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    servers = request.app[CONTEXT].servers
+    try:
+        return await handler(request)
+    except NoServer:
+        if servers is None:
+            raise
+    from yurt.http.forwarding import forward
+
+    return await forward(request, servers)
 
 
 def _has_left(request: web.Request) -> bool:

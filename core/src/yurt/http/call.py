@@ -13,13 +13,14 @@ from aiohttp import web
 from yurt.api.decode import decode_json, decode_value
 from yurt.api.encode import encode_json
 from yurt.http.agent_info import AgentInfo
-from yurt.http.errors import Refused
+from yurt.http.errors import NoServer, Refused
 from yurt.http.query import ReadOptions
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable
 
 if TYPE_CHECKING:
     from yurt.client.client import Client
+    from yurt.http.forwarding import ApiPort
     from yurt.server.server import Server
     from yurt.state.store import Snapshot
     from yurt.state.watch import WatchKey
@@ -38,6 +39,8 @@ class Context:
     parsers: asyncio.Semaphore
     waiters: asyncio.Semaphore
     key_lock: asyncio.Lock
+    servers: ApiPort | None = None
+    """How an agent without a server reaches those that have one."""
 
 
 CONTEXT: web.AppKey[Context] = web.AppKey("yurt_context", Context)
@@ -53,10 +56,15 @@ class Call:
 
     @property
     def server(self) -> Server:
-        """The server in this agent; raises Unavailable on an agent without one."""
-        if self.context.server is None:
-            raise Unavailable("No known servers: this agent runs no server")
+        """The server in this agent; raises NoServer on an agent without one, which passes the request on."""
+        self.need_server()
+        assert self.context.server is not None
         return self.context.server
+
+    def need_server(self) -> None:
+        """Leave the request to an agent with a server when this one has none."""
+        if self.context.server is None:
+            raise NoServer("No known servers: this agent runs no server")
 
     @property
     def client(self) -> Client | None:

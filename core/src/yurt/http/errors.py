@@ -30,6 +30,10 @@ class Refused(YurtError):
         self.code = code
 
 
+class NoServer(Unavailable):
+    """Only an agent with a server can answer."""
+
+
 async def failed_call(call: Awaitable[T]) -> T:
     """Await a server's operation; what it refuses becomes 500 with its text."""
     try:

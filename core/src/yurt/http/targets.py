@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def node_of_alloc(call: Call, alloc_id: str) -> tuple[str, NodePort]:
     """The allocation's id and the node that runs it; 404 when it is unknown or its node is not connected."""
     alloc_id = check_uuid(alloc_id, "alloc")
-    if call.context.server is None:
-        return alloc_id, _own_client(call)
+    if call.client is not None and call.client.has_alloc(alloc_id):
+        return alloc_id, call.client
     alloc = call.server.state.allocs.get(alloc_id)
     if alloc is None:
         raise Refused(404, f'Unknown allocation "{alloc_id}"')
@@ -33,8 +33,6 @@ def node_of_id(call: Call, node_id: str) -> NodePort:
     """The node of an id, or without one the agent's own client."""
     if not node_id or (call.client is not None and node_id == call.client.node_id):
         return _own_client(call)
-    if call.context.server is None:
-        raise Refused(404, f'Unknown node "{node_id[:64]}"')
     if call.server.state.nodes.get(node_id) is None:
         raise Refused(404, f'Unknown node "{node_id[:64]}"')
     return _connected(call, node_id)

@@ -55,7 +55,7 @@ class Link:
         self.addresses = tuple(dict.fromkeys((*addresses, *self._first)))
 
     async def peer(self) -> Peer:
-        """The connection, once it stands; raises Unavailable when no server could be reached."""
+        """The connection, once it stands; raises ConnectionLost when no server could be reached."""
         if self._peer is not None and not self._peer.is_open:
             self._peer = None
             self._open.clear()
@@ -64,7 +64,7 @@ class Link:
                 async with asyncio.timeout(PATIENCE_S):
                     await self._open.wait()
             except TimeoutError:
-                raise Unavailable(f"no server can be reached: {self._problem}") from None
+                raise ConnectionLost(f"no server can be reached: {self._problem}") from None
             return await self.peer()
         return self._peer
 

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 
-from yurt.rpc.contract import Contract, Method, contract_of
+from yurt.rpc.contract import Contract, Method
 from yurt.rpc.peer import ConnectionLost, Peer
 from yurt.sdk.errors import Unavailable
 
 ANSWER_LIMIT_S = 60.0
 """How long a call may take beyond the time that it asks to wait itself (`timeout_s`)."""
 
-Port = TypeVar("Port")
 GetPeer = Callable[[], Awaitable[Peer]]
 """The connection to use for one more call; raises Unavailable when there is none."""
 
 
-def far_port(port: type[Port], name: str, get_peer: GetPeer, *, repeats: bool = False) -> Port:
-    """An object with the calls of a Protocol; each goes over the connection that there is when it is made.
+def far_port(contract: Contract, name: str, get_peer: GetPeer, *, repeats: bool = False) -> Any:
+    """An object with the calls of a port; each goes over the connection that there is when it is made.
 
     `repeats`: a call whose connection ends is made again on the next one; only for a port whose calls bear that.
     """
-    return cast(Port, far_port_of(contract_of(port), name, get_peer, repeats=repeats))
-
-
-def far_port_of(contract: Contract, name: str, get_peer: GetPeer, *, repeats: bool = False) -> Any:
-    """As `far_port`, for a contract that was read before."""
     calls = {method.name: _call(method, name, get_peer, repeats) for method in contract.values()}
     return type(f"Far_{name}", (), calls)()
 

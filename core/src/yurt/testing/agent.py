@@ -79,12 +79,16 @@ class Agent:
 
     def start(self) -> None:
         """Start it and wait until its node is ready."""
+        self.spawn()
+        wait_for("a ready node", self.is_ready)
+
+    def spawn(self) -> None:
+        """Start it."""
         arguments = [*self.command, "agent", "-config", str(self.config), *([] if self.data_dir else ["-dev"])]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 arguments, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder, user=self.user, env=self.environment()
             )
-        wait_for("a ready node", self.is_ready)
 
     def is_ready(self) -> bool:
         """The one node says that it is ready."""

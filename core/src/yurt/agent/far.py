@@ -1,0 +1,136 @@
+"""Agents that are joined over the network: a server's clients elsewhere, and a client's servers elsewhere.
+
+Imported only by agents that have the one or the other, for gRPC costs time and memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from yurt import __version__
+from yurt.agent.config import RPC_PORT, AgentConfig
+from yurt.client.client import Client
+from yurt.client.ports import ServerPort
+from yurt.http.forwarding import ApiPort, OwnApi
+from yurt.rpc.contract import contract_of
+from yurt.rpc.frames import Hello, Welcome
+from yurt.rpc.link import Link
+from yurt.rpc.listener import Caller, Listener, Session
+from yurt.rpc.peer import Peer, Served
+from yurt.rpc.proxy import far_port
+from yurt.runtime.env import Env
+from yurt.sdk.errors import PermissionDenied
+from yurt.server.ports import NodePort
+from yurt.server.remote_clients import RemoteClient
+from yurt.server.server import Server
+from yurt.storage.client_db import NodeIdentity
+
+log = logging.getLogger(__name__)
+
+SERVER, NODE, API = "server", "node", "api"
+"""The ports that agents offer each other."""
+_SERVER, _NODE, _API = contract_of(ServerPort), contract_of(NodePort), contract_of(ApiPort)
+
+
+class FarClients:
+    """The clients that are connected to this server."""
+
+    def __init__(self, config: AgentConfig, server: Server) -> None:
+        self._config = config
+        self._server = server
+        self._api = OwnApi(f"http://{_reachable(config.http_addresses[0])}:{config.http_port}")
+        self._listener = Listener(
+            accept=self._accept,
+            welcome=Welcome(version=__version__, region=config.region, name=f"{config.name}.{config.region}"),
+        )
+
+    async def start(self) -> None:
+        """Take connections; raises Invalid when the port cannot be had."""
+        port = await self._listener.start(f"{_bracketed(self._config.rpc_address)}:{self._config.rpc_port}")
+        log.info("clients may connect to port %d", port)
+
+    async def stop(self) -> None:
+        """End all connections."""
+        await self._listener.stop()
+        await self._api.close()
+
+    def _accept(self, hello: Hello, caller: Caller) -> Session:
+        if hello.region != self._config.region:
+            raise PermissionDenied(f"this server is of region {self._config.region!r}, the client of {hello.region!r}")
+        client = RemoteClient(self._server, hello.node_id, hello.secret_id)
+        serves = {SERVER: Served(_SERVER, client), API: Served(_API, self._api)}
+        nodes: dict[Peer, NodePort] = {}
+
+        def opened(peer: Peer) -> None:
+            nodes[peer] = far_port(_NODE, NODE, _always(peer))
+            self._server.attach_node(hello.node_id, nodes[peer])
+            log.info("client connected: node=%s name=%s address=%s", hello.node_id[:8], hello.name, caller.address)
+
+        def closed(peer: Peer) -> None:
+            self._server.detach_node(hello.node_id, nodes.pop(peer))
+            log.info("client disconnected: node=%s name=%s", hello.node_id[:8], hello.name)
+
+        return Session(serves, opened, closed)
+
+
+class FarServers:
+    """The servers of an agent that runs none."""
+
+    def __init__(self, config: AgentConfig, *, identity: NodeIdentity, env: Env) -> None:
+        self._serves: dict[str, Served] = {}
+        hello = Hello(
+            version=__version__,
+            region=config.region,
+            name=config.name,
+            node_id=identity.node_id,
+            secret_id=identity.secret_id,
+        )
+        self._link = Link(server_addresses(config), hello=lambda: hello, serves=self._serves, env=env)
+        self.server: ServerPort = far_port(_SERVER, SERVER, self._link.peer, repeats=True)
+        self.api: ApiPort = far_port(_API, API, self._link.peer)
+
+    def join(self, client: Client) -> None:
+        """Offer the client's node to the servers, and follow what they say of each other."""
+        self._serves[NODE] = Served(_NODE, client)
+        client.follow_servers(self._link.learn)
+
+    async def run(self) -> None:
+        """Keep the connection until cancelled."""
+        await self._link.run()
+
+
+def server_addresses(config: AgentConfig) -> tuple[str, ...]:
+    """Where the configuration says that servers are, each with a port."""
+    joined = config.client.get("server_join", {})
+    given = (*config.client.get("servers", ()), *joined.get("retry_join", ()), *joined.get("start_join", ()))
+    return tuple(dict.fromkeys(with_port(address) for address in given))
+
+
+def with_port(address: str) -> str:
+    """`host`, `host:port`, `[v6]`, `[v6]:port` or a bare v6 address, with the port of servers where there is none."""
+    if address.count(":") > 1 and not address.startswith("["):
+        return f"[{address}]:{RPC_PORT}"
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit():
+        return f"{host}:{port}"
+    return f"{address}:{RPC_PORT}"
+
+
+def _always(peer: Peer) -> Callable[[], asyncio.Future[Peer]]:
+    def get() -> asyncio.Future[Peer]:
+        found: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
+        found.set_result(peer)
+        return found
+
+    return get
+
+
+def _reachable(address: str) -> str:
+    """An address of this machine at which it listens itself."""
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address) or _bracketed(address)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

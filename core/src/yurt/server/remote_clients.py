@@ -1,0 +1,98 @@
+"""What a client that is connected from elsewhere may ask: the calls of `client.ports.ServerPort`, for its own node.
+
+A connection says at its beginning which node it speaks for, and proves it with the node's secret. Every later call is
+held against that.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING
+
+from yurt.sdk.errors import Invalid, PermissionDenied
+from yurt.structs.rpc import (
+    AllocBatch,
+    AllocPull,
+    NodeEventsRequest,
+    NodeReply,
+    RegisterNodeRequest,
+    TemplateAnswer,
+    TemplateQuery,
+    UpdateAllocsRequest,
+)
+from yurt.structs.service import ServiceRegistration
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+
+class RemoteClient:
+    """One connected client."""
+
+    def __init__(self, server: Server, node_id: str, secret_id: str) -> None:
+        """Raises Invalid or PermissionDenied for a node that may not connect."""
+        if not node_id or not secret_id:
+            raise Invalid("a client names its node and the node's secret when it connects")
+        known = server.state.nodes.get(node_id)
+        if known is not None and known.secret_id and not hmac.compare_digest(known.secret_id, secret_id):
+            raise PermissionDenied("node secret ID does not match")
+        self.node_id = node_id
+        self._secret_id = secret_id
+        self._server = server
+
+    def _own(self, node_id: str) -> None:
+        if node_id != self.node_id:
+            raise PermissionDenied(f"this connection speaks for node {self.node_id}, not for {node_id}")
+
+    async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
+        """Register or re-register the node."""
+        self._own(request.node.id)
+        if not hmac.compare_digest(request.node.secret_id, self._secret_id):
+            raise PermissionDenied("node secret ID does not match")
+        return await self._server.register_node(request)
+
+    async def heartbeat(self, node_id: str, status: str) -> NodeReply:
+        """The node lives."""
+        self._own(node_id)
+        return await self._server.heartbeat(node_id, status)
+
+    async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
+        """The node's allocations."""
+        self._own(node_id)
+        return await self._server.pull_allocs(node_id, min_index=min_index, timeout_s=timeout_s)
+
+    async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
+        """Allocations of the node with their jobs."""
+        self._own(node_id)
+        return await self._server.get_allocs(node_id, alloc_ids)
+
+    async def update_allocs(self, request: UpdateAllocsRequest) -> int:
+        """The node's reports, which are about its own allocations."""
+        self._own(request.node_id)
+        for update in request.updates:
+            self._own(update.node_id)
+            alloc = self._server.state.allocs.get(update.id)
+            self._own(alloc.node_id if alloc is not None else self.node_id)
+        return await self._server.update_allocs(request)
+
+    async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
+        """Services that run on the node."""
+        self._own(node_id)
+        for service in services:
+            self._own(service.node_id)
+        return await self._server.register_services(node_id, services)
+
+    async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
+        """Services that no longer run on the node."""
+        self._own(node_id)
+        return await self._server.deregister_services(node_id, ids)
+
+    async def emit_events(self, request: NodeEventsRequest) -> None:
+        """Events of the node."""
+        self._own(request.node_id)
+        await self._server.emit_events(request)
+
+    async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
+        """What a template of one of the node's allocations needs."""
+        self._own(query.node_id)
+        return await self._server.ask_for_template(query)

@@ -1,0 +1,156 @@
+"""One server and clients on other machines, here as processes of their own that meet over the network."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yurt.testing.agent import Agent, ApiFailure, pid_is_alive, raw_exec_job, register, stop_jobs, wait_for
+
+SERVER_ONLY = {"server": {"enabled": True}, "client": {"enabled": False}}
+
+
+class FarAgent(Agent):
+    """A client without a server; it is ready when its own health says so."""
+
+    def is_ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            return bool(self.get("/v1/agent/health")["client"]["ok"])
+        except (OSError, ApiFailure):
+            return False
+
+
+class ServerAgent(Agent):
+    """A server without a client."""
+
+    def is_ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            return bool(self.get("/v1/status/leader"))
+        except (OSError, ApiFailure):
+            return False
+
+
+@contextmanager
+def cluster(folder: Path, *names: str, **server: Any) -> Iterator[tuple[ServerAgent, list[FarAgent]]]:
+    """A server and a client for each name; afterwards all are gone."""
+    (folder / "server").mkdir()
+    main = ServerAgent(folder / "server", data_dir=folder / "server" / "data", name="main", extra=SERVER_ONLY | server)
+    main.start()
+    clients: list[FarAgent] = []
+    try:
+        for name in names:
+            clients.append(far_agent(folder, name, rpc_port(main)))
+            clients[-1].start()
+        yield main, clients
+    finally:
+        stop_jobs(main)
+        for agent in (*clients, main):
+            agent.interrupt()
+
+
+def far_agent(folder: Path, name: str, *ports: int, **more: Any) -> FarAgent:
+    """A client that knows servers by these ports."""
+    (folder / name).mkdir()
+    servers = [f"127.0.0.1:{port}" for port in ports]
+    client = {"enabled": True, "servers": servers, "options": {"driver.raw_exec.enable": "1"}}
+    extra = {"server": {"enabled": False}, "client": client | more}
+    return FarAgent(folder / name, data_dir=folder / name / "data", name=name, extra=extra)
+
+
+def rpc_port(agent: Agent) -> int:
+    """Where an agent listens for others."""
+    import json
+
+    return int(json.loads(agent.config.read_text())["ports"]["rpc"])
+
+
+def test_jobs_run_on_clients_elsewhere_and_every_agent_answers_alike(tmp_path: Path) -> None:
+    with cluster(tmp_path, "one", "two") as (main, (one, two)):
+        script = "echo on ${node.unique.name}; exec sleep 300"
+        job = raw_exec_job("web", "/bin/sh", "-c", script, count=4)
+        job["Constraints"] = [{"Operand": "distinct_property", "LTarget": "${node.unique.name}", "RTarget": "2"}]
+        register(one, job)
+        allocs = main.running("web", 4)
+        assert sorted(alloc["NodeName"] for alloc in allocs) == ["one", "one", "two", "two"]
+        assert two.allocs("web") == main.allocs("web")
+        on_two = next(alloc["ID"] for alloc in allocs if alloc["NodeName"] == "two")
+        for agent in (main, one, two):
+            assert agent.cli("alloc", "logs", on_two).stdout.strip() == "on two", agent.log.read_text()
+            assert "alloc/" in agent.cli("alloc", "fs", on_two).stdout
+        done = main.cli("alloc", "exec", "-task", "main", on_two, "/bin/echo", "from afar")
+        assert (done.returncode, done.stdout.strip()) == (0, "from afar")
+        refused = two.cli("job", "status", "nothing-of-that-name")
+        assert refused.returncode == 1
+        assert "No job(s) with prefix or id" in refused.stderr + refused.stdout
+        assert one.get("/v1/agent/members")["Members"] == main.get("/v1/agent/members")["Members"]
+        with pytest.raises(ApiFailure, match="404"):
+            two.get("/v1/allocation/00000000-0000-0000-0000-000000000000")
+
+
+def test_tasks_outlive_their_server_and_the_node_is_the_same_afterwards(tmp_path: Path) -> None:
+    with cluster(tmp_path, "one") as (main, (one,)):
+        script = 'echo $$ > "$NOMAD_TASK_DIR/pid"; exec sleep 300'
+        register(main, raw_exec_job("web", "/bin/sh", "-c", script, count=3))
+        before = {alloc["ID"]: alloc for alloc in main.running("web", 3)}
+        pids = [pid_in(one, alloc_id) for alloc_id in before]
+        nodes = [node["ID"] for node in main.get("/v1/nodes")]
+
+        main.kill()
+        with pytest.raises(ApiFailure, match="no server can be reached"):
+            one.get("/v1/jobs")
+        main.start()
+        wait_for("the node to be ready again", lambda: [n["Status"] for n in main.get("/v1/nodes")] == ["ready"], 60)
+
+        assert [node["ID"] for node in main.get("/v1/nodes")] == nodes
+        after = {alloc["ID"]: alloc for alloc in main.running("web", 3)}
+        assert set(after) == set(before), "allocations were replaced"
+        assert all(pid_is_alive(pid) for pid in pids)
+        register(one, raw_exec_job("more", "/bin/sleep", "300"))
+        one.running("more", 1)
+
+
+def test_a_client_that_is_killed_takes_its_tasks_up_again(tmp_path: Path) -> None:
+    with cluster(tmp_path, "one") as (main, (one,)):
+        script = 'echo $$ > "$NOMAD_TASK_DIR/pid"; exec sleep 300'
+        register(main, raw_exec_job("web", "/bin/sh", "-c", script, count=2))
+        pids = {alloc["ID"]: pid_in(one, alloc["ID"]) for alloc in main.running("web", 2)}
+        one.kill()
+        one.start()
+        after = main.running("web", 2)
+        assert {alloc["ID"]: pid_in(one, alloc["ID"]) for alloc in after} == pids
+        assert all(pid_is_alive(pid) for pid in pids.values())
+
+
+def test_a_stranger_is_told_why_it_may_not_join(tmp_path: Path) -> None:
+    with cluster(tmp_path, "one") as (main, _):
+        other = far_agent(tmp_path, "other", rpc_port(main))
+        other.config.write_text(other.config.read_text().replace('{"name"', '{"region": "mars", "name"', 1))
+        other.spawn()
+        reason = "this server is of region 'global', the client of 'mars'"
+        wait_for("the reason in the client's log", lambda: reason in other.log.read_text())
+        other.kill()
+        with socket.create_connection(("127.0.0.1", rpc_port(main)), timeout=5) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
+        assert [node["Name"] for node in main.get("/v1/nodes")] == ["one"]
+
+
+def test_a_client_without_servers_says_what_is_missing(tmp_path: Path) -> None:
+    agent = far_agent(tmp_path, "alone")
+    done = agent.cli("agent", "-config", str(agent.config))
+    assert done.returncode == 1
+    assert "needs to know where servers are" in done.stderr + done.stdout
+
+
+def pid_in(agent: Agent, alloc_id: str) -> int:
+    """The pid that a task wrote down."""
+    assert agent.data_dir is not None
+    path = agent.data_dir / "alloc" / alloc_id / "main" / "local" / "pid"
+    return int(wait_for("a pid file", lambda: path.exists() and path.read_text().strip()))
