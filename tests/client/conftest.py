@@ -11,12 +11,19 @@ from pathlib import Path
 import pytest
 from yurt.client.client import Client
 from yurt.client.config import ClientConfig
+from yurt.client.networks.offered import Offered
+from yurt.client.networks.settings import NetworkSettings
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.driver import Driver
 from yurt.storage.client_db import ClientDatabase
 from yurt.testing.fakes import FakeDriver, FakeServerPort
 
 MakeClient = Callable[..., AbstractAsyncContextManager[Client]]
+
+
+async def no_networks(settings: NetworkSettings) -> Offered:
+    """What a machine without root and plugins offers."""
+    return Offered()
 
 
 @pytest.fixture
@@ -56,6 +63,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
             plugin_attributes={},
             database=database,
         )
+        client.networks.find = no_networks
         ready = asyncio.Event()
         running = asyncio.ensure_future(client.run(ready=ready))
         try:

@@ -12,6 +12,8 @@ from yurt.agent.config import AgentConfig, seconds_of
 from yurt.agent.data_dir import DataDir
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.config import ClientConfig, Reserved
+from yurt.client.networks.bridge import check_settings
+from yurt.client.networks.settings import NetworkSettings
 from yurt.http.agent_info import AgentInfo
 from yurt.sdk.errors import Invalid
 from yurt.server.config import GcThresholds, ServerConfig
@@ -104,9 +106,26 @@ def client_config(config: AgentConfig, data: DataDir) -> ClientConfig:
             name: HostNetworkInfo(name=name, **body) for name, body in given.get("host_network", {}).items()
         },
         host_volumes={name: HostVolumeInfo(**body) for name, body in given.get("host_volume", {}).items()},
+        networks=network_settings(given),
         artifact=artifact_limits(given.get("artifact", {})),
         **settings,
     )
+
+
+def network_settings(given: Mapping[str, Any]) -> NetworkSettings:
+    """The keys of the client block that are about group networks; raises Invalid for what no network can be made of."""
+    same = ("cni_config_dir", "bridge_network_name", "bridge_network_subnet", "bridge_network_subnet_ipv6",
+            "bridge_network_hairpin_mode")  # fmt: skip
+    settings: dict[str, Any] = {name.replace("_network", ""): given[name] for name in same if given.get(name)}
+    if given.get("cni_path"):
+        settings["cni_paths"] = tuple(filter(None, given["cni_path"].split(":")))
+    family = given.get("preferred_address_family", "")
+    if family not in ("", "ipv4", "ipv6"):
+        raise Invalid(f'client preferred_address_family: "{family}" must be "ipv4" or "ipv6"')
+    is_wide = given.get("bind_wildcard_default_host_network", True) and not given.get("host_network")
+    made = NetworkSettings(binds_wildcard=is_wide, preferred_family=family, **settings)
+    check_settings(made)
+    return made
 
 
 def artifact_limits(given: Mapping[str, Any]) -> ArtifactLimits:

@@ -108,13 +108,17 @@ class AllocRunner:
         while True:
             self._changed.clear()
             self._obey()
+            self._take_address()
             self._follow_services()
             wake_at = self._advance_health()
             await self.save()
             update = self._keep_final(self.update())
+            is_over = allocation.is_over(self.states)
+            if is_over:
+                await self.context.networks.release(self.alloc.id)
             self._report(update)
             self.reported.set()
-            if allocation.is_over(self.states) and self._saved_version == self._version:
+            if is_over and self._saved_version == self._version:
                 break
             await self._wait_change(wake_at)
         folder = alloc_dir.alloc_path(self.context.config.alloc_dir, self.alloc.id)
@@ -305,6 +309,17 @@ class AllocRunner:
                 self.stop(allocation.Stop(reason=reason, is_expired=True, is_failure=True))
                 return
             await self.context.env.sleep(max(left / NANOSECONDS, 0.01))
+
+    # Network.
+
+    def _take_address(self) -> None:
+        """Tell the address of the allocation's own network, once it has one."""
+        status = self.context.networks.status(self.alloc.id)
+        if status is not None and status != self.alloc.network_status:
+            self.alloc = replace(self.alloc, network_status=status)
+            self._is_alloc_dirty = True
+            for runner in self.tasks.values():
+                runner.update(self.alloc)
 
     # Services.
 

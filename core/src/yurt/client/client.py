@@ -22,10 +22,14 @@ from yurt.client.context import ClientContext
 from yurt.client.devices.keeper import DeviceKeeper
 from yurt.client.devices.manager import DeviceManager, HealthChange
 from yurt.client.devices.wire import group_name
+from yurt.client.driver_table import DriverTable
+from yurt.client.exchange import Drivers, exchange
 from yurt.client.exec import ExecSessions
+from yurt.client.fingerprint.cni import with_networks
 from yurt.client.fingerprint.node import build_node, driver_schemas, with_driver
 from yurt.client.garbage import GarbageCollector
 from yurt.client.life import life_line
+from yurt.client.networks.manager import Networks
 from yurt.client.ports import ServerPort
 from yurt.client.reports import DEV_RETRY_S, RETRY_S, Reporter
 from yurt.client.stats import UsageMeter, host_usage
@@ -36,8 +40,8 @@ from yurt.lifecycle.task import DEAD
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.device import DevicePlugin
-from yurt.sdk.driver import Driver, Fingerprint
-from yurt.sdk.errors import NotFound
+from yurt.sdk.driver import Driver, Fingerprint, TaskHandle
+from yurt.sdk.errors import NotFound, Unavailable
 from yurt.sdk.value import replace
 from yurt.storage.client_db import AllocRecord, ClientDatabase, DynamicMeta, NodeIdentity
 from yurt.structs.alloc import Allocation, TaskState
@@ -84,7 +88,7 @@ class Client:
         self.config = config
         self._env = env
         self._server = server
-        self._drivers = drivers
+        drivers = self._drivers = DriverTable(drivers)
         self._plugin_attributes = plugin_attributes
         self._store = database
         self._node = Node()
@@ -92,6 +96,10 @@ class Client:
         self.devices = DeviceManager(devices or {}, env)
         self.devices.on_change = self._devices_changed
         self._keeper = DeviceKeeper(self.devices, env, lambda: self.runners)
+        self.networks = Networks(
+            config.networks, env=env, drivers=drivers, state_dir=config.state_dir, is_dev=config.dev
+        )
+        self.networks.on_change = self._networks_changed
         host_env = {name: value for name, value in os.environ.items() if name not in config.denied_env}
         self._context = ClientContext(
             config=config,
@@ -102,6 +110,7 @@ class Client:
             node=lambda: self.node,
             server=server,
             devices=self.devices,
+            networks=self.networks,
         )
         self._found = {name: asyncio.Event() for name in drivers}
         self._connection = Connection(
@@ -163,14 +172,18 @@ class Client:
             for name, driver in self._drivers.items():
                 supervised(group, f"fingerprint of driver {name}", self._follow_driver(name, driver))
             self.devices.begin(group)
+            opening = group.create_task(self.networks.open({record.id for record in records}), name="networks")
             await self._wait_first_fingerprints()
             await self.devices.wait_first()
+            await opening
+            self._node = with_networks(self._node, self.networks.offered, self.config.networks)
             self._restore(records)
             group.create_task(self._connection.run(), name="heartbeats")
             group.create_task(reporter.run(), name="allocation reports")
             group.create_task(self._follow_allocs(), name="allocation list")
             group.create_task(self._stop_cut_off(), name="stop_on_client_after")
             group.create_task(self._garbage.run(), name="garbage collection")
+            supervised(group, "networks of allocations", self.networks.keep_house())
             supervised(group, "holders of devices", self._keeper.run())
             supervised(group, "template renderer", self._context.renderer.run())
             await self._become_ready(ready)
@@ -202,7 +215,45 @@ class Client:
 
     async def _follow_driver(self, name: str, driver: Driver) -> None:
         async for found in driver.fingerprint():
+            if self._drivers.get(name) is not driver:
+                return
             self._take_fingerprint(name, found)
+
+    async def exchange_drivers(self, new: Drivers, *, remake: Callable[[], Drivers]) -> int:
+        """Put new drivers in the places of old ones of the same names, with their tasks; how many those are.
+
+        Raises Conflict with the reason when the old code goes on, Unavailable before the node is ready.
+        """
+        if not self._connection.ready.is_set():
+            raise Unavailable("the node is not ready yet: try again in a moment")
+        try:
+            kept = await exchange(self._drivers, new, handles=self._held_handles, remake=remake)
+        finally:
+            self._connection.change_schemas(driver_schemas(self._drivers))
+            for name in new:
+                self._found.setdefault(name, asyncio.Event())
+                following = self._follow_driver(name, self._drivers[name]) if name in self._drivers else None
+                if following is not None:
+                    supervised(self._group, f"fingerprint of driver {name}", following)
+        for name in new:
+            self._tell_event(
+                NodeEvent(
+                    message=f"Driver {name}: its code was reloaded; tasks kept: {kept}",
+                    subsystem="Driver",
+                    details={"driver": name},
+                    timestamp=self._env.now(),
+                )
+            )
+        return kept
+
+    def _held_handles(self) -> dict[str, list[TaskHandle]]:
+        """What each driver holds for tasks."""
+        found: dict[str, list[TaskHandle]] = {}
+        for alloc in self.runners.values():
+            for task in alloc.tasks.values():
+                if task.held_handle is not None:
+                    found.setdefault(task.task.driver, []).append(task.held_handle)
+        return found
 
     def _take_fingerprint(self, name: str, found: Fingerprint) -> None:
         """Change the node by what a driver said, and tell the servers when that differs from what they know."""
@@ -245,6 +296,11 @@ class Client:
             now = self._env.now()
             self._tell_event(NodeEvent(message=change.text, subsystem="Device", details=details, timestamp=now))
         self._keeper.tell_health(changes)
+
+    def _networks_changed(self) -> None:
+        """Plugins or configurations have come or gone."""
+        self._node = with_networks(self._node, self.networks.offered, self.config.networks)
+        self._connection.node_changed()
 
     async def _wait_first_fingerprints(self) -> None:
         """Give every driver a moment to say whether it works, so that the first registration is whole."""
@@ -354,6 +410,7 @@ class Client:
         if runner is not None:
             runner.stop()
             await runner.wait_over()
+        await self.networks.release(alloc_id)
         await asyncio.to_thread(remove_alloc_dir, self.config.alloc_dir, alloc_id)
         await self._store.delete_alloc(alloc_id)
         self.runners.pop(alloc_id, None)

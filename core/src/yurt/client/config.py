@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.networks.settings import NetworkSettings
 from yurt.client.templates.settings import TemplateSettings
 from yurt.sdk.value import Value, no_entries
 from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
@@ -61,6 +62,7 @@ class ClientConfig(Value):
     host_networks: Mapping[str, HostNetworkInfo] = no_entries()
     host_volumes: Mapping[str, HostVolumeInfo] = no_entries()
     env_denylist: tuple[str, ...] = DEFAULT_ENV_DENYLIST
+    networks: NetworkSettings = NetworkSettings()
     artifact: ArtifactLimits = ArtifactLimits()
     template: TemplateSettings = TemplateSettings()
     default_ineligible: bool = False

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from yurt.client.config import ClientConfig
 from yurt.client.devices.manager import DeviceManager
+from yurt.client.networks.manager import Networks
 from yurt.client.ports import ServerPort
 from yurt.client.templates.renderer import Renderer
 from yurt.runtime.env import Env
@@ -27,4 +28,5 @@ class ClientContext:
     node: Callable[[], Node]
     server: ServerPort
     devices: DeviceManager
+    networks: Networks
     renderer: Renderer = field(default_factory=Renderer)

@@ -8,7 +8,6 @@ from yurt.lifecycle.services import PROVIDER
 from yurt.structs.job import TaskGroup
 from yurt.structs.task import Task
 
-HOST_MODES = ("", "host", "none")
 TOKEN_IDENTITIES = ("consul_", "vault_")
 """Identities of these names ask for a token of another product."""
 
@@ -50,5 +49,3 @@ def _asked(group: TaskGroup, task: Task) -> Iterator[str]:
     yield from (f"identity {each.name!r}" for each in identities if each.name.startswith(TOKEN_IDENTITIES))
     if any(service.connect for service in (*group.services, *task.services)):
         yield "connect"
-    modes = {network.mode for network in group.networks}
-    yield from (f"network mode {mode!r}" for mode in sorted(modes) if mode not in HOST_MODES)

@@ -13,6 +13,7 @@ from yurt.client import alloc_dir
 from yurt.client.artifacts import hook as artifacts
 from yurt.client.context import ClientContext
 from yurt.client.devices.claims import claim_of, reachable
+from yurt.client.networks.manager import TaskNetwork
 from yurt.client.requirements import notice, unavailable
 from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, replace_in, visible_dirs
 from yurt.client.templates.manager import TaskTemplates
@@ -49,6 +50,7 @@ class TaskSpec(Value):
     group: TaskGroup
     task: Task
     devices: Reservation = Reservation()
+    network: TaskNetwork = TaskNetwork()
     template_env: Mapping[str, str] = no_entries()
 
 
@@ -97,6 +99,7 @@ class TaskSetup:
             self._note(events.task_setup(unheard))
         dirs = await self._make_dirs(spec)
         spec = await self._with_devices(spec, driver)
+        spec = await self._with_network(spec, driver)
         try:
             request = self._request(spec, driver, dirs=dirs, run=run)
         except Invalid as error:
@@ -176,6 +179,16 @@ class TaskSetup:
             failure = events.setup_failure(str(error))
             raise SetupProblem(failure, is_recoverable=isinstance(error, RecoverableError)) from None
 
+    async def _with_network(self, spec: TaskSpec, driver: Driver) -> TaskSpec:
+        """The task with its group's network, which the first task of the group makes."""
+        try:
+            network = await self._context.networks.join(spec.alloc, spec.group, driver)
+        except DriverError as error:
+            failure = events.setup_failure(str(error))
+            raise SetupProblem(failure, is_recoverable=isinstance(error, RecoverableError)) from None
+        alloc = replace(spec.alloc, network_status=network.status) if network.status else spec.alloc
+        return replace(spec, alloc=alloc, network=network)
+
     async def _check_volumes(self, request: TaskRequest) -> None:
         absent = await asyncio.to_thread(absent_paths, request.mounts) if request.mounts else ()
         if absent:
@@ -225,9 +238,11 @@ class TaskSetup:
             ),
             user=task.user,
             ports=ports_given(alloc),
+            network_namespace=spec.network.namespace,
             mounts=(
                 *mounts_of(task, group, alloc=alloc, driver=driver, offered=inputs.node.host_volumes, lookup=lookup),
                 *spec.devices.mounts,
+                *spec.network.mounts,
             ),
             devices=spec.devices.nodes,
             cdi_devices=spec.devices.cdi_devices,

@@ -85,5 +85,5 @@ def target_of(destination: str) -> str:
 
 
 def absent_paths(mounts: tuple[Mount, ...]) -> tuple[str, ...]:
-    """The folders of the host that are not there; blocking."""
-    return tuple(mount.host_path for mount in mounts if not os.path.isdir(mount.host_path))
+    """The folders and files of the host that are not there; blocking."""
+    return tuple(mount.host_path for mount in mounts if not os.path.exists(mount.host_path))

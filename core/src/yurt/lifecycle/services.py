@@ -20,6 +20,8 @@ from yurt.structs.service import Service, ServiceCheck, ServiceRegistration
 
 PROVIDER: Final = "nomad"
 CHECK_KINDS: Final = ("tcp", "http")
+OWN_ADDRESS: Final = ("alloc", "alloc_ipv6", "driver")
+"""Address modes that mean the network of the allocation: what a driver connects is its group's network here."""
 
 Fill = Callable[[str, str], str]
 """(task or "" for the group, text) -> the text with its variables filled in."""
@@ -159,10 +161,8 @@ def _check(owned: _Owned, check: ServiceCheck, identity: str) -> CheckSpec:
 def _address(owned: _Owned, mode: str, label: str) -> tuple[str, int]:
     """Where the service is reached: host and port, 0 for none."""
     label = owned.filled(label)
-    if mode == "alloc":
-        return _alloc_address(owned, label)
-    if mode == "driver":
-        raise _NoAddressError("its address_mode is driver, and the driver gives no address of its own; use host")
+    if mode in OWN_ADDRESS:
+        return _alloc_address(owned, label, mode)
     if not label:
         return owned.place.address, 0
     given = _given_port(owned, label)
@@ -172,17 +172,19 @@ def _address(owned: _Owned, mode: str, label: str) -> tuple[str, int]:
     return owned.place.address, _number(label)
 
 
-def _alloc_address(owned: _Owned, label: str) -> tuple[str, int]:
+def _alloc_address(owned: _Owned, label: str, mode: str) -> tuple[str, int]:
     status = owned.alloc.network_status
-    if status is None or not status.address:
-        raise _NoAddressError("its address_mode is alloc, and the allocation has no network of its own; use host")
+    address = "" if status is None else status.address_ipv6 if mode == "alloc_ipv6" else status.address
+    if not address:
+        what = "IPv6 address" if mode == "alloc_ipv6" else "network"
+        raise _NoAddressError(f"its address_mode is {mode}, and the allocation has no {what} of its own; use host")
     if not label:
-        return status.address, 0
+        return address, 0
     given = _given_port(owned, label)
     if given is None:
-        return status.address, _number(label)
+        return address, _number(label)
     _, port, inside = given
-    return status.address, inside or port
+    return address, inside or port
 
 
 def _given_port(owned: _Owned, label: str) -> tuple[str, int, int] | None:

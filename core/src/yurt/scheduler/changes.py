@@ -14,6 +14,7 @@ from typing import NamedTuple
 from yurt.scheduler.blockers import AMOUNTS, Blocked, Problem, cpu_with_cores
 from yurt.scheduler.devices import has_devices
 from yurt.scheduler.distinct import limit_of
+from yurt.scheduler.feasible import OF_EVERY_NODE
 from yurt.scheduler.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY
 from yurt.scheduler.ports import grant_ports
 from yurt.sdk.value import replace
@@ -22,13 +23,13 @@ from yurt.structs.constraint import Constraint
 from yurt.structs.explain import Edit
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import NetworkResource, Port
-from yurt.structs.node import DriverInfo, HostVolumeInfo, Node
+from yurt.structs.node import NETWORK_PROBLEM, DriverInfo, HostVolumeInfo, Node
 from yurt.structs.status import ELIGIBLE
 from yurt.structs.task import Task
 
 CPU_MIN, MEMORY_MIN, DISK_MIN = 1, 10, 10
-EQUIPMENT = frozenset({"driver", "volume"})
-HOPELESS = frozenset({"status", "drain", "network", "csi", "max_allocs", "claim"})
+EQUIPMENT = frozenset({"driver", "volume", "network"})
+HOPELESS = frozenset({"status", "drain", "csi", "max_allocs", "claim"})
 WHOLE = frozenset({"port", "host_network", "device", "cores"})
 """Kinds whose edits answer all problems of the kind at once."""
 
@@ -90,6 +91,8 @@ def _edits(blocked: Blocked, row: int, problem: Problem) -> list[Sized] | None:
             return [(Edit(kind="eligibility", text=text, node_id=node.id), 1.0)]
         case "driver":
             return [(edit, 1.0) for edit in _drivers(blocked, row)]
+        case "network":
+            return [(edit, 1.0) for edit in _networks(blocked, row)]
         case "volume":
             return [(edit, 1.0) for edit in _volumes(blocked, row)]
         case "host_network":
@@ -219,6 +222,15 @@ def _drivers(blocked: Blocked, row: int) -> Iterator[Edit]:
         yield Edit(kind="driver", text=text, name=driver, node_id=node.id)
 
 
+def _networks(blocked: Blocked, row: int) -> Iterator[Edit]:
+    node = blocked.view.node(row)
+    offered = {network.mode for network in node.node_resources.networks}
+    for mode in sorted({network.mode for network in blocked.placer.group.networks} - OF_EVERY_NODE - offered):
+        reason = node.attributes.get(f"{NETWORK_PROBLEM}{mode}") or node.attributes.get(f"{NETWORK_PROBLEM}all", "")
+        text = f'make the network "{mode}" available on node {node.name}'
+        yield Edit(kind="network", text=f"{text} ({reason})" if reason else text, name=mode, node_id=node.id)
+
+
 def _volumes(blocked: Blocked, row: int) -> Iterator[Edit]:
     node = blocked.view.node(row)
     for request in blocked.placer.group.volumes.values():
@@ -256,7 +268,22 @@ def _devices(blocked: Blocked, row: int) -> list[Sized]:
     found: list[Sized] = []
     own = int(blocked.own[row])
     for short in blocked.held[row].devices:
-        asked = short.request.count
+        asked, memory = short.request.count, short.request.memory_mb
+        if short.room_mb > 0 and not own:
+            text = (
+                f'lower the memory of device "{short.request.name}" in task "{short.task}" from {memory} to '
+                f"{short.room_mb} MiB"
+            )
+            edit = Edit(
+                kind="device_memory",
+                text=text,
+                task=short.task,
+                name=short.request.name,
+                before=memory,
+                after=short.room_mb,
+            )
+            found.append((edit, (memory - short.room_mb) / memory))
+            continue
         after = (short.free + own * asked) // (own + 1)
         name = short.request.name
         if after > 0:
@@ -349,7 +376,7 @@ def _apply(job: Job, group_name: str, edit: Edit) -> Job:
             return _without(job, group, edit)
         case "disk":
             changed = replace(group, ephemeral_disk=replace(group.ephemeral_disk, size_mb=edit.after))
-        case "cpu" | "memory" | "cores" | "device":
+        case "cpu" | "memory" | "cores" | "device" | "device_memory":
             tasks = tuple(_changed_task(task, edit) if task.name == edit.task else task for task in group.tasks)
             changed = replace(group, tasks=tasks)
         case "port" | "host_network":
@@ -376,12 +403,13 @@ def _changed_task(task: Task, edit: Edit) -> Task:
         case _:
             devices, is_done = [], False
             for device in resources.devices:
-                is_it = not is_done and device.name == edit.name and device.count == edit.before
+                field = "memory_mb" if edit.kind == "device_memory" else "count"
+                is_it = not is_done and device.name == edit.name and getattr(device, field) == edit.before
                 is_done |= is_it
                 if not is_it:
                     devices.append(device)
                 elif edit.after > 0:
-                    devices.append(replace(device, count=edit.after))
+                    devices.append(replace(device, **{field: edit.after}))
             resources = replace(resources, devices=tuple(devices))
     return replace(task, resources=resources)
 
@@ -439,5 +467,9 @@ def edited_node(node: Node, edit: Edit) -> Node:
         case "volume":
             known = node.host_volumes.get(edit.name, HostVolumeInfo())
             return replace(node, host_volumes={**node.host_volumes, edit.name: replace(known, read_only=False)})
+        case "network":
+            resources = node.node_resources
+            made = (*resources.networks, NetworkResource(mode=edit.name))
+            return replace(node, node_resources=replace(resources, networks=made))
         case _:
             return replace(node, scheduling_eligibility=ELIGIBLE)

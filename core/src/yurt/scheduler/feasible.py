@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from yurt.scheduler.devices import has_devices
+from yurt.scheduler.devices import has_devices, looks_at_instances
 from yurt.scheduler.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY, holds, predicate
 from yurt.scheduler.targets import is_unique, reader, resolve
 from yurt.state.columns import DATACENTER, IS_NODE, IS_READY, NODE_CLASS, POOL, SHAPE, NodeRows
@@ -27,6 +27,9 @@ from yurt.structs.resources import RequestedDevice
 MEMO_MAX = 4096
 POOL_ALL = "all"
 BoolArray = npt.NDArray[np.bool_]
+
+OF_EVERY_NODE = frozenset({"", "host", "none"})
+"""Modes of group networks that no node has to offer."""
 
 
 class Check(NamedTuple):
@@ -194,7 +197,7 @@ def checks_of(job: Job, group: TaskGroup) -> tuple[Check, ...]:
     devices = tuple(device for task in group.tasks for device in task.resources.devices)
     if devices:
         checks.append(_device_check(devices))
-    modes = tuple(sorted({network.mode for network in group.networks} - {"", "host", "none"}))
+    modes = tuple(sorted({network.mode for network in group.networks} - OF_EVERY_NODE))
     if modes:
         checks.append(Check("missing network", ("networks", modes), lambda node: _has_networks(node, modes), False))
     aliases = tuple(sorted(_host_networks(group)))
@@ -249,7 +252,7 @@ def _has_drivers(node: Node, drivers: tuple[str, ...]) -> bool:
 
 
 def _device_check(devices: tuple[RequestedDevice, ...]) -> Check:
-    is_per_node = any(
+    is_per_node = any(looks_at_instances(device) for device in devices) or any(
         is_unique(target)
         for device in devices
         for rule in device.constraints

@@ -62,6 +62,10 @@ class HostVolumeInfo(Value):
     id: str = ""
 
 
+NETWORK_PROBLEM = "unique.network.missing."
+"""The attribute that says why a node does not offer a mode of group networks: this and the mode."""
+
+
 class HostNetworkInfo(Value):
     """A named network of a node."""
 

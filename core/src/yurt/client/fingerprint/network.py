@@ -7,17 +7,23 @@ a route must still start.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
 from yurt.sdk.errors import Invalid
+from yurt.sdk.value import replace
+from yurt.structs.node import HostNetworkInfo
 
 ROUTES = Path("/proc/net/route")
 DEFAULT_SPEED_MBITS = 1000
 ROUTE_UP = 1
+
+log = logging.getLogger(__name__)
 
 
 class NetworkFacts(NamedTuple):
@@ -41,8 +47,9 @@ def default_interface() -> str:
     return ""
 
 
-def _addresses() -> dict[str, list[str]]:
-    """IP addresses by interface, IPv4 first, without link-local ones."""
+def _addresses(family: str = "") -> dict[str, list[str]]:
+    """IP addresses by interface, those of the preferred family first (IPv4 otherwise), without link-local ones."""
+    is_ipv6_first = family == "ipv6"
     found: dict[str, list[str]] = {}
     for name, entries in psutil.net_if_addrs().items():
         texts = [
@@ -50,13 +57,42 @@ def _addresses() -> dict[str, list[str]]:
         ]
         usable = [text for text in texts if not ipaddress.ip_address(text).is_link_local]
         if usable:
-            found[name] = sorted(usable, key=lambda text: ":" in text)
+            found[name] = sorted(usable, key=lambda text: (":" in text) != is_ipv6_first)
     return found
 
 
-def network_facts(wanted: str, speed_override: int) -> NetworkFacts | None:
+def host_networks(wanted: Mapping[str, HostNetworkInfo], *, family: str = "") -> dict[str, HostNetworkInfo]:
+    """The named networks that this machine has an address in, with that address before the length of its prefix."""
+    found: dict[str, HostNetworkInfo] = {}
+    for name, network in wanted.items():
+        address = _address_in(network, name, _addresses(family))
+        if address is None:
+            log.warning('host_network "%s" is not offered: no address of this machine is in it', name)
+        else:
+            found[name] = replace(network, name=name, interface=address[0], cidr=address[1])
+    return found
+
+
+def _address_in(network: HostNetworkInfo, name: str, addresses: dict[str, list[str]]) -> tuple[str, str] | None:
+    """Interface and address/prefix of a network given by its range, its interface, or both."""
+    try:
+        given = ipaddress.ip_network(network.cidr, strict=False) if network.cidr else None
+    except ValueError as error:
+        raise Invalid(f'client host_network "{name}": cidr: {error}') from None
+    if given is None and not network.interface:
+        raise Invalid(f'client host_network "{name}" needs a cidr or an interface')
+    for interface, texts in addresses.items():
+        if network.interface and interface != network.interface:
+            continue
+        for text in texts:
+            if given is None or ipaddress.ip_address(text) in given:
+                return interface, f"{text}/{given.prefixlen if given is not None else (128 if ':' in text else 32)}"
+    return None
+
+
+def network_facts(wanted: str, speed_override: int, *, family: str = "") -> NetworkFacts | None:
     """The node's network; raises Invalid when the wanted interface does not exist."""
-    addresses = _addresses()
+    addresses = _addresses(family)
     if wanted and wanted not in addresses:
         known = ", ".join(sorted(addresses)) or "none"
         raise Invalid(f"network_interface {wanted!r} does not exist or has no address; interfaces here: {known}")

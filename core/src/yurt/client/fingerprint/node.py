@@ -15,7 +15,7 @@ import msgspec
 
 from yurt.client.config import ClientConfig
 from yurt.client.fingerprint.host import CpuFacts, cpu_facts, host_attributes, host_name, memory_bytes
-from yurt.client.fingerprint.network import network_facts
+from yurt.client.fingerprint.network import host_networks, network_facts
 from yurt.sdk.driver import HEALTHY, UNDETECTED, Driver, Fingerprint
 from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import schema_of
@@ -52,7 +52,7 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
         "unique.storage.bytestotal": str(disk.total),
         "unique.storage.bytesfree": str(disk.free),
     }
-    network = network_facts(config.network_interface, config.network_speed)
+    network = network_facts(config.network_interface, config.network_speed, family=config.networks.preferred_family)
     networks: tuple[NetworkResource, ...] = ()
     if network is not None:
         attributes["unique.network.ip-address"] = network.ip
@@ -79,7 +79,7 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
         node_resources=_resources(config, cpu, disk.free, networks),
         reserved_resources=_reserved(config),
         host_volumes=config.host_volumes,
-        host_networks=config.host_networks,
+        host_networks=host_networks(config.host_networks, family=config.networks.preferred_family),
         node_max_allocs=config.node_max_allocs,
         scheduling_eligibility=INELIGIBLE if config.default_ineligible else ELIGIBLE,
     )

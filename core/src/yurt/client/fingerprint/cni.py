@@ -1,0 +1,25 @@
+"""The node with the networks that its groups may ask for, and with the reasons why others are missing."""
+
+from __future__ import annotations
+
+from yurt.client.networks.bridge import BRIDGE
+from yurt.client.networks.offered import ATTRIBUTE, Offered
+from yurt.client.networks.settings import NetworkSettings
+from yurt.sdk.value import replace
+from yurt.structs.network import NetworkResource
+from yurt.structs.node import NETWORK_PROBLEM, Node
+
+HAIRPIN = "nomad.bridge.hairpin_mode"
+OF_NETWORKS = (ATTRIBUTE, NETWORK_PROBLEM, HAIRPIN)
+
+
+def with_networks(node: Node, offered: Offered, settings: NetworkSettings) -> Node:
+    """The node after it was looked at which networks there are."""
+    attributes = {name: text for name, text in node.attributes.items() if not name.startswith(OF_NETWORKS)}
+    attributes |= offered.attributes
+    attributes |= {f"{NETWORK_PROBLEM}{mode}": reason for mode, reason in offered.problems}
+    known = tuple(each for each in node.node_resources.networks if each.mode in ("", "host"))
+    made = tuple(
+        NetworkResource(mode=mode, device=settings.bridge_name if mode == BRIDGE else "") for mode in offered.networks
+    )
+    return replace(node, attributes=attributes, node_resources=replace(node.node_resources, networks=(*known, *made)))

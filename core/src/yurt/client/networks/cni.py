@@ -1,0 +1,192 @@
+"""The Container Network Interface as its runtime speaks it (specification 0.3.1, 0.4.0, 1.0, 1.1); pure.
+
+A network is a list of plugins. To ADD, each plugin in turn is given its part of the list with the result of the one
+before it; the last result is the network's. DEL and CHECK are given that result too; DEL goes through the list
+backwards. What a plugin declares under `capabilities` it is given under `runtimeConfig`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_interface
+from typing import Any
+
+import msgspec
+
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import Value, no_entries
+from yurt.structs.alloc import AllocNetworkStatus
+from yurt.structs.network import DNSConfig, PortMapping
+
+PROTOCOLS = ("tcp", "udp")
+SPOKEN = ("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
+"""Versions of the specification whose results this runtime reads."""
+SINCE_CHECK = (0, 4, 0)
+DEFAULT_VERSION = "0.3.1"
+INTERFACE = "eth0"
+UNSAFE_ARGUMENT = re.compile(r"[;\0]")
+WILDCARDS = ("", "0.0.0.0", "::")
+
+
+class NetworkConfig(Value):
+    """A list of plugins under the name of a network."""
+
+    name: str
+    version: str
+    plugins: tuple[Mapping[str, Any], ...]
+    is_checked: bool = True
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """All plugins that the network runs, address management included."""
+        found = [str(plugin["type"]) for plugin in self.plugins]
+        inner = [plugin["ipam"]["type"] for plugin in self.plugins if (plugin.get("ipam") or {}).get("type")]
+        return tuple(dict.fromkeys((*found, *map(str, inner))))
+
+
+class Attachment(Value):
+    """What the plugins are told of the allocation that they connect."""
+
+    container_id: str
+    namespace: str
+    args: Mapping[str, str] = no_entries()
+    ports: tuple[PortMapping, ...] = ()
+    interface: str = INTERFACE
+    binds_wildcard: bool = True
+
+
+def read_config(data: bytes, file: str) -> NetworkConfig:
+    """A `.conflist`, or a `.conf` or `.json` of a single plugin; raises Invalid, which names the file."""
+    try:
+        given = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise Invalid(f"{file} is not JSON: {error}") from None
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str) or not given["name"]:
+        raise Invalid(f'{file}: a CNI configuration is an object with a "name"')
+    version = given.get("cniVersion") or DEFAULT_VERSION
+    if version not in SPOKEN:
+        raise Invalid(f'{file}: cniVersion "{version}" is not one of {", ".join(SPOKEN)}')
+    plugins = given.get("plugins", [given])
+    if not isinstance(plugins, list) or not plugins or not all(_is_plugin(each) for each in plugins):
+        raise Invalid(f'{file}: "plugins" must be a list of objects with a "type", which is a file name')
+    return NetworkConfig(
+        name=given["name"], version=version, plugins=tuple(plugins), is_checked=not given.get("disableCheck", False)
+    )
+
+
+def _is_plugin(given: Any) -> bool:
+    """An object whose type is one harmless path component."""
+    kind = given.get("type") if isinstance(given, dict) else None
+    return isinstance(kind, str) and bool(kind) and "/" not in kind and "\0" not in kind and kind not in (".", "..")
+
+
+def keeps_result(config: NetworkConfig) -> bool:
+    """Whether plugins of this version CHECK a network, and are told on DEL what ADD answered."""
+    return tuple(map(int, config.version.split("."))) >= SINCE_CHECK
+
+
+def request(
+    config: NetworkConfig, plugin: Mapping[str, Any], attachment: Attachment, previous: Mapping[str, Any] | None
+) -> bytes:
+    """What a plugin reads on its standard input."""
+    asked = {key: value for key, value in plugin.items() if key not in ("plugins", "disableCheck")}
+    asked |= {"cniVersion": config.version, "name": config.name}
+    capabilities = plugin.get("capabilities") or {}
+    offered = {"portMappings": port_mappings(attachment)}
+    given = {name: value for name, value in offered.items() if capabilities.get(name) and value}
+    if given:
+        asked["runtimeConfig"] = {**(plugin.get("runtimeConfig") or {}), **given}
+    if previous:
+        asked["prevResult"] = previous
+    return msgspec.json.encode(asked)
+
+
+def port_mappings(attachment: Attachment) -> list[dict[str, Any]]:
+    """Each port for each protocol; the address of the host is told where the port must answer there alone."""
+    found: list[dict[str, Any]] = []
+    for port in attachment.ports:
+        inside = port.to if port.to > 0 else port.value
+        where = {} if attachment.binds_wildcard or port.host_ip in WILDCARDS else {"hostIP": port.host_ip}
+        found += [
+            {"hostPort": port.value, "containerPort": inside, "protocol": protocol, **where} for protocol in PROTOCOLS
+        ]
+    return found
+
+
+def environment(command: str, attachment: Attachment, paths: Iterable[str]) -> dict[str, str]:
+    """The variables by which a plugin is told what to do."""
+    for name, value in attachment.args.items():
+        if not name or "=" in name or UNSAFE_ARGUMENT.search(name + value):
+            raise Invalid(f'cni args: {name!r} = {value!r} must have a name without "=", and no ";"')
+    return {
+        "CNI_COMMAND": command,
+        "CNI_CONTAINERID": attachment.container_id,
+        "CNI_NETNS": attachment.namespace,
+        "CNI_IFNAME": attachment.interface,
+        "CNI_ARGS": ";".join(f"{name}={value}" for name, value in attachment.args.items()),
+        "CNI_PATH": ":".join(paths),
+    }
+
+
+def failure_text(output: bytes, errors: bytes) -> str:
+    """Why a plugin failed, from its answer or from what it complained."""
+    try:
+        told = msgspec.json.decode(output)
+    except msgspec.DecodeError:
+        told = None
+    if isinstance(told, dict) and told.get("msg"):
+        return ": ".join(str(told[part]) for part in ("msg", "details") if told.get(part))
+    said = (output + b" " + errors).decode(errors="replace").strip()
+    return said[-500:] or "it gave no reason"
+
+
+def read_result(data: bytes) -> Mapping[str, Any]:
+    """A plugin's answer to ADD; raises Invalid."""
+    try:
+        given = msgspec.json.decode(data) if data.strip() else {}
+    except msgspec.DecodeError as error:
+        raise Invalid(f"its answer is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise Invalid("its answer is not an object")
+    return given
+
+
+def status_of(result: Mapping[str, Any]) -> AllocNetworkStatus:
+    """The first interface inside the namespace that has an address, its addresses, and the resolver it was told.
+
+    The `interface` of an address is a place in the list of interfaces; those with a `sandbox` are inside. Raises
+    Invalid for an address that is none.
+    """
+    interfaces = [each for each in result.get("interfaces") or [] if isinstance(each, dict)]
+    inside = {at: str(each.get("name", "")) for at, each in enumerate(interfaces) if each.get("sandbox")}
+    name, found = "", {4: "", 6: ""}
+    for entry in result.get("ips") or []:
+        at = entry.get("interface")
+        if at is not None and at not in inside:
+            continue
+        own = inside.get(at, "") if at is not None else ""
+        if name and own and own != name:
+            continue
+        name = name or own
+        address = _address(entry.get("address"))
+        found[address.version] = found[address.version] or str(address.ip)
+    dns = result.get("dns") or {}
+    told = DNSConfig(
+        servers=tuple(dns.get("nameservers") or ()),
+        searches=tuple(dns.get("search") or ()),
+        options=tuple(dns.get("options") or ()),
+    )
+    return AllocNetworkStatus(
+        interface_name=name or (next(iter(inside.values()), "") or INTERFACE),
+        address=found[4] or found[6],
+        address_ipv6=found[6],
+        dns=told if told != DNSConfig() else None,
+    )
+
+
+def _address(text: Any) -> Any:
+    try:
+        return ip_interface(str(text))
+    except ValueError:
+        raise Invalid(f"its answer holds {text!r}, which is no address") from None

@@ -1,0 +1,181 @@
+"""Which networks this machine can give to groups, and why not others; found again when the folders change.
+
+Blocking parts are named. The attributes `plugins.cni.version.<name>` are Nomad's. A plugin that does not know its own
+version, as those of Debian's package, is told by the newest version of the CNI specification that it supports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from yurt.client.networks.bridge import BRIDGE, IPTABLES, NFTABLES, bridge_network
+from yurt.client.networks.cni import NetworkConfig, read_config
+from yurt.client.networks.namespaces import bridge_obstacle, obstacle
+from yurt.client.networks.plugins import find_program, run_program
+from yurt.client.networks.settings import NetworkSettings
+from yurt.sdk.errors import Invalid, RecoverableError
+from yurt.sdk.value import Value, no_entries
+
+ATTRIBUTE = "plugins.cni.version."
+CONFIG_SUFFIXES = (".conflist", ".conf", ".json")
+NFTABLES_SINCE = (1, 6)
+EVERY_MODE = "all"
+PROBE_LIMIT_S = 5.0
+PROBES_AT_ONCE = 4
+CONFIG_BYTES_MAX = 1 << 20
+PLUGINS_MAX = 200
+VERSION = re.compile(r"plugin\s+v?(\d+\.\d+\.\d+\S*)")
+PROTOCOLS = re.compile(r"supported:\s*([\d., ]+)")
+INSTALL = "apt install containernetworking-plugins, or unpack their release into /opt/cni/bin"
+
+
+class Offered(Value):
+    """The networks by mode, the attributes of the node, and what is wrong: (mode, reason)."""
+
+    networks: Mapping[str, NetworkConfig] = no_entries()
+    has_namespaces: bool = False
+    attributes: Mapping[str, str] = no_entries()
+    problems: tuple[tuple[str, str], ...] = ()
+
+    def why_not(self, mode: str) -> str:
+        """Why a mode is not offered."""
+        known = dict(self.problems)
+        names = ", ".join(sorted(self.networks)) or "none"
+        return known.get(mode) or known.get(EVERY_MODE) or f"no CNI configuration has this name; there are: {names}"
+
+
+def folders_mark(settings: NetworkSettings) -> tuple[tuple[str, int, int], ...]:
+    """Changes when a file of the folders does; blocking."""
+    found: list[tuple[str, int, int]] = []
+    for folder in (*settings.cni_paths, settings.cni_config_dir):
+        try:
+            with os.scandir(folder) as entries:
+                stats = [(entry.path, entry.stat()) for entry in entries]
+        except OSError:
+            continue
+        found += [(path, stat.st_mtime_ns, stat.st_size) for path, stat in stats]
+    return tuple(sorted(found))
+
+
+async def find_offered(settings: NetworkSettings) -> Offered:
+    """Ask the machine and the plugins."""
+    reason = await asyncio.to_thread(obstacle)
+    if reason:
+        text = f"no network namespace can be made here: {reason}; run the agent as root on Linux"
+        return Offered(problems=((EVERY_MODE, text),))
+    versions = await _versions(settings.cni_paths)
+    problems: list[tuple[str, str]] = []
+    networks: dict[str, NetworkConfig] = {}
+    backend = packet_filter(versions)
+    bridge = bridge_network(settings, backend=backend or IPTABLES)
+    reason = await asyncio.to_thread(_bridge_problem, settings, bridge, backend)
+    if reason:
+        problems.append((BRIDGE, reason))
+    else:
+        networks[BRIDGE] = bridge
+    found, broken = await asyncio.to_thread(_read_configs, settings)
+    problems += broken
+    for config in found:
+        mode = f"cni/{config.name}"
+        reason = _missing_programs(config, settings.cni_paths)
+        if reason:
+            problems.append((mode, reason))
+        else:
+            networks.setdefault(mode, config)
+    attributes = {f"{ATTRIBUTE}{name}": text for name, text in versions.items()}
+    attributes["nomad.bridge.hairpin_mode"] = "true" if settings.bridge_hairpin_mode else "false"
+    return Offered(networks=networks, has_namespaces=True, attributes=attributes, problems=tuple(problems))
+
+
+def packet_filter(versions: Mapping[str, str]) -> str:
+    """Which packet filter the bridge's plugins can use here: iptables where its program is; empty for none."""
+    search = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    if shutil.which("iptables", path=search):
+        return IPTABLES
+    numbers = re.findall(r"\d+", versions.get("portmap", ""))[:2]
+    is_new = tuple(map(int, numbers)) >= NFTABLES_SINCE
+    return NFTABLES if is_new and shutil.which("nft", path=search) else ""
+
+
+def _bridge_problem(settings: NetworkSettings, bridge: NetworkConfig, backend: str) -> str:
+    missing = _missing_programs(bridge, settings.cni_paths)
+    if missing:
+        return missing
+    if not backend:
+        return "neither iptables nor (with CNI plugins from 1.6 on) nft is on PATH; apt install iptables"
+    reason = bridge_obstacle()
+    return f"the kernel makes no bridge: {reason}; load its module: modprobe bridge" if reason else ""
+
+
+def _missing_programs(config: NetworkConfig, paths: Sequence[str]) -> str:
+    missing = [name for name in config.programs if not find_program(name, paths)]
+    if not missing:
+        return ""
+    return f"CNI plugins {', '.join(missing)} are in none of the folders {', '.join(paths)}; {INSTALL}"
+
+
+def _read_configs(settings: NetworkSettings) -> tuple[list[NetworkConfig], list[tuple[str, str]]]:
+    """The networks of the operator by file name, and what is wrong with the others; blocking."""
+    found: list[NetworkConfig] = []
+    problems: list[tuple[str, str]] = []
+    try:
+        names = sorted(os.listdir(settings.cni_config_dir))
+    except OSError:
+        return [], []
+    for name in names:
+        path = Path(settings.cni_config_dir) / name
+        if path.suffix not in CONFIG_SUFFIXES or not path.is_file():
+            continue
+        try:
+            with path.open("rb") as file:
+                found.append(read_config(file.read(CONFIG_BYTES_MAX), str(path)))
+        except (OSError, Invalid) as error:
+            problems.append((f"cni/{path.stem}", str(error)))
+    return found, problems
+
+
+async def _versions(paths: Sequence[str]) -> dict[str, str]:
+    """The version of every plugin in the folders."""
+    programs = await asyncio.to_thread(_programs, paths)
+    limit = asyncio.Semaphore(PROBES_AT_ONCE)
+
+    async def ask(program: str) -> str:
+        async with limit:
+            try:
+                _, output, errors = await run_program(program, b"", {}, arguments=("--version",), limit_s=PROBE_LIMIT_S)
+            except RecoverableError:
+                return ""
+        return version_told((output + errors).decode(errors="replace"))
+
+    answers = await asyncio.gather(*(ask(program) for program in programs.values()))
+    return {name: text for name, text in zip(programs, answers, strict=True) if text}
+
+
+def _programs(paths: Sequence[str]) -> dict[str, str]:
+    """Plugins by name; the first folder that has one wins."""
+    found: dict[str, str] = {}
+    for folder in paths:
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            continue
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                found.setdefault(name, path)
+    return dict(sorted(found.items())[:PLUGINS_MAX])
+
+
+def version_told(text: str) -> str:
+    """ "CNI bridge plugin v1.5.1" gives v1.5.1; one of unknown version, its newest protocol."""
+    own = VERSION.search(text)
+    if own is not None:
+        return f"v{own.group(1)}"
+    spoken = PROTOCOLS.search(text)
+    versions = [part.strip() for part in spoken.group(1).split(",") if part.strip()] if spoken else []
+    return f"v{versions[-1]}" if versions else ""

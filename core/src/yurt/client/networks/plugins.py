@@ -1,0 +1,124 @@
+"""Runs CNI plugins: programs that are told by variables and standard input, and answer in JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from yurt.client.networks import cni
+from yurt.client.networks.cni import Attachment, NetworkConfig
+from yurt.sdk.errors import Invalid, RecoverableError
+
+ADD, DEL, CHECK = "ADD", "DEL", "CHECK"
+PLUGIN_LIMIT_S = 60.0
+SBIN = "/usr/sbin:/sbin"
+
+
+def find_program(name: str, paths: Sequence[str]) -> str:
+    """The plugin's file; empty when no folder has it."""
+    return shutil.which(name, path=":".join(paths)) or ""
+
+
+async def add(config: NetworkConfig, attachment: Attachment, paths: Sequence[str]) -> Mapping[str, Any]:
+    """Connect the namespace; the network's result. Raises RecoverableError, after which DEL is due."""
+    result: Mapping[str, Any] | None = None
+    for plugin in config.plugins:
+        answer = await _run(ADD, config, plugin, attachment, paths=paths, previous=result)
+        try:
+            result = cni.read_result(answer)
+            cni.status_of(result)
+        except Invalid as error:
+            raise RecoverableError(f'CNI plugin "{plugin["type"]}" of network "{config.name}": {error}') from None
+    return result or {}
+
+
+async def delete(
+    config: NetworkConfig, attachment: Attachment, paths: Sequence[str], result: Mapping[str, Any] | None
+) -> None:
+    """Disconnect it; all plugins are asked, whichever fails. Raises RecoverableError with the first reason."""
+    failures: list[RecoverableError] = []
+    previous = result if cni.keeps_result(config) else None
+    for plugin in reversed(config.plugins):
+        try:
+            await _run(DEL, config, plugin, attachment, paths=paths, previous=previous)
+        except RecoverableError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+async def check(config: NetworkConfig, attachment: Attachment, paths: Sequence[str], result: Mapping[str, Any]) -> None:
+    """Ask whether the connection is as it was made; raises RecoverableError when it is not."""
+    if config.is_checked and cni.keeps_result(config):
+        for plugin in config.plugins:
+            await _run(CHECK, config, plugin, attachment, paths=paths, previous=result)
+
+
+async def _run(
+    command: str,
+    config: NetworkConfig,
+    plugin: Mapping[str, Any],
+    attachment: Attachment,
+    *,
+    paths: Sequence[str],
+    previous: Mapping[str, Any] | None,
+) -> bytes:
+    name = str(plugin["type"])
+    program = find_program(name, paths)
+    if not program:
+        raise RecoverableError(
+            f'CNI plugin "{name}" of network "{config.name}" is in none of the folders {", ".join(paths)}; '
+            "install it, or set client { cni_path }"
+        )
+    variables = cni.environment(command, attachment, paths)
+    search = f"{os.environ.get('PATH', '')}:{SBIN}".strip(":")
+    body = cni.request(config, plugin, attachment, previous)
+    code, output, errors = await run_program(program, body, {"PATH": search, **variables})
+    if code != 0:
+        reason = cni.failure_text(output, errors)
+        raise RecoverableError(f'CNI plugin "{name}" of network "{config.name}" failed to {command}: {reason}')
+    return output
+
+
+async def run_program(
+    program: str,
+    body: bytes,
+    env: Mapping[str, str],
+    *,
+    arguments: tuple[str, ...] = (),
+    limit_s: float = PLUGIN_LIMIT_S,
+) -> tuple[int, bytes, bytes]:
+    """Exit code, output and complaints of a program; one that takes too long is killed.
+
+    Its input is a file, for a program may end before it has read that, and a pipe would break.
+    """
+    with tempfile.TemporaryFile() as given:
+        given.write(body)
+        given.seek(0)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                program,
+                *arguments,
+                stdin=given,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=dict(env),
+            )
+        except OSError as error:
+            raise RecoverableError(f"cannot run {program}: {error.strerror}") from None
+    try:
+        async with asyncio.timeout(limit_s):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        raise RecoverableError(f"{program} has not answered for {limit_s:g} s") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return process.returncode or 0, output, errors

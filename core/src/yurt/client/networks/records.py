@@ -1,0 +1,118 @@
+"""What is remembered of each allocation's network, in /run: it goes with the namespaces at a reboot.
+
+    /run/yurt/networks/<alloc id>/{record.json, hosts, resolv.conf}
+
+A record is written before anything is made and removed after everything is gone, so that whatever an agent left, a
+later one finds: its own, by the state directory, and those of agents that will never come back, because their state
+directory is gone or, for dev agents, their process. Blocking; call in a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from yurt.client.alloc_dir import component
+from yurt.client.networks.cni import Attachment, NetworkConfig
+from yurt.executor.processes import is_alive, start_time
+from yurt.sdk.value import Value
+from yurt.structs.alloc import AllocNetworkStatus
+
+RUN_FOLDER = Path("/run/yurt/networks")
+NAME = "record.json"
+PRIVATE, PUBLIC = 0o600, 0o644
+
+
+class Owner(Value):
+    """The agent that a network belongs to; the process is told for dev agents alone."""
+
+    state_dir: str
+    pid: int = 0
+    start_time: int = 0
+
+    @property
+    def is_gone(self) -> bool:
+        """A dev agent that has ended, or one whose state has been removed; blocking."""
+        return not (is_alive(self.pid, self.start_time) if self.pid else os.path.isdir(self.state_dir))
+
+
+class NetworkRecord(Value):
+    """A network of an allocation: an intent while `identity` is 0, else complete. `maker` is the driver that made it.
+
+    Without a namespace there are only files, of an allocation in the host's network.
+    """
+
+    alloc_id: str
+    owner: Owner
+    namespace: str = ""
+    maker: str = ""
+    config: NetworkConfig | None = None
+    attachment: Attachment | None = None
+    identity: int = 0
+    result: Mapping[str, Any] | None = None
+    status: AllocNetworkStatus | None = None
+
+
+def owner_of(state_dir: str, *, is_dev: bool) -> Owner:
+    """This agent."""
+    pid = os.getpid() if is_dev else 0
+    return Owner(state_dir=state_dir, pid=pid, start_time=start_time(pid) if pid else 0)
+
+
+class RecordFolder:
+    """The records of one machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def of_machine(cls, state_dir: str) -> RecordFolder:
+        """The usual one; who is not root makes no namespaces, and keeps resolver files with its own state."""
+        return cls(RUN_FOLDER if os.geteuid() == 0 else Path(state_dir) / "networks")
+
+    def path(self, alloc_id: str, name: str) -> Path:
+        """A file of an allocation."""
+        return self.folder / component(alloc_id) / name
+
+    def write(self, record: NetworkRecord) -> None:
+        """Write a record, as a whole or not at all."""
+        self.write_file(record.alloc_id, NAME, msgspec.json.encode(record), PRIVATE)
+
+    def write_file(self, alloc_id: str, name: str, data: bytes, mode: int = PUBLIC) -> Path:
+        """Write a file of an allocation; its path. One that has this content already stays the same file."""
+        path = self.path(alloc_id, name)
+        with contextlib.suppress(FileNotFoundError):
+            if path.read_bytes() == data:
+                return path
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        with open(fresh, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            file.write(data)
+        os.replace(fresh, path)
+        return path
+
+    def read(self, alloc_id: str) -> NetworkRecord | None:
+        """The record of an allocation; None when there is none that can be read."""
+        try:
+            return msgspec.json.decode(self.path(alloc_id, NAME).read_bytes(), type=NetworkRecord)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def all(self) -> tuple[NetworkRecord, ...]:
+        """All records of the machine."""
+        try:
+            names = sorted(os.listdir(self.folder))
+        except OSError:
+            return ()
+        found = (self.read(name) for name in names)
+        return tuple(record for record in found if record is not None)
+
+    def remove(self, alloc_id: str) -> None:
+        """Forget an allocation."""
+        shutil.rmtree(self.folder / component(alloc_id), ignore_errors=True)
