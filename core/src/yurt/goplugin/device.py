@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from yurt.goplugin.connection import CallSpec
+from yurt.goplugin.connection import CallSpec, Connection, PluginGone
 from yurt.goplugin.convert import duration_fields, unix_nano
 from yurt.goplugin.messages import DEVICE_SERVICE, Message
 from yurt.goplugin.plugin import BinaryPlugin
@@ -49,21 +49,26 @@ class BinaryDevice:
 
     async def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
         """What the plugin shows; while it is gone, its devices are unhealthy."""
+        dead: Connection | None = None
         while not self._plugin.closed.is_set():
             try:
-                connection = await self._plugin.ready(limit_s=None)
+                connection = await self._plugin.ready(limit_s=None, after=dead)
+                dead = None
                 async for message in connection.stream(FINGERPRINT):
                     shown = tuple(group_of(group) for group in message.device_group)
                     self._groups = with_vanished(self._groups, shown)
                     yield self._found("the plugin shows no devices on this machine")
                 reason = "the plugin ended its report"
+            except PluginGone as error:
+                dead, reason = connection, str(error)
             except YurtError as error:
                 reason = str(error)
-            if not self._plugin.closed.is_set():
-                self._groups = with_vanished(self._groups, ())
-                yield self._found(self._plugin.failure or reason)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._plugin.closed.wait(), STREAM_AGAIN_S if self._plugin.is_serving else 0)
+            if self._plugin.closed.is_set():
+                return
+            self._groups = with_vanished(self._groups, ())
+            yield self._found(self._plugin.failure or reason)
+            if dead is None:
+                await self._env.sleep(STREAM_AGAIN_S)
 
     def _found(self, reason: str) -> DeviceFingerprint:
         if self._groups:

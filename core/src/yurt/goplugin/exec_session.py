@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from yurt.goplugin.connection import failure
-from yurt.goplugin.messages import driver_message
+from yurt.goplugin.messages import Message, driver_message
 from yurt.sdk.errors import DriverError
 from yurt.sdk.exec import STDERR, STDOUT, ExecOutput, TerminalSize
 
@@ -44,9 +44,8 @@ class PluginExecSession:
         """What the command writes; the exit code is known when this ends."""
         try:
             while (answer := await self._stream.read()) is not grpc.aio.EOF:
-                for name, part in ((STDOUT, answer.stdout), (STDERR, answer.stderr)):
-                    if part.data:
-                        yield ExecOutput(data=part.data, stream=name)
+                for output in outputs_of(answer):
+                    yield output
                 if answer.exited:
                     result = answer.result
                     self._end(128 + result.signal if result.signal else result.exit_code)
@@ -87,3 +86,9 @@ class PluginExecSession:
         if not self._code.done():
             self._code.set_exception(DriverError(f"{self._owner}: the session was closed"))
             self._code.exception()
+
+
+def outputs_of(answer: Message) -> list[ExecOutput]:
+    """What an answer carries."""
+    parts = ((STDOUT, answer.stdout), (STDERR, answer.stderr))
+    return [ExecOutput(data=part.data, stream=name) for name, part in parts if part.data]

@@ -92,17 +92,23 @@ class LogCollector:
         async with self._lock:
             failure: Exception | None = None
             for attempt in range(ATTEMPTS_MAX):
-                try:
-                    async with asyncio.timeout(ANSWER_LIMIT_S):
-                        for logs in list(self._known.values()) if attempt else ():
-                            await self._exchange(open_request(logs))
-                        await self._exchange(request)
-                        return
-                except (OSError, EOFError, TimeoutError) as error:
-                    failure = error
-                    self._hang_up()
-                    await asyncio.sleep(START_POLL_S)
+                before = [open_request(logs) for logs in self._known.values()] if attempt else []
+                failure = await self._try([*before, request])
+                if failure is None:
+                    return
+                self._hang_up()
+                await asyncio.sleep(START_POLL_S)
             raise RecoverableError(f"the collector of logs does not answer: {failure or 'time is over'}")
+
+    async def _try(self, requests: list[dict[str, Any]]) -> Exception | None:
+        """Some requests in a row; what went wrong with the collector itself."""
+        try:
+            async with asyncio.timeout(ANSWER_LIMIT_S):
+                for request in requests:
+                    await self._exchange(request)
+        except (OSError, EOFError, TimeoutError) as error:
+            return error
+        return None
 
     async def _exchange(self, request: dict[str, Any]) -> None:
         if self._streams is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -226,11 +227,12 @@ class BinaryPlugin:
         """End the process with its own consent, or without."""
         process, connection = self._process, self._connection
         self._process = self._connection = None
-        if connection is not None:
-            with contextlib.suppress(YurtError):
+        if connection is not None and process is not None:
+            try:
                 await connection.call(SHUTDOWN)
+            except YurtError:
+                process.watched.send(signal.SIGTERM)
             await connection.close()
-        if process is not None:
             await process.end()
 
     async def close(self, *, keeps_process: bool) -> None:

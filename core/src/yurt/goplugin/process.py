@@ -257,17 +257,9 @@ def write_private(path: Path, data: bytes) -> None:
 async def read_handshake(spec: PluginSpec, stdout: int, child: Watched) -> Handshake:
     """The first line that a plugin prints, within a time."""
     reader = os.open(f"/proc/self/fd/{stdout}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    data = b""
     try:
         async with asyncio.timeout(spec.handshake_limit_s):
-            while b"\n" not in data and len(data) < LINE_BYTES_MAX:
-                is_last = child.ended.is_set()
-                with contextlib.suppress(BlockingIOError):
-                    data += os.read(reader, READ_BYTES)
-                    continue
-                if is_last:
-                    break
-                await wait_output(reader, child)
+            data = await first_output(reader, child)
     except TimeoutError:
         raise RecoverableError(
             f"plugin {spec.path} printed no handshake within {spec.handshake_limit_s:g} s; it was killed"
@@ -284,6 +276,20 @@ async def read_handshake(spec: PluginSpec, stdout: int, child: Watched) -> Hands
         return parse_handshake(line.decode("utf-8", "replace"))
     except HandshakeError as error:
         raise HandshakeError(f"plugin {spec.path}: {error}") from None
+
+
+async def first_output(reader: int, child: Watched) -> bytes:
+    """What a process prints up to the end of a line, or all that it printed when it ended before."""
+    data = b""
+    while b"\n" not in data and len(data) < LINE_BYTES_MAX:
+        is_last = child.ended.is_set()
+        try:
+            data += os.read(reader, READ_BYTES)
+        except BlockingIOError:
+            if is_last:
+                break
+            await wait_output(reader, child)
+    return data
 
 
 async def wait_output(reader: int, child: Watched) -> None:
