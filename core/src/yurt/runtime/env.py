@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-import uuid
 from typing import Protocol
 
 from yurt.sdk.value import UnixNano
@@ -39,6 +38,10 @@ class Env(Protocol):
         ...
 
 
+VARIANTS = "89ab"
+"""First digits of a random UUID's fourth part (RFC 4122)."""
+
+
 class RealEnv:
     """The operating system's clock and randomness."""
 
@@ -56,7 +59,9 @@ class RealEnv:
 
     def uuid(self) -> str:
         """A fresh random UUID."""
-        return str(uuid.uuid4())
+        text = os.urandom(16).hex()
+        variant = VARIANTS[int(text[16], 16) & 3]
+        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
     async def sleep(self, seconds: float) -> None:
         """Wait on this clock."""

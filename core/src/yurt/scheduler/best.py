@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from yurt.scheduler.ids import Ties
 from yurt.state.columns import IntArray, TieArray
 
 IMPOSSIBLE = -np.inf
 
 
-def best_rows(scores: npt.NDArray[np.float64], ties: TieArray, size: int) -> tuple[IntArray, bool]:
+def best_rows(scores: npt.NDArray[np.float64], ties: Ties | TieArray, size: int) -> tuple[IntArray, bool]:
     """The `size` best rows that have room, in no order, and whether these are all of them."""
     size = min(size, len(scores))
     if not size:

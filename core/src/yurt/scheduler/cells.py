@@ -14,6 +14,7 @@ from heapq import heappop, heapreplace
 import numpy as np
 
 from yurt.scheduler.best import best_rows
+from yurt.scheduler.ids import Ties
 from yurt.scheduler.spread import FloatArray, SpreadScore
 from yurt.state.columns import IntArray, TieArray
 
@@ -30,7 +31,7 @@ class Cells:
     """Sorted rows by cell and number of parts; `kept` is how many of the best rows are told."""
 
     def __init__(
-        self, spread: SpreadScore, ties: TieArray, rows: IntArray, *, sums: IntArray, counts: IntArray, kept: int
+        self, spread: SpreadScore, ties: Ties, rows: IntArray, *, sums: IntArray, counts: IntArray, kept: int
     ) -> None:
         self._spread = spread
         self._kept = kept

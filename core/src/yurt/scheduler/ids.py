@@ -10,7 +10,7 @@ import hashlib
 
 import numpy as np
 
-from yurt.state.columns import TieArray
+from yurt.state.columns import IntArray, TieArray
 
 _MASK = (1 << 64) - 1
 
@@ -66,6 +66,23 @@ def mix(ties: TieArray, salt: int) -> TieArray:
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: TieArray = value ^ (value >> np.uint64(31))
     return mixed
+
+
+class Ties:
+    """What tells equal rows apart in one attempt: hashes of their nodes' ids scrambled by a salt, made when needed."""
+
+    __slots__ = ("_base", "_salt")
+
+    def __init__(self, base: TieArray, salt: int) -> None:
+        self._base = base
+        self._salt = salt
+
+    def __getitem__(self, rows: IntArray) -> TieArray:
+        return mix(self._base[rows], self._salt)
+
+    def of(self, row: int) -> int:
+        """The tie of one row."""
+        return int(mix(self._base[row : row + 1], self._salt)[0])
 
 
 def step(value: int) -> int:

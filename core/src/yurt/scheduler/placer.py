@@ -26,7 +26,7 @@ from yurt.scheduler.feasible import (
 from yurt.scheduler.ids import number_of
 from yurt.scheduler.preempt import is_allowed, preempt, preemption_score, situation
 from yurt.scheduler.rank import Ranker, RankOptions
-from yurt.scheduler.runs import place_run, place_spread_run
+from yurt.scheduler.runs import place_run
 from yurt.scheduler.spread import UNIT, FloatArray
 from yurt.scheduler.view import View, has_memory_max, is_spread_algorithm
 from yurt.sdk.value import replace
@@ -111,8 +111,7 @@ class GroupPlacer:
     def run(self, count: int) -> list[Placed]:
         """Up to `count` more allocations, the same as so many times `place` without preemption."""
         plain = self.ask.plain
-        placing = place_spread_run if self.ranker.spread.is_used else place_run
-        found = [Placed(row, plain, scores) for row, scores in placing(self.ranker, count)]
+        found = [Placed(row, plain, scores) for row, scores in place_run(self.ranker, count)]
         self._preemptions[[placed.row for placed in found]] = np.nan
         return found
 

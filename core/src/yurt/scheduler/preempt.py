@@ -95,7 +95,7 @@ def situation(view: View, job: Job, ask: Ask, row: int) -> Hashable | None:
         assert alloc.job is not None
         number = jobs.setdefault((alloc.namespace, alloc.job_id), len(jobs))
         known.append((number, alloc.job.priority, _parallel(alloc), view.usage_of(alloc)))
-    return (tuple(view.used[row].tolist()), tuple(view.offered[row, :AMOUNTS].tolist()), tuple(known))
+    return (tuple(view.used_on(row)), tuple(view.offered[row, :AMOUNTS].tolist()), tuple(known))
 
 
 def _fit(view: View, ask: Ask, row: int, salt: int) -> Grant | None:
@@ -144,7 +144,7 @@ def _helps(need: tuple[int, int, int], usage: Usage) -> bool:
 
 def _need(view: View, ask: Ask, row: int) -> tuple[int, int, int]:
     """What is still short in each dimension."""
-    used, offered, asked = view.used[row], view.offered[row], ask.plain.usage
+    used, offered, asked = view.used_on(row), view.offered[row], ask.plain.usage
     return (
         max(0, int(used[CPU] + asked.cpu - offered[CPU])),
         max(0, int(used[MEMORY] + asked.memory - offered[MEMORY])),

@@ -19,10 +19,10 @@ from yurt.scheduler.ask import Ask
 from yurt.scheduler.best import IMPOSSIBLE, best_rows
 from yurt.scheduler.cells import Cells
 from yurt.scheduler.feasible import BoolArray, check_mask, constraint_check, remembered
-from yurt.scheduler.ids import mix
+from yurt.scheduler.ids import Ties
 from yurt.scheduler.spread import UNIT, FloatArray, SpreadScore
 from yurt.scheduler.view import DIMENSIONS, View
-from yurt.state.columns import ALLOCS, CPU, DISK, MEMORY, IntArray, TieArray
+from yurt.state.columns import ALLOCS, CPU, DISK, MEMORY, IntArray
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import NodeScoreMeta
@@ -66,7 +66,7 @@ class Ranker:
         self.is_spread_algorithm = options.is_spread_algorithm
         self._feasible = mask
         self._open = mask.copy()
-        self.ties: TieArray = mix(view.rows.ties, options.salt)
+        self.ties = Ties(view.rows.ties, options.salt)
         self.affinity = _affinities(view, job, group)
         self._own = np.zeros(len(mask), np.int64)
         self.spread = SpreadScore(view.snapshot, job, group)
@@ -161,7 +161,7 @@ class Ranker:
             scores = self._combined(penalised)
             kept = min(SCORES_KEPT, len(scores))
             rows = np.argpartition(-scores, kept - 1)[:kept].tolist() if kept else []
-            entries = sorted((-float(scores[r]), int(self.ties[r]), r) for r in rows if scores[r] != IMPOSSIBLE)
+            entries = sorted((-float(scores[r]), self.ties.of(r), r) for r in rows if scores[r] != IMPOSSIBLE)
             found = [entry[2] for entry in entries]
         elif self._cells is not None:
             found = self._cells.top()
@@ -322,7 +322,7 @@ class Ranker:
             self._cells.move(row, total, count)
         elif self._window:
             self._window = self._without(row)
-            entry = (-score, int(self.ties[row]), row)
+            entry = (-score, self.ties.of(row), row)
             if entry <= self._bound:
                 insort(self._window, entry)
 
@@ -371,7 +371,7 @@ class Ranker:
 
     def _binpack(self, row: int) -> int:
         asked = self.ask.plain.usage
-        used, offered = self.view.used[row].tolist(), self.view.offered[row].tolist()
+        used, offered = self.view.used_on(row), self.view.offered[row].tolist()
         key = (used[CPU], used[MEMORY], offered[CPU], offered[MEMORY])
         known = self._memo.get(key)
         if known is None:

@@ -25,6 +25,8 @@ from yurt.structs.metrics import NodeScoreMeta
 
 CELLS_MAX = 1 << 15
 """Scores looked at in one go: many nodes a few placements deep, or few nodes deeper."""
+FEW = 3
+"""So many placements are quicker made one after another."""
 DEPTH_MIN, DEPTH_GROWTH = 4, 4
 
 
@@ -47,6 +49,8 @@ class RunEntry(NamedTuple):
 
 def place_run(ranker: Ranker, count: int) -> list[RunEntry]:
     """Up to `count` placements in order; the ranker and the view count them."""
+    if count <= FEW or ranker.spread.is_used:
+        return place_singly(ranker, count)
     found: list[RunEntry] = []
     depth = DEPTH_MIN
     while len(found) < count:
@@ -60,13 +64,13 @@ def place_run(ranker: Ranker, count: int) -> list[RunEntry]:
     return found
 
 
-def place_spread_run(ranker: Ranker, count: int) -> list[RunEntry]:
-    """The same under spreads, where one placement changes what many nodes are worth: one after another."""
+def place_singly(ranker: Ranker, count: int) -> list[RunEntry]:
+    """The same one after another: for few, and under spreads, where each changes what many nodes are worth."""
     found: list[RunEntry] = []
     view, usage = ranker.view, ranker.ask.plain.usage
     best, top, take, placed = ranker.best, ranker.top, view.take, ranker.placed
     while len(found) < count:
-        row = best()
+        row = best(expected=count - len(found))
         if row is None:
             break
         found.append(RunEntry(row, top(row)))

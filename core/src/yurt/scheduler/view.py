@@ -24,7 +24,9 @@ class View:
         self.columns = snapshot.columns
         self.rows = snapshot.columns.nodes
         self.offered: IntArray = self.rows.offered
-        self.used: IntArray = snapshot.columns.used.copy(order="F")
+        self._used: IntArray | None = None
+        self._touched: dict[int, list[int]] = {}
+        """What is used on the rows that changed, until so many have that all is copied."""
         self._held: dict[str, Held] = {}
         self._released: set[str] = set()
         self._usages: dict[tuple[int, int, str], Usage] = {}
@@ -38,6 +40,25 @@ class View:
         if known is None:
             known = self._usages[key] = usage_of(alloc)
         return known
+
+    @property
+    def used(self) -> IntArray:
+        """What is used on all rows; read it anew after a change."""
+        if self._used is None:
+            if not self._touched:
+                return self.columns.used
+            self._used = self.columns.used.copy(order="F")
+            self._used[list(self._touched)] = list(self._touched.values())
+            self._touched.clear()
+        return self._used
+
+    def used_on(self, row: int) -> list[int]:
+        """What is used on one row."""
+        if self._used is not None:
+            amounts: list[int] = self._used[row].tolist()
+            return amounts
+        touched = self._touched.get(row)
+        return self.columns.used_on(row) if touched is None else touched
 
     def node(self, row: int) -> Node:
         """The node of a row."""
@@ -72,12 +93,14 @@ class View:
     def take(self, row: int, usage: Usage, *, sign: int = 1) -> None:
         """A placement on a row (or with `sign` -1 its end)."""
         self.generation += 1
-        used = self.used[row]
+        used = self.used_on(row) if self._used is None else self._used[row]
         used[CPU] += sign * usage.cpu
         used[MEMORY] += sign * usage.memory
         used[DISK] += sign * usage.disk
         used[CORES] += sign * len(usage.cores)
         used[ALLOCS] += sign
+        if self._used is None:
+            self._touched[row] = used
         if usage.is_exclusive:
             self._held[self.rows.ids[row]] = with_usage(self.held(row), usage, sign)
 
@@ -86,11 +109,13 @@ class View:
         assert not usage.is_exclusive
         self.generation += 1
         rows, numbers = np.unique(rows, return_counts=True)
-        self.used[rows] += numbers[:, None] * np.array(usage.amounts, np.int64)
+        if self._used is None:
+            self._used = self.used.copy(order="F") if self.used is self.columns.used else self.used
+        self._used[rows] += numbers[:, None] * np.array(usage.amounts, np.int64)
 
     def exhausted(self, row: int, usage: Usage) -> list[str]:
         """The dimensions in which a usage does not fit on a row."""
-        used, offered = self.used[row].tolist(), self.offered[row].tolist()
+        used, offered = self.used_on(row), self.offered[row].tolist()
         asked = usage.amounts
         found = [name for column, name in DIMENSIONS if used[column] + asked[column] > offered[column]]
         if 0 < offered[ALLOCS] < used[ALLOCS] + 1:
