@@ -8,10 +8,10 @@ ABSENT = frozenset({
     "acl", "alloc pause", "check", "deployment unblock", "job action",
     "job actions", "keygen", "keyring", "license", "login", "node config", "node identity", "node intro",
     "operator autopilot set-config", "operator client-state", "operator debug", "operator gossip", "operator keygen",
-    "operator keyring", "operator metrics", "operator raft", "operator root keyring remove",
-    "operator root keyring rotate", "operator snapshot agent", "operator snapshot state", "operator utilization",
+    "operator keyring", "operator metrics", "operator raft",
+    "operator snapshot agent", "operator snapshot state", "operator utilization",
     "plugin status", "quota", "recommendation", "scaling", "secret", "sentinel", "server force-leave", "server join",
-    "setup", "system reconcile", "tls", "ui", "var", "volume",
+    "setup", "system reconcile", "tls", "ui", "volume",
 })  # fmt: skip
 """Commands and whole groups; a group stands for all that is in it."""
 

@@ -23,6 +23,8 @@ WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 FOLDER_MODE = 0o777
 SIZE_MAX = 16 * 1024 * 1024
 SHARED = "alloc"
+VISIBLE = ("/alloc/", "/local/", "/secrets/")
+"""How tasks with a file system of their own call their directories."""
 
 
 def place(text: str, dirs: TaskDirs) -> tuple[str, str]:
@@ -48,7 +50,9 @@ def place(text: str, dirs: TaskDirs) -> tuple[str, str]:
 
 def read_file(text: str, dirs: TaskDirs, *, is_sandboxed: bool) -> bytes:
     """What a template's `source` or `file` names; raises Invalid or NotFound."""
-    if not is_sandboxed and text.startswith("/") and not text.startswith(f"{dirs.alloc_dir}/"):
+    if text.startswith("/") and not text.startswith((f"{dirs.alloc_dir}/", *VISIBLE)):
+        if is_sandboxed:
+            raise Invalid(f"{text!r} is outside of the task's directory (client.template.disable_file_sandbox)")
         descriptor = _open_host(text)
     else:
         root, path = place(text, dirs)

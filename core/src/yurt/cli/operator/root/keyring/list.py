@@ -11,8 +11,13 @@ Json = dict[str, Any]
 
 
 def run(call: Invocation) -> int:
-    """The keys that sign workload identities."""
-    keys: list[Json] = call.api.get("/v1/operator/keyring/keys") or []
+    """The keys that encrypt variables and sign workload identities."""
+    show_keys(call, call.api.get("/v1/operator/keyring/keys") or [])
+    return 0
+
+
+def show_keys(call: Invocation, keys: list[Json]) -> None:
+    """A table of root keys."""
     rows = [
         [
             call.short(key["KeyID"]),
@@ -23,7 +28,8 @@ def run(call: Invocation) -> int:
         for key in keys
     ]
     call.screen.table("Key|State|Create Time|Publish Time", rows)
-    return 0
 
 
-COMMAND = Command("operator root keyring list", "List the keys that sign workload identities.", run, (VERBOSE,))
+COMMAND = Command(
+    "operator root keyring list", "List the keys that encrypt variables and sign identities.", run, (VERBOSE,)
+)

@@ -1,0 +1,60 @@
+"""Asking the API about variables."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from yurt.api.http_client import ApiError
+from yurt.cli.command import Invocation
+from yurt.cli.errors import CliError, UsageError
+
+Json = dict[str, Any]
+
+
+class Conflict(Exception):
+    """The API refused because of another version or a lock; `held` is the variable as it is."""
+
+    def __init__(self, held: Json) -> None:
+        super().__init__("conflict")
+        self.held = held
+
+
+def var_path(path: str) -> str:
+    """The route of a variable."""
+    return f"/v1/var/{quote(path, safe='/~')}"
+
+
+def read_variable(call: Invocation, path: str) -> Json:
+    """A variable; raises CliError when there is none."""
+    try:
+        found: Json = call.api.get(var_path(path))
+    except ApiError as error:
+        if error.status == 404:
+            raise CliError("Variable not found") from None
+        raise
+    return found
+
+
+def write(call: Invocation, method: str, path: str, body: Json | None = None, **query: str) -> Json:
+    """A change of a variable; raises Conflict."""
+    sent = b"" if body is None else json.dumps(body).encode()
+    asked = urlencode(query)
+    answer = call.api.raw(method, f"{var_path(path)}?{asked}" if asked else var_path(path), sent)
+    if answer.status == 409:
+        raise Conflict(json.loads(answer.body or b"{}"))
+    if answer.status >= 400:
+        raise ApiError(answer.status, answer.body.decode(errors="replace").strip() or answer.reason)
+    found: Json = json.loads(answer.body) if answer.body else {}
+    return found
+
+
+def check_index(call: Invocation) -> int | None:
+    """What `-check-index` says."""
+    given = call.flags.text("check-index")
+    if not given:
+        return None
+    if not given.isdigit():
+        raise UsageError(f'Invalid -check-index value "{given}": it is not a whole number')
+    return int(given)
