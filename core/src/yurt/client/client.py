@@ -22,6 +22,8 @@ from yurt.client.context import ClientContext
 from yurt.client.devices.keeper import DeviceKeeper
 from yurt.client.devices.manager import DeviceManager, HealthChange
 from yurt.client.devices.wire import group_name
+from yurt.client.driver_table import DriverTable
+from yurt.client.exchange import Drivers, exchange
 from yurt.client.exec import ExecSessions
 from yurt.client.fingerprint.cni import with_networks
 from yurt.client.fingerprint.node import build_node, driver_schemas, with_driver
@@ -38,8 +40,8 @@ from yurt.lifecycle.task import DEAD
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.device import DevicePlugin
-from yurt.sdk.driver import Driver, Fingerprint
-from yurt.sdk.errors import NotFound
+from yurt.sdk.driver import Driver, Fingerprint, TaskHandle
+from yurt.sdk.errors import NotFound, Unavailable
 from yurt.sdk.value import replace
 from yurt.storage.client_db import AllocRecord, ClientDatabase, DynamicMeta, NodeIdentity
 from yurt.structs.alloc import Allocation, TaskState
@@ -86,7 +88,7 @@ class Client:
         self.config = config
         self._env = env
         self._server = server
-        self._drivers = drivers
+        drivers = self._drivers = DriverTable(drivers)
         self._plugin_attributes = plugin_attributes
         self._store = database
         self._node = Node()
@@ -213,7 +215,45 @@ class Client:
 
     async def _follow_driver(self, name: str, driver: Driver) -> None:
         async for found in driver.fingerprint():
+            if self._drivers.get(name) is not driver:
+                return
             self._take_fingerprint(name, found)
+
+    async def exchange_drivers(self, new: Drivers, *, remake: Callable[[], Drivers]) -> int:
+        """Put new drivers in the places of old ones of the same names, with their tasks; how many those are.
+
+        Raises Conflict with the reason when the old code goes on, Unavailable before the node is ready.
+        """
+        if not self._connection.ready.is_set():
+            raise Unavailable("the node is not ready yet: try again in a moment")
+        former = dict(self._drivers)
+        try:
+            kept = await exchange(self._drivers, new, handles=self._held_handles, remake=remake)
+        finally:
+            self._connection.change_schemas(driver_schemas(self._drivers))
+            for name, driver in self._drivers.items():
+                if driver is not former.get(name):
+                    self._found.setdefault(name, asyncio.Event())
+                    supervised(self._group, f"fingerprint of driver {name}", self._follow_driver(name, driver))
+        for name in new:
+            self._tell_event(
+                NodeEvent(
+                    message=f"Driver {name}: its code was reloaded; tasks kept: {kept}",
+                    subsystem="Driver",
+                    details={"driver": name},
+                    timestamp=self._env.now(),
+                )
+            )
+        return kept
+
+    def _held_handles(self) -> dict[str, list[TaskHandle]]:
+        """What each driver holds for tasks."""
+        found: dict[str, list[TaskHandle]] = {}
+        for alloc in self.runners.values():
+            for task in alloc.tasks.values():
+                if task.held_handle is not None:
+                    found.setdefault(task.task.driver, []).append(task.held_handle)
+        return found
 
     def _take_fingerprint(self, name: str, found: Fingerprint) -> None:
         """Change the node by what a driver said, and tell the servers when that differs from what they know."""

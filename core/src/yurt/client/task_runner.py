@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, assert_never
 
 from yurt.client.context import ClientContext
+from yurt.client.driver_table import passage, wait_end
 from yurt.client.task_setup import SetupProblem, TaskSetup, TaskSpec, run_id, task_spec
 from yurt.client.templates.manager import TaskTemplates
 from yurt.client.waiting import wait_or_sleep
@@ -30,6 +31,7 @@ from yurt.structs.task import Task
 KILL_RETRY_FIRST_S = 5.0
 KILL_RETRY_MAX_S = 120.0
 KILL_ATTEMPTS = 5
+HELD = (machine.RUNNING, machine.STOPPING)
 RECOVER_WAITS_S = (1.0, 2.0, 4.0, 8.0)
 
 
@@ -114,6 +116,17 @@ class TaskRunner:
             handle=self.handle if is_present else None,
             fetched=tuple(sorted(self._setups.fetched)),
         )
+
+    @property
+    def held_handle(self) -> TaskHandle | None:
+        """The handle of what the driver holds for the task, if it holds anything."""
+        if self.handle is None or self.handle.is_intent or self.handle.task_id != self.task_id(self.machine.run):
+            return None
+        return self.handle if self.machine.phase in HELD or self.cleaning else None
+
+    def _passage(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Work on the task by its driver, which is not exchanged meanwhile."""
+        return passage(self._context.drivers, self.task.driver)
 
     def task_id(self, run: int) -> str:
         """The name of one run of the task for its driver."""
@@ -276,10 +289,12 @@ class TaskRunner:
 
     async def _start(self) -> None:
         """Start by the driver, the intent being on disk; the handle follows it, before anybody hears of it."""
-        driver = self.driver
-        assert driver is not None and self._request is not None, self.name
+        assert self._request is not None, self.name
         try:
-            self.handle = await self._start_whole(driver, self._request)
+            async with self._passage():
+                driver = self.driver
+                assert driver is not None, self.name
+                self.handle = await self._start_whole(driver, self._request)
         except YurtError as error:
             is_recoverable = isinstance(error, RecoverableError)
             self.post(machine.StartFailed(reason=str(error), is_recoverable=is_recoverable))
@@ -300,10 +315,8 @@ class TaskRunner:
             raise
 
     async def _watch(self, run: int) -> None:
-        driver = self.driver
-        assert driver is not None, self.name
         try:
-            result = await driver.wait_task(self.task_id(run))
+            result = await wait_end(self._context.drivers, self.task.driver, self.task_id(run))
         except YurtError as error:
             result = ExitResult(error=str(error))
         self._ended.set()
@@ -319,7 +332,9 @@ class TaskRunner:
         retry_s, failure = KILL_RETRY_FIRST_S, ""
         for _ in range(KILL_ATTEMPTS):
             try:
-                await driver.stop_task(self.task_id(run), signal=signal, timeout=self._kill_timeout())
+                async with self._passage():
+                    driver = self.driver or driver
+                    await driver.stop_task(self.task_id(run), signal=signal, timeout=self._kill_timeout())
             except NotFound:
                 failure = ""
             except YurtError as error:
@@ -334,11 +349,12 @@ class TaskRunner:
 
     async def _destroy(self, run: int) -> None:
         """Free the run once its end is remembered, so that a crash in between loses no exit code."""
-        driver = self.driver
-        assert driver is not None, self.name
         await self._owner.wait_saved()
         try:
-            await driver.destroy_task(self.task_id(run))
+            async with self._passage():
+                driver = self.driver
+                assert driver is not None, self.name
+                await driver.destroy_task(self.task_id(run))
         except NotFound:
             return
 
@@ -380,7 +396,8 @@ class TaskRunner:
         if self.machine.phase != machine.RUNNING or driver is None:
             raise Invalid(f"task {self.name!r} is not running; only a running task can be sent a signal")
         self.post(machine.Note(event=events.signaling(signal, reason)))
-        await driver.signal_task(self.task_id(self.machine.run), signal)
+        async with self._passage():
+            await (self.driver or driver).signal_task(self.task_id(self.machine.run), signal)
 
 
 def _unexpected(doing: str, error: Exception) -> str:

@@ -187,6 +187,8 @@ class ProcessExecutor:
         """Take up a task that an earlier agent started; raises NotFound when it is gone without a trace."""
         if handle.task_id in self._tasks:
             return
+        if self._dev:
+            self._acquired()  # the tasks of a dev run live as long as somebody holds it
         is_same_boot = handle.boot_id == self._boot_id
         is_alive = is_same_boot and processes.is_alive(handle.pid, handle.start_time)
         if not is_alive and read_exit_file(handle.exit_file) is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from yurt.http.call import Call, Handler, json_answer, read_answer
+from yurt.http.call import Call, Handler, read_answer
 from yurt.http.errors import Refused
 from yurt.http.routing import Route, route
 from yurt.sdk.errors import NotFound
@@ -33,11 +33,6 @@ async def acl_disabled(call: Call) -> web.Response:
     raise Refused(400, "ACL support disabled")
 
 
-async def plugins(call: Call) -> web.Response:
-    """GET /v1/yurt/plugins: this agent's plugins and how they fared."""
-    return json_answer(call, [dict(row) for row in call.agent.plugins])
-
-
 def missing(text: str) -> Handler:
     """A lookup that never finds anything."""
 
@@ -58,5 +53,4 @@ ROUTES = (
     route("/v1/plugin/csi/{id}", get=missing("plugin not found")),
     route("/v1/volume/csi/{id}", get=missing("volume not found")),
     route("/v1/volume/host/{id}", get=missing("volume not found")),
-    route("/v1/yurt/plugins", get=plugins),
 )

@@ -24,6 +24,7 @@ from yurt.http import (
     node_pools,
     nodes,
     operator,
+    plugins,
     scaling,
     search,
     services,
@@ -36,8 +37,8 @@ from yurt.http.routing import add_routes
 
 _MODULES = (
     agent, alloc_exec, allocations, client_fs, client_node, deployments, evaluations, events, explain, fixed, jobs,
-    keyring, metrics, monitor, namespaces, node_pools, nodes, operator, scaling, search, services, snapshot,
-    status_routes, ui, variables,
+    keyring, metrics, monitor, namespaces, node_pools, nodes, operator, plugins, scaling, search, services,
+    snapshot, status_routes, ui, variables,
 )  # fmt: skip
 
 

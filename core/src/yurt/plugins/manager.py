@@ -11,9 +11,10 @@ makes. Which these are shows only once they are made, so a plugin that is config
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ import pluggy
 from yurt.sdk import hooks
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
+from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value, no_entries, replace
 
 log = logging.getLogger(__name__)
@@ -95,6 +97,23 @@ class LoadedPlugins(Value):
         return f'plugin "{label}" in the configuration has no effect: no plugin or driver of that name; {hint}'
 
 
+class PluginFailed(Exception):
+    """A plugin failed; the text says how, in one line."""
+
+
+@contextlib.contextmanager
+def failures_told(name: str) -> Iterator[None]:
+    """Run code of a plugin: whatever it raises, save that it has nothing to offer, becomes PluginFailed."""
+    try:
+        yield
+    except hooks.PluginSkipped:
+        raise
+    except (Exception, SystemExit) as error:
+        log.warning("plugin %s failed: %s", name, describe(error))
+        log.debug("plugin %s failed", name, exc_info=True)
+        raise PluginFailed(describe(error)) from error
+
+
 class PluginManager:
     """The plugins of one agent."""
 
@@ -130,17 +149,18 @@ class PluginManager:
             version=distribution.version if distribution else "",
         )
         try:
-            if entry_point.name in taken:
-                raise ValueError(f'another installed plugin is named "{entry_point.name}"; uninstall one of the two')
-            made = self._make(entry_point, context_for(entry_point.name))
-            self._check(made.drivers)
-            self._check_devices(made.devices)
+            with failures_told(entry_point.name):
+                if entry_point.name in taken:
+                    raise ValueError(
+                        f'another installed plugin is named "{entry_point.name}"; uninstall one of the two'
+                    )
+                made = self._make(entry_point, context_for(entry_point.name))
+                self._check(made.drivers)
+                self._check_devices(made.devices)
         except hooks.PluginSkipped as reason:
             return msgspec.structs.replace(status, state=SKIPPED, reason=str(reason))
-        except (Exception, SystemExit) as error:
-            log.warning("plugin %s failed: %s", entry_point.name, describe(error))
-            log.debug("plugin %s failed", entry_point.name, exc_info=True)
-            return msgspec.structs.replace(status, state=FAILED, reason=describe(error))
+        except PluginFailed as error:
+            return msgspec.structs.replace(status, state=FAILED, reason=str(error))
         self._drivers |= {driver.name: driver for driver in made.drivers}
         self._devices |= {device.name: device for device in made.devices}
         if not made.all:
@@ -161,9 +181,39 @@ class PluginManager:
             config |= part
         return make_parts(entry_point, replace(context, config=config))
 
-    def _check(self, drivers: Sequence[Driver]) -> None:
-        """Refuse what is no driver, and a name that has an owner."""
-        names: set[str] = set(self._drivers)
+    def drivers_of(self, status: PluginStatus) -> dict[str, Driver]:
+        """The drivers of a plugin as they are now."""
+        return {name: self._drivers[name] for name in status.drivers}
+
+    def make_again(
+        self, status: PluginStatus, entry_point: EntryPoint, context: PluginContext
+    ) -> tuple[PluginStatus, dict[str, Driver]]:
+        """The drivers of a plugin made anew from its code as it is loaded now, and its status with them.
+
+        They are checked, but not put into use. Raises PluginFailed or PluginSkipped, and Invalid when its drivers are
+        others than before.
+        """
+        with failures_told(entry_point.name):
+            made = self._make(entry_point, context)
+            self._check(made.drivers, own=frozenset(status.drivers))
+        names = tuple(driver.name for driver in made.drivers)
+        missing = [name for name in status.drivers if name not in names]
+        if missing:
+            raise Invalid(f"the new code has no driver {' and '.join(missing)} any more; install it by a restart")
+        if made.devices:
+            raise Invalid("it offers devices now, which are taken up only at a start of the agent")
+        distribution = entry_point.dist
+        version = distribution.version if distribution else ""
+        fresh = msgspec.structs.replace(status, drivers=names, version=version)
+        return fresh, {driver.name: driver for driver in made.drivers}
+
+    def put(self, drivers: Mapping[str, Driver]) -> None:
+        """These are in use from now on; whoever put them there has closed the former ones."""
+        self._drivers |= drivers
+
+    def _check(self, drivers: Sequence[Driver], *, own: frozenset[str] = frozenset()) -> None:
+        """Refuse what is no driver, and a name that has another owner."""
+        names: set[str] = set(self._drivers) - own
         for driver in drivers:
             if not isinstance(driver, Driver):
                 raise TypeError(lacking_text(driver, Driver, "task driver"))

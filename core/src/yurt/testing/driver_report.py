@@ -31,6 +31,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     tell(kind="collected", tests=len(session.items), suite=sum(map(is_of_suite, session.items)))
 
 
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """What could not be collected."""
+    if report.failed:
+        tell(kind="error", file=report.nodeid, text=report.longreprtext)
+
+
 def is_of_suite(item: pytest.Item) -> bool:
     """Whether a test is one of the driver suite."""
     owner = getattr(item, "cls", None)

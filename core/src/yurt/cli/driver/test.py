@@ -28,7 +28,7 @@ PLUGIN = "yurt.testing.driver_report"
 NEEDED = ("pytest", "pytest_asyncio")
 MARKS = {"passed": "ok", "skipped": "skip", "failed": "FAIL"}
 TAIL_LINES = 25
-CODE_INTERRUPTED, CODE_NOTHING = 2, 5
+OUTPUT_MAX = 8000
 
 
 def run(call: Invocation) -> int:
@@ -42,10 +42,13 @@ def run(call: Invocation) -> int:
     began = time.monotonic()
     results: list[Json] = []
     collected: Json = {}
+    errors: list[str] = []
     is_data = call.flags.is_on("json")
     with tempfile.TemporaryFile() as said:
         for line in results_of(call, target, said):
-            if line["kind"] == "collected":
+            if line["kind"] == "error":
+                errors.append(f"{line['file']}:\n{line['text']}")
+            elif line["kind"] == "collected":
                 collected = line
             else:
                 results.append(line)
@@ -53,8 +56,8 @@ def run(call: Invocation) -> int:
                     show(call, line)
         said.seek(0)
         output = said.read().decode(errors="replace")
-    if not collected:
-        raise CliError(f"The tests could not be collected:\n\n{output[-8000:]}")
+    if errors or not collected:
+        raise CliError("The tests could not be collected.\n\n" + ("\n".join(errors) or output)[-OUTPUT_MAX:])
     if is_data:
         sys.stdout.write(json.dumps({"Collected": collected["tests"], "Results": results}, indent=2) + "\n")
     else:
@@ -66,7 +69,7 @@ def run(call: Invocation) -> int:
         )
     is_whole = len({(line["file"], line["owner"], line["name"]) for line in results}) >= collected["tests"]
     if not is_whole:
-        raise CliError(f"The tests ended early:\n\n{output[-8000:]}")
+        raise CliError(f"The tests ended early:\n\n{output[-OUTPUT_MAX:]}")
     return int(any(line["outcome"] == "failed" for line in results))
 
 

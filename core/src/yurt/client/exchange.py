@@ -1,0 +1,103 @@
+"""Drivers exchanged for newer code of theirs, with their tasks kept.
+
+The order: the new drivers say that they work here; nothing passes the gates any more; the old ones are closed, which
+leaves their tasks alone; the new ones take up every task. Where one of these steps fails, drivers made anew from the
+code that was take up the tasks instead, and the error is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+
+from yurt.client.driver_table import DriverTable
+from yurt.sdk.driver import HEALTHY, Driver, TaskHandle
+from yurt.sdk.errors import Conflict, NotFound, YurtError
+
+log = logging.getLogger(__name__)
+
+FIRST_ANSWER_S = 15.0
+TAKE_UP_S = 30.0
+
+Drivers = Mapping[str, Driver]
+Handles = Mapping[str, Sequence[TaskHandle]]
+
+
+async def exchange(
+    table: DriverTable, new: Drivers, *, handles: Callable[[], Handles], remake: Callable[[], Drivers]
+) -> int:
+    """Put the new drivers in the places of the old ones; how many tasks they have taken up.
+
+    `remake` makes the old drivers again. Raises Conflict with the reason; then the old code goes on.
+    """
+    try:
+        await check_health(table, new)
+    except BaseException:
+        await close_all(new)
+        raise
+    async with AsyncExitStack() as stack:
+        try:
+            for name in sorted(new):
+                await stack.enter_async_context(table.gate(name).closed(f"driver {name} was not exchanged"))
+        except BaseException:
+            await close_all(new)
+            raise
+        running = handles()
+        await close_all({name: table[name] for name in new if name in table})
+        try:
+            kept = await take_up(new, running, is_strict=True)
+        except BaseException as error:
+            await close_all(new)
+            old = remake()
+            await take_up(old, running, is_strict=False)
+            table.put(old)
+            raise Conflict(f"the new code does not take up the running tasks, the old one goes on: {error}") from error
+        table.put(new)
+        return kept
+
+
+async def check_health(table: DriverTable, new: Drivers) -> None:
+    """Raise Conflict when a new driver says that it does not work here, though the present one may."""
+    for name, driver in new.items():
+        answers = driver.fingerprint()
+        try:
+            async with asyncio.timeout(FIRST_ANSWER_S):
+                first = await anext(answers)
+        except (TimeoutError, StopAsyncIteration):
+            raise Conflict(f"the new driver {name} does not say whether it works here; the old one goes on") from None
+        finally:
+            with contextlib.suppress(AttributeError):
+                await answers.aclose()  # type: ignore[attr-defined]
+        if first.health != HEALTHY and name in table:
+            raise Conflict(f"the new driver {name} does not work here ({first.description}); the old one goes on")
+
+
+async def take_up(drivers: Drivers, running: Handles, *, is_strict: bool) -> int:
+    """Let drivers recover tasks; a task that is not found is an error only for new code."""
+    kept = 0
+    for name, driver in drivers.items():
+        for handle in running.get(name, ()):
+            try:
+                async with asyncio.timeout(TAKE_UP_S):
+                    await driver.recover_task(handle)
+                kept += 1
+            except NotFound:
+                if is_strict:
+                    raise
+            except (YurtError, TimeoutError):
+                if is_strict:
+                    raise
+                log.exception("driver %s did not take up task %s", name, handle.task_id)
+    return kept
+
+
+async def close_all(drivers: Drivers) -> None:
+    """Close drivers, each apart; an error in one of them is logged."""
+    for name, outcome in zip(
+        drivers, await asyncio.gather(*(each.close() for each in drivers.values()), return_exceptions=True), strict=True
+    ):
+        if isinstance(outcome, BaseException):
+            log.error("driver %s failed to close: %s", name, outcome)

@@ -1,0 +1,49 @@
+"""The plugins of this agent: how they fare, and their code read again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from yurt.http.call import Call, json_answer
+from yurt.http.errors import Refused
+from yurt.http.routing import route
+from yurt.structs.plugins import PluginReloaded
+
+
+class PluginsPort(Protocol):
+    """What an agent with a client offers."""
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """The plugins."""
+        ...
+
+    async def reload(self, name: str) -> PluginReloaded:
+        """Read a plugin's code again."""
+        ...
+
+
+PLUGINS: web.AppKey[PluginsPort] = web.AppKey("yurt_plugins", PluginsPort)
+
+
+async def list_plugins(call: Call) -> web.Response:
+    """GET /v1/yurt/plugins: this agent's plugins and how they fared."""
+    port = call.request.app.get(PLUGINS)
+    rows = port.rows() if port is not None else list(call.agent.plugins)
+    return json_answer(call, [dict(row) for row in rows])
+
+
+async def reload(call: Call) -> web.Response:
+    """PUT /v1/yurt/plugin/:name/reload: read a plugin's code again, with the tasks of its drivers kept."""
+    port = call.request.app.get(PLUGINS)
+    if port is None:
+        raise Refused(400, "this agent runs no client, and therefore no plugins")
+    return json_answer(call, await port.reload(call.part("name")))
+
+
+ROUTES = (
+    route("/v1/yurt/plugins", get=list_plugins),
+    route("/v1/yurt/plugin/{name}/reload", write=reload),
+)

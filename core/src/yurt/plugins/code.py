@@ -1,0 +1,58 @@
+"""The code of a plugin: forgotten and imported again, and put back when the new code is of no use."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+
+from yurt.sdk import hooks
+from yurt.sdk.errors import Invalid, NotFound
+
+SHARED = frozenset({"yurt", "yurt_jobspec"})
+
+Modules = dict[str, ModuleType]
+
+
+def find(name: str) -> EntryPoint:
+    """The plugin of that name as it is installed now; raises NotFound."""
+    importlib.invalidate_caches()
+    for each in entry_points(group=hooks.ENTRY_POINT_GROUP):
+        if each.name == name:
+            return each
+    raise NotFound(f'no plugin "{name}" is installed any more')
+
+
+def take_out(entry_point: EntryPoint) -> Modules:
+    """Forget the modules of a plugin's package, so that the next import reads its files; returns what was there."""
+    top = entry_point.module.partition(".")[0]
+    if top in SHARED or top in sys.stdlib_module_names:
+        raise Invalid(f'the plugin "{entry_point.name}" is part of {top}, which only a restart of the agent reloads')
+    taken = {name: module for name, module in sys.modules.items() if name == top or name.startswith(f"{top}.")}
+    for name, module in taken.items():
+        del sys.modules[name]
+        remove_compiled(module)
+    importlib.invalidate_caches()
+    return taken
+
+
+def put_back(entry_point: EntryPoint, taken: Modules) -> Modules:
+    """Have the former modules again; returns those that take their place."""
+    top = entry_point.module.partition(".")[0]
+    failed = {name: module for name, module in sys.modules.items() if name == top or name.startswith(f"{top}.")}
+    for name in failed:
+        del sys.modules[name]
+    sys.modules.update(taken)
+    return failed
+
+
+def remove_compiled(module: ModuleType) -> None:
+    """Remove the compiled file of a module: a change within the same second and of the same size would not be seen."""
+    source = getattr(module, "__file__", None)
+    if source:
+        with contextlib.suppress(OSError, NotImplementedError):
+            os.unlink(importlib.util.cache_from_source(source))

@@ -1,0 +1,14 @@
+"""What is told of an agent's plugins."""
+
+from __future__ import annotations
+
+from yurt.sdk.value import Value
+
+
+class PluginReloaded(Value):
+    """A plugin whose code was read again: its drivers, and how many tasks they have taken up."""
+
+    name: str
+    version: str = ""
+    drivers: tuple[str, ...] = ()
+    tasks: int = 0
