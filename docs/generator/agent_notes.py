@@ -97,6 +97,10 @@ server.job_max_count      The greatest sum of the counts of a job's groups.
 server.job_tracked_versions  How many versions of a job are kept.
 ui.enabled                `/ui/` answers with pages for a browser.
 telemetry.prometheus_metrics  `/v1/metrics?format=prometheus` answers; with `-dev` always.
+plugin_dir                Where [driver and device binaries](../howto/run-nomad-driver-binaries.md) lie.
+client.client_min_port    The first port that plugin binaries without unix sockets may listen on.
+client.client_max_port    The last one.
+plugin.name.args          Arguments for a plugin binary.
 plugin.name.config        The plugin's own options, see [drivers](drivers.md). `name` is the plugin's name or that
                   of its driver; another one is told at the start.
 """)
@@ -114,6 +118,9 @@ COMPUTED: dict[tuple[str, ...], str] = {
     ("client", "enabled"): "`false`",
     ("client", "state_dir"): "`data_dir`/client",
     ("client", "alloc_dir"): "`data_dir`/alloc",
+    ("client", "client_min_port"): "`14000`",
+    ("client", "client_max_port"): "`14512`",
+    ("plugin_dir",): "`data_dir`/plugins",
     ("server", "enabled"): "`false`",
     ("server", "bootstrap_expect"): "`1`",
 }

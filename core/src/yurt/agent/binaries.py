@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MTLS_OPTION = "plugin.mtls"
-PORTS = ("client_min_port", "client_max_port")
-DEFAULT_PORTS = (14000, 14512)
 
 
 class Binaries:
@@ -99,9 +97,8 @@ def without(status: PluginStatus, owned: Mapping[str, Any]) -> PluginStatus:
 
 def plugin_folder(config: AgentConfig, data: DataDir) -> Path | None:
     """Where binaries lie: `plugin_dir`, else `plugins` in the data directory; a dev agent has none unless told."""
-    given = config.raw.get("plugin_dir")
-    if given:
-        return Path(given)
+    if config.plugin_dir:
+        return Path(config.plugin_dir)
     return None if config.is_dev else data.root / "plugins"
 
 
@@ -113,14 +110,13 @@ async def load(config: AgentConfig, data: DataDir, env: Env) -> Binaries:
     from yurt.goplugin.host import BinarySettings, load_binaries
 
     options = config.client.get("options", {})
-    ports = [config.client.get(name, default) for name, default in zip(PORTS, DEFAULT_PORTS, strict=True)]
     settings = BinarySettings(
         plugin_dir=str(folder),
         state_dir=str(client_folder(config, data) / "binaries"),
         is_dev=config.is_dev,
         is_encrypted=str(options.get(MTLS_OPTION, "")).lower() in ("1", "true"),
-        ports=(ports[0], ports[1]),
+        ports=config.plugin_ports,
         configs=config.plugins,
-        args={label: tuple(body.get("args", ())) for label, body in config.raw.get("plugin", {}).items()},
+        args=config.plugin_args,
     )
     return Binaries(await load_binaries(settings, env))

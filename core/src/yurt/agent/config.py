@@ -19,6 +19,8 @@ from yurt.sdk.value import NANOSECONDS, Value, no_entries
 
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "OFF")
 HTTP_PORT, RPC_PORT, SERF_PORT = 4646, 4647, 4648
+PLUGIN_PORTS = (14000, 14512)
+"""Where plugin binaries that listen on tcp find a port."""
 
 DEV: Mapping[str, Any] = {
     "bind_addr": "127.0.0.1",
@@ -62,6 +64,9 @@ class AgentConfig(Value):
     leave_on_terminate: bool = False
     response_headers: Mapping[str, str] = no_entries()
     plugins: Mapping[str, Mapping[str, Any]] = no_entries()
+    plugin_args: Mapping[str, tuple[str, ...]] = no_entries()
+    plugin_dir: str = ""
+    plugin_ports: tuple[int, int] = PLUGIN_PORTS
     client: Mapping[str, Any] = no_entries()
     server: Mapping[str, Any] = no_entries()
     raw: Mapping[str, Any] = no_entries()
@@ -118,6 +123,9 @@ def make_config(
         leave_on_terminate=bool(raw.get("leave_on_terminate")),
         response_headers=raw.get("http_api_response_headers", {}),
         plugins={label: _plugin_config(body) for label, body in raw.get("plugin", {}).items()},
+        plugin_args={label: tuple(map(str, body.get("args", ()))) for label, body in raw.get("plugin", {}).items()},
+        plugin_dir=_absolute(raw.get("plugin_dir", "")),
+        plugin_ports=(client.get("client_min_port", PLUGIN_PORTS[0]), client.get("client_max_port", PLUGIN_PORTS[1])),
         client=client,
         server=server,
         raw=raw,
