@@ -161,9 +161,21 @@ ignore_collision  A static port may be in use already.
 args              Arguments for the plugin.
 """,
     "RequestedDevice": """
-count             How many.
-constraint        On the device's own attributes, `${device.attr.<name>}`.
+count             How many, or `"all"`: all healthy ones of a node that match, none of which may be taken.
+constraint        On the device's own attributes, `${device.attr.<name>}`, also those in which the devices of a group
+                  differ; sizes, clocks and powers are compared with their units.
 affinity          Which devices to prefer.
+ids               Only these devices: short for a constraint on `${device.ids}`.
+first_available   Yurt's own: alternatives, of which the first that a node can give is taken; the block around them
+                  then asks for nothing itself.
+topology          Yurt's own: how near to each other the devices must be.
+share             Yurt's own: `mps` or `slice` for a part of each device, `mig` for MIG instances.
+memory            Of a share: MiB, or a text like `"20GiB"`; of a MIG instance at least so much.
+compute           Of a share: percent of the device's compute; 0 sets no limit.
+""",
+    "DeviceTopology": """
+nvlink            `prefer` (the default), `require` or `ignore` devices that NVLink joins, each with each.
+numa              `prefer` (the default), `require` or `ignore` devices on one NUMA node.
 """,
     "NUMAResource": """
 affinity          `none`, `prefer` or `require`.

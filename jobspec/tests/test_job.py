@@ -285,3 +285,61 @@ def test_every_table_can_be_read_and_names_known_blocks() -> None:
     for name in block_names():
         schema = schema_of(name)
         assert all(child.block in block_names() for child in schema.blocks.values() if child.block), name
+
+
+DEVICES = """
+job "x" {
+  group "g" {
+    count = 4
+    gang { min = 2 }
+    task "t" {
+      driver = "raw_exec"
+      resources {
+        device "nvidia/gpu" {
+          count = "all"
+          ids   = ["GPU-1", "GPU-2"]
+          topology { nvlink = "require" }
+        }
+        device "gpu" {
+          first_available "nvidia/gpu/H200" {}
+          first_available "nvidia/gpu/A100" { count = 2 }
+        }
+        device "nvidia/gpu" {
+          share   = "mps"
+          memory  = "20GiB"
+          compute = 30
+        }
+      }
+    }
+  }
+}
+"""
+
+
+def test_devices_are_all_alternatives_pinned_or_shared_and_groups_are_gangs() -> None:
+    group = parse_job(DEVICES, filename="x.nomad.hcl")["TaskGroups"][0]
+    whole, either, shared = group["Tasks"][0]["Resources"]["Devices"]
+    assert group["Gang"] == {"Min": 2}
+    assert (whole["Count"], whole["AllOfNode"], whole["Topology"]) == (1, True, {"NVLink": "require"})
+    pinned = {"LTarget": "${device.ids}", "Operand": "set_contains_any", "RTarget": "GPU-1,GPU-2"}
+    assert whole["Constraints"] == [pinned]
+    assert [(each["Name"], each.get("Count")) for each in either["FirstAvailable"]] == [
+        ("nvidia/gpu/H200", None), ("nvidia/gpu/A100", 2)
+    ]  # fmt: skip
+    assert (shared["Share"], shared["MemoryMB"], shared["Compute"]) == ("mps", 20480, 30)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("512", 512), ('"512MiB"', 512), ('"2GB"', 1908), ('"1 TiB"', 2**20), ('"7"', 7)]
+)
+def test_a_size_is_a_number_of_mib_or_has_a_unit(text: str, size: int) -> None:
+    source = DEVICES.replace('"20GiB"', text)
+    devices = parse_job(source, filename="x.nomad.hcl")["TaskGroups"][0]["Tasks"][0]["Resources"]["Devices"]
+    assert devices[2]["MemoryMB"] == size
+
+
+@pytest.mark.parametrize("text", ['"20GiBs"', '"many"', "-1", '"1.5GiB"', '"20 parsec"'])
+def test_a_size_without_meaning_is_refused_and_the_right_forms_are_told(text: str) -> None:
+    with pytest.raises(JobspecError) as told:
+        parse_job(DEVICES.replace('"20GiB"', text), filename="x.nomad.hcl")
+    assert "MiB" in str(told.value) or "whole number" in str(told.value)

@@ -200,6 +200,8 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
     "uint8": st.integers(0, 255),
     "uint16": st.integers(0, 65535),
     "uint32": st.integers(0, 2**32 - 1),
+    "count": st.integers(0, 2**64 - 1),
+    "size": st.integers(0, 2**64 - 1),
 }
 MAPS = {
     "map": st.dictionaries(NAMES, STRINGS, max_size=3),

@@ -36,6 +36,7 @@ OWN = {
     "AllocatedDeviceResource": {"Compute", "MemoryMB", "Share"},
     "AllocationMetric": {"Gang"},
     "Evaluation": {"Attempts"},
+    "RequestedDevice": {"AllOfNode", "Compute", "FirstAvailable", "MemoryMB", "Share", "Topology"},
     "TaskGroup": {"Gang"},
     "NodeDevice": {"Attributes"},
 }

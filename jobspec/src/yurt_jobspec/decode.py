@@ -10,6 +10,7 @@ tables, so nothing here knows which syntax a file was written in.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ _BITS = {
     "uint16": (0, 65535),
     "uint32": (0, 2**32 - 1),
 }
+_SIZE_DIGITS_MAX = 15
 _MAPS = ("map", "multimap", "free")
 
 
@@ -367,6 +369,26 @@ def _duration(value: Value) -> int:
         raise ConversionError(str(error)) from None
 
 
+def _count(value: Value) -> int | str:
+    """A whole number, or "all"."""
+    return "all" if value == "all" else int(_whole("uint")(value))
+
+
+_SIZES = {"": 1, "MiB": 1, "GiB": 2**10, "TiB": 2**20, "MB": 10**6 / 2**20, "GB": 10**9 / 2**20, "TB": 10**12 / 2**20}
+
+
+def _size(value: Value) -> int:
+    """MiB of a number, or of a text with a unit: 512, "20GiB"."""
+    if type(value) is not str:
+        return int(_whole("uint")(value))
+    text = value.strip()
+    number = text.rstrip("BGMTi").rstrip()
+    unit = text[len(number) :].strip()
+    if not number.isdigit() or len(number) > _SIZE_DIGITS_MAX or unit not in _SIZES:
+        raise ConversionError('a size is a number of MiB or a text like "512MiB", "20GiB" or "20GB"')
+    return math.ceil(int(number) * _SIZES[unit])
+
+
 def _strings(value: Value) -> list[str | None]:
     return [None if is_null(item) else item for item in convert(value, ("list", "string")).items]
 
@@ -385,6 +407,8 @@ _KINDS: dict[str, Any] = {
     "duration": _duration,
     "strings": _strings,
     "ints": _integers,
+    "count": _count,
+    "size": _size,
     **{kind: _whole(kind) for kind in _BITS},
 }
 _NOWHERE = Literal(None, 0, 0)

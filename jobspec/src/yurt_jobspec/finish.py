@@ -72,6 +72,15 @@ def _affinity(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
     result["Operand"] = result["Operand"] or "="
 
 
+def _device(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+    if result.get("Count") == "all":
+        result.update(Count=1, AllOfNode=True)
+    ids = result.pop("-ids", None)
+    if ids:
+        pinned = {"LTarget": "${device.ids}", "RTarget": ",".join(ids), "Operand": "set_contains_any"}
+        result["Constraints"] = [*(result.get("Constraints") or ()), pinned]
+
+
 def _network(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
     reserved: list[Any] = result.pop("ReservedPorts", [])
     dynamic: list[Any] = []
@@ -158,6 +167,7 @@ _RULES = {
     "Constraint": _constraint,
     "Affinity": _affinity,
     "NetworkResource": _network,
+    "RequestedDevice": _device,
     "Template": _defaults(TEMPLATE_DEFAULTS),
     "ChangeScript": _defaults(_CHANGE_SCRIPT_DEFAULTS),
     "Vault": _defaults(_VAULT_DEFAULTS),

@@ -181,9 +181,19 @@ TABLE = {
     """,
     "RequestedDevice": """
         name                                Name                            label
-        count                               Count                           uint?
+        count                               Count                           count?
         constraint                          Constraints                     blocks Constraint
         affinity                            Affinities                      blocks Affinity
+        ids                                 -ids                            strings?
+        first_available                     FirstAvailable                  blocks RequestedDevice
+        topology                            Topology                        block DeviceTopology
+        share                               Share                           string?
+        memory                              MemoryMB                        size?
+        compute                             Compute                         uint8?
+    """,
+    "DeviceTopology": """
+        nvlink                              NVLink                          string?
+        numa                                NUMA                            string?
     """,
     "NUMAResource": """
         affinity                            Affinity                        string

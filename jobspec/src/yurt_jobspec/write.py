@@ -202,6 +202,10 @@ def _network(value: Json) -> Json:
     return value
 
 
+def _device(value: Json) -> Json:
+    return {**value, "Count": "all", "AllOfNode": None} if value.get("AllOfNode") else value
+
+
 def _group(value: Json) -> Json:
     scaling = value.get("Scaling")
     if isinstance(scaling, Mapping) and scaling.get("Type") == "horizontal":
@@ -225,6 +229,7 @@ _REWRITES = {
     "Job": _job,
     "Constraint": _constraint,
     "NetworkResource": _network,
+    "RequestedDevice": _device,
     "TaskGroup": _group,
     "Task": _task,
     "TaskScalingPolicy": _task_scaling,

@@ -317,13 +317,20 @@ def _resources(resources: Data | None) -> Data:
         result["CPU"] = 0 if result.get("Cores") else 100
     _fill(result, {"Cores": 0, "MemoryMB": 300})
     for device in result.get("Devices") or ():
-        _fill(device, {"Count": 1})
-        _weights(device)
+        _device(device)
     if result.get("NUMA") is not None:
         result["NUMA"]["Affinity"] = result["NUMA"].get("Affinity") or "none"
         _drop_empty(result["NUMA"], "Devices")
     _each(result, "Networks", _network)
     return result
+
+
+def _device(device: Data) -> None:
+    if device.get("Count") == "all":
+        device["Count"], device["AllOfNode"] = 1, True
+    _fill(device, {"Count": 1})
+    _weights(device)
+    _each(device, "FirstAvailable", _device)
 
 
 def _vault(vault: Data) -> None:

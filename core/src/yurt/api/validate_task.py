@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from yurt.api.no_effect import constraint_doubts, task_no_effects
 from yurt.api.rules import duplicates, escapes, is_open, nested
+from yurt.api.validate_device import device_problems
 from yurt.api.validate_policies import affinity_problems, constraint_problems, restart_problems
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.resources import Resources
@@ -78,11 +79,7 @@ def _resource_problems(resources: Resources) -> Iterator[str]:
     if resources.disk_mb:
         yield "Task can't ask for disk resources, they have to be specified at the task group level."
     for device in resources.devices:
-        if not device.name:
-            yield "device name must be given as one of: <type>, <vendor>/<type>, <vendor>/<type>/<name>"
-        if device.count < 1:
-            yield f'device "{device.name[:64]}" must have a count of 1 or more'
-        yield from constraint_problems(device.constraints, "Device constraint")
+        yield from device_problems(device)
     if resources.numa is not None and resources.numa.affinity not in ("", "none", "prefer", "require"):
         yield f'numa affinity "{resources.numa.affinity[:64]}" is not one of none, prefer, require'
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from yurt.scheduler.devices import grant_devices
+from yurt.scheduler.devices import grant_devices, near_cores, wants_topology
 from yurt.scheduler.ports import grant_ports, has_ports
+from yurt.scheduler.topology import REQUIRE
 from yurt.sdk.value import replace
 from yurt.state.columns import Held
 from yurt.state.usage import Usage, single_writer_volumes, usage_of_resources
@@ -38,7 +39,8 @@ class Ask:
         self.cores = sum(task.resources.cores for task in group.tasks)
         self.devices = tuple((task.name, device) for task in group.tasks for device in task.resources.devices)
         self.volumes = single_writer_volumes(group)
-        self.has_device_affinities = any(device.affinities for _, device in self.devices)
+        self.has_device_affinities = any(device.affinities or device.first_available for _, device in self.devices)
+        """Whether nodes are told apart by how well their devices suit the group."""
         resources = AllocatedResources(
             tasks={
                 task.name: AllocatedTaskResources(
@@ -72,13 +74,14 @@ class Ask:
             free = [core for core in node.node_resources.cpu.reservable_cpu_cores if not held.cores >> core & 1]
             if len(free) < self.cores:
                 return "cores"
-            self._give_cores(tasks, node, free)
         if self.devices:
             granted = grant_devices(node, held.devices, self.devices)
             if granted is None:
                 return "devices: no devices match request"
             for name, device in granted[0]:
                 tasks[name] = replace(tasks[name], devices=(*tasks[name].devices, device))
+        if self.cores and not self._give_cores(tasks, node, free):
+            return "cores"
         if self.has_ports:
             ports = grant_ports(node, held.ports, self.group, salt=salt)
             if isinstance(ports, str):
@@ -94,13 +97,25 @@ class Ask:
         granted = grant_devices(node, held.devices, self.devices)
         return 0.0 if granted is None else granted[1]
 
-    def _give_cores(self, tasks: dict[str, AllocatedTaskResources], node: Node, free: list[int]) -> None:
+    def note_topology(self, is_told: bool) -> None:
+        """Devices of some nodes tell where they are: nodes where they lie together suit the group better."""
+        if is_told and any(wants_topology(device) for _, device in self.devices):
+            self.has_device_affinities = True
+
+    def _give_cores(self, tasks: dict[str, AllocatedTaskResources], node: Node, free: list[int]) -> bool:
+        """Give each task its cores, those near its devices first; False when it requires such and there are too few."""
         cpu = node.node_resources.cpu
         total = cpu.total_cpu_cores or len(cpu.reservable_cpu_cores)
         per_core = cpu.cpu_shares // max(1, total)
         for task in self.group.tasks:
             if task.resources.cores:
-                cores = tuple(free[: task.resources.cores])
+                near = near_cores(node, tasks[task.name].devices)
+                free.sort(key=lambda core: (core not in near, core))
+                cores = tuple(sorted(free[: task.resources.cores]))
+                numa = task.resources.numa
+                if near and numa is not None and numa.affinity == REQUIRE and not near.issuperset(cores):
+                    return False
                 del free[: task.resources.cores]
                 given = AllocatedCpuResources(cpu_shares=per_core * len(cores), reserved_cores=cores)
                 tasks[task.name] = replace(tasks[task.name], cpu=given)
+        return True

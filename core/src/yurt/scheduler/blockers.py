@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from yurt.scheduler.ask import CLAIMED
-from yurt.scheduler.devices import free_devices, grant_devices
+from yurt.scheduler.device_shorts import DeviceShort, device_shortages
 from yurt.scheduler.feasible import BoolArray, check_mask, checks_of, is_in
 from yurt.scheduler.operators import DISTINCT_HOSTS
 from yurt.scheduler.placer import GroupPlacer
@@ -23,7 +23,6 @@ from yurt.state.usage import usage_of_resources
 from yurt.structs.alloc import AllocatedCpuResources
 from yurt.structs.constraint import Constraint
 from yurt.structs.node import Node
-from yurt.structs.resources import RequestedDevice
 from yurt.structs.status import ELIGIBLE, NODE_READY
 
 AMOUNTS = ((CPU, "cpu", "MHz"), (MEMORY, "memory", "MB"), (DISK, "disk", "MB"))
@@ -40,15 +39,6 @@ class Problem(NamedTuple):
     text: str
     mask: BoolArray
     subject: Constraint | None = None
-
-
-class DeviceShort(NamedTuple):
-    """A request that a node cannot meet: `free` instances of the kind that has most, of `asked`."""
-
-    at: int
-    task: str
-    request: RequestedDevice
-    free: int
 
 
 class Held(NamedTuple):
@@ -190,20 +180,3 @@ def cpu_with_cores(placer: GroupPlacer, per_core: int) -> int:
             shares = AllocatedCpuResources(cpu_shares=per_core * task.resources.cores)
             tasks[task.name] = replace(tasks[task.name], cpu=shares)
     return usage_of_resources(replace(plain, tasks=tasks), group).cpu
-
-
-def device_shortages(
-    node: Node, taken: frozenset[str], requests: tuple[tuple[str, RequestedDevice], ...]
-) -> tuple[DeviceShort, ...]:
-    """The requests that find too few instances when every one takes what it can get, in order."""
-    found, held = [], taken
-    for at, (task, request) in enumerate(requests):
-        free = free_devices(node, held, request)
-        if free < request.count:
-            found.append(DeviceShort(at, task, request, free))
-        least = replace(request, count=min(free, request.count))
-        granted = grant_devices(node, held, ((task, least),)) if least.count > 0 else None
-        for _, device in granted[0] if granted is not None else ():
-            prefix = f"{device.vendor}/{device.type}/{device.name}/"
-            held = held | {prefix + instance for instance in device.device_ids}
-    return tuple(found)

@@ -268,7 +268,22 @@ def _devices(blocked: Blocked, row: int) -> list[Sized]:
     found: list[Sized] = []
     own = int(blocked.own[row])
     for short in blocked.held[row].devices:
-        asked = short.request.count
+        asked, memory = short.request.count, short.request.memory_mb
+        if short.room_mb > 0 and not own:
+            text = (
+                f'lower the memory of device "{short.request.name}" in task "{short.task}" from {memory} to '
+                f"{short.room_mb} MiB"
+            )
+            edit = Edit(
+                kind="device_memory",
+                text=text,
+                task=short.task,
+                name=short.request.name,
+                before=memory,
+                after=short.room_mb,
+            )
+            found.append((edit, (memory - short.room_mb) / memory))
+            continue
         after = (short.free + own * asked) // (own + 1)
         name = short.request.name
         if after > 0:
@@ -361,7 +376,7 @@ def _apply(job: Job, group_name: str, edit: Edit) -> Job:
             return _without(job, group, edit)
         case "disk":
             changed = replace(group, ephemeral_disk=replace(group.ephemeral_disk, size_mb=edit.after))
-        case "cpu" | "memory" | "cores" | "device":
+        case "cpu" | "memory" | "cores" | "device" | "device_memory":
             tasks = tuple(_changed_task(task, edit) if task.name == edit.task else task for task in group.tasks)
             changed = replace(group, tasks=tasks)
         case "port" | "host_network":
@@ -388,12 +403,13 @@ def _changed_task(task: Task, edit: Edit) -> Task:
         case _:
             devices, is_done = [], False
             for device in resources.devices:
-                is_it = not is_done and device.name == edit.name and device.count == edit.before
+                field = "memory_mb" if edit.kind == "device_memory" else "count"
+                is_it = not is_done and device.name == edit.name and getattr(device, field) == edit.before
                 is_done |= is_it
                 if not is_it:
                     devices.append(device)
                 elif edit.after > 0:
-                    devices.append(replace(device, count=edit.after))
+                    devices.append(replace(device, **{field: edit.after}))
             resources = replace(resources, devices=tuple(devices))
     return replace(task, resources=resources)
 

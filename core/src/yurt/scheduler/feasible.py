@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from yurt.scheduler.devices import has_devices
+from yurt.scheduler.devices import has_devices, looks_at_instances
 from yurt.scheduler.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY, holds, predicate
 from yurt.scheduler.targets import is_unique, reader, resolve
 from yurt.state.columns import DATACENTER, IS_NODE, IS_READY, NODE_CLASS, POOL, SHAPE, NodeRows
@@ -252,7 +252,7 @@ def _has_drivers(node: Node, drivers: tuple[str, ...]) -> bool:
 
 
 def _device_check(devices: tuple[RequestedDevice, ...]) -> Check:
-    is_per_node = any(
+    is_per_node = any(looks_at_instances(device) for device in devices) or any(
         is_unique(target)
         for device in devices
         for rule in device.constraints

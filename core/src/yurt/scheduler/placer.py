@@ -14,6 +14,7 @@ import numpy as np
 
 from yurt.scheduler.ask import Ask, Grant
 from yurt.scheduler.best import IMPOSSIBLE, best_rows
+from yurt.scheduler.devices import has_topology
 from yurt.scheduler.distinct import Distinct
 from yurt.scheduler.feasible import (
     BoolArray,
@@ -22,6 +23,7 @@ from yurt.scheduler.feasible import (
     candidates,
     class_counts,
     feasibility,
+    remembered,
 )
 from yurt.scheduler.ids import number_of
 from yurt.scheduler.preempt import is_allowed, preempt, preemption_score, situation
@@ -54,6 +56,8 @@ class GroupPlacer:
         self.job = job
         self.group = group
         self.ask = Ask(group, with_memory_max=has_memory_max(view.snapshot, job))
+        if self.ask.devices:
+            self.ask.note_topology(_is_topology_told(view))
         self.candidates: Candidates = candidates(view.rows, job)
         self.feasible: Feasibility = feasibility(view.snapshot, job, group)
         self.distinct = Distinct(view.snapshot, job, group)
@@ -337,3 +341,9 @@ class GroupPlacer:
             for task in self.group.tasks
             if over[CPU] or over[MEMORY] or over[DISK]
         }
+
+
+def _is_topology_told(view: View) -> bool:
+    """Whether devices of any node tell where they are; found once until a node changes."""
+    nodes = view.snapshot.nodes
+    return bool(remembered(view.rows, "device topology", lambda: has_topology(nodes.values())))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from yurt.scheduler.ask import CLAIMED
+from yurt.scheduler.bookings import overbooked
 from yurt.scheduler.limits import LimitsOf, exceeded, no_limits, take
 from yurt.scheduler.ports import reserved_bits
 from yurt.sdk.value import replace
@@ -205,6 +206,9 @@ class _Checker:
             return "reserved alloc port collision"
         if _is_shared(held, coming, "device"):
             return "device oversubscribed"
+        booked = overbooked(node, held.devices, [device for usage in coming for device in usage.devices])
+        if booked:
+            return booked
         if _is_shared(held, coming, "volume"):
             return CLAIMED
         return ""

@@ -34,9 +34,7 @@ def _of_problem(blocked: Blocked, row: int, problem: Problem) -> Iterator[Shortf
             yield Shortfall(kind=kind, text=f"{_count(asked - free, 'core')} short", asked=asked, free=free)
         case "device":
             for short in blocked.held[row].devices:
-                asked, name = short.request.count, short.request.name
-                text = f"{asked - short.free} {name} short ({asked} asked, {short.free} free)"
-                yield Shortfall(kind=kind, text=text, asked=asked, free=short.free)
+                yield Shortfall(kind=kind, text=short.text, asked=short.request.count, free=short.free)
         case "distinct_property":
             yield _property(blocked, row, problem)
         case "max_allocs":

@@ -438,7 +438,10 @@ def shape_of(node: Node) -> Shape:
         networks=tuple(sorted({(network.mode, network.device) for network in node.node_resources.networks})),
         host_networks=tuple(sorted(node.host_networks)),
         volumes=tuple(sorted((name, volume.read_only) for name, volume in node.host_volumes.items())),
-        devices=tuple((d.vendor, d.type, d.name, len(d.instances)) for d in node.node_resources.devices),
+        devices=tuple(
+            (d.vendor, d.type, d.name, sum(instance.healthy for instance in d.instances))
+            for d in node.node_resources.devices
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from yurt.structs.alloc import AllocatedResources, Allocation
+from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, Allocation
 from yurt.structs.job import TaskGroup
 from yurt.structs.status import CLIENT_TERMINAL
 
@@ -23,7 +23,7 @@ PortKey = tuple[str, int]
 
 
 class Usage(NamedTuple):
-    """Amounts in MHz and MiB; ports as (address, port); devices as `vendor/type/name/instance`."""
+    """Amounts in MHz and MiB; ports as (address, port); devices as `device_key` writes them."""
 
     cpu: int = 0
     memory: int = 0
@@ -69,13 +69,19 @@ def usage_of_resources(resources: AllocatedResources, group: TaskGroup | None) -
         ),
         ports=tuple(_ports(resources)),
         devices=tuple(
-            f"{device.vendor}/{device.type}/{device.name}/{instance}"
+            device_key(device, instance)
             for task in resources.tasks.values()
             for device in task.devices
             for instance in device.device_ids
         ),
         volumes=single_writer_volumes(group) if group is not None else (),
     )
+
+
+def device_key(device: AllocatedDeviceResource, instance: str) -> str:
+    """How the holding of an instance is written: a share carries what it books, so that sums need nothing else."""
+    key = f"{device.vendor}/{device.type}/{device.name}/{instance}"
+    return f"{key}|{device.share}|{device.memory_mb}|{device.compute}" if device.share else key
 
 
 def single_writer_volumes(group: TaskGroup) -> tuple[str, ...]:

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from yurt.sdk.value import Value
+from typing import Annotated
+
+from yurt.sdk.value import OWN, Value, spelled
 from yurt.structs.constraint import Affinity, Constraint
 from yurt.structs.network import NetworkResource
 
 
+class DeviceTopology(Value, rename=spelled(nvlink="NVLink")):
+    """How near to each other a task's devices are chosen: `prefer` (which "" stands for), `require` or `ignore`."""
+
+    nvlink: str = ""
+    numa: str = ""
+
+
 class RequestedDevice(Value):
-    """Devices that a task asks for by `type`, `vendor/type` or `vendor/type/name`."""
+    """Devices that a task asks for by `type`, `vendor/type` or `vendor/type/name`.
+
+    With `share` they are parts of devices (`mps`, `slice`: so many MiB and percent of each of `count` devices) or MIG
+    instances (`mig`) of at least so many MiB. `first_available` holds alternatives, of which the first that a node can
+    give is taken; the request itself then asks for nothing.
+    """
 
     name: str = ""
     count: int = 1
     constraints: tuple[Constraint, ...] = ()
     affinities: tuple[Affinity, ...] = ()
+    all_of_node: Annotated[bool, OWN] = False
+    """All healthy ones of a node, and all of them must be free; `count` is not looked at."""
+    first_available: Annotated[tuple[RequestedDevice, ...], OWN] = ()
+    topology: Annotated[DeviceTopology | None, OWN] = None
+    share: Annotated[str, OWN] = ""
+    memory_mb: Annotated[int, OWN] = 0
+    compute: Annotated[int, OWN] = 0
 
 
 class NUMAResource(Value):

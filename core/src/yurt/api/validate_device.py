@@ -1,0 +1,62 @@
+"""Checks of requested devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from yurt.api.rules import nested
+from yurt.api.validate_policies import constraint_problems
+from yurt.structs.resources import RequestedDevice
+
+STANCES: Final = ("", "prefer", "require", "ignore")
+SHARED: Final = ("mps", "slice")
+MIG: Final = "mig"
+ALTERNATIVES_MAX: Final = 16
+
+
+def device_problems(device: RequestedDevice, *, is_alternative: bool = False) -> Iterator[str]:
+    """What is wrong with one request."""
+    if not device.name:
+        yield "device name must be given as one of: <type>, <vendor>/<type>, <vendor>/<type>/<name>"
+    name = device.name[:64]
+    if device.count < 1:
+        yield f'device "{name}" must have a count of 1 or more'
+    yield from constraint_problems(device.constraints, "Device constraint")
+    if device.first_available:
+        yield from _alternative_problems(device, is_alternative=is_alternative)
+    yield from (f'device "{name}" {problem}' for problem in _share_problems(device))
+    topology = device.topology
+    for key, value in (("nvlink", topology.nvlink), ("numa", topology.numa)) if topology is not None else ():
+        if value not in STANCES:
+            yield f'device "{name}" has {key} = "{value[:64]}", which is not one of prefer, require, ignore'
+
+
+def _alternative_problems(device: RequestedDevice, *, is_alternative: bool) -> Iterator[str]:
+    name = device.name[:64]
+    if is_alternative:
+        yield f'device "{name}" is an alternative and cannot have alternatives of its own'
+        return
+    if len(device.first_available) > ALTERNATIVES_MAX:
+        yield f'device "{name}" has {len(device.first_available)} alternatives, {ALTERNATIVES_MAX} are possible'
+    if device.count > 1 or device.all_of_node or device.share or device.constraints or device.affinities:
+        yield f'device "{name}" has alternatives: say in each first_available block what it asks for, not beside them'
+    for other in device.first_available:
+        yield from nested(f'Alternative "{other.name[:64]}"', device_problems(other, is_alternative=True))
+
+
+def _share_problems(device: RequestedDevice) -> Iterator[str]:
+    if device.share not in ("", *SHARED, MIG):
+        yield f'has share = "{device.share[:64]}", which is not one of mps, slice, mig'
+    if device.memory_mb < 0:
+        yield f"must not ask for negative memory, got {device.memory_mb}"
+    if not 0 <= device.compute <= 100:
+        yield f"must have a compute between 0 and 100 percent, got {device.compute}"
+    if device.share in SHARED and not device.memory_mb:
+        yield f'is shared by {device.share}: say how much memory of the device it may use, memory = "8GiB"'
+    if device.share == MIG and device.compute:
+        yield "asks for a MIG instance, whose compute is fixed by its profile: leave compute out"
+    if not device.share and (device.memory_mb or device.compute):
+        yield "limits memory or compute, which only a share has: set share, or constrain ${device.attr.memory}"
+    if device.share and device.all_of_node:
+        yield 'cannot be shared and count = "all" at once'
