@@ -130,7 +130,7 @@ class Bench:
     def containers(self) -> list[str]:
         """The ids of all containers of this test."""
         owner = self.driver._config.owner
-        found = self.engine.docker("ps", "-aq", "--no-trunc", "--filter", f"label=yurt.owner={owner}")
+        found = self.engine.run("ps", "-aq", "--no-trunc", "--filter", f"label=yurt.owner={owner}")
         return list(found.stdout.decode().split())
 
     async def close(self) -> None:
@@ -188,7 +188,7 @@ async def test_limits_are_set_in_the_kernel(bench: Bench) -> None:
         shell("ulimit -n; sleep 1000", ulimit={"nofile": "100:200"}, pids_limit=30, cpu_hard_limit=True, init=True)
     )
     container = handle.state["container_id"]
-    shown = bench.engine.docker(
+    shown = bench.engine.run(
         "inspect", "-f", "{{.HostConfig.Memory}} {{.HostConfig.PidsLimit}} {{.HostConfig.Init}}", container
     )
     assert shown.stdout.split() == [str(64 << 20).encode(), b"30", b"true"]
@@ -248,7 +248,7 @@ async def test_a_link_made_by_the_task_does_not_mount_what_it_points_to(bench: B
 
 async def test_what_is_removed_behind_our_back_ends_with_a_reason(bench: Bench) -> None:
     handle = await bench.start(shell("sleep 1000"))
-    bench.engine.docker("rm", "-f", handle.state["container_id"])
+    bench.engine.run("rm", "-f", handle.state["container_id"])
     result = await bench.wait(handle)
     assert (result.is_success, result.signal == 9 or "removed" in result.error) == (False, True)
 
@@ -362,12 +362,12 @@ async def test_containers_that_no_task_knows_are_removed_after_the_grace(bench: 
 
 async def test_containers_of_others_and_young_ones_stay(bench: Bench) -> None:
     handle = await bench.start(shell("sleep 1000"))
-    bench.engine.docker("run", "-d", "--name", "stranger", IMAGE)
+    bench.engine.run("run", "-d", "--name", "stranger", IMAGE)
     await bench.restart()
     await bench.until_health(HEALTHY)
     assert await bench.driver._dangling.sweep(bench.driver._watch.owned()) == []
     assert bench.containers() == [handle.state["container_id"]]
-    assert bench.engine.docker("rm", "-f", "stranger").returncode == 0
+    assert bench.engine.run("rm", "-f", "stranger").returncode == 0
     await bench.driver.recover_task(handle)
 
 
@@ -389,14 +389,14 @@ async def test_the_containers_of_a_group_share_the_namespace_of_a_pause_containe
 
 async def test_an_image_is_loaded_from_an_archive_in_the_allocation_and_removed_after_use(bench: Bench) -> None:
     await bench.configure(gc={"image_delay": "100ms"})
-    bench.engine.docker("import", "-", "yurt-test/loaded:1", data=small_archive(b"x"))
+    bench.engine.run("import", "-", "yurt-test/loaded:1", data=small_archive(b"x"))
     request = bench.request(shell("true"))
     archive = os.path.join(request.dirs.local_dir, "image.tar")
     bench.engine.save("yurt-test/loaded:1", archive)
     config = {"image": "yurt-test/loaded:1", "load": "image.tar", "command": "/none"}
     with pytest.raises(DriverError, match="/none"):
         await bench.start(config)
-    await bench.until(lambda: not bench.engine.docker("images", "-q", "yurt-test/loaded:1").stdout, "the image went")
+    await bench.until(lambda: not bench.engine.run("images", "-q", "yurt-test/loaded:1").stdout, "the image went")
 
 
 def small_archive(content: bytes) -> bytes:
@@ -474,14 +474,14 @@ async def test_a_privileged_container_is_refused_then_allowed(bench: Bench) -> N
 
 
 async def test_a_fixed_address_in_a_network_of_the_user(bench: Bench) -> None:
-    made = bench.engine.docker("network", "create", "--subnet", "10.198.77.0/24", "yurt-test-lan")
+    made = bench.engine.run("network", "create", "--subnet", "10.198.77.0/24", "yurt-test-lan")
     assert made.returncode == 0, made.stderr
     try:
         handle = await bench.start(shell("sleep 1000", network_mode="yurt-test-lan", ipv4_address="10.198.77.44"))
         assert handle.state["address"] == "10.198.77.44"
         await bench.driver.destroy_task(handle.task_id)
     finally:
-        bench.engine.docker("network", "rm", "yurt-test-lan")
+        bench.engine.run("network", "rm", "yurt-test-lan")
 
 
 def test_without_an_engine_the_docker_package_is_never_imported() -> None:

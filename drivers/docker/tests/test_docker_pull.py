@@ -49,7 +49,7 @@ class Puller:
         return await asyncio.wait_for(self.images.ensure(request), LIMIT_S)
 
     def is_here(self, image: str) -> bool:
-        return bool(self.engine.docker("images", "-q", image).stdout)
+        return bool(self.engine.run("images", "-q", image).stdout)
 
     async def until_gone(self, image: str) -> None:
         async with asyncio.timeout(LIMIT_S):

@@ -56,7 +56,7 @@ def refusal(status: int, message: str) -> Exception:
 
 def new_engine(socket_path: str) -> Engine:
     """The engine at a socket."""
-    return Engine(NAME, Target(f"unix://{socket_path}"), PodmanLibrary(), prefix=PREFIX)
+    return Engine(NAME, Target(f"unix://{socket_path}"), PodmanLibrary(), prefix=PREFIX, frees_execs=True)
 
 
 def post(path: str, body: Any = None, query: Mapping[str, str] | None = None) -> Callable[[Any], Any]:

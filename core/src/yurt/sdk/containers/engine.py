@@ -99,10 +99,17 @@ class Library(Protocol):
 
 
 class Engine:
-    """One engine; made on the event loop's thread, used from the loop only."""
+    """One engine; made on the event loop's thread, used from the loop only.
 
-    def __init__(self, name: str, target: Target, library: Library, *, prefix: str = "") -> None:
+    `prefix` comes before each path of the API. `frees_execs`: only its word that a command may be removed says that the
+    command has ended; of others, that it does not run.
+    """
+
+    def __init__(
+        self, name: str, target: Target, library: Library, *, prefix: str = "", frees_execs: bool = False
+    ) -> None:
         self.name = name
+        self.frees_execs = frees_execs
         self.prefix = prefix
         self.target = target
         self._library = library

@@ -150,7 +150,7 @@ class EngineExecSession:
         """The pid of the command on the engine's machine; 0 when it has ended. One that starts just now is awaited."""
         for _ in range(END_LOOKS):
             found = await self._engine.ask(f"/exec/{self._exec_id}/json")
-            if code_of(found) is not None:
+            if code_of(found, self._engine) is not None:
                 return 0
             if found.get("Pid"):
                 return int(found["Pid"])

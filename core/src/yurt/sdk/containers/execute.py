@@ -33,10 +33,10 @@ async def execute(engine: Engine, exec_id: str, command: tuple[str, ...], *, tim
     return ExecResult(exit_code=code, stdout=output["stdout"], stderr=output["stderr"])
 
 
-def code_of(found: Mapping[str, Any]) -> int | None:
-    """The exit code of a command; None before its end. Podman always tells one, and says apart that it has ended."""
-    has_ended = found.get("CanRemove", not found.get("Running"))
+def code_of(found: Mapping[str, Any], engine: Engine) -> int | None:
+    """The exit code of a command; None before its end, even from an engine that always tells one."""
     code = found.get("ExitCode")
+    has_ended = found.get("CanRemove") if engine.frees_execs else not found.get("Running")
     return int(code) if has_ended and code is not None else None
 
 
@@ -44,7 +44,7 @@ async def exit_code(engine: Engine, exec_id: str) -> int:
     """The exit code of a command whose output has ended, which the engine knows a moment later."""
     for _ in range(END_LOOKS):
         with suppress(EngineDown, NotFound):
-            code = code_of(await engine.ask(f"/exec/{exec_id}/json"))
+            code = code_of(await engine.ask(f"/exec/{exec_id}/json"), engine)
             if code is not None:
                 return code
         await asyncio.sleep(END_LOOK_S)

@@ -1,0 +1,247 @@
+"""Container engines of their own for tests and benchmarks, with one small image made of busybox.
+
+Folders, sockets, bridges and storage are private, so that they disturb no other engine of this machine. They need root
+and Debian's packages (docker.io, podman, runc, busybox-static, containernetworking-plugins); `missing` says which.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+START_LIMIT_S = 60.0
+COMMAND_S = 60.0
+APPLETS = (
+    "sh", "sleep", "echo", "cat", "env", "id", "ls", "true", "printf", "seq", "dd", "httpd", "kill", "yes", "head",
+    "df", "nc", "tail", "hostname", "mount", "grep", "sysctl", "readlink", "nproc", "trap", "date",
+    "stat", "touch", "tr", "stty",
+)  # fmt: skip
+PODMAN_CONFIG = """
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+[network]
+network_backend = "cni"
+network_config_dir = "{folder}/networks"
+"""
+Done = subprocess.CompletedProcess[bytes]
+
+
+def missing(*programs: str) -> str:
+    """Why an engine cannot run here; empty when it can."""
+    absent = [program for program in programs if shutil.which(program) is None]
+    if absent:
+        return f"{', '.join(absent)} not installed (apt install docker.io podman runc busybox-static)"
+    return "" if os.geteuid() == 0 else "an engine with cgroups needs root"
+
+
+def busybox_archive() -> bytes:
+    """A root file system with busybox and nothing else."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for folder in ("bin", "tmp", "etc"):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
+            tar.addfile(entry)
+        tar.add(str(shutil.which("busybox")), "bin/busybox")
+        for applet in APPLETS:
+            link = tarfile.TarInfo(f"bin/{applet}")
+            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+            tar.addfile(link)
+    return made.getvalue()
+
+
+def podman_network(bridge: str, subnet: str) -> dict[str, object]:
+    """podman's default network, on a bridge of its own."""
+    return {
+        "cniVersion": "0.4.0",
+        "name": "podman",
+        "plugins": [
+            {
+                "type": "bridge", "bridge": bridge, "isGateway": True, "ipMasq": True, "hairpinMode": True,
+                "ipam": {
+                    "type": "host-local", "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": subnet}]],
+                },
+            },
+            {"type": "portmap", "capabilities": {"portMappings": True}},
+            {"type": "tuning"},
+        ],
+    }  # fmt: skip
+
+
+class PodmanEngine:
+    """A podman service with folders and a socket of its own; it runs runc, with limits that need no rights."""
+
+    image = "localhost/yurt-test/busybox:1"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.socket = folder / "podman.sock"
+        self.process: subprocess.Popen[bytes] | None = None
+        (folder / "networks").mkdir()
+        (folder / "containers.conf").write_text(PODMAN_CONFIG.format(folder=folder))
+        self.bridge = f"ypd{os.getpid() % 100_000}"
+        subnet = f"10.{150 + os.getpid() % 50}.{os.getpid() // 50 % 256}.0/24"
+        (folder / "networks" / "87-podman.conflist").write_text(json.dumps(podman_network(self.bridge, subnet)))
+        self.command = (
+            "podman", "--root", str(folder / "storage"), "--runroot", str(folder / "run"),
+            "--tmpdir", str(folder / "tmp"), "--cgroup-manager", "cgroupfs", "--runtime", "runc",
+        )  # fmt: skip
+        self.environ = {**os.environ, "CONTAINERS_CONF": str(folder / "containers.conf")}
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        self.socket.unlink(missing_ok=True)
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self.command, "system", "service", "--time", "0", f"unix://{self.socket}"],
+                stdout=log, stderr=log, start_new_session=True, env=self.environ,
+            )  # fmt: skip
+        limit = time.monotonic() + START_LIMIT_S
+        while not self.socket.exists():
+            assert self.process.poll() is None, (self.folder / "log").read_text()[-500:]
+            assert time.monotonic() < limit, "podman does not listen"
+            time.sleep(0.02)
+
+    def import_image(self, name: str = image) -> None:
+        """Make an image of busybox."""
+        done = self.run("import", "--change", 'CMD ["sleep", "1000"]', "-", name, data=busybox_archive())
+        assert done.returncode == 0, done.stderr
+
+    def run(self, *args: str, data: bytes | None = None) -> Done:
+        """The engine's own command line, on the same storage."""
+        return subprocess.run(
+            [*self.command, *args], input=data, capture_output=True, check=False, timeout=COMMAND_S, env=self.environ
+        )
+
+    def containers(self) -> list[str]:
+        """Ids of all containers, ended ones included."""
+        return self.run("ps", "--all", "--quiet", "--no-trunc").stdout.decode().split()
+
+    def send(self, number: int) -> None:
+        """A signal to the service alone."""
+        assert self.process
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill the service as a crash would; what runs in containers goes on."""
+        self.send(signal.SIGKILL)
+        assert self.process
+        self.process.wait(START_LIMIT_S)
+
+    def stop(self) -> None:
+        """Remove all containers, and end."""
+        self.run("rm", "--all", "--force", "--time", "0")
+        if self.process:
+            self.process.terminate()
+            self.process.wait(START_LIMIT_S)
+        ip("link", "del", self.bridge)
+
+
+class DockerEngine:
+    """A dockerd with folders, a bridge and a socket of its own, that leaves the firewall alone.
+
+    containerd is a process of its own, as Debian's services have it, so that killing dockerd kills nothing else.
+    """
+
+    image = "yurt-test/busybox:1"
+
+    def __init__(self, folder: Path, *, options: Sequence[str] = ("--live-restore",)) -> None:
+        self.folder = folder
+        self.options = options
+        self.socket = folder / "docker.sock"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.containerd: subprocess.Popen[bytes] | None = None
+        self.bridge = f"ydk{os.getpid() % 100_000}"
+        ip("link", "add", self.bridge, "type", "bridge")
+        ip("link", "set", self.bridge, "up")
+        ip("address", "add", f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 256}.1/24", "dev", self.bridge)
+
+    @property
+    def endpoint(self) -> str:
+        """What the agent's configuration says."""
+        return f"unix://{self.socket}"
+
+    def spawn(self, *command: str) -> subprocess.Popen[bytes]:
+        """Start a program whose output goes to the log."""
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        address = str(self.folder / "containerd.sock")
+        if self.containerd is None:
+            config = self.folder / "containerd.toml"
+            config.write_text('version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n')
+            self.containerd = self.spawn(
+                "containerd", "--config", str(config), "--root", str(self.folder / "containerd"),
+                "--state", str(self.folder / "containerd-state"), "--address", address,
+            )  # fmt: skip
+        self.process = self.spawn(
+            "dockerd", "--data-root", str(self.folder / "data"), "--exec-root", str(self.folder / "exec"),
+            "--host", self.endpoint, "--pidfile", str(self.folder / "pid"), "--containerd", address,
+            "--bridge", self.bridge, "--iptables=false", "--ip-masq=false", *self.options,
+        )  # fmt: skip
+        limit = time.monotonic() + START_LIMIT_S
+        while self.run("version").returncode != 0:
+            assert self.process.poll() is None, (self.folder / "log").read_text()[-500:]
+            assert time.monotonic() < limit, "dockerd does not answer"
+            time.sleep(0.05)
+
+    def import_image(self, name: str = image) -> None:
+        """Make an image of busybox."""
+        done = self.run("import", "--change", 'CMD ["sleep", "1000"]', "-", name, data=busybox_archive())
+        assert done.returncode == 0, done.stderr
+
+    def run(self, *args: str, data: bytes | None = None) -> Done:
+        """The engine's own command line."""
+        command = ["docker", "--config", str(self.folder / "cli"), "--host", self.endpoint, *args]
+        return subprocess.run(command, input=data, capture_output=True, check=False, timeout=COMMAND_S)
+
+    def containers(self) -> list[str]:
+        """Ids of all containers, ended ones included."""
+        return self.run("ps", "--all", "--quiet", "--no-trunc").stdout.decode().split()
+
+    def send(self, number: int) -> None:
+        """A signal to dockerd alone."""
+        assert self.process
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill dockerd as a crash would; what runs in containers goes on."""
+        self.send(signal.SIGKILL)
+        assert self.process
+        self.process.wait(START_LIMIT_S)
+        (self.folder / "pid").unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Remove all containers, and end."""
+        found = self.containers()
+        if found:
+            self.run("rm", "--force", *found)
+        for process in (self.process, self.containerd):
+            if process:
+                process.terminate()
+                process.wait(START_LIMIT_S)
+        ip("link", "del", self.bridge)
+
+    def save(self, image: str, path: str) -> None:
+        """Write an image to an archive, and forget it."""
+        assert self.run("save", "-o", path, image).returncode == 0
+        assert self.run("rmi", image).returncode == 0
+
+
+def ip(*arguments: str) -> None:
+    """One command of iproute2; that something is there or gone already is no matter."""
+    subprocess.run(["ip", *arguments], check=False, capture_output=True, timeout=10)
