@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from yurt.client.config import ClientConfig
 from yurt.client.networks.offered import Offered
 from yurt.client.networks.settings import NetworkSettings
 from yurt.runtime.env import Env, RealEnv
+from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver
 from yurt.storage.client_db import ClientDatabase
 from yurt.testing.fakes import FakeDriver, FakeServerPort
@@ -52,7 +53,12 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
 
     @contextlib.asynccontextmanager
     async def run(
-        *, env: Env | None = None, with_driver: Driver | None = None, wait_ready: bool = True, dev: bool = True
+        *,
+        env: Env | None = None,
+        with_driver: Driver | None = None,
+        devices: Mapping[str, DevicePlugin] | None = None,
+        wait_ready: bool = True,
+        dev: bool = True,
     ) -> AsyncIterator[Client]:
         chosen = with_driver or driver
         client = Client(
@@ -62,6 +68,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
             drivers={chosen.name: chosen},
             plugin_attributes={},
             database=database,
+            devices=devices,
         )
         client.networks.find = no_networks
         ready = asyncio.Event()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.executor.bundle import ContainerSpec, container_id, oci_config
+from yurt.executor.bundle import ContainerSpec, DeviceFile, container_id, oci_config
 from yurt.executor.container_executor import explained
 from yurt.executor.runc import failure_in
 from yurt.executor.spec import UserIds
-from yurt.sdk.driver import TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.driver import DeviceNode, TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.value import replace
 
 DIRS = TaskDirs(
@@ -100,3 +100,20 @@ def test_the_last_error_in_a_log_of_runc_is_the_reason() -> None:
 def test_a_missing_command_is_explained_in_an_operators_terms() -> None:
     failure = 'exec: "serve": executable file not found in $PATH'
     assert "fetch it with an artifact" in explained(SPEC.process, failure)
+
+
+def test_a_device_is_made_inside_and_its_cgroup_lets_it_be_used() -> None:
+    gpu = DeviceFile(path="/dev/nvidia0", kind="c", major=195, minor=0, mode=0o666, uid=0, gid=44, rights="rw")
+    linux = config_of(replace(SPEC, device_files=(gpu,)))["linux"]
+
+    assert linux["devices"] == [
+        {"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0, "fileMode": 0o666, "uid": 0, "gid": 44}
+    ]
+    assert linux["resources"]["devices"] == [
+        {"allow": False, "access": "rwm"}, {"allow": True, "type": "c", "major": 195, "minor": 0, "access": "rw"},
+    ]  # fmt: skip
+
+
+def test_the_devices_of_a_request_are_those_of_its_bundle() -> None:
+    node = DeviceNode(host_path="/dev/fuse", task_path="/dev/fuse")
+    assert ContainerSpec.of_task(replace(REQUEST, devices=(node,)), ("true",), host_folders=()).devices == (node,)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from yurt.executor import runc
 from yurt.executor.bundle import ContainerSpec
-from yurt.executor.container_executor import ContainerExecutor, inside_command, is_spared, kernel_version
+from yurt.executor.container_executor import ContainerExecutor, device_file, inside_command, is_spared, kernel_version
 from yurt.executor.spec import ProcessSpec
-from yurt.sdk.driver import AgentPaths, PluginContext
+from yurt.sdk.driver import AgentPaths, DeviceNode, PluginContext
+from yurt.sdk.errors import DriverError
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
@@ -67,3 +68,14 @@ def test_the_version_of_a_kernel_is_read_from_its_release() -> None:
 def test_a_process_of_the_hosts_namespace_feels_every_signal() -> None:
     assert not is_spared(os.getpid(), 15)
     assert not is_spared(2**22 + 1, 15)
+
+
+@linux
+def test_a_device_node_is_looked_at_and_anything_else_refused(tmp_path: Path) -> None:
+    found = device_file(DeviceNode(host_path="/dev/null", task_path="/dev/fpga", permissions="r"))
+    (tmp_path / "file").touch()
+
+    assert (found.path, found.kind, found.major, found.minor, found.rights) == ("/dev/fpga", "c", 1, 3, "r")
+    for path, word in ((tmp_path / "none", "is not on this machine"), (tmp_path / "file", "is no device node")):
+        with pytest.raises(DriverError, match=word):
+            device_file(DeviceNode(host_path=str(path)))

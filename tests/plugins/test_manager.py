@@ -161,3 +161,46 @@ async def test_the_installed_drivers_are_found_by_their_entry_points() -> None:
     assert statuses["mock"].distribution == "yurt-driver-mock"
     assert statuses["mock"].version
     await manager.close()
+
+
+DEVICES = """
+from yurt.sdk.hooks import hookimpl
+from yurt.testing.fake_devices import FakeDevices
+
+@hookimpl
+def yurt_device_plugins(context):
+    made = FakeDevices(*context.config.get("ids", ()), name="{name}")
+    {change}
+    return [made]
+"""
+
+
+def devices(name: str, change: str = "pass") -> str:
+    """A plugin that offers devices."""
+    return DEVICES.format(name=name, change=change)
+
+
+def test_device_plugins_are_loaded_as_drivers_are_and_configured_by_their_name(plugins: Path) -> None:
+    manager = manager_of(plugins, one=devices("fpga"), two=good("two"))
+    loaded = manager.load(lambda name: PluginContext(), configs={"fpga": {"ids": ["f0"]}})
+
+    assert (list(loaded.devices), list(loaded.drivers)) == (["fpga"], ["two"])
+    assert loaded.statuses[0].devices == ("fpga",)
+    assert loaded.devices["fpga"].ids == ("f0",)  # type: ignore[attr-defined]
+    assert loaded.unused == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "word"),
+    [
+        (devices("same"), "is taken"),
+        (devices("bad name"), "is no name"),
+        (devices("other", "made = type('Own', (), {'name': 'other'})()"), "lacks close, fingerprint"),
+    ],
+)
+def test_a_device_plugin_that_cannot_be_used_is_refused_alone(plugins: Path, source: str, word: str) -> None:
+    loaded = load(plugins, one=devices("same"), two=source)
+
+    assert [status.state for status in loaded.statuses] == ["ok", "failed"]
+    assert word in loaded.statuses[1].reason
+    assert list(loaded.devices) == ["same"]

@@ -108,7 +108,7 @@ class DeviceSuite:
     @pytest.fixture
     def make_plugin(self) -> DeviceFactory:
         """Makes the plugin for a context."""
-        raise NotImplementedError("give the suite a fixture make_plugin")
+        pytest.fail("a DeviceSuite needs a fixture `make_plugin`")
 
     @pytest.fixture
     def cases(self) -> DeviceCases:

@@ -1,0 +1,106 @@
+"""Devices under the test's control: what is offered, which break, how much is used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from yurt.sdk.device import (
+    DeviceClaim,
+    DeviceFingerprint,
+    DeviceGroup,
+    DeviceInstance,
+    DeviceProcess,
+    DeviceUse,
+    Quantity,
+    Reservation,
+    Stat,
+)
+from yurt.sdk.driver import Mount
+from yurt.sdk.errors import DriverError, YurtError
+from yurt.sdk.value import UnixNano
+
+VENDOR, TYPE, NAME = "acme", "fpga", "A1"
+
+
+class FakeDevices:
+    """A device plugin; `reserve` answers with the ids in `FPGA_IDS`."""
+
+    def __init__(self, *ids: str, name: str = "fake") -> None:
+        self.name = name
+        self.ids = ids
+        self.reasons: dict[str, str] = {}
+        self.claims: list[DeviceClaim] = []
+        self.told: list[tuple[DeviceClaim, ...]] = []
+        self.uses: dict[str, DeviceUse] = {}
+        self.mounts: tuple[Mount, ...] = ()
+        self.reserve_errors: list[YurtError] = []
+        self.is_failing = False
+        self._changed = asyncio.Event()
+        self._changed.set()
+
+    def change(self, *, ids: tuple[str, ...] | None = None, reasons: Mapping[str, str] | None = None) -> None:
+        """Offer other devices, or let some be unhealthy for these reasons."""
+        self.ids = self.ids if ids is None else ids
+        self.reasons = dict(self.reasons if reasons is None else reasons)
+        self._changed.set()
+
+    def fail(self) -> None:
+        """Fail in a way that nobody foresaw."""
+        self.is_failing = True
+        self._changed.set()
+
+    def use(self, device: str, processes: Mapping[int, int]) -> None:
+        """Let processes, by pid, use so many bytes of a device."""
+        self.uses[device] = DeviceUse(
+            at=UnixNano(1),
+            summary=Stat(value=sum(processes.values()) >> 20, of=81920, unit="MiB"),
+            stats={"Temperature": Stat(value=31, unit="C")},
+            processes=tuple(DeviceProcess(pid=pid, memory_bytes=size) for pid, size in processes.items()),
+        )
+
+    async def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
+        """What is offered, as it changes."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self.is_failing:
+                self.is_failing = False
+                raise RuntimeError("the plugin has a defect")
+            yield DeviceFingerprint(groups=self._groups())
+
+    def _groups(self) -> tuple[DeviceGroup, ...]:
+        instances = tuple(
+            DeviceInstance(
+                id=each,
+                is_healthy=each not in self.reasons,
+                reason=self.reasons.get(each, ""),
+                pci_bus_id="0000:01:00.0",
+                attributes={"slot": number},
+            )
+            for number, each in enumerate(self.ids)
+        )
+        memory = Quantity(value=80, unit="GiB")
+        group = DeviceGroup(vendor=VENDOR, type=TYPE, name=NAME, instances=instances, attributes={"memory": memory})
+        return (group,) if instances else ()
+
+    async def reserve(self, claim: DeviceClaim) -> Reservation:
+        """Variables for these devices."""
+        if self.reserve_errors:
+            raise self.reserve_errors.pop(0)
+        unknown = [each for each in claim.ids if each not in self.ids]
+        if unknown:
+            raise DriverError(f"no device {unknown[0]}")
+        self.claims.append(claim)
+        return Reservation(env={"FPGA_IDS": ",".join(claim.ids)}, mounts=self.mounts)
+
+    async def held(self, claims: Sequence[DeviceClaim]) -> None:
+        """Note who holds what."""
+        self.told.append(tuple(claims))
+
+    async def stats(self) -> Mapping[str, DeviceUse]:
+        """What the test said."""
+        return self.uses
+
+    async def close(self) -> None:
+        """Nothing is held."""

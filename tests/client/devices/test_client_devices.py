@@ -1,0 +1,251 @@
+"""A client with a device plugin: what its node offers, what tasks get, and what happens when a device breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yurt.client.client import Client
+from yurt.sdk.device import SLICE
+from yurt.sdk.driver import ExitResult, Mount
+from yurt.sdk.errors import RecoverableError
+from yurt.sdk.value import replace
+from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, AllocatedTaskResources, Allocation
+from yurt.structs.node import Node, NodeDevice
+from yurt.structs.status import CLIENT_FAILED, CLIENT_RUNNING
+from yurt.testing.client_objects import placed
+from yurt.testing.fake_devices import NAME, TYPE, VENDOR, FakeDevices
+from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually
+from yurt.testing.real_agent import shell_alloc
+
+MakeClient = Callable[..., AbstractAsyncContextManager[Client]]
+MIB = 1 << 20
+
+
+def given(alloc: Allocation, *ids: str, **share: Any) -> Allocation:
+    """The allocation with devices for its one task."""
+    assert alloc.job is not None
+    (task,) = alloc.job.task_groups[0].tasks
+    device = AllocatedDeviceResource(vendor=VENDOR, type=TYPE, name=NAME, device_ids=ids, **share)
+    tasks = {task.name: AllocatedTaskResources(devices=(device,))}
+    return replace(alloc, allocated_resources=AllocatedResources(tasks=tasks))
+
+
+def known(server: FakeServerPort) -> Node:
+    """The node, as the servers know it."""
+    (node,) = server.nodes.values()
+    return node
+
+
+def shown(server: FakeServerPort) -> dict[str, NodeDevice]:
+    """The devices of the node, as the servers know it."""
+    return {each.id: each for group in known(server).node_resources.devices for each in group.instances}
+
+
+def task_events(server: FakeServerPort, alloc: Allocation) -> list[str]:
+    """What the servers were told of the allocation's task."""
+    (state,) = server.last_update(alloc.id).task_states.values()
+    return [event.display_message for event in state.events]
+
+
+async def test_the_first_registration_has_the_devices(run_client: MakeClient, server: FakeServerPort) -> None:
+    async with run_client(devices={"fake": FakeDevices("f0", "f1")}):
+        assert list(shown(server)) == ["f0", "f1"]
+        assert known(server).attributes["device.fake"] == "1"
+        assert known(server).node_resources.devices[0].attributes["memory"].int_val == 80
+
+
+async def test_a_task_gets_the_variables_of_its_devices_and_cannot_change_them(
+    run_client: MakeClient, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    plugin = FakeDevices("f0", "f1", "f2")
+    async with run_client(devices={"fake": plugin}) as client:
+        alloc = given(placed(client.node_id), "f2", "f0")
+        assert alloc.job is not None
+        group = alloc.job.task_groups[0]
+        task = replace(group.tasks[0], env={"FPGA_IDS": "f1", "MINE": "${FPGA_IDS}"})
+        alloc = replace(alloc, job=replace(alloc.job, task_groups=(replace(group, tasks=(task,)),)))
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+        (started,) = driver.host.tasks.values()
+
+        assert started.request is not None
+        assert (started.request.env["FPGA_IDS"], started.request.env["MINE"]) == ("f2,f0", "f2,f0")
+        await eventually(lambda: plugin.told and plugin.told[-1])
+        assert plugin.told[-1][0].ids == ("f2", "f0")
+
+
+async def test_holders_are_told_until_they_have_ended_also_by_the_next_agent(
+    run_client: MakeClient, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    async with run_client(devices={"fake": FakeDevices("f0")}) as client:
+        alloc = given(placed(client.node_id), "f0")
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+    plugin = FakeDevices("f0")
+    async with run_client(devices={"fake": plugin}):
+        await eventually(lambda: plugin.told)
+        assert [claim.alloc_id for claim in plugin.told[0]] == [alloc.id]
+        server.put_alloc(replace(alloc, desired_status="stop"))
+        await eventually(lambda: plugin.told[-1] == (), within_s=10)
+
+    assert plugin.claims == [], "a task that goes on is not started again"
+
+
+async def test_a_device_that_breaks_is_told_to_the_servers_and_to_its_holder_which_goes_on(
+    run_client: MakeClient, server: FakeServerPort
+) -> None:
+    plugin = FakeDevices("f0", "f1")
+    async with run_client(devices={"fake": plugin}) as client:
+        alloc, other = (given(placed(client.node_id, number=n), each) for n, each in enumerate(("f0", "f1")))
+        for each in (alloc, other):
+            server.put_alloc(each)
+        await eventually(lambda: {server.status_of(each.id) for each in (alloc, other)} == {CLIENT_RUNNING})
+        plugin.change(reasons={"f0": "Xid 79"})
+        await eventually(lambda: not shown(server)["f0"].healthy)
+        text = "Device acme/fpga/A1/f0 is unhealthy: Xid 79"
+        await eventually(lambda: text in task_events(server, alloc))
+
+        assert (shown(server)["f0"].health_description, shown(server)["f1"].healthy) == ("Xid 79", True)
+        assert text in [event.message for request in server.events for event in request.events]
+        assert server.status_of(alloc.id) == CLIENT_RUNNING
+        assert not any("unhealthy" in event for event in task_events(server, other))
+        plugin.change(reasons={})
+        await eventually(lambda: "Device acme/fpga/A1/f0 is healthy again" in task_events(server, alloc))
+        assert shown(server)["f0"].healthy
+
+
+async def test_a_task_that_ends_is_not_started_again_with_a_bad_device(
+    run_client: MakeClient, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    plugin = FakeDevices("f0")
+    async with run_client(devices={"fake": plugin}) as client:
+        alloc = given(with_restarts(placed(client.node_id)), "f0")
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+        plugin.change(reasons={"f0": "Xid 79"})
+        await eventually(lambda: not shown(server)["f0"].healthy)
+        driver.finish(driver.host.starts[0], ExitResult(exit_code=1))
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
+
+        assert len(driver.host.starts) == 1
+        assert any(event.endswith("f0 is unhealthy: Xid 79") for event in task_events(server, alloc))
+
+
+def with_restarts(alloc: Allocation, attempts: int = 3) -> Allocation:
+    """The allocation with a task that is started again at once, so often."""
+    assert alloc.job is not None
+    group = alloc.job.task_groups[0]
+    (task,) = group.tasks
+    task = replace(task, restart_policy=replace(task.restart_policy, attempts=attempts, delay=1_000_000, mode="fail"))
+    return replace(alloc, job=replace(alloc.job, task_groups=(replace(group, tasks=(task,)),)))
+
+
+async def test_a_device_that_is_not_there_fails_the_task_with_its_id(
+    run_client: MakeClient, server: FakeServerPort
+) -> None:
+    async with run_client(devices={"fake": FakeDevices("f0")}) as client:
+        alloc = given(placed(client.node_id), "f7")
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
+
+        assert any("acme/fpga/A1/f7 is not on this node" in event for event in task_events(server, alloc))
+
+
+async def test_a_reservation_that_may_work_later_is_tried_again(
+    run_client: MakeClient, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    plugin = FakeDevices("f0")
+    plugin.reserve_errors = [RecoverableError("the daemon starts")]
+    async with run_client(devices={"fake": plugin}) as client:
+        alloc = given(with_restarts(placed(client.node_id)), "f0")
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+
+        assert any("the daemon starts" in event for event in task_events(server, alloc))
+
+
+async def test_a_plugin_that_fails_leaves_its_devices_unhealthy_and_the_client_running(
+    run_client: MakeClient, server: FakeServerPort
+) -> None:
+    plugin, other = FakeDevices("f0"), FakeDevices(name="other")
+    async with run_client(devices={"fake": plugin, "other": other}) as client:
+        plugin.fail()
+        await eventually(lambda: not shown(server)["f0"].healthy)
+
+        assert "the plugin has a defect" in shown(server)["f0"].health_description
+        assert client.devices.lines()["other"] == (False, "it found no device")
+
+
+async def test_a_mount_that_a_driver_cannot_make_is_refused(run_client: MakeClient, server: FakeServerPort) -> None:
+    plugin = FakeDevices("f0")
+    plugin.mounts = (Mount(host_path="/run/fpga", task_path="/fpga"),)
+    async with run_client(devices={"fake": plugin}) as client:
+        alloc = given(placed(client.node_id), "f0")
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
+
+        assert any("isolates no file system" in event for event in task_events(server, alloc))
+
+
+async def test_figures_stand_in_the_statistics_of_the_node_and_of_the_holder(
+    run_client: MakeClient, server: FakeServerPort
+) -> None:
+    plugin = FakeDevices("f0", "f1")
+    plugin.use("f0", {7: 3 * MIB})
+    plugin.use("f1", {})
+    async with run_client(devices={"fake": plugin}) as client:
+        alloc = given(placed(client.node_id), "f0")
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+        of_alloc = await client.alloc_stats(alloc.id, "")
+        of_node = await client.host_stats()
+
+    assert list(of_node.device_stats[0].instance_stats) == ["f0", "f1"]
+    assert list(of_alloc.resource_usage.device_stats[0].instance_stats) == ["f0"]
+    (task,) = of_alloc.tasks.values()
+    assert task.resource_usage.device_stats[0].instance_stats["f0"].summary.int_numerator_val == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_a_slice_that_overruns_is_stopped_and_its_neighbour_lives(
+    run_client: MakeClient, server: FakeServerPort, tmp_path: Path
+) -> None:
+    raw_exec = pytest.importorskip("yurt_driver_raw_exec.plugin", reason="the raw_exec driver is not installed")
+    from yurt.sdk.driver import AgentPaths, PluginContext
+
+    paths = AgentPaths(state_dir=str(tmp_path / "plugins"), run_dir=str(tmp_path / "run"))
+    context = PluginContext(dev=True, options={"driver.raw_exec.enable": "1"}, paths=paths)
+    (driver,) = raw_exec.yurt_task_drivers(context)
+    plugin = FakeDevices("f0")
+    async with run_client(devices={"fake": plugin}, with_driver=driver) as client:
+        allocs = [
+            given(
+                replace(with_restarts(shell_alloc(client.node_id, "sleep 60 & wait"), attempts=0), id=alloc_id),
+                f"f0::{n}",
+                share=SLICE,
+                memory_mb=1024,
+            )
+            for n, alloc_id in enumerate(
+                ("11111111-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000002")
+            )
+        ]
+        for alloc in allocs:
+            server.put_alloc(alloc)
+        await eventually(lambda: all(server.status_of(each.id) == CLIENT_RUNNING for each in allocs), within_s=10)
+        pids = [handle.pid for each in allocs if (handle := client.runners[each.id].tasks["web"].handle)]
+        plugin.use("f0", {pids[0]: 1500 * MIB, pids[1]: 1000 * MIB, 1: 9000 * MIB})
+        text = "Memory of device acme/fpga/A1/f0: used 1.5 of 1 GiB; the task is stopped to spare its neighbours"
+        await eventually(lambda: text in task_events(server, allocs[0]), within_s=10)
+        await eventually(lambda: server.status_of(allocs[0].id) == CLIENT_FAILED, within_s=10)
+
+        assert any("Signal: 9" in event for event in task_events(server, allocs[0]))
+        assert server.status_of(allocs[1].id) == CLIENT_RUNNING
+        assert not any("Memory of device" in event for event in task_events(server, allocs[1]))
+        await asyncio.wait_for(client.stop_all(), 10)
+    await driver.close()
