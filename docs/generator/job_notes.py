@@ -359,7 +359,8 @@ min_healthy_time  How long an allocation must be well before it counts as health
 healthy_deadline  An allocation that is not healthy by then is unhealthy.
 progress_deadline The deployment fails when no allocation becomes healthy for this long; 0 fails it at the first
                   unhealthy one.
-canary            How many allocations of the new version are started beside the old ones.
+canary            How many allocations of the new version are started beside the old ones, before any is replaced; of a
+                  `system` job the percentage of its nodes that get the new version first.
 auto_revert       Go back to the newest stable version when the deployment fails.
 auto_promote      Promote as soon as all canaries are healthy.
 """,

@@ -203,6 +203,8 @@ def _update_problems(job_type: str, group: TaskGroup) -> Iterator[str]:
         yield f"Max parallel can not be less than zero: {update.max_parallel} < 0"
     if update.canary < 0:
         yield f"Canary count can not be less than zero: {update.canary} < 0"
+    if update.canary > 100 and job_type == status.JOB_SYSTEM:
+        yield f"Canary of a system job is the percentage of its nodes, at most 100: {update.canary}"
     if update.canary == 0 and update.auto_promote:
         yield "Auto Promote requires a Canary count greater than zero"
     if update.min_healthy_time < 0:

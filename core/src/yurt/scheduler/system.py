@@ -21,7 +21,7 @@ from yurt.scheduler.view import View
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.columns import is_ready
 from yurt.state.store import Snapshot
-from yurt.structs.alloc import Allocation
+from yurt.structs.alloc import Allocation, AllocDeploymentStatus
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import DesiredUpdates, Evaluation, PlanAnnotations
 from yurt.structs.job import Job, TaskGroup
@@ -66,6 +66,8 @@ class SystemAttempt:
         self.stops: list[AllocStop] = []
         self.preemptions: list[AllocStop] = []
         self.placers: dict[str, GroupPlacer] = {}
+        self.canaries: dict[str, int] = {}
+        """For groups that try a new version on some nodes first: on how many."""
         self.limits: tuple[Limit, ...] = ()
         self.limit_reached = ""
 
@@ -172,9 +174,28 @@ class SystemAttempt:
                 self.counts[group.name]["in_place_update"] += 1
             else:
                 destructive.append(Place(group.name, alloc.name, alloc, stops=why.UPDATING))
+        canaries = self._canaries_wanted(group, len(destructive))
+        if canaries is not None:
+            self.counts[group.name]["ignore"] += len(destructive) - canaries
+            return [place._replace(is_canary=True) for place in destructive[:canaries]]
         budget = self._budget(group, len(destructive))
         self.counts[group.name]["ignore"] += len(destructive) - budget
         return destructive[:budget]
+
+    def _canaries_wanted(self, group: TaskGroup, destructive: int) -> int | None:
+        """How many more nodes get the new version before its promotion; None when the group rolls without canaries."""
+        update, deployment = group.update, self.current
+        if update is None or update.canary <= 0 or update.max_parallel <= 0 or self.evaluation.type != JOB_SYSTEM:
+            return None
+        state = deployment.task_groups.get(group.name) if deployment is not None else None
+        if (state is not None and (state.promoted or not state.desired_canaries)) or (deployment and state is None):
+            return None
+        existing = sum(1 for alloc in self.allocs if deployment is not None and _is_canary(alloc, deployment, group))
+        desired = canaries_of(update.canary, destructive + existing)
+        self.canaries[group.name] = desired
+        if deployment is not None and deployment.status not in DEPLOYMENT_ACTIVE - {DEPLOYMENT_PAUSED}:
+            return 0
+        return max(0, min(desired - existing, destructive)) if desired else None
 
     def _budget(self, group: TaskGroup, wanted: int) -> int:
         update = group.update
@@ -206,7 +227,8 @@ class SystemAttempt:
             in_place = self.counts[group.name]["in_place_update"]
             total = in_place + len(fresh) + older
             if total and (destructive or in_place or (fresh and not is_known)):
-                state = replace(fresh_state(group), desired_total=total)
+                canaries = self.canaries.get(group.name, 0)
+                state = replace(fresh_state(group), desired_total=total, desired_canaries=canaries)
                 self.results.states[group.name] = state
                 made = new_deployment(job, None, self.results, ids=self.ids, now=self.now)
                 kept = self.deployment.id if self.deployment is not None else ""
@@ -253,7 +275,7 @@ class SystemAttempt:
 
     def _place(self, job: Job, placer: GroupPlacer, row: int, place: Place) -> None:
         previous, counts = place.previous, self.counts[place.group]
-        counts["destructive_update" if place.stops else "place"] += 1
+        counts["canary" if place.is_canary else "destructive_update" if place.stops else "place"] += 1
         if place.stops and previous is not None:
             self.view.release(previous)
         found = self._place_within_limits(placer, row)
@@ -280,6 +302,7 @@ class SystemAttempt:
                 resources=grant.resources,
                 metrics=placer.metric(scores),
                 deployment_id=self.deployment.id if is_rolling and self.deployment is not None else "",
+                deployment_status=AllocDeploymentStatus(canary=True) if place.is_canary else None,
                 previous_allocation=previous.id if previous is not None else "",
                 preempted_allocations=tuple(victim.id for victim in preempted),
             )
@@ -321,7 +344,7 @@ class SystemAttempt:
         updates = list(results.deployment_updates)
         deployment = self.current
         is_busy = any(
-            c[key] for c in self.counts.values() for key in ("place", "destructive_update", "in_place_update")
+            c[key] for c in self.counts.values() for key in ("place", "destructive_update", "in_place_update", "canary")
         )
         if deployment is not None and not is_busy and is_complete(deployment):
             updates.append(
@@ -398,3 +421,19 @@ class SystemAttempt:
         if reblocked is not None:
             return Outcome(evaluation=reblocked, created=tuple(created), reblock=reblocked)
         return Outcome(evaluation=ended, created=tuple(created))
+
+
+def canaries_of(percent: int, nodes: int) -> int:
+    """How many nodes try a new version first: a share of those that it replaces, rounded up (semantics 11)."""
+    return min(nodes, -(-percent * nodes // 100))
+
+
+def _is_canary(alloc: Allocation, deployment: Deployment, group: TaskGroup) -> bool:
+    return (
+        alloc.deployment_id == deployment.id
+        and alloc.task_group == group.name
+        and alloc.deployment_status is not None
+        and alloc.deployment_status.canary
+        and alloc.client_status not in CLIENT_TERMINAL
+        and alloc.desired_status not in SERVER_TERMINAL
+    )

@@ -1,0 +1,127 @@
+"""Canaries of system jobs: a share of the nodes tries the new version first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from yurt import scheduler
+from yurt.fsm import apply
+from yurt.scheduler.attempts import Attempt
+from yurt.sdk.value import replace, seconds
+from yurt.state import Snapshot
+from yurt.structs import commands as c
+from yurt.structs.alloc import AllocDeploymentStatus
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.plan import DeploymentUpdate
+from yurt.structs.status import JOB_SYSTEM
+from yurt.testing import factories
+
+
+def _job(env: str, **update: Any) -> Job:
+    strategy = replace(factories.update_strategy(), **{"max_parallel": 2, "canary": 25, **update})
+    group = factories.group(tasks=(factories.task(env={"V": env}),), update=strategy, reschedule_policy=None)
+    return factories.job("agent", type=JOB_SYSTEM, task_groups=(group,))
+
+
+def _with(state: Snapshot, *made: c.AnyCommand) -> Snapshot:
+    for command in made:
+        step = apply(state, command, index=state.index + 1)
+        assert isinstance(step.result, c.Applied), step.result
+        state = step.state
+    return state
+
+
+def _evaluated(state: Snapshot) -> tuple[Snapshot, Attempt]:
+    evaluation = Evaluation(id=f"eval-{state.index}", job_id="agent", type=JOB_SYSTEM, triggered_by="job-register")
+    made = scheduler.attempt(state, evaluation, now=factories.NOW, seed=state.index)
+    return (state if made.plan.is_empty else _with(state, c.ApplyPlan(plan=made.plan))), made
+
+
+def _running(nodes: int) -> Snapshot:
+    """Version 0 runs on all nodes, its deployment has ended."""
+    made = [c.RegisterNode(node=factories.node()) for _ in range(nodes)]
+    state, _ = _evaluated(_with(Snapshot.empty(), *made, c.RegisterJob(job=_job("0"))))
+    for _ in range(nodes):
+        state, _ = _evaluated(_healthy(state))
+    return state
+
+
+def _healthy(state: Snapshot) -> Snapshot:
+    """Clients say that the old ones of each replacement ended and that all new ones are well."""
+    updates = []
+    for alloc in state.allocs.values():
+        if alloc.desired_status == "stop" and alloc.client_status != "complete":
+            updates.append(c.AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status="complete"))
+        elif alloc.desired_status == "run" and alloc.deployment_id:
+            well = AllocDeploymentStatus(healthy=True, timestamp=factories.NOW)
+            updates.append(
+                c.AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status="running", deployment_status=well)
+            )
+    return _with(state, c.UpdateAllocsFromClient(updates=tuple(updates), now=factories.NOW))
+
+
+def _versions(state: Snapshot) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for alloc in state.allocs.values():
+        if alloc.desired_status == "run" and alloc.job is not None:
+            found[alloc.job.version] = found.get(alloc.job.version, 0) + 1
+    return found
+
+
+@pytest.mark.parametrize(("nodes", "percent", "canaries"), [(10, 25, 3), (10, 1, 1), (3, 50, 2), (4, 100, 4)])
+def test_so_many_percent_of_the_nodes_get_the_new_version_and_the_rest_waits(
+    nodes: int, percent: int, canaries: int
+) -> None:
+    state, made = _evaluated(_with(_running(nodes), c.RegisterJob(job=_job("1", canary=percent))))
+    deployment = state.latest_deployment("default", "agent")
+    assert deployment is not None and made.plan.annotations is not None
+    group = deployment.task_groups["web"]
+    assert (group.desired_canaries, len(group.placed_canaries), group.desired_total) == (canaries, canaries, nodes)
+    assert made.plan.annotations.desired_tg_updates["web"].canary == canaries
+    assert _versions(state) == ({0: nodes - canaries, 1: canaries} if canaries < nodes else {1: nodes})
+    again, idle = _evaluated(_healthy(state))
+    assert idle.plan.is_empty and _versions(again) == _versions(state)
+
+
+def test_after_the_promotion_the_others_follow_in_steps_and_the_deployment_ends() -> None:
+    state, _ = _evaluated(_with(_running(7), c.RegisterJob(job=_job("1"))))
+    state = _healthy(state)
+    deployment = state.latest_deployment("default", "agent")
+    assert deployment is not None
+    state = _with(state, c.PromoteDeployment(deployment_id=deployment.id, now=factories.NOW))
+    steps = []
+    for _ in range(4):
+        state, made = _evaluated(_healthy(state))
+        steps.append(len(made.plan.placements))
+    assert steps == [2, 2, 1, 0] and _versions(state) == {1: 7}
+    ended = state.latest_deployment("default", "agent")
+    assert ended is not None and ended.status == "successful"
+
+
+def test_a_first_version_and_one_that_changes_in_place_have_no_canaries() -> None:
+    state = _running(3)
+    first = state.latest_deployment("default", "agent")
+    assert first is not None and first.task_groups["web"].desired_canaries == 0
+    meta = replace(_job("0"), task_groups=(replace(_job("0").task_groups[0], shutdown_delay=seconds(1)),))
+    state, made = _evaluated(_with(state, c.RegisterJob(job=meta)))
+    assert made.plan.in_place and not made.plan.placements
+    latest = state.latest_deployment("default", "agent")
+    assert latest is not None and latest.task_groups["web"].desired_canaries == 0
+
+
+def test_a_failed_deployment_places_no_more_canaries() -> None:
+    state, _ = _evaluated(_with(_running(8), c.RegisterJob(job=_job("1"))))
+    deployment = state.latest_deployment("default", "agent")
+    assert deployment is not None
+    gone = next(alloc for alloc in state.allocs.values() if alloc.id in deployment.task_groups["web"].placed_canaries)
+    update = c.AllocUpdate(id=gone.id, node_id=gone.node_id, client_status="failed")
+    failed = c.SetDeploymentStatus(update=_failed(deployment.id), now=factories.NOW)
+    state = _with(state, failed, c.UpdateAllocsFromClient(updates=(update,), now=factories.NOW))
+    _, made = _evaluated(state)
+    assert not any(p.deployment_status is not None and p.deployment_status.canary for p in made.plan.placements)
+
+
+def _failed(deployment_id: str) -> DeploymentUpdate:
+    return DeploymentUpdate(deployment_id=deployment_id, status="failed", status_description="test")
