@@ -16,8 +16,9 @@ from yurt.goplugin.driver import BinaryDriver, ask_facts
 from yurt.goplugin.host import BinarySettings, find_binaries, load_binaries
 from yurt.goplugin.plugin import BinaryPlugin
 from yurt.goplugin.process import PluginSpec, log_line, reattach_file
+from yurt.goplugin.task_records import TaskRecords
 from yurt.runtime.env import RealEnv
-from yurt.sdk.driver import HEALTHY, UNHEALTHY, TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.driver import HEALTHY, UNHEALTHY, TaskDirs, TaskHandle, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, Invalid, RecoverableError
 from yurt.sdk.exec import STDOUT
 from yurt.sdk.schema import decode_config
@@ -216,3 +217,23 @@ def test_lines_of_go_plugins_come_with_their_level(caplog: pytest.LogCaptureFixt
         ("WARNING", "plugin podman: slow: image=x"),
         ("INFO", "plugin podman: plain words"),
     ]
+
+
+async def test_a_task_whose_start_the_agent_did_not_live_to_see_is_found_by_its_id(
+    serve_script: Callable[[str], str], make_plugin: MakePlugin, tmp_path: Path
+) -> None:
+    path = serve_script("mock_driver")
+    driver = await connected_driver(make_plugin(path))
+    handle = await driver.start_task(request(driver, tmp_path, {"run_for": "1h"}))
+    records = TaskRecords(str(tmp_path / "host" / "tasks"))
+    record = records.read(handle.task_id)
+    assert record is not None and record.is_answered
+    records.write(msgspec.structs.replace(record, is_answered=False))
+    await driver.close()
+    next_driver = await connected_driver(make_plugin(path))
+    await next_driver.recover_task(TaskHandle(driver="mock_driver", task_id=handle.task_id, version=0))
+    await next_driver.stop_task(handle.task_id, signal="SIGTERM", timeout=seconds(5))
+    assert (await asyncio.wait_for(next_driver.wait_task(handle.task_id), LIMIT_S)).signal == signal.SIGTERM
+    await next_driver.destroy_task(handle.task_id)
+    assert records.read(handle.task_id) is None
+    await next_driver.close()

@@ -23,9 +23,10 @@ from yurt.goplugin.connection import CallSpec, Connection, NotOffered, PluginGon
 from yurt.goplugin.exec_session import PluginExecSession
 from yurt.goplugin.hclspec import encode_config, schema_from_spec, struct_of
 from yurt.goplugin.logs import LogCollector, TaskLogs
-from yurt.goplugin.messages import DRIVER_SERVICE, Message
+from yurt.goplugin.messages import DRIVER_SERVICE, Message, driver_message
 from yurt.goplugin.plugin import BinaryPlugin
 from yurt.goplugin.stats import UseMeter
+from yurt.goplugin.task_records import TaskRecord, TaskRecords
 from yurt.runtime.env import Env
 from yurt.sdk.driver import (
     UNHEALTHY,
@@ -39,7 +40,7 @@ from yurt.sdk.driver import (
 )
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError, YurtError
 from yurt.sdk.exec import ExecSession
-from yurt.sdk.value import NANOSECONDS, Duration, seconds
+from yurt.sdk.value import NANOSECONDS, Duration, replace, seconds
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ STATS_INTERVAL_S = 1.0
 STATS_LIMIT_S = 10.0
 STREAM_AGAIN_S = 5.0
 ASK_AGAIN_MAX = 3
+START_POLL_S = 0.25
+START_POLLS_MAX = 20
 SUCCESS, RETRY = 0, 1
 
 
@@ -91,12 +94,13 @@ class BinaryDriver:
 
     def __init__(self, plugin: BinaryPlugin, env: Env, facts: DriverFacts) -> None:
         self.name = facts.name
-        self.capabilities = facts.capabilities
+        self.capabilities = replace(facts.capabilities, finds_by_id=True)
         self.task_config = struct_of(facts.name, schema_from_spec(facts.spec))
         self._spec = facts.spec
         self._plugin = plugin
         self._env = env
         self._logs = LogCollector(f"{plugin.spec.folder}/logs", is_dev=plugin.spec.is_dev)
+        self._records = TaskRecords(f"{plugin.spec.folder}/tasks")
         self._tasks: dict[str, PluginTask] = {}
         self._starting: set[str] = set()
         plugin.on_start = self._take_up_all
@@ -151,11 +155,15 @@ class BinaryDriver:
                 await self._logs.open(logs)
             outputs = logs.fifos if logs else (convert.DEV_NULL, convert.DEV_NULL)
             message = convert.task_config(request, msgpack_config=config, outputs=outputs)
+            intent = driver_message("TaskHandle", version=convert.HANDLE_VERSION, config=message)
+            record = TaskRecord(task_id=task_id, handle=intent.SerializeToString(), logs=logs)
+            self._records.write(record)
             answer = await connection.call(call("StartTask", START_LIMIT_S), task=message)
             if answer.result != SUCCESS:
                 kind = RecoverableError if answer.result == RETRY else DriverError
                 raise kind(f"driver {self.name}: {answer.driver_error_msg or 'it gave no reason'}")
         except (YurtError, asyncio.CancelledError):
+            self._records.remove(task_id)
             await self._close_logs(logs)
             raise
         finally:
@@ -164,10 +172,9 @@ class BinaryDriver:
         if not handle.HasField("config"):
             handle.config.CopyFrom(message)
         self._watch(task_id, PluginTask(handle, logs, asyncio.get_running_loop()))
-        state = {
-            "handle": handle.SerializeToString(),
-            "logs": msgspec.to_builtins(logs) if logs else None,
-        }
+        record = replace(record, handle=handle.SerializeToString(), is_answered=True)
+        self._records.write(record)
+        state = {"handle": record.handle, "logs": msgspec.to_builtins(logs) if logs else None}
         return TaskHandle(driver=self.name, task_id=task_id, started_at=self._env.now(), state=state)
 
     async def _ask(self, spec: CallSpec, /, **fields: Any) -> Message:
@@ -241,22 +248,39 @@ class BinaryDriver:
         """Take up a task that an earlier agent, or an earlier process of the plugin, started."""
         if handle.task_id in self._tasks:
             return
-        try:
-            message = convert.parse_handle(handle.state["handle"])
-            logs = msgspec.convert(handle.state["logs"], TaskLogs) if handle.state.get("logs") else None
-        except (KeyError, TypeError, DecodeError, msgspec.ValidationError) as error:
-            raise NotFound(f"task {handle.task_id} cannot be found again: its handle is damaged ({error})") from None
+        record = await self._intended(handle.task_id) if handle.is_intent else record_of(handle)
+        message = convert.parse_handle(record.handle)
         connection = await self._plugin.ready()
-        if logs is not None:
-            await self._logs.open(logs)
+        if record.logs is not None:
+            await self._logs.open(record.logs)
         try:
             await self._take_up(connection, handle.task_id, message)
         except RecoverableError:
             raise
         except (DriverError, NotFound) as error:
-            await self._close_logs(logs)
+            await self._close_logs(record.logs)
             raise NotFound(f"task {handle.task_id} cannot be found again: {error}") from None
-        self._watch(handle.task_id, PluginTask(message, logs, asyncio.get_running_loop()))
+        self._watch(handle.task_id, PluginTask(message, record.logs, asyncio.get_running_loop()))
+
+    async def _intended(self, task_id: str) -> TaskRecord:
+        """What is known of a task whose start an agent did not live to see; a start under way is waited for."""
+        record = self._records.read(task_id)
+        if record is None:
+            raise NotFound(f"task {task_id} had not been started when the agent ended")
+        for _ in range(0 if record.is_answered else START_POLLS_MAX):
+            try:
+                await self._ask(call("InspectTask"), task_id=task_id)
+            except (NotFound, DriverError) as error:
+                if isinstance(error, RecoverableError):
+                    raise
+                await self._env.sleep(START_POLL_S)
+            else:
+                return record
+        if record.is_answered:
+            return record
+        self._records.remove(task_id)
+        await self._close_logs(record.logs)
+        raise NotFound(f"task {task_id} had not been started when the agent ended")
 
     def _task(self, task_id: str) -> PluginTask:
         try:
@@ -287,6 +311,7 @@ class BinaryDriver:
         with contextlib.suppress(NotFound):
             await self._ask(call("DestroyTask", CALL_LIMIT_S + STOP_MARGIN_S), task_id=task_id, force=True)
         self._tasks.pop(task_id, None)
+        self._records.remove(task_id)
         if not task.ended.done():
             task.ended.set_result(ExitResult(error="the task was destroyed", finished_at=self._env.now()))
         await self._close_logs(task.logs)
@@ -336,3 +361,14 @@ class BinaryDriver:
         await self._plugin.close(keeps_process=has_tasks and not self._plugin.spec.is_dev)
         await self._logs.close()
         self._tasks.clear()
+
+
+def record_of(handle: TaskHandle) -> TaskRecord:
+    """What a stored handle says; raises NotFound for a damaged one."""
+    try:
+        data = handle.state["handle"]
+        convert.parse_handle(data)
+        logs = msgspec.convert(handle.state["logs"], TaskLogs) if handle.state.get("logs") else None
+    except (KeyError, TypeError, DecodeError, msgspec.ValidationError) as error:
+        raise NotFound(f"task {handle.task_id} cannot be found again: its handle is damaged ({error})") from None
+    return TaskRecord(task_id=handle.task_id, handle=data, is_answered=True, logs=logs)

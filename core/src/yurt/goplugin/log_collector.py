@@ -52,8 +52,9 @@ F_SETPIPE_SZ = 1031
 class Output:
     """One output of a task: its FIFO, which is held open for both ways so that it never ends, and its files."""
 
-    def __init__(self, fifo: str, log: RotatedLog) -> None:
+    def __init__(self, fifo: str, log: RotatedLog, folder: str) -> None:
         self.fifo = fifo
+        self.folder = folder
         self.log = log
         self.fd = open_fifo(fifo)
 
@@ -75,8 +76,7 @@ class Output:
     def close(self) -> None:
         """Free the descriptors and remove the FIFO."""
         os.close(self.fd)
-        if self.log.fd >= 0:
-            os.close(self.log.fd)
+        self.log.close()
         try:
             os.unlink(self.fifo)
         except OSError:
@@ -128,7 +128,7 @@ class Collector:
     def sweep(self) -> None:
         """Forget tasks whose folder of logs is gone: nobody will ask for them any more."""
         for name, outputs in list(self.outputs.items()):
-            if not all(os.path.isdir(os.path.dirname(output.log.base)) for output in outputs):
+            if not all(os.path.isdir(output.folder) for output in outputs):
                 self.forget(name)
 
     def forget(self, name: str) -> None:
@@ -199,7 +199,7 @@ class Collector:
         try:
             for fifo, base in streams:
                 log = RotatedLog(os.fsencode(base), max_files=limits["max_files"], max_bytes=limits["max_bytes"])
-                opened.append(Output(fifo, log))
+                opened.append(Output(fifo, log, os.path.dirname(base)))
         except OSError:
             for output in opened:
                 output.close()

@@ -1,0 +1,51 @@
+"""What is known on disk of each task that a plugin keeps: written before the plugin is asked to start it.
+
+An agent may be killed while a plugin starts a task, and then has no handle of it. The record names the task all the
+same; once the plugin has answered it holds the handle, and it goes when the task is destroyed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from yurt.goplugin.logs import TaskLogs
+from yurt.goplugin.process import write_private
+from yurt.sdk.value import Value
+
+
+class TaskRecord(Value, rename=None):
+    """A task: `handle` is the plugin's message; without an answer it holds only what was asked for."""
+
+    task_id: str
+    handle: bytes
+    is_answered: bool = False
+    logs: TaskLogs | None = None
+
+
+class TaskRecords:
+    """The records of one plugin."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    def _path(self, task_id: str) -> Path:
+        return self._folder / f"{hashlib.blake2b(task_id.encode(), digest_size=16).hexdigest()}.task"
+
+    def write(self, record: TaskRecord) -> None:
+        """Keep a record in the place of an earlier one."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(self._path(record.task_id), msgspec.msgpack.encode(record))
+
+    def read(self, task_id: str) -> TaskRecord | None:
+        """The record of a task; none when it was never started, or is destroyed."""
+        try:
+            return msgspec.msgpack.decode(self._path(task_id).read_bytes(), type=TaskRecord)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def remove(self, task_id: str) -> None:
+        """Forget a task."""
+        self._path(task_id).unlink(missing_ok=True)
