@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import os
+import socket
+import stat
+import threading
 from pathlib import Path
 
 import pytest
 from yurt.client import alloc_dir, files, safe_files, streams
+from yurt.client.secrets_dir import mount_secrets, unmount_secrets
 from yurt.client.streams import LogSelection, Source
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied
@@ -173,3 +179,114 @@ def test_a_dispatch_payload_stays_in_the_task_directory(root: Path):
 
     with pytest.raises(Invalid):
         alloc_dir.write_dispatch_payload(dirs, "../secrets/token", b"x")
+
+
+NOTHING_OUTSIDE = (
+    "../outside/passwd", "web/../../../outside/passwd", "web/local/../../../../outside/passwd", "..", "/..", "./../.",
+    "web/local/swapped/passwd", "proc/self/root/etc/passwd", "web/local/fd/../../x", "web/local/\0", "\0", "a" * 5000,
+    "web/local/" + "x/" * 200, "//..//", "web/local/loop", "web/local/up/outside/passwd", "web/local/root/etc/passwd",
+    "web/local/deep/passwd", "web/secrets", "web/secrets/token", "web/private", "web/./secrets/token",
+    "web/local/to-secrets", "web/local/to-secrets/token", "web/local/device", "web/local/socket",
+)  # fmt: skip
+
+
+@pytest.fixture
+def hostile(root: Path) -> Path:
+    """What a task may put into its own directory to reach others' files."""
+    local = root / "web" / "local"
+    outside = root.parent.parent / "outside"
+    for name, target in {
+        "swapped": outside, "loop": "loop", "up": "../../../..", "root": "/proc/self/root",
+        "deep": "../../../../outside", "to-secrets": "../secrets", "fd": "/proc/self/fd",
+    }.items():  # fmt: skip
+        (local / name).symlink_to(target)
+    if os.geteuid() == 0:
+        os.mknod(local / "device", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(local / "socket"))
+    return root
+
+
+@pytest.mark.parametrize("has_openat2", [True, False])
+@pytest.mark.parametrize("path", NOTHING_OUTSIDE)
+async def test_the_hostile_corpus_reaches_nothing(
+    hostile: Path, monkeypatch: pytest.MonkeyPatch, path: str, has_openat2: bool
+):
+    monkeypatch.setattr(safe_files, "_has_openat2", lambda: has_openat2)
+    before = len(os.listdir("/proc/self/fd"))
+    refused = (Invalid, NotFound, PermissionDenied)
+    async with asyncio.timeout(5):
+        with pytest.raises(refused):
+            async for _ in files.read_file(str(hostile), path, offset=0, limit=0):
+                break
+        with pytest.raises(refused):
+            await files.stat_file(str(hostile), path)
+        with pytest.raises(refused):
+            await files.list_files(str(hostile), path)
+        with pytest.raises(refused):
+            async for _ in streams.stream_file(source(hostile), path, offset=0, origin="start", follow=True):
+                break
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+async def test_a_link_that_is_swapped_all_the_time_never_leads_out(root: Path):
+    inside, outside = root / "web" / "local" / "inside", root.parent.parent / "outside"
+    inside.mkdir()
+    (inside / "passwd").write_text("harmless")
+    link, spare = root / "web" / "local" / "link", root / "web" / "local" / "spare"
+    is_over = threading.Event()
+
+    def swap() -> None:
+        targets = itertools.cycle(("inside", str(outside), "../../../../outside"))
+        while not is_over.is_set():
+            spare.symlink_to(next(targets))
+            spare.rename(link)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    seen: set[bytes] = set()
+    try:
+        for tries in range(5000):
+            if tries > 300 and seen:
+                break
+            with contextlib.suppress(Invalid, NotFound, PermissionDenied):
+                seen |= {part async for part in files.read_file(str(root), "web/local/link/passwd", offset=0, limit=0)}
+    finally:
+        is_over.set()
+        swapper.join()
+    assert seen == {b"harmless"}
+
+
+async def test_a_log_that_is_no_plain_file_is_not_read(hostile: Path):
+    logs_dir = hostile / "alloc" / "logs"
+    (logs_dir / "web.stdout.0").symlink_to(hostile.parent.parent / "outside" / "passwd")
+    os.mkfifo(logs_dir / "web.stderr.0")
+    for kind in ("stdout", "stderr"):
+        async with asyncio.timeout(5):
+            with pytest.raises((Invalid, NotFound, PermissionDenied)):
+                selection = LogSelection("web", kind, lambda: True)
+                async for _ in streams.stream_logs(source(hostile), selection, offset=0, origin="start", follow=True):
+                    break
+
+
+async def test_a_log_folder_that_became_a_link_is_not_read(root: Path):
+    outside = root.parent.parent / "outside"
+    (outside / "web.stdout.0").write_text("not yours")
+    (root / "alloc" / "logs").rmdir()
+    (root / "alloc" / "logs").symlink_to(outside)
+    with pytest.raises((Invalid, NotFound, PermissionDenied)):
+        await logs(root)
+
+
+async def test_secrets_in_memory_have_no_second_name_outside(root: Path):
+    secrets = root / "web" / "secrets"
+    if not mount_secrets(str(secrets), 1):
+        pytest.skip("secrets are mounted only by root on Linux")
+    try:
+        (secrets / "token").write_text("s3cret")
+        with pytest.raises(OSError):
+            (root / "web" / "local" / "second").hardlink_to(secrets / "token")
+        with pytest.raises(PermissionDenied):
+            await files.stat_file(str(root), "web/secrets/token")
+    finally:
+        unmount_secrets(str(root))

@@ -49,6 +49,41 @@ def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     assert target.read_bytes() == b"precious"
 
 
+def test_a_link_in_the_place_of_the_folder_leads_nowhere(tmp_path: Path) -> None:
+    folder, target = tmp_path / "logs", tmp_path / "target"
+    folder.mkdir()
+    target.mkdir()
+    written = log(folder, max_bytes=10)
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(target)
+    written.write(b"0123456789" * 3)
+    written.close()
+    assert list(target.iterdir()) == []
+    assert len(files(tmp_path / "elsewhere")) == 3
+    with pytest.raises(OSError):
+        log(folder)
+
+
+def test_a_second_name_of_another_file_is_not_written(tmp_path: Path) -> None:
+    folder, target = tmp_path / "logs", tmp_path / "precious"
+    folder.mkdir()
+    target.write_bytes(b"precious")
+    (folder / "web.stdout.0").hardlink_to(target)
+    with pytest.raises(OSError):
+        log(folder)
+    assert target.read_bytes() == b"precious"
+
+
+def test_a_pipe_in_the_place_of_a_file_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "web.stdout.0")
+    with pytest.raises(OSError):
+        log(tmp_path)
+    reader = os.open(tmp_path / "web.stdout.0", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(OSError):
+        log(tmp_path)
+    os.close(reader)
+
+
 def test_output_is_dropped_when_the_folder_is_gone(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
@@ -79,7 +114,7 @@ def test_nothing_is_lost_while_all_files_are_kept(
     written = log(folder, max_files=1000, max_bytes=max_bytes)
     for piece in pieces:
         written.write(piece)
-    os.close(written.fd)
+    written.close()
     found = files(folder)
     assert b"".join(found[number] for number in sorted(found)) == b"".join(pieces)
     assert all(len(content) <= max_bytes for content in found.values())

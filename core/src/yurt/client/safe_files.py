@@ -2,8 +2,9 @@
 
 A task writes its own directory, so it may place any symlink there, and swap it at any time. Nothing is therefore
 checked and then used: a file is opened in one step that cannot leave the root (`openat2` with RESOLVE_BENEATH), or,
-where the kernel lacks it, by walking one component at a time without following any symlink. What was opened is then
-judged by its descriptor.
+where the kernel lacks it, by walking one component at a time without following any symlink. What was found is first
+only held (O_PATH), judged by its descriptor, and opened for reading by that: merely to open a device or a pipe may
+have an effect.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ SYS_OPENAT2 = 437
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_BENEATH = 0x08
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+HOLD_FLAGS = (os.O_PATH | os.O_CLOEXEC) if hasattr(os, "O_PATH") else OPEN_FLAGS
 PRIVATE_PARTS = ("secrets", "private")
 DEPTH_MAX = 64
 RETRIES = 8
@@ -54,13 +56,12 @@ def open_beneath(root: str, path: str) -> int:
     except FileNotFoundError:
         raise NotFound("the allocation's directory does not exist on this node (any more)") from None
     try:
-        found = _open_from(root_fd, parts, path)
+        held = _open_from(root_fd, parts, path, HOLD_FLAGS)
         try:
-            _judge(found, root_fd, parts, path)
-        except BaseException:
-            os.close(found)
-            raise
-        return found
+            _judge(held, root_fd, parts, path)
+            return _readable(held, root_fd, parts, path)
+        finally:
+            os.close(held)
     except OSError as error:
         raise _explained(error, path) from None
     finally:
@@ -73,43 +74,57 @@ def open_inside(root: str, path: str) -> int:
     try:
         root_fd = os.open(root, OPEN_FLAGS | os.O_DIRECTORY)
         try:
-            return _open_from(root_fd, parts, path)
+            return _open_from(root_fd, parts, path, OPEN_FLAGS)
         finally:
             os.close(root_fd)
     except OSError as error:
         raise _explained(error, path) from None
 
 
-def _open_from(root_fd: int, parts: tuple[str, ...], path: str) -> int:
+def _readable(held: int, root_fd: int, parts: tuple[str, ...], path: str) -> int:
+    """The file that is held, opened for reading: by its descriptor, where the system has names for those."""
+    if HOLD_FLAGS == OPEN_FLAGS:
+        return os.dup(held)
+    try:
+        return os.open(f"/proc/self/fd/{held}", OPEN_FLAGS)
+    except FileNotFoundError:
+        found = _open_from(root_fd, parts, path, OPEN_FLAGS)
+        if os.path.samestat(os.fstat(found), os.fstat(held)):
+            return found
+        os.close(found)
+        raise
+
+
+def _open_from(root_fd: int, parts: tuple[str, ...], path: str, flags: int) -> int:
     if not _has_openat2():
-        return _walk(root_fd, parts)
+        return _walk(root_fd, parts, flags)
     for _ in range(RETRIES):
-        found = _openat2(root_fd, "/".join(parts) or ".")
+        found = _openat2(root_fd, "/".join(parts) or ".", flags)
         if found >= 0:
             return found
         if found == -errno.ENOSYS:
             break
         if found != -errno.EAGAIN:
             raise OSError(-found, os.strerror(-found), path)
-    return _walk(root_fd, parts)
+    return _walk(root_fd, parts, flags)
 
 
-def _openat2(root_fd: int, path: str) -> int:
+def _openat2(root_fd: int, path: str, flags: int) -> int:
     """A descriptor, or the negative error number."""
-    how = _OpenHow(OPEN_FLAGS, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
+    how = _OpenHow(flags, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
     libc = ctypes.CDLL(None, use_errno=True)
     found = int(libc.syscall(SYS_OPENAT2, root_fd, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
     return found if found >= 0 else -ctypes.get_errno()
 
 
-def _walk(root_fd: int, parts: tuple[str, ...]) -> int:
+def _walk(root_fd: int, parts: tuple[str, ...], flags: int) -> int:
     """Component by component, following no symlink at all."""
     current = os.dup(root_fd)
     try:
         for index, part in enumerate(parts):
             is_last = index == len(parts) - 1
-            flags = OPEN_FLAGS | os.O_NOFOLLOW | (0 if is_last else os.O_DIRECTORY)
-            following = os.open(part, flags, dir_fd=current)
+            chosen = flags if is_last else OPEN_FLAGS | os.O_DIRECTORY
+            following = os.open(part, chosen | os.O_NOFOLLOW, dir_fd=current)
             os.close(current)
             current = following
     except BaseException:
@@ -121,6 +136,8 @@ def _walk(root_fd: int, parts: tuple[str, ...]) -> int:
 def _judge(found: int, root_fd: int, parts: tuple[str, ...], path: str) -> None:
     """Only plain files and directories are read, and never a task's secrets."""
     mode = os.fstat(found).st_mode
+    if stat.S_ISLNK(mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise Invalid(f"{path!r} is neither a file nor a directory")
     real = _real_parts(found, root_fd) or parts

@@ -5,7 +5,10 @@ It is part of the zygote's program, and imports nothing that the zygote can do w
 
 from __future__ import annotations
 
+import errno
 import os
+
+KIND_MASK, PLAIN_FILE = 0o170000, 0o100000
 
 
 class RotatedLog:
@@ -13,29 +16,42 @@ class RotatedLog:
 
     A new start of the same task goes on with the newest file. Files are cut at the end of a line when there is one.
     When the disk is full, or the folder is gone, output is dropped: a log never stops a task.
+
+    The task may write in the folder and in the one above: it may put links and pipes there, and a link in the folder's
+    own place. So the folder is opened once, itself and no link, and everything goes through its descriptor; a file is
+    written only when it is a plain one with one name.
     """
 
     def __init__(self, base: bytes, *, max_files: int, max_bytes: int) -> None:
-        self.base = base
+        folder, _, self.name = base.rpartition(b"/")
         self.max_files = max(1, max_files)
         self.max_bytes = max(1, max_bytes)
-        self.index = max(self.indexes(), default=0)
+        self.folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self.fd = -1
         self.size = 0
-        self.open()
+        try:
+            self.index = max(self.indexes(), default=0)
+            self.open()
+        except OSError:
+            self.close()
+            raise
 
     def indexes(self) -> list[int]:
         """Numbers of the files that exist."""
-        folder, _, name = self.base.rpartition(b"/")
-        prefix = name + b"."
-        tails = [entry[len(prefix) :] for entry in os.listdir(folder) if entry.startswith(prefix)]
+        prefix = os.fsdecode(self.name) + "."
+        tails = [entry[len(prefix) :] for entry in os.listdir(self.folder) if entry.startswith(prefix)]
         return [int(tail) for tail in tails if tail.isdigit()]
 
     def open(self) -> None:
-        """Open the file of the present index for appending; a symbolic link is never followed."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        self.fd = os.open(self.base + b".%d" % self.index, flags, 0o644)
-        self.size = os.fstat(self.fd).st_size
+        """Open the file of the present index for appending."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(self.name + b".%d" % self.index, flags, 0o644, dir_fd=self.folder)
+        found = os.fstat(fd)
+        if found.st_mode & KIND_MASK != PLAIN_FILE or found.st_nlink != 1:
+            os.close(fd)
+            raise OSError(errno.EMLINK, "the log file is no plain file with one name")
+        self.fd = fd
+        self.size = found.st_size
 
     def rotate(self) -> None:
         """Go on with the next file and remove those that are too old."""
@@ -45,7 +61,14 @@ class RotatedLog:
         self.open()
         for old in self.indexes():
             if old <= self.index - self.max_files:
-                os.unlink(self.base + b".%d" % old)
+                os.unlink(self.name + b".%d" % old, dir_fd=self.folder)
+
+    def close(self) -> None:
+        """Free both descriptors."""
+        for fd in (self.fd, self.folder):
+            if fd >= 0:
+                os.close(fd)
+        self.fd = self.folder = -1
 
     def write(self, data: bytes) -> None:
         """Append, rotating as often as needed."""

@@ -360,9 +360,7 @@ class Shim:
     def close_log(self, fd: int) -> None:
         """An output has come to its end."""
         os.close(fd)
-        log = self.logs.pop(fd)
-        if log.fd >= 0:
-            os.close(log.fd)
+        self.logs.pop(fd).close()
 
     def kill_everything(self) -> None:
         """Kill every process of the task, however deep, and wait until they are gone."""
