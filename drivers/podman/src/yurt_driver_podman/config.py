@@ -187,6 +187,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
     durations: Durations
     owner: str
     state_dir: str
+    is_dev: bool = False
 
 
 def plugin_config(context: PluginContext) -> PluginConfig:
@@ -200,6 +201,7 @@ def plugin_config(context: PluginContext) -> PluginConfig:
         durations=durations_of(options),
         owner=owner_of(context.paths.state_dir),
         state_dir=context.paths.state_dir,
+        is_dev=context.dev,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
@@ -13,9 +14,11 @@ from yurt.sdk.containers.common import OWNER_LABEL
 from yurt.sdk.containers.engine import Engine, Target, failure
 from yurt.sdk.driver import ExitResult, Fingerprint
 from yurt.sdk.errors import Conflict, DriverError, NotFound
+from yurt.sdk.value import replace
 
 from yurt_driver_podman import reports
 from yurt_driver_podman.config import PluginConfig
+from yurt_driver_podman.oom import OomWatch
 
 NAME = "Podman"
 API_VERSION = "4.0.0"
@@ -90,6 +93,7 @@ class PodmanActs:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.watched: dict[str, OomWatch] = {}
 
     async def probe(self) -> None:
         """Find out soon whether the engine answers."""
@@ -100,9 +104,9 @@ class PodmanActs:
         found: dict[str, Any] = await self.engine.ask(f"/containers/{container_id}/json")
         return found
 
-    async def kill(self, container_id: str, signal: str) -> None:
+    async def kill(self, container_id: str, name: str) -> None:
         """Send a signal."""
-        await self.engine.act(post(f"/containers/{container_id}/kill", query={"signal": signal}))
+        await self.engine.act(post(f"/containers/{container_id}/kill", query={"signal": name}))
 
     async def remove(self, container_id: str) -> None:
         """Kill and remove, with anonymous volumes; waits for a removal that is under way."""
@@ -119,7 +123,27 @@ class PodmanActs:
 
     def result_of(self, inspected: Mapping[str, Any]) -> ExitResult | None:
         """How the container ended."""
-        return reports.result_of(inspected)
+        result = reports.result_of(inspected)
+        watch = self.watched.get(str(inspected.get("Id")))
+        if result and watch and watch.has_run_out and result.signal == signal.SIGKILL:
+            return replace(result, oom_killed=True)
+        return result
+
+    def watch_memory(self, container_id: str, pid: int) -> None:
+        """See whether a container runs out of memory."""
+        if pid > 0 and container_id not in self.watched:
+            self.watched[container_id] = OomWatch(pid)
+
+    def forget(self, container_id: str) -> None:
+        """The container is no more."""
+        watch = self.watched.pop(container_id, None)
+        if watch:
+            watch.close()
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        for container_id in list(self.watched):
+            self.forget(container_id)
 
 
 class PodmanEye:

@@ -15,6 +15,7 @@ from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.common import LOGS_LABEL, TASK_LABEL, core_mhz, parse_stamp
 from yurt.sdk.containers.dangling import Dangling, DanglingRules
 from yurt.sdk.containers.engine import EngineDown
+from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.logfiles import LogFiles
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.containers.watch import Watch
@@ -25,7 +26,7 @@ from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 from yurt_driver_podman import reports
 from yurt_driver_podman.config import PluginConfig
 from yurt_driver_podman.create import OWN_LOG_DRIVERS, Site, create_body
-from yurt_driver_podman.engine import PodmanActs, PodmanEye, labelled, new_engine, post
+from yurt_driver_podman.engine import PREFIX, PodmanActs, PodmanEye, labelled, new_engine, post
 from yurt_driver_podman.images import Images
 from yurt_driver_podman.logs import LogReader
 from yurt_driver_podman.network import driver_address
@@ -55,6 +56,7 @@ class PodmanService:
         self.dangling = Dangling(
             self._rules(), clock, made_at=self._made_at, knows=self.tasks.knows, remove=self._acts.remove
         )
+        self._janitor = Janitor(self._socket_path, PREFIX, self._eye.owned)
         self._looking = asyncio.Lock()
         self._is_begun = False
 
@@ -79,6 +81,8 @@ class PodmanService:
     async def _first_steps(self) -> None:
         """Once the engine works: load the `podman` package, and plan the removal of images left over."""
         await self.watch.up.wait()
+        if self._config.is_dev:
+            await asyncio.to_thread(self._janitor.start)
         with suppress(DriverError):
             await self._engine.warm_up()
         self._images.shelf.collect_left_over()
@@ -199,6 +203,7 @@ class PodmanService:
         self.tasks.add(task)
         self._images.shelf.hold(task.container.image_id, task.task_id)
         self._collect(task, inspected)
+        self._acts.watch_memory(task.container.container_id, int((inspected.get("State") or {}).get("Pid") or 0))
         self.tasks.on_end(task.container.container_id)
 
     def _collect(self, task: ContainerTask, inspected: Mapping[str, Any]) -> None:
@@ -277,6 +282,7 @@ class PodmanService:
         task = await self.tasks.destroy(task_id, self.watch, removes=removes)
         with suppress(FileNotFoundError):
             os.unlink(self._ledger_path(task.container.container_id))
+        self._acts.forget(task.container.container_id)
         self._images.shelf.release(task.container.image_id, task_id)
 
     async def task_stats(self, task_id: str) -> TaskStats:
@@ -311,6 +317,8 @@ class PodmanService:
 
     async def close(self) -> None:
         """End the work beside the calls; containers go on."""
+        await asyncio.to_thread(self._janitor.dismiss)
         await self._background.close()
         self._notices.close()
+        self._acts.close()
         await self._engine.close()

@@ -50,7 +50,7 @@ class Acts(Protocol):
         """What the engine knows of a container."""
         ...
 
-    async def kill(self, container_id: str, signal: str) -> None:
+    async def kill(self, container_id: str, name: str) -> None:
         """Send a signal."""
         ...
 

@@ -1,0 +1,99 @@
+"""Removes the containers of a dev agent that was killed: a small program that outlives it.
+
+Its standard input is a pipe whose other end only the agent holds. When that closes without a word the agent is dead,
+and all containers that bear its mark are removed; when the word was said the driver let go of them on purpose. It is
+run without site packages, from this file, and imports the standard library alone.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+from contextlib import suppress
+
+KEEP = b"keep"
+ROUNDS, ROUND_S = 60, 0.5
+CALL_S = 30.0
+
+
+class SocketConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("engine", timeout=CALL_S)
+        self.path = path
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(CALL_S)
+        self.sock.connect(self.path)
+
+
+def call(path: str, method: str, target: str) -> bytes:
+    """One request; the body of the answer."""
+    connection = SocketConnection(path)
+    try:
+        connection.request(method, target)
+        return connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+def sweep(path: str, prefix: str, label: str) -> bool:
+    """Remove what bears the label; whether nothing is left."""
+    filters = urllib.parse.quote(json.dumps({"label": [label]}))
+    found = json.loads(call(path, "GET", f"{prefix}/containers/json?all=true&filters={filters}")) or []
+    for each in found:
+        call(path, "DELETE", f"{prefix}/containers/{each['Id']}?force=true&v=true")
+    return not found
+
+
+def main() -> None:
+    """Wait for the agent's end, then clean up, with some patience for an engine that is away."""
+    path, prefix, label = sys.argv[1:4]
+    if sys.stdin.buffer.read() == KEEP:
+        return
+    for _ in range(ROUNDS):
+        with suppress(OSError, http.client.HTTPException, ValueError):
+            if sweep(path, prefix, label):
+                return
+        time.sleep(ROUND_S)  # noqa: TID251 - a program without a loop
+
+
+class Janitor:
+    """The agent's side of the program."""
+
+    def __init__(self, socket_path: str, prefix: str, label: str) -> None:
+        self.arguments = (socket_path, prefix, label)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, in a session of its own so that Ctrl-C does not end it."""
+        command = [sys.executable, "-I", "-S", "-E", os.path.abspath(__file__), *self.arguments]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+    def dismiss(self) -> None:
+        """The driver lets go of its containers: they stay."""
+        if self.process is None or self.process.stdin is None:
+            return
+        with suppress(OSError):
+            self.process.stdin.write(KEEP)
+            self.process.stdin.close()
+        try:
+            self.process.wait(CALL_S)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+        self.process = None
+
+
+if __name__ == "__main__":
+    main()
