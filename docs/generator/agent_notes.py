@@ -57,6 +57,16 @@ client.artifact.decompression_file_count_limit  How many files an archive may ho
 client.artifact.decompression_size_limit  How large an archive may become.
 client.artifact.disable_artifact_inspection  What was fetched is not searched for links that lead out of it.
 client.artifact.set_environment_variables  Names of variables of the agent that downloads see, separated by commas.
+client.template.function_denylist  Functions that templates may not call; in place of the usual list.
+client.template.function_blacklist  The former name of function_denylist.
+client.template.disable_file_sandbox  Templates may read any file of the host that the agent may read.
+client.template.block_query_wait  How long one question to the servers waits for a change.
+client.template.wait.min  How long nothing may have changed before a template is rendered again.
+client.template.wait.max  The longest time that a change waits for quiet.
+client.template.wait_bounds.min  The least that a job's `wait` may ask for.
+client.template.wait_bounds.max  The most that a job's `wait` may ask for.
+client.template.nomad_retry.backoff  The first pause when the servers cannot be asked; it doubles.
+client.template.nomad_retry.max_backoff  The longest such pause.
 client.host_volume.name.path  The folder of a volume that jobs may ask for.
 client.host_volume.name.read_only  Jobs may only ask for it with `read_only`.
 client.host_network.name.cidr  The addresses of a network that ports may name.

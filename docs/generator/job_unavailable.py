@@ -11,7 +11,6 @@ from yurt_jobspec import parse_job
 from docs.generator.markdown import code, table
 
 TASK_BLOCKS = {
-    "template": 'template {\n data = "x"\n destination = "local/x"\n}',
     "vault": 'vault {\n policies = ["p"]\n}',
     "csi_plugin": 'csi_plugin {\n id = "p"\n type = "node"\n mount_dir = "/csi"\n}',
     "secret": 'secret "s" {\n provider = "nomad"\n path = "p"\n}',

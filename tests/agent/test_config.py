@@ -12,7 +12,7 @@ from yurt.agent.config_check import check
 from yurt.agent.config_files import read_files
 from yurt.agent.config_keys import ABSENT, ROOT, Block, Entry, Key
 from yurt.agent.data_dir import open_data_dir
-from yurt.agent.parts import bytes_of, client_config, server_config, shown_config
+from yurt.agent.parts import bytes_of, client_config, server_config, shown_config, template_settings
 from yurt.sdk.errors import Conflict, Invalid
 
 SERVER = {"server": {"enabled": True}, "client": {"enabled": True}, "data_dir": "/tmp/x"}
@@ -191,6 +191,26 @@ def test_every_key_of_the_table_has_a_known_type() -> None:
     known = {"string", "bool", "int", "float", "list", "map", "duration", "any"}
     assert all(key.type in known for _, key in keys(ROOT))
     assert all(key.support == ABSENT for name, key in keys(ROOT) if name == "encrypt")
+
+
+def test_the_template_block_reaches_the_client(tmp_path: Path) -> None:
+    block = {
+        "function_denylist": ["env"],
+        "disable_file_sandbox": True,
+        "wait": {"min": "1s", "max": "2s"},
+        "nomad_retry": {"backoff": "1s", "max_backoff": "3s"},
+    }
+    config = config_of({**SERVER, "data_dir": str(tmp_path), "client": {"enabled": True, "template": block}})
+    data = open_data_dir(config.data_dir)
+    settings = client_config(config, data).template
+    data.close()
+    assert (settings.denied_functions, settings.is_sandboxed) == (("env",), False)
+    assert (settings.wait_min_s, settings.wait_max_s, settings.retry_max_s) == (1.0, 2.0, 3.0)
+
+
+def test_a_wait_of_templates_that_contradicts_itself_is_refused() -> None:
+    with pytest.raises(Invalid, match=r"min .* is longer than max"):
+        template_settings({"wait": {"min": "3m", "max": "1m"}})
 
 
 def test_the_limits_of_artifacts_reach_the_client(tmp_path: Path) -> None:

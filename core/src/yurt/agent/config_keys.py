@@ -74,11 +74,13 @@ CLIENT = block(
     gc_interval="duration", gc_parallel_destroys="int", gc_disk_usage_threshold="float",
     gc_inode_usage_threshold="float",
     gc_max_allocs="int", gc_volumes_on_node_gc="bool !", no_host_uuid="bool -", disable_remote_exec="bool !true",
-    template=block(**accepted(
-        "function_denylist", "function_blacklist", "disable_file_sandbox", "max_stale", "block_query_wait", "wait",
-        "wait_bounds",
-        "consul_retry", "vault_retry", "nomad_retry", "vault_default_lease_duration", "use_client_consul_token",
-    )),
+    template=block(
+        function_denylist="list", function_blacklist="list", disable_file_sandbox="bool", block_query_wait="duration",
+        wait=block(min="duration", max="duration"), wait_bounds=block(min="duration", max="duration"),
+        nomad_retry=block(attempts="int -", backoff="duration", max_backoff="duration"),
+        max_stale="duration -", vault_default_lease_duration="duration -", use_client_consul_token="bool -",
+        **accepted("consul_retry", "vault_retry"),
+    ),
     server_join=CLIENT_JOIN,
     host_volume=block(True, path="string", read_only="bool"),
     cni_path="string", cni_config_dir="string", bridge_network_name="string", bridge_network_subnet="string",

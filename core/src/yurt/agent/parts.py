@@ -14,6 +14,7 @@ from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.config import ClientConfig, Reserved
 from yurt.client.networks.bridge import check_settings
 from yurt.client.networks.settings import NetworkSettings
+from yurt.client.templates.settings import TemplateSettings
 from yurt.http.agent_info import AgentInfo
 from yurt.sdk.errors import Invalid
 from yurt.server.config import GcThresholds, ServerConfig
@@ -108,6 +109,7 @@ def client_config(config: AgentConfig, data: DataDir) -> ClientConfig:
         host_volumes={name: HostVolumeInfo(**body) for name, body in given.get("host_volume", {}).items()},
         networks=network_settings(given),
         artifact=artifact_limits(given.get("artifact", {})),
+        template=template_settings(given.get("template", {})),
         **settings,
     )
 
@@ -125,6 +127,31 @@ def network_settings(given: Mapping[str, Any]) -> NetworkSettings:
     is_wide = given.get("bind_wildcard_default_host_network", True) and not given.get("host_network")
     made = NetworkSettings(binds_wildcard=is_wide, preferred_family=family, **settings)
     check_settings(made)
+    return made
+
+
+def template_settings(given: Mapping[str, Any]) -> TemplateSettings:
+    """The client's `template` block; raises Invalid when the least wait is longer than the longest."""
+    usual = TemplateSettings()
+    wait, bounds, retry = given.get("wait", {}), given.get("wait_bounds", {}), given.get("nomad_retry", {})
+    denied = given.get("function_denylist", given.get("function_blacklist"))
+    made = TemplateSettings(
+        denied_functions=usual.denied_functions if denied is None else tuple(denied),
+        is_sandboxed=not given.get("disable_file_sandbox", False),
+        wait_min_s=seconds_of(wait.get("min"), usual.wait_min_s),
+        wait_max_s=seconds_of(wait.get("max"), usual.wait_max_s),
+        bound_min_s=seconds_of(bounds.get("min"), usual.bound_min_s),
+        bound_max_s=seconds_of(bounds.get("max"), usual.bound_max_s),
+        query_wait_s=seconds_of(given.get("block_query_wait"), usual.query_wait_s),
+        retry_first_s=seconds_of(retry.get("backoff"), usual.retry_first_s),
+        retry_max_s=seconds_of(retry.get("max_backoff"), usual.retry_max_s),
+    )
+    for name, least, most in (
+        ("wait", made.wait_min_s, made.wait_max_s),
+        ("wait_bounds", made.bound_min_s, made.bound_max_s),
+    ):
+        if least > most:
+            raise Invalid(f"client template {name}: min ({least:g} s) is longer than max ({most:g} s)")
     return made
 
 

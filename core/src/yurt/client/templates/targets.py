@@ -77,9 +77,15 @@ def _target(
         source=replace_references(template.source_path, look),
         mode=mode,
         owner=(_id(template.uid), _id(template.gid)),
-        wait_min_s=wait.min / NANOSECONDS if wait is not None else settings.wait_min_s,
-        wait_max_s=max(wait.max, wait.min) / NANOSECONDS if wait is not None else settings.wait_max_s,
+        wait_min_s=_bounded(wait.min if wait is not None else None, settings.wait_min_s, settings),
+        wait_max_s=_bounded(max(wait.max, wait.min) if wait is not None else None, settings.wait_max_s, settings),
     )
+
+
+def _bounded(asked: int | None, usual: float, settings: TemplateSettings) -> float:
+    """What a job asks for within what the operator allows."""
+    wait_s = usual if asked is None else asked / NANOSECONDS
+    return min(max(wait_s, settings.bound_min_s), settings.bound_max_s)
 
 
 def _id(given: int | None) -> int:

@@ -139,7 +139,9 @@ def _variables(asking: Asking, prefix: tuple[object, ...], *, is_safe: bool = Fa
 
 def _services(asking: Asking) -> list[Record]:
     found = asking.ask(asking.question(SERVICES, "")).data or ()
-    return [_record(each["ServiceName"], {"Name": each["ServiceName"], "Tags": Tags(each["Tags"] or ())}) for each in found]
+    return [
+        _record(each["ServiceName"], {"Name": each["ServiceName"], "Tags": Tags(each["Tags"] or ())}) for each in found
+    ]
 
 
 def _service(asking: Asking, given: tuple[object, ...]) -> list[Record]:
@@ -165,8 +167,8 @@ def _chosen(found: Any, count: int, key: str) -> list[Any]:
 def _instance(each: Mapping[str, Any]) -> Record:
     fields = {
         "ID": each["ID"], "Name": each["ServiceName"], "Node": each["NodeID"], "Datacenter": each["Datacenter"],
-        "Tags": Tags(each["Tags"] or ()), "JobID": each["JobID"], "AllocID": each["AllocID"], "Address": each["Address"],
-        "Port": each["Port"],
+        "Tags": Tags(each["Tags"] or ()), "JobID": each["JobID"], "AllocID": each["AllocID"],
+        "Address": each["Address"], "Port": each["Port"],
     }  # fmt: skip
     return _record(each["ServiceName"], fields)
 

@@ -94,7 +94,7 @@ def _yaml(value: Any, indent: int) -> list[str]:
     lines: list[str] = []
     if isinstance(value, dict) and value:
         for key in sorted(value):
-            lines += _yaml_entry(f"{pad}{_yaml_text(key, indent)}:", value[key], indent)
+            lines += _yaml_entry(f"{pad}{_yaml_line(key)}:", value[key], indent)
         return lines
     if isinstance(value, list) and value:
         for each in value:
@@ -131,18 +131,20 @@ def _yaml_scalar(value: Any, indent: int) -> str:
 
 
 def _yaml_text(value: str, indent: int) -> str:
-    """A text as it stands where that reads back as the same text, else in double quotes or as a block."""
+    """A text on one line, or as a block of lines."""
+    if not _is_block(value):
+        return _yaml_line(value)
+    pad, sign = " " * indent, "|" if value.endswith("\n") else "|-"
+    lines = value.removesuffix("\n").split("\n")
+    return "\n".join([sign, *(f"{pad}{line}" if line else "" for line in lines)])
+
+
+def _yaml_line(value: str) -> str:
+    """A text as it stands where that reads back as the same text, else in double quotes."""
     from yurt_jobspec.functions.yaml import YamlError, read_yaml
 
-    if _is_block(value):
-        pad = " " * indent
-        body = value.removesuffix("\n").split("\n")
-        sign = "|" if value.endswith("\n") else "|-"
-        return "\n".join([sign, *(f"{pad}{line}" if line else "" for line in body)])
-    is_plain = (
-        bool(value) and value == value.strip() and value.isprintable() and not re.search(r"[:#][ ]|[ ]#|:$", value)
-    )
-    if is_plain and not value.startswith(tuple("-?:,[]{}#&*!|>'\"%@`")):
+    is_plain = bool(value) and value == value.strip() and value.isprintable()
+    if is_plain and not value.startswith(tuple("-?:,[]{}#&*!|>'\"%@`")) and not re.search(r"[:#][ ]|[ ]#|:$", value):
         try:
             if read_yaml(value) == value:
                 return value
