@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from yurt.client.networks.settings import CNI_PATHS
 from yurt.testing.agent import Agent, free_ports, register, running_agent, wait_for
+from yurt.testing.engines import DockerEngine, missing
 
 PLUGINS = next((folder for folder in CNI_PATHS if Path(folder, "bridge").exists()), "")
 pytestmark = [
@@ -24,11 +25,13 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("busybox") is None, reason="busybox is not installed (apt install busybox-static)"),
     pytest.mark.skipif(shutil.which("runc") is None, reason="runc is not installed (apt install runc)"),
 ]
-BRIDGE, PAIRS = "yurt-e2e", "yurt-pairs"
+BRIDGE, PAIRS, SIDE = "yurt-e2e", "yurt-pairs", "yurt-side"
+SIDE_ADDRESS = "10.213.77.1"
 BOOKINGS = Path("/run/yurt/cni")
 RECORDS = Path("/run/yurt/networks")
 NAMESPACES = Path("/run/netns")
 SECOND = 1_000_000_000
+CYCLES = 20
 NO_RESTART = {"Attempts": 0, "Mode": "fail", "Interval": 60 * SECOND, "Delay": SECOND}
 HAS_IPV6 = Path("/proc/sys/net/ipv6/conf").exists() and shutil.which("ip6tables") is not None
 BUSYBOX = shutil.which("busybox") or ""
@@ -142,7 +145,7 @@ def agent_config(folder: Path, **client: Any) -> dict[str, Any]:
 
 def remove_networks() -> None:
     """The bridges of these tests, and their books."""
-    for name in (BRIDGE, PAIRS):
+    for name in (BRIDGE, PAIRS, SIDE):
         subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
         shutil.rmtree(BOOKINGS / name, ignore_errors=True)
 
@@ -150,7 +153,11 @@ def remove_networks() -> None:
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     folder = tmp_path_factory.mktemp("networks")
-    config = agent_config(folder, bridge_network_subnet_ipv6="fd72:7572:7401::/64" if HAS_IPV6 else "")
+    config = agent_config(
+        folder,
+        bridge_network_subnet_ipv6="fd72:7572:7401::/64" if HAS_IPV6 else "",
+        host_network={"side": {"interface": SIDE}, "absent": {"cidr": "198.51.100.0/24"}},
+    )
     pairs = {
         "cniVersion": "1.0.0",
         "name": PAIRS,
@@ -170,6 +177,8 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
         ],
     }
     (folder / "cni" / "pairs.conflist").write_text(json.dumps(pairs))
+    for command in (f"link add {SIDE} type bridge", f"address add {SIDE_ADDRESS}/24 dev {SIDE}", f"link set {SIDE} up"):
+        subprocess.run(["ip", *command.split()], check=True)
     with running_agent(folder, data_dir=folder / "data", extra=config) as agent:
         yield agent
     remove_networks()
@@ -194,7 +203,9 @@ def test_tasks_of_a_group_share_a_loopback_and_answer_on_mapped_ports(agent: Age
 
     for label in ("fixed", "web"):
         port = port_of(agent, alloc, label)
-        page = wait_for(f"an answer on {port['Value']}", lambda port=port: fetched(f"http://127.0.0.1:{port['Value']}/"))
+        page = wait_for(
+            f"an answer on {port['Value']}", lambda port=port: fetched(f"http://127.0.0.1:{port['Value']}/")
+        )
         assert alloc["ID"] in page
     assert alloc["ID"] in inside(agent, alloc, "beside", *asking("http://127.0.0.1:8080/"))
     assert alloc["ID"] in inside(agent, alloc, "server", *asking("http://127.0.0.1:8080/"))
@@ -216,6 +227,26 @@ def test_allocations_reach_each_other_and_themselves_by_the_ports_of_the_host(ag
     assert one["ID"] in inside(agent, one, "server", *asking(f"http://{address}:8080/"))
     stopped(agent, "one")
     stopped(agent, "two")
+
+
+def test_a_port_of_a_named_host_network_answers_there_alone_and_to_its_own_allocation(agent: Agent) -> None:
+    network = bridge({"Label": "web", "To": 8080, "HostNetwork": "side"})
+    register(agent, job("side", network, task("server", "exec", SERVE)))
+    (alloc,) = agent.running("side", 1)
+    port = port_of(agent, alloc, "web")
+    assert port["HostIP"] == SIDE_ADDRESS
+    url = f"http://{SIDE_ADDRESS}:{port['Value']}/"
+    assert alloc["ID"] in wait_for("an answer", lambda: fetched(url))
+    assert fetched(f"http://127.0.0.1:{port['Value']}/") is None
+    assert alloc["ID"] in inside(agent, alloc, "server", *asking(url))
+    stopped(agent, "side")
+
+
+def test_a_host_network_without_an_address_is_not_offered(agent: Agent) -> None:
+    (node,) = agent.get("/v1/nodes")
+    assert list(agent.get(f"/v1/node/{node['ID']}")["HostNetworks"]) == ["side"]
+    network = bridge({"Label": "web", "To": 8080, "HostNetwork": "absent"})
+    assert 'missing host network "absent" for port' in plan_of(agent, network)
 
 
 def test_a_group_without_network_has_a_loopback_and_nothing_else(agent: Agent) -> None:
@@ -329,28 +360,31 @@ def test_what_a_killed_dev_agent_left_goes_with_the_next_agent(tmp_path: Path, a
         wait_for("no trace", lambda: not traces(alloc["ID"]))
 
 
-def test_fifty_life_cycles_leave_nothing(agent: Agent) -> None:
+def test_many_life_cycles_leave_nothing(agent: Agent) -> None:
     before = links(), bookings(BRIDGE)
     batch = job("many", bridge({"Label": "web", "To": 80}), task("main", "exec", "test -d /sys/class/net/eth0"))
     batch["Type"] = "batch"
-    batch["TaskGroups"][0] |= {"Count": 50, "EphemeralDisk": {"SizeMB": 20}}
-    batch["TaskGroups"][0]["Tasks"][0] |= {"Resources": {"CPU": 1, "MemoryMB": 10}, "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1}}
+    batch["TaskGroups"][0] |= {"Count": CYCLES, "EphemeralDisk": {"SizeMB": 20}}
+    batch["TaskGroups"][0]["Tasks"][0] |= {
+        "Resources": {"CPU": 1, "MemoryMB": 10},
+        "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1},
+    }
     register(agent, batch)
 
     def all_complete() -> list[dict[str, Any]] | None:
         done = [alloc for alloc in agent.allocs("many") if alloc["ClientStatus"] == "complete"]
-        return done if len(done) == 50 else None
+        return done if len(done) == CYCLES else None
 
-    allocs = wait_for("fifty complete allocations", all_complete, 60.0)
+    allocs = wait_for(f"{CYCLES} complete allocations", all_complete, 60.0)
     assert not [trace for alloc in allocs for trace in traces(alloc["ID"])]
     assert (links(), bookings(BRIDGE)) == before
     stopped(agent, "many")
 
 
-def plan_of(agent: Agent, mode: str) -> str:
-    """What `job plan` says of a job with a network of this mode."""
+def plan_of(agent: Agent, network: dict[str, Any]) -> str:
+    """What `job plan` says of a job with this network."""
     file = agent.folder / "asks.nomad.json"
-    file.write_text(json.dumps({"Job": job("asks", {"Mode": mode}, task("main", "raw_exec", "true"))}))
+    file.write_text(json.dumps({"Job": job("asks", network, task("main", "raw_exec", "true"))}))
     done = agent.cli("job", "plan", "-json", str(file))
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -362,10 +396,10 @@ def test_a_plan_says_which_plugins_are_missing(tmp_path: Path) -> None:
     config = agent_config(tmp_path, cni_path=str(empty))
     (tmp_path / "cni" / "broken.conflist").write_text("{")
     with running_agent(tmp_path, data_dir=None, extra=config) as agent:
-        told = plan_of(agent, "bridge")
+        told = plan_of(agent, {"Mode": "bridge"})
         assert "missing network" in told and "CNI plugins bridge, firewall, portmap, host-local are in none of" in told
         assert "containernetworking-plugins" in told
-        assert "broken.conflist is not JSON" in plan_of(agent, "cni/broken")
+        assert "broken.conflist is not JSON" in plan_of(agent, {"Mode": "cni/broken"})
         register(agent, job("waiting", {"Mode": "bridge"}, task("main", "raw_exec", "sleep 1000")))
         assert agent.allocs("waiting") == []
 
@@ -373,3 +407,47 @@ def test_a_plan_says_which_plugins_are_missing(tmp_path: Path) -> None:
             (empty / name).symlink_to(Path(PLUGINS) / name)
         agent.running("waiting", 1)
     remove_networks()
+
+
+def test_containers_and_processes_of_a_group_share_one_network(tmp_path: Path) -> None:
+    reason = missing("dockerd", "containerd", "docker", "busybox")
+    if reason:
+        pytest.skip(reason)
+    engine = DockerEngine(tmp_path)
+    engine.start()
+    try:
+        engine.import_image()
+        options = {"endpoint": engine.endpoint, "infra_image": engine.image}
+        extra = agent_config(tmp_path) | {"plugin": {"docker": {"config": options}}}
+        with running_agent(tmp_path, data_dir=tmp_path / "data", extra=extra) as agent:
+            together(agent, engine)
+    finally:
+        engine.stop()
+        remove_networks()
+
+
+def together(agent: Agent, engine: DockerEngine) -> None:
+    """A container that serves, and a process beside it; also over the death of the agent."""
+    serve = 'mkdir /www; echo "$NOMAD_ALLOC_ID" > /www/index.html; exec httpd -f -p 8080 -h /www'
+    container = task("server", "docker", serve) | {
+        "Config": {"image": engine.image, "command": "/bin/sh", "args": ["-c", serve]}
+    }
+    network = bridge({"Label": "web", "To": 8080}, Hostname="shop")
+    register(agent, job("mixed", network, container, task("beside", "exec", "sleep 1000")))
+    (alloc,) = agent.running("mixed", 1)
+    port = port_of(agent, alloc, "web")["Value"]
+    assert alloc["ID"] in wait_for("an answer", lambda: fetched(f"http://127.0.0.1:{port}/"))
+    assert alloc["ID"] in inside(agent, alloc, "beside", *asking("http://127.0.0.1:8080/"))
+    address = whole(agent, alloc)["NetworkStatus"]["Address"]
+    assert "shop\n127.0.0.1 localhost\n" in inside(
+        agent, alloc, "server", "sh", "-c", "hostname; grep -h localhost /etc/hosts | head -1"
+    )
+    assert f"{address} shop" in inside(agent, alloc, "server", "cat", "/etc/hosts")
+
+    agent.kill()
+    agent.start()
+    agent.running("mixed", 1)
+    assert alloc["ID"] in (fetched(f"http://127.0.0.1:{port}/") or "")
+    assert whole(agent, alloc)["NetworkStatus"]["Address"] == address
+    stopped(agent, "mixed")
+    wait_for("no container", lambda: not engine.containers())

@@ -35,7 +35,7 @@ GROUP = "group"
 ATTEMPTS = 3
 RETRY_S = 0.2
 AT_ONCE = 4
-LOOK_EVERY_S = 10.0
+LOOK_EVERY_S = 5.0
 
 log = logging.getLogger(__name__)
 
