@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from yurt.goplugin.driver import BinaryDriver, DriverFacts, ask_facts
 from yurt.goplugin.plugin import BinaryPlugin
 from yurt.goplugin.process import PluginSpec
 from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import PluginContext
-from yurt.testing.driver_suite import DriverCases, DriverFactory, DriverSuite
+from yurt.testing.driver_suite import Bench, DriverCases, DriverFactory, DriverSuite
+from yurt.testing.driver_suite.lifecycle import LifecycleTests
+from yurt.testing.driver_suite.output import OutputTests
+from yurt.testing.driver_suite.recovery import RecoveryTests
 
 FACTS: dict[str, DriverFacts] = {}
 
 
-class ServedSuite(DriverSuite):
-    """The suite against a plugin process of its own for each test."""
+class Served:
+    """A plugin process of its own for each test."""
 
     name: str
     config: dict[str, Any] = {}  # noqa: RUF012 - a constant of the subclass
 
     @pytest.fixture
-    async def make_driver(self, serve_script: Callable[[str], str], tmp_path: Path) -> DriverFactory:  # type: ignore[override]
+    async def make_driver(self, serve_script: Callable[[str], str], tmp_path: Path) -> DriverFactory:
         path = serve_script(self.name)
         spec = PluginSpec(name=self.name, path=path, folder=str(tmp_path / "host"), config=self.config)
         if self.name not in FACTS:
@@ -40,11 +44,17 @@ class ServedSuite(DriverSuite):
 
         return make
 
-    async def test_a_task_outlives_an_agent_that_is_killed(self) -> None:  # type: ignore[override]
+    @pytest_asyncio.fixture
+    async def bench(self, make_driver: DriverFactory, tmp_path: Path) -> AsyncIterator[Bench]:
+        bench = Bench(make_driver, tmp_path)
+        yield bench
+        await bench.close()
+
+    async def test_a_task_outlives_an_agent_that_is_killed(self) -> None:
         pytest.skip("gRPC does not work across a fork; e2e/test_go_plugins.py kills a whole agent instead")
 
 
-class TestServedMock(ServedSuite):
+class TestServedMock(Served, LifecycleTests, RecoveryTests, OutputTests):
     name = "mock_driver"
 
     @pytest.fixture
@@ -68,7 +78,7 @@ def shell(script: str) -> dict[str, Any]:
     return {"command": "/bin/sh", "args": ["-c", script]}
 
 
-class TestServedRawExec(ServedSuite):
+class TestServedRawExec(Served, DriverSuite):
     name = "raw_exec"
     config = {"enabled": True}  # noqa: RUF012 - a constant
 
