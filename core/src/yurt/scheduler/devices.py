@@ -24,7 +24,7 @@ from yurt.scheduler.bookings import (
     modes_of,
 )
 from yurt.scheduler.device_values import IDS, INSTANCE_ATTRIBUTES, admits, attribute_of, meets
-from yurt.scheduler.topology import IGNORE, PREFER, REQUIRE, Layout, Wish, choose, layout_of, mask_of, members
+from yurt.scheduler.topology import IGNORE, PLACES, PREFER, REQUIRE, Layout, Wish, choose, layout_of, mask_of, members
 from yurt.sdk.device import MIG, SHARE_MARK, device_of
 from yurt.structs.alloc import AllocatedDeviceResource
 from yurt.structs.node import Attribute, Node, NodeDevice, NodeDeviceResource
@@ -34,8 +34,8 @@ ORDERS_MAX = 24
 """Orders in which the requests of a group are tried, when the given one does not work out."""
 
 CORES_MAX = 65_536
-PLACES = frozenset({"numa_node", "nvlink_peers", "nvlink_links", "topology"})
-"""Attributes that tell where an instance is."""
+RACKS_KEPT = 16_384
+REQUESTS_KEPT = 256
 
 
 class DeviceGrant(NamedTuple):
@@ -46,22 +46,89 @@ class DeviceGrant(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One instance of a node."""
+    """One instance of a node; `key` is how it is held, `is_part` tells the parts of split devices."""
 
     number: int
     kind_number: int
     kind: NodeDeviceResource
     instance: NodeDevice
+    key: str
+    is_part: bool
 
-    @property
-    def key(self) -> str:
-        """How it is written among what is held."""
-        return instance_key(self.kind, self.instance.id)
 
-    @property
-    def is_part(self) -> bool:
-        """Whether it is a part of a split device."""
-        return attribute_of(self.kind, self.instance, "mig_parent") is not None
+class KindChoice(NamedTuple):
+    """The instances of one kind that a request may be given, and how well the kind suits it."""
+
+    number: int
+    mask: int
+    weight: float
+    is_part: bool
+
+
+class Rack:
+    """A node's devices as they are, whoever holds them; made once for a node."""
+
+    def __init__(self, devices: tuple[NodeDeviceResource, ...]) -> None:
+        self.devices = devices
+        self.layout: Layout = layout_of(devices)
+        pairs = [(number, kind, each) for number, kind in enumerate(devices) for each in kind.instances]
+        self.items = tuple(
+            Item(
+                at, number, kind, each, instance_key(kind, each.id), attribute_of(kind, each, "mig_parent") is not None
+            )
+            for at, (number, kind, each) in enumerate(pairs)
+        )
+        self.number_of = {item.key: item.number for item in self.items}
+        self.healthy = mask_of(item.number for item in self.items if item.instance.healthy)
+        self._matching: dict[RequestedDevice, list[Item]] = {}
+        self._kinds: dict[RequestedDevice, list[KindChoice]] = {}
+
+    def kinds(self, request: RequestedDevice) -> list[KindChoice]:
+        """The kinds that match the request, in the order of the node."""
+        found = self._kinds.get(request)
+        if found is None:
+            if len(self._kinds) >= REQUESTS_KEPT:
+                self._kinds.clear()
+            found = self._kinds[request] = [
+                KindChoice(
+                    number=items[0].kind_number,
+                    mask=mask_of(item.number for item in items),
+                    weight=matched_weight(items[0].kind, request),
+                    is_part=items[0].is_part,
+                )
+                for items in _by_kind(self.matching(request))
+            ]
+        return found
+
+    def matching(self, request: RequestedDevice) -> list[Item]:
+        """The healthy instances that the request may be given, taken or not."""
+        found = self._matching.get(request)
+        if found is None:
+            if len(self._matching) >= REQUESTS_KEPT:
+                self._matching.clear()
+            found = self._matching[request] = [
+                item
+                for item in self.items
+                if item.instance.healthy
+                and is_named(item.kind, request.name)
+                and admits(item.kind, item.instance, request.constraints)
+            ]
+        return found
+
+
+_racks: dict[int, Rack] = {}
+"""By identity of a node's devices, which the rack keeps, so that no other gets their identity."""
+
+
+def rack_of(node: Node) -> Rack:
+    """The node's devices."""
+    devices = node.node_resources.devices
+    found = _racks.get(id(devices))
+    if found is None:
+        if len(_racks) >= RACKS_KEPT:
+            _racks.clear()
+        found = _racks[id(devices)] = Rack(devices)
+    return found
 
 
 class Offer(NamedTuple):
@@ -77,11 +144,10 @@ class Stock:
     """A node's devices and what is taken of them, while requests are met one after another."""
 
     def __init__(self, node: Node, held: Iterable[str]) -> None:
-        devices = node.node_resources.devices
-        self.layout: Layout = layout_of(devices)
+        self.rack = rack_of(node)
+        self.layout = self.rack.layout
+        self.items = self.rack.items
         self.booked = bookings(held)
-        pairs = [(number, kind, each) for number, kind in enumerate(devices) for each in kind.instances]
-        self.items = tuple(Item(at, number, kind, each) for at, (number, kind, each) in enumerate(pairs))
 
     def of(self, item: Item) -> Booked:
         """What is taken of an instance."""
@@ -93,17 +159,12 @@ class Stock:
 
     def free(self) -> int:
         """All free instances, as a mask."""
-        return mask_of(item.number for item in self.items if self.is_free(item))
+        numbers = self.rack.number_of
+        return self.rack.healthy & ~mask_of(numbers[key] for key in self.booked if key in numbers)
 
     def matching(self, request: RequestedDevice) -> list[Item]:
         """The healthy instances that the request may be given, taken or not."""
-        return [
-            item
-            for item in self.items
-            if item.instance.healthy
-            and is_named(item.kind, request.name)
-            and admits(item.kind, item.instance, request.constraints)
-        ]
+        return self.rack.matching(request)
 
     def take(self, offer: Offer) -> None:
         """What follows finds the offer's instances taken."""
@@ -220,22 +281,23 @@ def _by_kind(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 def _whole(stock: Stock, request: RequestedDevice, found: list[Item]) -> Offer | None:
     wish, free, layout = wish_of(request), stock.free(), stock.layout
-    best = None
-    for items in _by_kind(found):
-        chosen = choose(layout, mask_of(i.number for i in items) & free, free, wish)
-        if chosen is None:
-            continue
-        weight = matched_weight(items[0].kind, request)
-        cost = layout.cost(members(chosen), free, wish)
-        candidate = ((-weight, items[0].is_part, cost, items[0].kind_number), chosen, weight)
-        best = candidate if best is None or candidate[0] < best[0] else best
-    if best is not None:
-        return _given(stock, best[1], best[2], wish)
+    offers = []
+    for kind in stock.rack.kinds(request):
+        chosen = choose(layout, kind.mask & free, free, wish)
+        if chosen is not None:
+            offers.append((kind, chosen))
+    if offers:
+        kind, chosen = offers[0]
+        if len(offers) > 1:
+            kind, chosen = min(
+                offers, key=lambda o: (-o[0].weight, o[0].is_part, layout.cost(members(o[1]), free, wish), o[0].number)
+            )
+        return _given(stock, chosen, kind.weight, wish)
     if wish.number < 2 or request.name.count("/") > 1:
         return None
     mixed = mask_of(item.number for item in found if not item.is_part) & free
-    chosen = choose(layout, mixed, free, wish)
-    return None if chosen is None else _given(stock, chosen, 0.0, wish)
+    chosen_of_all = choose(layout, mixed, free, wish)
+    return None if chosen_of_all is None else _given(stock, chosen_of_all, 0.0, wish)
 
 
 def _all(stock: Stock, found: list[Item]) -> Offer | None:

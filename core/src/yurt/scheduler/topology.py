@@ -25,6 +25,8 @@ KEPT_MAX = 4096
 _LEVELS = {"PIX": 1, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5}
 """Ways between two devices from the nearest on, as `nvidia-smi topo` names them."""
 UNKNOWN_NODE = -1
+PLACES = frozenset({"numa_node", "nvlink_peers", "nvlink_links", "topology"})
+"""Attributes that tell where an instance is."""
 
 Cost = tuple[int, int, int, int, int]
 Candidate = tuple[Cost, tuple[int, ...]]
@@ -212,29 +214,26 @@ def _is_same(layout: Layout, one: int, other: int) -> bool:
 # -- from a node's devices ---------------------------------------------------------------------------------------------
 
 _layouts: dict[tuple[tuple[int, ...], Matrix, Matrix], Layout] = {}
-_by_devices: dict[int, tuple[tuple[NodeDeviceResource, ...], Layout]] = {}
-"""By identity of a node's devices, which are kept so that no other gets their identity; both only spare work."""
+"""It only spares work: equal layouts answer alike."""
 
 
 def layout_of(devices: tuple[NodeDeviceResource, ...]) -> Layout:
     """The layout of all instances of a node, in the order of its groups."""
-    known = _by_devices.get(id(devices))
-    if known is not None:
-        return known[1]
-    for cache in (_layouts, _by_devices):
-        if len(cache) >= KEPT_MAX:
-            cache.clear()
     key = _key([(kind, instance) for kind in devices for instance in kind.instances])
     layout = _layouts.get(key)
     if layout is None:
+        if len(_layouts) >= KEPT_MAX:
+            _layouts.clear()
         layout = _layouts[key] = Layout(*key)
-    _by_devices[id(devices)] = (devices, layout)
     return layout
 
 
 def _key(instances: Sequence[tuple[NodeDeviceResource, NodeDevice]]) -> tuple[tuple[int, ...], Matrix, Matrix]:
-    ids = {instance.id: number for number, (_, instance) in enumerate(instances)}
     size = len(instances)
+    if not any(PLACES & (kind.attributes.keys() | instance.attributes.keys()) for kind, instance in instances):
+        empty = ((0,) * size,) * size
+        return (UNKNOWN_NODE,) * size, empty, empty
+    ids = {instance.id: number for number, (_, instance) in enumerate(instances)}
     links, distances = [[0] * size for _ in instances], [[0] * size for _ in instances]
     for number, (kind, instance) in enumerate(instances):
         counts = _pairs(text_of(kind, instance, "nvlink_links"))
