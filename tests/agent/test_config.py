@@ -45,8 +45,7 @@ def test_every_mistake_is_told_with_file_line_and_near_miss(tmp_path: Path) -> N
     "data",
     [
         {"acl": {"enabled": True}},
-        {"tls": {"http": True}},
-        {"tls": [{"rpc": True}]},
+        {"tls": [{"rpc_upgrade_mode": True}]},
         {"vault": {"enabled": True}},
         {"consul": {"address": "127.0.0.1:8500"}},
         {"server": {"encrypt": "key"}},

@@ -11,12 +11,14 @@ from collections.abc import Callable
 
 from yurt import __version__
 from yurt.agent.config import RPC_PORT, AgentConfig
+from yurt.agent.tls import TlsSettings, channel_credentials, own_http_context, server_credentials
 from yurt.client.client import Client
 from yurt.client.ports import ServerPort
 from yurt.http.forwarding import ApiPort, OwnApi
+from yurt.rpc.certificates import role_name
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import Hello, Welcome
-from yurt.rpc.link import Link
+from yurt.rpc.link import Link, Security
 from yurt.rpc.listener import Caller, Listener, Session
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
@@ -37,10 +39,13 @@ _SERVER, _NODE, _API = contract_of(ServerPort), contract_of(NodePort), contract_
 class FarClients:
     """The clients that are connected to this server."""
 
-    def __init__(self, config: AgentConfig, server: Server) -> None:
+    def __init__(self, config: AgentConfig, server: Server, tls: TlsSettings) -> None:
         self._config = config
         self._server = server
-        self._api = OwnApi(f"http://{_reachable(config.http_addresses[0])}:{config.http_port}")
+        self._tls = tls
+        scheme = "https" if tls.http else "http"
+        address = f"{scheme}://{_reachable(config.http_addresses[0])}:{config.http_port}"
+        self._api = OwnApi(address, own_http_context(tls))
         self._listener = Listener(
             accept=self._accept,
             welcome=Welcome(version=__version__, region=config.region, name=f"{config.name}.{config.region}"),
@@ -48,8 +53,9 @@ class FarClients:
 
     async def start(self) -> None:
         """Take connections; raises Invalid when the port cannot be had."""
-        port = await self._listener.start(f"{_bracketed(self._config.rpc_address)}:{self._config.rpc_port}")
-        log.info("clients may connect to port %d", port)
+        address = f"{_bracketed(self._config.rpc_address)}:{self._config.rpc_port}"
+        port = await self._listener.start(address, server_credentials(self._tls))
+        log.info("clients may connect to port %d%s", port, ", by mutual TLS" if self._tls.rpc else "")
 
     async def stop(self) -> None:
         """End all connections."""
@@ -59,6 +65,9 @@ class FarClients:
     def _accept(self, hello: Hello, caller: Caller) -> Session:
         if hello.region != self._config.region:
             raise PermissionDenied(f"this server is of region {self._config.region!r}, the client of {hello.region!r}")
+        roles = {role_name(role, self._config.region) for role in ("client", "server")}
+        if self._tls.rpc and not roles.intersection(caller.names):
+            raise PermissionDenied(f"the certificate names {', '.join(caller.names)}, and none of {sorted(roles)}")
         client = RemoteClient(self._server, hello.node_id, hello.secret_id)
         serves = {SERVER: Served(_SERVER, client), API: Served(_API, self._api)}
         nodes: dict[Peer, NodePort] = {}
@@ -78,7 +87,7 @@ class FarClients:
 class FarServers:
     """The servers of an agent that runs none."""
 
-    def __init__(self, config: AgentConfig, *, identity: NodeIdentity, env: Env) -> None:
+    def __init__(self, config: AgentConfig, *, identity: NodeIdentity, env: Env, tls: TlsSettings) -> None:
         self._serves: dict[str, Served] = {}
         hello = Hello(
             version=__version__,
@@ -87,7 +96,12 @@ class FarServers:
             node_id=identity.node_id,
             secret_id=identity.secret_id,
         )
-        self._link = Link(server_addresses(config), hello=lambda: hello, serves=self._serves, env=env)
+        security = None
+        if tls.rpc:
+            security = Security(lambda: channel_credentials(tls), role_name("server", config.region))
+        self._link = Link(
+            server_addresses(config), hello=lambda: hello, serves=self._serves, env=env, security=security
+        )
         self.server: ServerPort = far_port(_SERVER, SERVER, self._link.peer, repeats=True)
         self.api: ApiPort = far_port(_API, API, self._link.peer)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir
 from yurt.agent.parts import agent_info, client_config, client_folder, server_config
 from yurt.agent.reload import PluginReloader
+from yurt.agent.tls import http_context, tls_settings
 from yurt.client.client import Client
 from yurt.client.ports import ServerPort
 from yurt.http.app import make_app
@@ -56,6 +58,7 @@ class Parts:
         self.failed = failed
         self.clients: FarClients | None = None
         self.servers: FarServers | None = None
+        self.http_tls: ssl.SSLContext | None = None
         self.binaries = binary_plugins.Binaries()
         self.server = server
         self.client = client
@@ -75,7 +78,7 @@ class Parts:
         """Begin to serve; HTTP answers at once, server and client follow."""
         await self.runner.setup()
         for listener in sockets:
-            await web.SockSite(self.runner, listener).start()
+            await web.SockSite(self.runner, listener, ssl_context=self.http_tls).start()
         if self.clients is not None:
             await self.clients.start()
         if self.server is not None:
@@ -140,6 +143,7 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     """Make every part; nothing runs yet."""
     server = _server(config, data, env) if config.is_server else None
     servers: FarServers | None = None
+    tls = tls_settings(config)
     plugins, loaded, binaries = PluginManager(), LoadedPlugins(), binary_plugins.Binaries()
     client = None
     if config.is_client:
@@ -156,7 +160,7 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
         else:
             from yurt.agent.far import FarServers
 
-            servers = FarServers(config, identity=identity, env=env)
+            servers = FarServers(config, identity=identity, env=env, tls=tls)
             port = servers.server
         client = Client(
             client_config(config, data),
@@ -192,10 +196,11 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     parts = Parts(server=server, client=client, plugins=plugins, runner=runner, failed=failed)
     parts.binaries = binaries
     parts.servers = servers
+    parts.http_tls = http_context(tls)
     if server is not None and not config.is_dev:
         from yurt.agent.far import FarClients
 
-        parts.clients = FarClients(config, server)
+        parts.clients = FarClients(config, server, tls)
     return parts
 
 

@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -23,6 +24,7 @@ from yurt import __version__
 from yurt.agent import banner
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir, open_data_dir
+from yurt.agent.tls import reload_http, tls_settings
 from yurt.runtime.env import RealEnv
 from yurt.runtime.logs import LEVELS, set_up_logging
 from yurt.runtime.supervise import supervised
@@ -144,6 +146,7 @@ class _Agent:
         self.stop_signal = 0
         self.stopping_since = 0.0
         self.task: asyncio.Task[Any] | None = None
+        self.http_tls: ssl.SSLContext | None = None
 
     async def main(self) -> int:
         """Start, wait for a signal, stop."""
@@ -152,6 +155,7 @@ class _Agent:
         self.task = asyncio.current_task()
         self._handle_signals()
         parts = await make_parts(self.config, self.data, env=self.env)
+        self.http_tls = parts.http_tls
         async with asyncio.TaskGroup() as group:
             await parts.start(group, self.sockets)
             await self._until_ready(parts, group)
@@ -184,7 +188,8 @@ class _Agent:
             lines += banner.driver_lines(parts.driver_lines())
             lines += banner.device_lines(parts.device_lines())
         command = banner.command_name(Path.cwd(), os.environ)
-        lines += banner.next_lines(f"http://{config.advertise_http}", command)
+        scheme = "http" if parts.http_tls is None else "https"
+        lines += banner.next_lines(f"{scheme}://{config.advertise_http}", command)
         say("\n".join(lines))
 
     async def _stop(self, parts: Parts) -> None:
@@ -222,6 +227,7 @@ class _Agent:
             return
         try:
             config = self.reload()
+            reload_http(self.http_tls, tls_settings(config))
         except YurtError as error:
             log.error("reload: %s", error)
             return

@@ -245,7 +245,10 @@ class ApiClient:
                 f"No TLS with {address}: {error}; see -ca-cert, -client-cert, or use http:// in the address."
             )
         if isinstance(error, http.client.RemoteDisconnected | ConnectionResetError | BrokenPipeError):
-            return Unreachable(f"The agent at {address} closed the connection; is it stopping, or does it speak https?")
+            guess = "is it stopping, or does it speak https?"
+            if address.startswith("https:"):
+                guess = "is it stopping, or does it ask for a certificate (-client-cert and -client-key)?"
+            return Unreachable(f"The agent at {address} closed the connection; {guess}")
         if isinstance(error, PermissionError):
             return Unreachable(f"{address} may not be opened by this user: {error.strerror}.")
         return Unreachable(f"No usable answer from {address}: {error}; {hint}.")

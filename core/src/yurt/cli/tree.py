@@ -29,6 +29,9 @@ GROUPS = {
     "server": "Look at the servers",
     "service": "Look at registered services",
     "system": "Work on the system as a whole",
+    "tls": "Certificates for agents and the command line",
+    "tls ca": "The authority that signs certificates",
+    "tls cert": "Certificates that the authority signs",
     "var": "Look at variables and change them",
 }
 
@@ -121,6 +124,10 @@ _SUMMARIES = {
     "service list": "List services",
     "status": "Show whatever has this id",
     "system gc": "Remove all that has ended",
+    "tls ca create": "Make an authority for certificates",
+    "tls ca info": "Show the certificate of an authority",
+    "tls cert create": "Make a certificate for an agent or the command line",
+    "tls cert info": "Show a certificate",
     "var get": "Print a variable",
     "var init": "Write an example file of a variable",
     "var list": "List variables",

@@ -6,6 +6,7 @@ included. Websockets are not passed on: a command in a task is run through a ser
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Protocol
@@ -53,8 +54,9 @@ class ApiPort(Protocol):
 class OwnApi:
     """The API of this agent, for those who are connected to it."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
         self._address = address
+        self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
     async def ask(self, request: ApiRequest) -> AsyncGenerator[ApiPart]:
@@ -70,7 +72,11 @@ class OwnApi:
         headers = {**_passed(request.headers), FORWARDED: "1"}
         try:
             async with self._session.request(
-                request.method, f"{self._address}{request.path}", headers=headers, data=request.body or None
+                request.method,
+                f"{self._address}{request.path}",
+                headers=headers,
+                data=request.body or None,
+                ssl=self._tls or True,
             ) as answer:
                 yield ApiPart(status=answer.status, headers=_passed(dict(answer.headers)))
                 async for piece in answer.content.iter_chunked(PIECE_BYTES):

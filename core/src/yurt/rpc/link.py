@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -27,6 +27,13 @@ PATIENCE_S = 10.0
 """How long a call waits for a connection before it fails."""
 
 
+class Security(NamedTuple):
+    """How servers are dialled: the credentials, made anew for each connection, and the name that a server shows."""
+
+    credentials: Callable[[], grpc.ChannelCredentials]
+    server_name: str
+
+
 class Link:
     """The connection of an agent to its servers."""
 
@@ -37,7 +44,7 @@ class Link:
         hello: Callable[[], Hello],
         serves: Mapping[str, Served],
         env: Env,
-        credentials: grpc.ChannelCredentials | None = None,
+        security: Security | None = None,
     ) -> None:
         self.addresses = addresses
         self.server = ""
@@ -45,7 +52,7 @@ class Link:
         self._hello = hello
         self._serves = serves
         self._env = env
-        self._credentials = credentials
+        self._security = security
         self._peer: Peer | None = None
         self._open = asyncio.Event()
         self._problem = "no connection has been tried yet"
@@ -80,10 +87,11 @@ class Link:
 
     async def _use(self, address: str) -> bool:
         """Whether a connection to the server stood; it has ended."""
-        if self._credentials is None:
-            channel = grpc.aio.insecure_channel(address, options=OPTIONS)
-        else:
-            channel = grpc.aio.secure_channel(address, self._credentials, options=OPTIONS)
+        try:
+            channel = self._channel(address)
+        except YurtError as error:
+            self._tell_problem(address, error)
+            return False
         try:
             call = channel.stream_stream(f"/{SERVICE}/{METHOD}")()
             try:
@@ -95,6 +103,12 @@ class Link:
             return True
         finally:
             await channel.close()
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        if self._security is None:
+            return grpc.aio.insecure_channel(address, options=OPTIONS)
+        options = (*OPTIONS, ("grpc.ssl_target_name_override", self._security.server_name))
+        return grpc.aio.secure_channel(address, self._security.credentials(), options=options)
 
     async def _greet(self, call: Any) -> Welcome:
         try:

@@ -10,13 +10,14 @@ def run(call: Invocation) -> int:
     """Read configuration files as an agent would, later ones over earlier ones, and say all that is wrong."""
     from yurt.agent.config import make_config
     from yurt.agent.config_files import read_files
+    from yurt.agent.tls import tls_settings
     from yurt.sdk.errors import YurtError
 
     try:
         data, files = read_files(call.args)
         if not files:
             raise CliError(f"{', '.join(call.args)}: no configuration file there; a folder's end in .hcl or .json")
-        make_config(data, {}, is_dev=False, files=files)
+        tls_settings(make_config(data, {}, is_dev=False, files=files))
     except YurtError as error:
         raise CliError(f"Configuration is invalid:\n{error}") from None
     call.screen.line("Configuration is valid!")

@@ -1,0 +1,137 @@
+"""The agent's `tls` block: its certificate, whom it believes, and how the files are read again while it runs.
+
+Between agents both ends show a certificate, and its name is checked: a client only speaks to `server.<region>.nomad`,
+a server takes `client.<region>.nomad` and other servers. That is Nomad's `verify_server_hostname = true`, always.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import Value
+
+if TYPE_CHECKING:
+    import grpc
+
+    from yurt.agent.config import AgentConfig
+
+VERSIONS = {"tls12": ssl.TLSVersion.TLSv1_2, "tls13": ssl.TLSVersion.TLSv1_3}
+
+
+class TlsSettings(Value):
+    """The `tls` block."""
+
+    http: bool = False
+    rpc: bool = False
+    verify_https_client: bool = False
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    min_version: str = "tls12"
+
+    @property
+    def is_used(self) -> bool:
+        """Something is encrypted."""
+        return self.http or self.rpc
+
+
+def tls_settings(config: AgentConfig) -> TlsSettings:
+    """The settings; raises Invalid, with all that is wrong, when the files do not fit together."""
+    given = config.raw.get("tls", {})
+    same = ("http", "rpc", "verify_https_client", "ca_file", "cert_file", "key_file")
+    settings = TlsSettings(
+        min_version=given.get("tls_min_version") or "tls12", **{name: given[name] for name in same if name in given}
+    )
+    problems = _problems(settings) if settings.is_used else []
+    if problems:
+        raise Invalid("\n".join(problems))
+    return settings
+
+
+def _problems(settings: TlsSettings) -> list[str]:
+    from yurt.rpc.certificates import Pair, check_pair
+
+    missing = [name for name in ("ca_file", "cert_file", "key_file") if not getattr(settings, name)]
+    if missing:
+        return [f"tls needs {', '.join(missing)}; `yurt tls ca create` and `yurt tls cert create` make the files"]
+    found = [f"tls.tls_min_version must be tls12 or tls13, not {settings.min_version!r}"]
+    if settings.min_version in VERSIONS:
+        found = []
+    try:
+        pair = Pair(certificate=_read("cert_file", settings.cert_file), key=_read("key_file", settings.key_file))
+        check_pair(pair, _read("ca_file", settings.ca_file))
+    except Invalid as error:
+        found.append(f"tls: {error}")
+    return found
+
+
+def _read(name: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise Invalid(f"{name} {path} cannot be read: {error.strerror}") from None
+
+
+def _files(settings: TlsSettings) -> tuple[bytes, bytes, bytes]:
+    """Authority, key, certificate."""
+    return (
+        _read("ca_file", settings.ca_file),
+        _read("key_file", settings.key_file),
+        _read("cert_file", settings.cert_file),
+    )
+
+
+def http_context(settings: TlsSettings) -> ssl.SSLContext | None:
+    """How HTTP is served; None for plain text."""
+    if not settings.http:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = VERSIONS[settings.min_version]
+    context.load_verify_locations(settings.ca_file)
+    context.load_cert_chain(settings.cert_file, settings.key_file)
+    context.verify_mode = ssl.CERT_REQUIRED if settings.verify_https_client else ssl.CERT_NONE
+    return context
+
+
+def own_http_context(settings: TlsSettings) -> ssl.SSLContext | None:
+    """How this agent speaks to its own HTTP address: the authority is checked, the name of the loopback is not."""
+    if not settings.http:
+        return None
+    context = ssl.create_default_context(cafile=settings.ca_file)
+    context.check_hostname = False
+    context.load_cert_chain(settings.cert_file, settings.key_file)
+    return context
+
+
+def reload_http(context: ssl.SSLContext | None, settings: TlsSettings) -> None:
+    """Take a renewed certificate for new connections."""
+    if context is not None and settings.http:
+        context.load_cert_chain(settings.cert_file, settings.key_file)
+        context.load_verify_locations(settings.ca_file)
+
+
+def server_credentials(settings: TlsSettings) -> grpc.ServerCredentials | None:
+    """How agents are taken in; the files are read for each connection, so a renewed certificate counts at once."""
+    if not settings.rpc:
+        return None
+    import grpc
+
+    def fetched() -> Any:
+        try:
+            authority, key, certificate = _files(settings)
+        except Invalid:
+            return None
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=authority)
+
+    return grpc.dynamic_ssl_server_credentials(fetched(), fetched, require_client_authentication=True)
+
+
+def channel_credentials(settings: TlsSettings) -> grpc.ChannelCredentials:
+    """How a server is dialled; raises Invalid when a file cannot be read."""
+    import grpc
+
+    authority, key, certificate = _files(settings)
+    return grpc.ssl_channel_credentials(authority, key, certificate)

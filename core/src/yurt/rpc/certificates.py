@@ -1,0 +1,226 @@
+"""Certificates of agents: an authority, and what it signs for servers, clients and the command line.
+
+The role of an agent is a name in its certificate, `server.<region>.nomad` or `client.<region>.nomad`, as Nomad has it,
+so certificates made for the one serve the other. Our keys are on the curve P-256; those of others may be RSA's.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import NANOSECONDS, UnixNano, Value
+
+DOMAIN = "nomad"
+SERVER, CLIENT, CLI = "server", "client", "cli"
+ROLES = (SERVER, CLIENT, CLI)
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+EARLIER = datetime.timedelta(minutes=1)
+"""Certificates begin a moment ago, for clocks that differ."""
+_SUBJECT = {
+    "country": NameOID.COUNTRY_NAME,
+    "postal_code": NameOID.POSTAL_CODE,
+    "province": NameOID.STATE_OR_PROVINCE_NAME,
+    "locality": NameOID.LOCALITY_NAME,
+    "street_address": NameOID.STREET_ADDRESS,
+    "organization": NameOID.ORGANIZATION_NAME,
+    "organizational_unit": NameOID.ORGANIZATIONAL_UNIT_NAME,
+}
+
+
+class Pair(Value):
+    """A certificate and its private key, as PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+class Wish(Value):
+    """What a certificate is to say; days of validity, and the names and addresses of its owner."""
+
+    common_name: str
+    days: int
+    names: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+    is_server: bool = False
+    permitted_domains: tuple[str, ...] = ()
+    subject: tuple[tuple[str, str], ...] = ()
+
+
+class Facts(Value):
+    """What a certificate says, for a person to read."""
+
+    subject: str
+    issuer: str
+    serial: str
+    names: tuple[str, ...]
+    begins: datetime.datetime
+    ends: datetime.datetime
+    is_authority: bool
+
+
+def role_name(role: str, region: str, domain: str = DOMAIN) -> str:
+    """The name by which a certificate shows the role of its owner."""
+    return f"{role}.{region}.{domain}"
+
+
+def make_authority(wish: Wish, now: UnixNano) -> Pair:
+    """An authority that signs itself; with permitted domains it signs for no others."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(wish)
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    builder = (
+        _builder(name, name, key.public_key(), wish, now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    if wish.permitted_domains:
+        domains = [x509.DNSName(domain) for domain in wish.permitted_domains]
+        builder = builder.add_extension(x509.NameConstraints(domains, excluded_subtrees=None), critical=True)
+    return _pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def make_certificate(wish: Wish, authority: Pair, now: UnixNano) -> Pair:
+    """A certificate that the authority signs; raises Invalid for an authority that is none."""
+    issuer, issuer_key = _loaded(authority)
+    key = ec.generate_private_key(ec.SECP256R1())
+    uses = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if wish.is_server else [])]
+    others = [x509.DNSName(name) for name in dict.fromkeys((wish.common_name, *wish.names))]
+    builder = (
+        _builder(_name(wish), issuer.subject, key.public_key(), wish, now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        .add_extension(x509.SubjectAlternativeName([*others, *_addresses(wish.addresses)]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(_issued_by(issuer), critical=False)
+    )
+    return _pair(builder.sign(issuer_key, hashes.SHA256()), key)
+
+
+def facts_of(pem: bytes) -> Facts:
+    """Read a certificate; raises Invalid for what is none."""
+    certificate = _certificate(pem)
+    return Facts(
+        subject=certificate.subject.rfc4514_string(),
+        issuer=certificate.issuer.rfc4514_string(),
+        serial=str(certificate.serial_number),
+        names=_names(certificate),
+        begins=certificate.not_valid_before_utc,
+        ends=certificate.not_valid_after_utc,
+        is_authority=_is_authority(certificate),
+    )
+
+
+def check_pair(pair: Pair, authority: bytes) -> None:
+    """Raises Invalid unless key and certificate belong together and the authority has signed them."""
+    certificate, key = _certificate(pair.certificate), _key(pair.key)
+    if certificate.public_key() != key.public_key():
+        raise Invalid("the certificate and the key do not belong together")
+    try:
+        certificate.verify_directly_issued_by(_certificate(authority))
+    except (ValueError, TypeError, InvalidSignature):
+        raise Invalid("the certificate is not signed by the authority of ca_file") from None
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, wish: Wish, now: UnixNano
+) -> x509.CertificateBuilder:
+    begin = datetime.datetime.fromtimestamp(now / NANOSECONDS, datetime.UTC) - EARLIER
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + datetime.timedelta(days=wish.days))
+    )
+
+
+def _issued_by(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    try:
+        known = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        known = x509.SubjectKeyIdentifier.from_public_key(issuer.public_key())
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known)
+
+
+def _name(wish: Wish) -> x509.Name:
+    parts = [x509.NameAttribute(_SUBJECT[field], text) for field, text in wish.subject if text]
+    try:
+        return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, wish.common_name)])
+    except ValueError as error:
+        raise Invalid(f"the subject of the certificate: {error}") from None
+
+
+def _addresses(texts: Sequence[str]) -> list[x509.IPAddress]:
+    try:
+        return [x509.IPAddress(ipaddress.ip_address(text)) for text in dict.fromkeys(texts)]
+    except ValueError as error:
+        raise Invalid(f"{error}; write an address such as 10.0.0.1") from None
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+    return Pair(certificate=certificate.public_bytes(pem), key=private)
+
+
+def _loaded(authority: Pair) -> tuple[x509.Certificate, PrivateKey]:
+    certificate, key = _certificate(authority.certificate), _key(authority.key)
+    if certificate.public_key() != key.public_key():
+        raise Invalid("the authority's certificate and key do not belong together")
+    if not _is_authority(certificate):
+        raise Invalid("the certificate that is to sign is not one of an authority")
+    return certificate, key
+
+
+def _certificate(pem: bytes) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        raise Invalid("this is no certificate in PEM form") from None
+
+
+def _key(pem: bytes) -> PrivateKey:
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError):
+        raise Invalid("this is no private key in PEM form, or it needs a password") from None
+    if not isinstance(key, PrivateKey):
+        raise Invalid("the key is neither RSA's nor one on an elliptic curve; make one with `yurt tls cert create`")
+    return key
+
+
+def _names(certificate: x509.Certificate) -> tuple[str, ...]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    return (*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress)))
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
