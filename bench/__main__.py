@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("jobspec", "scheduler", "server", "agent", "clients")
+NAMES = ("jobspec", "scheduler", "server", "agent", "clients", "leaks")
 
 
 def main() -> None:

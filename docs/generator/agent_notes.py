@@ -18,13 +18,16 @@ leave_on_interrupt        Ctrl-C stops all tasks of the node.
 leave_on_terminate        SIGTERM stops all tasks of the node.
 http_api_response_headers Headers of every answer.
 ports.http                The port of the HTTP API; 0 takes a free one.
-ports.rpc                 Shown by the API; nothing listens there in this version.
+ports.rpc                 Where a server takes connections of clients on other machines; not with `-dev`.
 ports.serf                Shown by the API; nothing listens there in this version.
 addresses.http            Where the HTTP API listens instead of `bind_addr`; several addresses with spaces between them.
-addresses.rpc             Shown by the API; nothing listens there in this version.
+addresses.rpc             Where a server listens for other agents instead of `bind_addr`.
 advertise.http            The address of the HTTP API as others see it.
-advertise.rpc             Shown by the API.
-client.enabled            Run a client. A client without a server in the same agent is not available.
+advertise.rpc             The address of a server as its clients see it.
+client.enabled            Run a client. Without a server in the same agent it needs `servers`.
+client.servers            Addresses of servers, for an agent that runs none; the port is 4647 where none is given.
+client.server_join.retry_join  Further addresses of servers.
+client.server_join.start_join  Further addresses of servers.
 client.state_dir          Where the client keeps what it knows of its node and tasks; not with `-dev`, which keeps
                   that in memory.
 client.alloc_dir          Where allocations live.
@@ -111,6 +114,13 @@ plugin_dir                Where [driver and device binaries](../howto/run-nomad-
 client.client_min_port    The first port that plugin binaries without unix sockets may listen on.
 client.client_max_port    The last one.
 plugin.name.args          Arguments for a plugin binary.
+tls.http                  Users speak to the agent by HTTPS only.
+tls.rpc                   Agents speak to each other by mutual TLS only.
+tls.verify_https_client   Users show a certificate that the authority has signed.
+tls.ca_file               The certificate of the authority.
+tls.cert_file             The agent's certificate, which names its role: `server.<region>.nomad` or `client.<region>.nomad`.
+tls.key_file              Its key.
+tls.tls_min_version       `tls12` or `tls13`, for HTTPS.
 plugin.name.config        The plugin's own options, see [drivers](drivers.md). `name` is the plugin's name or that
                   of its driver; another one is told at the start.
 """)
