@@ -50,6 +50,7 @@ class Connection:
 
     def __init__(self, target: str, *, name: str) -> None:
         self.name = name
+        self.target = target
         self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
         self._calls: dict[str, Callable[..., Any]] = {}
         self._is_closed = False
@@ -79,11 +80,6 @@ class Connection:
         except (grpc.aio.UsageError, asyncio.CancelledError):
             self._check_own_end()
             raise PluginGone(f"{self.name}: the connection to the plugin was closed") from None
-
-    def converse(self, spec: CallSpec) -> Any:
-        """A call in which both sides stream."""
-        method = methods(spec.service)[spec.method]
-        return self._callable(method.path, method, self._channel.stream_stream)()
 
     def _callable(self, path: str, method: Any, make: Callable[..., Any]) -> Any:
         if path not in self._calls:

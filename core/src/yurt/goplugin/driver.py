@@ -23,7 +23,7 @@ from yurt.goplugin.connection import CallSpec, Connection, NotOffered, PluginGon
 from yurt.goplugin.exec_session import PluginExecSession
 from yurt.goplugin.hclspec import encode_config, schema_from_spec, struct_of
 from yurt.goplugin.logs import LogCollector, TaskLogs
-from yurt.goplugin.messages import DRIVER_SERVICE, Message, driver_message
+from yurt.goplugin.messages import DRIVER_SERVICE, Message, driver_message, methods
 from yurt.goplugin.plugin import BinaryPlugin
 from yurt.goplugin.stats import UseMeter
 from yurt.goplugin.task_records import TaskRecord, TaskRecords
@@ -344,8 +344,8 @@ class BinaryDriver:
         """Start a command in the task, with its streams."""
         self._task(task_id)
         connection = await self._plugin.ready()
-        stream = connection.converse(call("ExecTaskStreaming", 0))
-        session = PluginExecSession(stream, f"driver {self.name}")
+        method = methods(DRIVER_SERVICE)["ExecTaskStreaming"]
+        session = PluginExecSession(connection.target, method, f"driver {self.name}")
         await session.start(task_id, command, tty=tty)
         return session
 

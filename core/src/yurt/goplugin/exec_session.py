@@ -1,65 +1,90 @@
-"""A command that runs inside a task of a plugin, with its streams: `ExecTaskStreaming` as one of our sessions."""
+"""A command that runs inside a task of a plugin, with its streams: `ExecTaskStreaming` as one of our sessions.
+
+It uses gRPC's interface for threads: in the one for asyncio a request that comes after the command's end destroys the
+answers that are still unread, the exit code among them. A session is a person at a keyboard; it may have a thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import queue
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
-import grpc.aio
 
-from yurt.goplugin.connection import failure
-from yurt.goplugin.messages import Message, driver_message
+from yurt.goplugin.connection import OPTIONS, failure
+from yurt.goplugin.messages import Message, Method, driver_message
 from yurt.sdk.errors import DriverError
 from yurt.sdk.exec import STDERR, STDOUT, ExecOutput, TerminalSize
 
 LOST_CODE = 137
+REQUESTS_MAX = 16
 
 
 class PluginExecSession:
     """One conversation with the plugin; the exit code comes with its last answer."""
 
-    def __init__(self, stream: Any, owner: str) -> None:
-        self._stream = stream
+    def __init__(self, target: str, method: Method, owner: str) -> None:
         self._owner = owner
-        self._code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._room = asyncio.Semaphore(REQUESTS_MAX)
+        self._requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="plugin-exec")
+        self._channel = grpc.insecure_channel(target, options=OPTIONS)
+        call = self._channel.stream_stream(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
+        )
+        self._answers: Any = call(self._asked())
+        self._code: asyncio.Future[int] = self._loop.create_future()
         self._has_input = True
 
+    def _asked(self) -> Iterator[Message]:
+        """The requests, as gRPC's own thread takes them."""
+        while (request := self._requests.get()) is not None:
+            yield request
+            self._loop.call_soon_threadsafe(self._room.release)
+
     async def start(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> None:
-        """Ask for the command; raises what the plugin refuses it with at once."""
-        setup = {"task_id": task_id, "command": list(command), "tty": tty}
-        await self._send(setup=setup)
+        """Ask for the command."""
+        await self._send(setup={"task_id": task_id, "command": list(command), "tty": tty})
 
     async def _send(self, **fields: Any) -> None:
         """One request; what comes after the end of the command is dropped."""
+        waiting = asyncio.ensure_future(self._room.acquire())  # noqa: TID251 - awaited or cancelled here
+        await asyncio.wait((waiting, self._code), return_when=asyncio.FIRST_COMPLETED)
         if self._code.done():
+            waiting.cancel()
             return
-        try:
-            await self._stream.write(driver_message("ExecTaskStreamingRequest", **fields))
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
-            self._has_input = False
+        self._requests.put(driver_message("ExecTaskStreamingRequest", **fields))
 
     async def output(self) -> AsyncIterator[ExecOutput]:
         """What the command writes; the exit code is known when this ends."""
         try:
-            while (answer := await self._stream.read()) is not grpc.aio.EOF:
+            while not self._code.done():
+                answer = await self._loop.run_in_executor(self._pool, next, self._answers, None)
+                if answer is None:
+                    break
                 for output in outputs_of(answer):
                     yield output
                 if answer.exited:
                     result = answer.result
                     self._end(128 + result.signal if result.signal else result.exit_code)
-                    return
-        except grpc.aio.AioRpcError as error:
-            if not self._code.done():
-                self._code.set_exception(failure(error, f"{self._owner}: exec", limit_s=0))
-                self._code.exception()
-            return
+        except grpc.RpcError as error:
+            self._fail(failure(error, f"{self._owner}: exec", limit_s=0))
         self._end(LOST_CODE)
 
     def _end(self, code: int) -> None:
         if not self._code.done():
             self._code.set_result(code)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._code.done():
+            self._code.set_exception(error)
+            self._code.exception()  # Nobody has to ask for it.
 
     async def write(self, data: bytes) -> None:
         """Give it input."""
@@ -82,10 +107,11 @@ class PluginExecSession:
 
     async def close(self) -> None:
         """End the conversation; the plugin kills what still runs."""
-        self._stream.cancel()
-        if not self._code.done():
-            self._code.set_exception(DriverError(f"{self._owner}: the session was closed"))
-            self._code.exception()
+        self._fail(DriverError(f"{self._owner}: the session was closed"))
+        self._answers.cancel()
+        self._requests.put(None)
+        self._pool.shutdown(wait=False)
+        self._channel.close()
 
 
 def outputs_of(answer: Message) -> list[ExecOutput]:
