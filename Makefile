@@ -3,7 +3,7 @@ SHELL := /bin/bash
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 RUN := $(UV) run --quiet
 
-.PHONY: dev test check fmt e2e bench fuzz docs dist setup clean
+.PHONY: dev test check fmt e2e nightly bench fuzz docs dist setup clean
 
 dev: setup ## run the server and client on this machine; more flags with ARGS="-config x.json"
 	@exec $(RUN) yurt agent -dev $(ARGS)
@@ -24,6 +24,9 @@ fmt: setup ## format and fix what can be fixed
 
 e2e: setup ## real agents and real processes
 	$(RUN) pytest e2e
+
+nightly: setup ## the scheduler's property tests with 100,000 cases each; hours
+	YURT_NIGHTLY=1 $(RUN) pytest tests/scheduler
 
 bench: setup ## the benchmarks that the README quotes
 	$(RUN) python -m bench

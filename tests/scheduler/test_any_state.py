@@ -24,10 +24,11 @@ from yurt.structs.plan import Plan
 from yurt.structs.questions import is_client_terminal, is_server_terminal
 from yurt.structs.status import TRIGGER_NODE_UPDATE
 from yurt.testing import factories
+from yurt.testing.nightly import cases
 from yurt.testing.random_commands import random_history
 
 NOW = UnixNano(factories.NOW + 3_600_000_000_000)
-CASES = int(os.environ.get("YURT_SCHEDULER_PROPERTY_CASES", "60"))
+CASES = cases(250)
 histories = st.integers(0, 2**32).map(lambda seed: _history(seed, 60))
 PLAN_OF_A_HISTORY = """
 import sys

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 from typing import Any
 
@@ -23,8 +22,9 @@ from yurt.structs.policies import DisconnectStrategy
 from yurt.structs.questions import is_client_terminal, is_server_terminal, is_terminal
 from yurt.structs.service import Service
 from yurt.testing import factories
+from yurt.testing.nightly import cases
 
-CASES = int(os.environ.get("YURT_SCHEDULER_PROPERTY_CASES", "40"))
+CASES = cases(150)
 ROUNDS = 60
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
@@ -24,8 +23,9 @@ from yurt.structs.node import DriverInfo, HostNetworkInfo, HostVolumeInfo, Node,
 from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
 from yurt.structs.volume import VolumeRequest
 from yurt.testing import factories
+from yurt.testing.nightly import cases
 
-CASES = int(os.environ.get("YURT_PROPERTY_CASES", "2000")) // 4
+CASES = cases(500)
 ETH0 = NetworkResource(mode="host", device="eth0", ip="10.0.0.1")
 NOTHING: Mapping[str, Any] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt import scheduler
 from yurt.fsm import apply
@@ -21,6 +21,7 @@ from yurt.structs.node import Node
 from yurt.structs.policies import Gang
 from yurt.structs.resources import Resources
 from yurt.testing import factories
+from yurt.testing.nightly import cases
 
 
 def _node(number: int) -> Node:
@@ -148,6 +149,7 @@ def test_why_not_says_that_the_gang_is_the_reason_and_what_the_next_member_lacks
     assert found.near_misses and found.unplaced == 5
 
 
+@settings(max_examples=cases(200), deadline=None)
 @given(
     nodes=st.integers(1, 5),
     shapes=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4), st.integers(0, 6)), min_size=1, max_size=3),

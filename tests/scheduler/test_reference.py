@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from random import Random
 
@@ -26,8 +25,9 @@ from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.resources import Resources
 from yurt.testing import factories
+from yurt.testing.nightly import cases
 
-CASES = max(8, int(os.environ.get("YURT_PROPERTY_CASES", "2000")) // 8)
+CASES = cases(250)
 UNIT = 1_000_000_000
 Used = dict[str, list[int]]
 
