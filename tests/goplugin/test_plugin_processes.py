@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from yurt.goplugin.plugin import BinaryPlugin
 from yurt.goplugin.process import PluginSpec, log_line, reattach_file
 from yurt.goplugin.task_records import TaskRecords
 from yurt.runtime.env import RealEnv
-from yurt.sdk.driver import HEALTHY, UNHEALTHY, TaskDirs, TaskHandle, TaskRequest, TaskResources
+from yurt.sdk.driver import HEALTHY, UNHEALTHY, NetworkDriver, TaskDirs, TaskHandle, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, Invalid, RecoverableError
 from yurt.sdk.exec import STDOUT
 from yurt.sdk.schema import decode_config
@@ -237,3 +238,21 @@ async def test_a_task_whose_start_the_agent_did_not_live_to_see_is_found_by_its_
     await next_driver.destroy_task(handle.task_id)
     assert records.read(handle.task_id) is None
     await next_driver.close()
+
+
+async def test_a_plugin_makes_and_removes_the_network_of_a_group(
+    make_script: Callable[[str, str], str], make_plugin: MakePlugin, tmp_path: Path
+) -> None:
+    program = Path(__file__).with_name("network_plugin.py")
+    driver = await connected_driver(
+        make_plugin(make_script("maker", f"#!/bin/sh\nexec {sys.executable} {program} {tmp_path}\n"))
+    )
+    assert isinstance(driver, NetworkDriver)
+    assert driver.capabilities.must_create_network
+    path = await driver.create_network("alloc", hostname="box")
+    assert path == str(tmp_path / "network-alloc-box")
+    assert os.path.basename(path) in os.listdir(tmp_path)
+    await driver.destroy_network("alloc")
+    await driver.destroy_network("alloc")
+    assert os.path.basename(path) not in os.listdir(tmp_path)
+    await driver.close()

@@ -193,6 +193,7 @@ def capabilities_message(given: Capabilities) -> Message:
         exec=given.exec,
         fs_isolation=FS_ISOLATION.index(given.fs_isolation),
         network_isolation_modes=[NETWORK_MODES.index(mode) for mode in given.network_modes if mode in NETWORK_MODES],
+        must_create_network=given.must_create_network,
         mount_configs=ANY_MOUNTS if given.mounts else NO_MOUNTS,
     )
 

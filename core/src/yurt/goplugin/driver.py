@@ -24,6 +24,7 @@ from yurt.goplugin.exec_session import PluginExecSession
 from yurt.goplugin.hclspec import encode_config, schema_from_spec, struct_of
 from yurt.goplugin.logs import LogCollector, TaskLogs
 from yurt.goplugin.messages import DRIVER_SERVICE, Message, driver_message, methods
+from yurt.goplugin.networks import PluginNetworks
 from yurt.goplugin.plugin import BinaryPlugin
 from yurt.goplugin.stats import UseMeter
 from yurt.goplugin.task_records import TaskRecord, TaskRecords
@@ -100,6 +101,7 @@ class BinaryDriver:
         self._plugin = plugin
         self._env = env
         self._logs = LogCollector(f"{plugin.spec.folder}/logs", is_dev=plugin.spec.is_dev)
+        self._networks = PluginNetworks(f"{plugin.spec.folder}/networks")
         self._records = TaskRecords(f"{plugin.spec.folder}/tasks")
         self._tasks: dict[str, PluginTask] = {}
         self._starting: set[str] = set()
@@ -155,6 +157,9 @@ class BinaryDriver:
                 await self._logs.open(logs)
             outputs = logs.fifos if logs else (convert.DEV_NULL, convert.DEV_NULL)
             message = convert.task_config(request, msgpack_config=config, outputs=outputs)
+            made = self._networks.read(request.alloc_id) if request.network_namespace else None
+            if made is not None:
+                message.network_isolation_spec.MergeFrom(made)
             intent = driver_message("TaskHandle", version=convert.HANDLE_VERSION, config=message)
             record = TaskRecord(task_id=task_id, handle=intent.SerializeToString(), logs=logs)
             self._records.write(record)
@@ -348,6 +353,23 @@ class BinaryDriver:
         session = PluginExecSession(connection.target, method, f"driver {self.name}")
         await session.start(task_id, command, tty=tty)
         return session
+
+    async def create_network(self, alloc_id: str, *, hostname: str = "") -> str:
+        """Let the plugin make, or find, the namespace of a group; its path."""
+        answer = await self._ask(call("CreateNetwork"), alloc_id=alloc_id, hostname=hostname)
+        if not answer.isolation_spec.path:
+            raise DriverError(f"driver {self.name} made no network namespace for allocation {alloc_id}")
+        self._networks.write(alloc_id, answer.isolation_spec)
+        path: str = answer.isolation_spec.path
+        return path
+
+    async def destroy_network(self, alloc_id: str) -> None:
+        """Let the plugin take it away."""
+        made = self._networks.read(alloc_id)
+        if made is not None:
+            with contextlib.suppress(NotFound):
+                await self._ask(call("DestroyNetwork"), alloc_id=alloc_id, isolation_spec=made)
+            self._networks.remove(alloc_id)
 
     async def status(self, task_id: str) -> Mapping[str, str]:
         """What the plugin tells of a task beyond our own record."""

@@ -22,7 +22,7 @@ from yurt.goplugin.messages import Message, driver_message
 from yurt.goplugin.output_pump import TaskOutput
 from yurt.goplugin.stats import stats_message
 from yurt.runtime.env import Env
-from yurt.sdk.driver import Driver, ExitResult, TaskHandle, TaskStats
+from yurt.sdk.driver import Driver, ExitResult, NetworkDriver, TaskHandle, TaskStats
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError, YurtError
 from yurt.sdk.exec import ExecSession, StreamsExec, TerminalSize
 from yurt.sdk.schema import decode_config, schema_of
@@ -66,6 +66,7 @@ class DriverService:
             "WaitTask": self.wait, "StopTask": self.stop, "DestroyTask": self.destroy, "InspectTask": self.inspect,
             "TaskStats": self.stats, "TaskEvents": self.events, "SignalTask": self.signal, "ExecTask": self.execute,
             "ExecTaskStreaming": self.execute_streaming, "Shutdown": self.shutdown,
+            "CreateNetwork": self.create_network, "DestroyNetwork": self.destroy_network,
         }  # fmt: skip
 
     def _driver(self) -> Driver:
@@ -242,6 +243,23 @@ class DriverService:
         finally:
             feeding.cancel()
             await session.close()
+
+    def _network_driver(self) -> NetworkDriver:
+        driver: object = self._driver()
+        if not isinstance(driver, NetworkDriver):
+            raise DriverError("this driver makes no networks; the host makes them")
+        return driver
+
+    async def create_network(self, request: Message) -> Message:
+        """Make the namespace of a group."""
+        path = await self._network_driver().create_network(request.alloc_id, hostname=request.hostname)
+        spec = {"mode": convert.GROUP_NETWORK, "path": path}
+        return driver_message("CreateNetworkResponse", isolation_spec=spec, created=True)
+
+    async def destroy_network(self, request: Message) -> Message:
+        """Remove the namespace of a group."""
+        await self._network_driver().destroy_network(request.alloc_id)
+        return driver_message("DestroyNetworkResponse")
 
     async def shutdown(self, _request: Message) -> Message:
         """The host will ask no more."""
