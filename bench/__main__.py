@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("jobspec", "scheduler", "server", "agent", "clients", "leaks")
+NAMES = ("jobspec", "scheduler", "server", "c1m", "agent", "clients", "leaks")
 
 
 def main() -> None:

@@ -111,13 +111,21 @@ class BenchedServer:
         self.process = process
         self.port = port
 
-    def figures(self) -> dict[str, int]:
-        """What the server says of itself."""
+    def figures(self, what: str = "") -> dict[str, float]:
+        """What the server says of itself; of the lag of its event loop when asked for that."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write("\n")
+        self.process.stdin.write(f"{what}\n")
         self.process.stdin.flush()
-        found: dict[str, int] = json.loads(self.process.stdout.readline())
+        found: dict[str, float] = json.loads(self.process.stdout.readline())
         return found
+
+    def stop(self) -> float:
+        """Have the server end in good order; how many seconds that took."""
+        assert self.process.stdin is not None
+        begin = time.perf_counter()
+        self.process.stdin.close()
+        self.process.wait(LIMIT_S)
+        return time.perf_counter() - begin
 
     def send_all(self, bodies: Sequence[bytes]) -> None:
         """Register jobs over some connections at once."""
@@ -148,7 +156,7 @@ class BenchedServer:
         if failures:
             raise RuntimeError(f"{len(failures)} jobs were refused, the first with: {failures[0]}")
 
-    def wait_placed(self, count: int) -> dict[str, int]:
+    def wait_placed(self, count: int) -> dict[str, float]:
         """Wait until so many allocations are visible and no evaluation is pending."""
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
@@ -214,6 +222,9 @@ def running(nodes: int, folder: str) -> Iterator[BenchedServer]:
     finally:
         process.kill()
         process.wait()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 def get(connection: http.client.HTTPConnection, path: str) -> Any:
@@ -222,13 +233,13 @@ def get(connection: http.client.HTTPConnection, path: str) -> Any:
     return json.loads(connection.getresponse().read())
 
 
-def service_job(name: str, count: int) -> dict[str, Any]:
-    """A service job that asks 100 MHz and 64 MiB for each of its allocations."""
+def service_job(name: str, count: int, *, cpu: int = 100, memory_mb: int = 64) -> dict[str, Any]:
+    """A service job of one group with one task."""
     task = {
         "Name": "main",
         "Driver": "exec",
         "Config": {"command": "/bin/sleep"},
-        "Resources": {"CPU": 100, "MemoryMB": 64},
+        "Resources": {"CPU": cpu, "MemoryMB": memory_mb},
     }
     return {
         "ID": name,

@@ -1,10 +1,10 @@
-"""The server under test: a real server and its HTTP API in a process of its own, with simulated ready nodes.
+"""The server under test: a real server and its HTTP API in a process of its own, with simulated clients.
 
     python -m bench.server_process PORT NODES [DATA_FOLDER]
 
-Without a folder the command log is in memory. The nodes send no heartbeats and run nothing: what is placed on them
-stays pending, as it would on clients that have not answered yet. It answers each line of its input with a line of
-figures, which costs it nothing that a request would cost.
+Without a folder the command log is in memory; with NODES 0 it serves what the folder holds. The clients are those of
+`bench.simulated_clients`. It answers each line of its input with a line of figures, which costs it nothing that a
+request would cost, and stops in good order, with a last snapshot, when its input ends.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from pathlib import Path
 
 import uvloop
@@ -24,51 +25,72 @@ from yurt.server.config import ServerConfig
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.storage.sqlite import SqliteLog
-from yurt.structs.commands import RegisterNode, SetNodeStatus
 
 from bench.scheduler import node
+from bench.simulated_clients import SimulatedClients
 
-REGISTRATIONS = 200
+LAG_PERIOD_S = 0.005
+LAG = "lag"
+"""The line that asks how late the loop was."""
+
+
+class LagMeter:
+    """How late the event loop is: each few milliseconds it looks how long it slept too long."""
+
+    def __init__(self) -> None:
+        self._late_s: list[float] = []
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            begin = time.perf_counter()
+            await asyncio.sleep(LAG_PERIOD_S)
+            self._late_s.append(max(0.0, time.perf_counter() - begin - LAG_PERIOD_S))
+
+    def figures(self) -> dict[str, float]:
+        """The 99th percentile and the worst since it was last asked."""
+        late, self._late_s = sorted(self._late_s) or [0.0], []
+        return {"lag_p99_ms": late[int(len(late) * 0.99)] * 1000, "lag_max_ms": late[-1] * 1000}
 
 
 async def serve(port: int, nodes: int, folder: str) -> None:
-    """Serve until killed; says "ready" when the nodes are there."""
+    """Serve until the input ends; says "ready" when the clients are there."""
     log = SqliteLog(Path(folder) / "log.db") if folder else MemoryLog()
     server = Server(ServerConfig(name="bench", data_dir=folder), env=RealEnv(), log=log)
     ready = asyncio.Event()
+    meter = LagMeter()
     async with asyncio.TaskGroup() as group:
-        group.create_task(server.run(ready=ready), name="server")
+        running = group.create_task(server.run(ready=ready), name="server")
         await ready.wait()
-        await add_nodes(server, nodes)
+        clients = SimulatedClients(server, [replace(node(number, 0), datacenter="dc1") for number in range(nodes)])
+        await clients.register()
         runner = web.AppRunner(make_app(server, None, AgentInfo(name="bench")), access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port).start()
+        tasks = [group.create_task(clients.run()), group.create_task(meter.run())]
         print("ready", flush=True)
-        while await asyncio.to_thread(sys.stdin.readline):
-            print(json.dumps(figures(server)), flush=True)
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            found = meter.figures() if line.strip() == LAG else figures(server, clients)
+            print(json.dumps(found), flush=True)
+        for task in tasks:
+            task.cancel()
+        await runner.cleanup()
         await server.stop()
+        await running
 
 
-def figures(server: Server) -> dict[str, int]:
-    """How far it is, and how many placements the plan check refused."""
+def figures(server: Server, clients: SimulatedClients) -> dict[str, float]:
+    """How far it is, how many placements the plan check refused, and what that took."""
     counters = server.metrics.counters
     return {
         "allocs": len(server.state.allocs),
-        "pending": len(server.state.evals.where("status", "pending")),
+        "pending": server.state.evals.count_where("status", "pending"),
         "placements": counters["plan.placements"],
         "rejected": counters["plan.rejected_placements"],
         "batches": server.writer.batches,
+        "heartbeats": clients.heartbeats,
+        "cpu_ms": round(time.process_time() * 1000),
     }
-
-
-async def add_nodes(server: Server, count: int) -> None:
-    """Register nodes and have them ready."""
-    for first in range(0, count, REGISTRATIONS):
-        made = [
-            replace(node(number, 0), datacenter="dc1") for number in range(first, min(count, first + REGISTRATIONS))
-        ]
-        await server.writer.propose_all([RegisterNode(node=one) for one in made])
-        await server.writer.propose_all([SetNodeStatus(node_id=n.id, status="ready", updated_at=1) for n in made])
 
 
 if __name__ == "__main__":

@@ -33,6 +33,10 @@ class HeapKeeper:
         self._was_enabled = gc.isenabled()
         self._survivors = 0
 
+    def pause(self) -> None:
+        """No collection until `freeze` or `restore_defaults`: many objects are made, and none of them is garbage."""
+        gc.disable()
+
     def freeze(self) -> None:
         """Take what was restored out of the collector's sight, and stop automatic collections."""
         gc.collect()

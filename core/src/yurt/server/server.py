@@ -147,8 +147,12 @@ class Server:
         """End `run`, store a last snapshot and close the log."""
         self._stopping.set()
         await self._finished.wait()
-        await self._snapshotter.save()
-        await self._log.close()
+        self._heap.pause()
+        try:
+            await self._snapshotter.save()
+            await self._log.close()
+        finally:
+            self._heap.restore_defaults()
 
     async def propose(self, command: AnyCommand) -> Applied:
         """Durable and applied when it returns; raises NotFound, Conflict, Invalid or Unavailable."""
@@ -223,6 +227,7 @@ class Server:
         return await self.template_queries.ask(query)
 
     async def _restore(self) -> None:
+        self._heap.pause()
         await self._log.open()
         found = await self._log.load_snapshot()
         if found is not None:

@@ -11,29 +11,23 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from struct import pack, unpack
-from typing import Final, NamedTuple
+from typing import Final
 
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.plan import Placement, PlacementBlock, Plan
-from yurt.structs.questions import alloc_index, alloc_name
+from yurt.structs.questions import alloc_name
 
 BLOCK_MIN: Final = 4
 """Blocks of fewer placements on average would not be smaller."""
 NUMBERS_MAX: Final = 65_535
 ID_BYTES: Final = 16
 ID_LENGTH: Final = 36
+DASHES: Final = (8, 13, 18, 23)
 NO_SCORES: Final[tuple[NodeScoreMeta, ...]] = ()
-
-
-class _Score(NamedTuple):
-    """A row of a score table by numbers: node, parts, score."""
-
-    node: int
-    parts: int
-    score: float
 
 
 def packed(plan: Plan) -> Plan:
@@ -88,68 +82,82 @@ def _packed_run(job_id: str, run: Sequence[Placement]) -> PlacementBlock | None:
     first = run[0]
     if any(one.previous_allocation or one.reschedule_tracker or one.preempted_allocations for one in run):
         return None
-    indexes = [alloc_index(one.name) for one in run]
-    group = first.task_group
-    if any(one.name != alloc_name(job_id, group, index) for one, index in zip(run, indexes, strict=True)):
+    indexes = _indexes(job_id, run)
+    tables = _tables(run)
+    if indexes is None or tables is None:
         return None
-    ids = packed_ids([one.id for one in run])
-    shared, tables = _tables(run)
-    numbers: dict[str, int] = {}
-    for one in run:
-        numbers.setdefault(one.node_id, len(numbers))
+    node_ids = [one.node_id for one in run]
+    numbers = {node_id: number for number, node_id in enumerate(dict.fromkeys(node_ids))}
     names = {one.node_id: one.node_name for one in run}
     scores = {id(score): score for table in tables for score in table}
     parts = _Parts()
-    rows = [
-        _Score(numbers.setdefault(score.node_id, len(numbers)), parts.number(score), score.norm_score)
-        for score in scores.values()
-    ]
-    width = len(tables[0])
-    is_uneven = any(len(table) != width for table in tables) or any(one.node_name != names[one.node_id] for one in run)
-    is_large = max(len(rows), len(numbers), len(parts.rows)) > NUMBERS_MAX or max(indexes) >= 1 << 32
-    nodes = packed_ids(list(numbers))
-    if ids is None or nodes is None or shared is _OTHER or parts.is_odd or is_uneven or is_large:
+    pairs: list[int] = []
+    for score in scores.values():
+        node_id = score.node_id
+        node = numbers.get(node_id)
+        if node is None:
+            node = numbers[node_id] = len(numbers)
+        pairs += (node, parts.number(score))
+    ids, nodes = packed_ids([one.id for one in run]), packed_ids(list(numbers))
+    is_large = max(len(scores), len(numbers), len(parts.rows)) > NUMBERS_MAX
+    if (
+        ids is None
+        or nodes is None
+        or parts.is_odd
+        or is_large
+        or any(one.node_name != names[one.node_id] for one in run)
+    ):
         return None
     places = {key: number for number, key in enumerate(scores)}
     return PlacementBlock(
-        task_group=group,
+        task_group=first.task_group,
         job_version=first.job_version,
         resources=first.resources,
         deployment_id=first.deployment_id,
         deployment_status=first.deployment_status,
-        metrics=shared,
+        metrics=None if first.metrics is None else replace(first.metrics, score_meta_data=NO_SCORES),
         count=len(run),
         ids=ids,
         indexes=pack(f"<{len(run)}I", *indexes),
         nodes=nodes,
         node_names=tuple(names.values()),
-        rows=pack(f"<{len(run)}H", *[numbers[one.node_id] for one in run]),
+        rows=pack(f"<{len(run)}H", *[numbers[node_id] for node_id in node_ids]),
         part_names=parts.names,
         parts=pack(f"<{len(parts.rows) * len(parts.names)}d", *[value for row in parts.rows for value in row]),
-        score_rows=pack(f"<{2 * len(rows)}H", *[number for row in rows for number in row[:2]]),
-        scores=pack(f"<{len(rows)}d", *[row.score for row in rows]),
-        tables=pack(f"<{width * len(run)}H", *[places[id(score)] for table in tables for score in table]),
+        score_rows=pack(f"<{len(pairs)}H", *pairs),
+        scores=pack(f"<{len(scores)}d", *[score.norm_score for score in scores.values()]),
+        tables=pack(f"<{len(tables[0]) * len(run)}H", *[places[id(score)] for table in tables for score in table]),
     )
 
 
-_OTHER: Final = AllocationMetric(node_pool="?")
-"""Stands for metrics that are not the same but for their score tables."""
+def _indexes(job_id: str, run: Sequence[Placement]) -> list[int] | None:
+    """The indexes of the names; None when some name has another form."""
+    names, opening = [one.name for one in run], len(alloc_name(job_id, run[0].task_group, 0)) - 2
+    try:
+        indexes = [int(name[opening:-1]) for name in names]
+    except ValueError:
+        return None
+    group = run[0].task_group
+    is_usual = names == [alloc_name(job_id, group, index) for index in indexes]
+    return indexes if is_usual and max(indexes) < 1 << 32 and min(indexes) >= 0 else None
 
 
-def _tables(run: Sequence[Placement]) -> tuple[AllocationMetric | None, list[tuple[NodeScoreMeta, ...]]]:
-    """What the metrics of the run share, and each placement's score table."""
-    first = run[0].metrics
+_but_tables = attrgetter(*(field for field in AllocationMetric.__struct_fields__ if field != "score_meta_data"))
+
+
+def _tables(run: Sequence[Placement]) -> list[tuple[NodeScoreMeta, ...]] | None:
+    """The score tables, equally long; None when they are not all in which the metrics of the run differ."""
+    metrics = [one.metrics for one in run]
+    first = metrics[0]
     if first is None:
-        is_same = all(one.metrics is None for one in run)
-        return (None if is_same else _OTHER), [NO_SCORES] * len(run)
+        return None if any(metrics) else [NO_SCORES] * len(run)
+    shared, size = _but_tables(first), len(first.score_meta_data)
     tables = []
-    shared = replace(first, score_meta_data=NO_SCORES)
-    for one in run:
-        metric = one.metrics
-        if metric is None or (metric is not first and replace(metric, score_meta_data=NO_SCORES) != shared):
-            return _OTHER, [NO_SCORES] * len(run)
+    for metric in metrics:
+        if metric is None or len(metric.score_meta_data) != size or _but_tables(metric) != shared:
+            return None
         tables.append(metric.score_meta_data)
-    return shared, tables
+    return tables
 
 
 class _Parts:
@@ -180,11 +188,15 @@ class _Parts:
 
 def packed_ids(ids: Sequence[str]) -> bytes | None:
     """UUIDs in 16 bytes each; None when some text is not one as we write them."""
+    text, count = "".join(ids), len(ids)
+    dashes = "-" * count
+    if set(map(len, ids)) != {ID_LENGTH} or any(text[at::ID_LENGTH] != dashes for at in DASHES) or text != text.lower():
+        return None
     try:
-        data = bytes.fromhex("".join(ids).replace("-", ""))
+        data = bytes.fromhex(text.replace("-", ""))
     except ValueError:
         return None
-    return data if len(data) == ID_BYTES * len(ids) and unpacked_ids(data) == list(ids) else None
+    return data if len(data) == ID_BYTES * count else None
 
 
 def unpacked_ids(data: bytes) -> list[str]:
