@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from ipaddress import ip_interface
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import Any
 
 import msgspec
@@ -69,16 +69,24 @@ def read_config(data: bytes, file: str) -> NetworkConfig:
         raise Invalid(f'{file}: cniVersion "{version}" is not one of {", ".join(SPOKEN)}')
     plugins = given.get("plugins", [given])
     if not isinstance(plugins, list) or not plugins or not all(_is_plugin(each) for each in plugins):
-        raise Invalid(f'{file}: "plugins" must be a list of objects with a "type", which is a file name')
+        raise Invalid(f'{file}: "plugins" must be a list of objects with a "type" that is a file name')
     return NetworkConfig(
         name=given["name"], version=version, plugins=tuple(plugins), is_checked=not given.get("disableCheck", False)
     )
 
 
 def _is_plugin(given: Any) -> bool:
-    """An object whose type is one harmless path component."""
-    kind = given.get("type") if isinstance(given, dict) else None
-    return isinstance(kind, str) and bool(kind) and "/" not in kind and "\0" not in kind and kind not in (".", "..")
+    """An object with the name of a program, whose parts that this runtime looks at are objects too."""
+    if not isinstance(given, dict) or not _is_file_name(given.get("type")):
+        return False
+    parts = [given.get(part) for part in ("ipam", "capabilities", "runtimeConfig")]
+    inner = given.get("ipam") or {}
+    return all(part is None or isinstance(part, dict) for part in parts) and _is_file_name(inner.get("type", "none"))
+
+
+def _is_file_name(text: Any) -> bool:
+    """One harmless path component."""
+    return isinstance(text, str) and bool(text) and "/" not in text and "\0" not in text and text not in (".", "..")
 
 
 def keeps_result(config: NetworkConfig) -> bool:
@@ -152,41 +160,61 @@ def read_result(data: bytes) -> Mapping[str, Any]:
     return given
 
 
-def status_of(result: Mapping[str, Any]) -> AllocNetworkStatus:
+class _Interface(msgspec.Struct):
+    name: str = ""
+    sandbox: str | None = None
+
+
+class _Ip(msgspec.Struct):
+    address: str
+    interface: int | None = None
+
+
+class _Dns(msgspec.Struct):
+    nameservers: tuple[str, ...] | None = None
+    search: tuple[str, ...] | None = None
+    options: tuple[str, ...] | None = None
+
+
+class _Result(msgspec.Struct):
+    interfaces: tuple[_Interface, ...] | None = None
+    ips: tuple[_Ip, ...] | None = None
+    dns: _Dns | None = None
+
+
+def status_of(answer: Mapping[str, Any]) -> AllocNetworkStatus:
     """The first interface inside the namespace that has an address, its addresses, and the resolver it was told.
 
     The `interface` of an address is a place in the list of interfaces; those with a `sandbox` are inside. Raises
-    Invalid for an address that is none.
+    Invalid for an answer of another shape.
     """
-    interfaces = [each for each in result.get("interfaces") or [] if isinstance(each, dict)]
-    inside = {at: str(each.get("name", "")) for at, each in enumerate(interfaces) if each.get("sandbox")}
+    try:
+        result = msgspec.convert(dict(answer), _Result)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"its answer has not the shape of a result: {error}") from None
+    inside = {at: each.name for at, each in enumerate(result.interfaces or ()) if each.sandbox}
     name, found = "", {4: "", 6: ""}
-    for entry in result.get("ips") or []:
-        at = entry.get("interface")
-        if at is not None and at not in inside:
+    for entry in result.ips or ():
+        if entry.interface is not None and entry.interface not in inside:
             continue
-        own = inside.get(at, "") if at is not None else ""
+        own = inside[entry.interface] if entry.interface is not None else ""
         if name and own and own != name:
             continue
         name = name or own
-        address = _address(entry.get("address"))
+        address = _address(entry.address)
         found[address.version] = found[address.version] or str(address.ip)
-    dns = result.get("dns") or {}
-    told = DNSConfig(
-        servers=tuple(dns.get("nameservers") or ()),
-        searches=tuple(dns.get("search") or ()),
-        options=tuple(dns.get("options") or ()),
-    )
+    dns = result.dns or _Dns()
+    told = DNSConfig(servers=dns.nameservers or (), searches=dns.search or (), options=dns.options or ())
     return AllocNetworkStatus(
-        interface_name=name or (next(iter(inside.values()), "") or INTERFACE),
+        interface_name=name or next(iter(inside.values()), "") or INTERFACE,
         address=found[4] or found[6],
         address_ipv6=found[6],
         dns=told if told != DNSConfig() else None,
     )
 
 
-def _address(text: Any) -> Any:
+def _address(text: str) -> IPv4Interface | IPv6Interface:
     try:
-        return ip_interface(str(text))
+        return ip_interface(text)
     except ValueError:
         raise Invalid(f"its answer holds {text!r}, which is no address") from None

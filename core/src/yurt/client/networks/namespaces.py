@@ -60,6 +60,15 @@ def remove_namespace(path: Path) -> None:
         os.unlink(path)
 
 
+def remove_folder(folder: Path) -> None:
+    """Take away an empty folder of namespaces."""
+    libc = _libc()
+    while libc.umount2(os.fsencode(folder), MNT_DETACH) == 0:
+        pass
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
 def identity(path: Path | str) -> int:
     """A number that tells the namespace at a path from all others that live; 0 when there is none."""
     try:

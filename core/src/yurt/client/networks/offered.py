@@ -16,7 +16,7 @@ from pathlib import Path
 from yurt.client.networks.bridge import BRIDGE, IPTABLES, NFTABLES, bridge_network
 from yurt.client.networks.cni import NetworkConfig, read_config
 from yurt.client.networks.namespaces import bridge_obstacle, obstacle
-from yurt.client.networks.plugins import find_program, run_program
+from yurt.client.networks.plugins import SBIN, find_program, run_program
 from yurt.client.networks.settings import NetworkSettings
 from yurt.sdk.errors import Invalid, RecoverableError
 from yurt.sdk.value import Value, no_entries
@@ -94,7 +94,7 @@ async def find_offered(settings: NetworkSettings) -> Offered:
 
 def packet_filter(versions: Mapping[str, str]) -> str:
     """Which packet filter the bridge's plugins can use here: iptables where its program is; empty for none."""
-    search = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    search = f"{os.environ.get('PATH', '')}:{SBIN}"
     if shutil.which("iptables", path=search):
         return IPTABLES
     numbers = re.findall(r"\d+", versions.get("portmap", ""))[:2]
