@@ -1,0 +1,176 @@
+"""What an agent holds on its machine, and lives of allocations that should leave none of it behind (invariant E9)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import select
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from yurt.api.http_client import ApiClient, Connection
+from yurt.testing.agent import Agent, wait_for
+
+EXEC_LIMIT_S = 20.0
+END_LIMIT_S = 60.0
+DISK_BYTES = 512
+
+CONFIGS: Mapping[str, Mapping[str, Any]] = {
+    "raw_exec": {"command": "/bin/sleep", "args": ["3600"]},
+    "exec": {"command": "/bin/sleep", "args": ["3600"]},
+    "mock_driver": {
+        "run_for": "1h", "stdout_string": "hello", "exec_command": {"run_for": "1ms", "stdout_string": "inside"},
+    },
+    "docker": {"image": "busybox:1", "command": "sleep", "args": ["3600"], "init": True},
+    "podman": {"image": "busybox:1", "command": "sleep", "args": ["3600"], "init": True},
+    "qemu": {"image_path": "local/disk", "accelerator": "tcg"},
+}  # fmt: skip
+"""Tasks that run until they are stopped. Java tasks are missing: for the host they are tasks of exec."""
+WITHOUT_COMMANDS = ("qemu",)
+
+
+class Holdings(NamedTuple):
+    """Numbers of descriptors and threads of an agent and its helpers, and what it holds by name; memory in MB (PSS)."""
+
+    descriptors: int
+    threads: int
+    processes: int
+    cgroups: int
+    mounts: int
+    namespaces: int
+    files: int
+    memory_mb: float
+
+    def more_than(self, before: Holdings) -> dict[str, tuple[float, float]]:
+        """What there is more of than before, memory apart."""
+        pairs = zip(self._fields[:-1], before, self, strict=False)
+        return {name: (was, now) for name, was, now in pairs if now > was}
+
+
+def holdings(agent: Agent, data_dir: Path) -> Holdings:
+    """What an agent holds now; of files those below its data directory."""
+    assert agent.process is not None
+    own = psutil.Process(agent.process.pid)
+    family = [own, *own.children(recursive=True)]
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    namespaces = Path("/run/netns")
+    return Holdings(
+        descriptors=own.num_fds(),
+        threads=own.num_threads(),
+        processes=len(family),
+        cgroups=sum(f"yurt-dev-{agent.process.pid}.slice" in folder for folder in folders_below("/sys/fs/cgroup", 5)),
+        mounts=mounts.count(str(data_dir)),
+        namespaces=len(list(namespaces.iterdir())) if namespaces.is_dir() else 0,
+        files=sum(len(names) for _, _, names in os.walk(data_dir)),
+        memory_mb=sum(pss_mb(process) for process in family),
+    )
+
+
+def pss_mb(process: psutil.Process) -> float:
+    """The share of memory of one process."""
+    with suppress(psutil.Error):
+        return float(process.memory_full_info().pss) / 1e6
+    return 0.0
+
+
+def folders_below(root: str, depth: int) -> list[str]:
+    """The folders below a root, to a depth."""
+    found: list[str] = []
+    with suppress(OSError):
+        for entry in os.scandir(root):
+            if entry.is_dir(follow_symlinks=False):
+                found.append(entry.path)
+                found += folders_below(entry.path, depth - 1) if depth > 1 else []
+    return found
+
+
+def usable_drivers(agent: Agent, wanted: Sequence[str] = tuple(CONFIGS)) -> list[str]:
+    """Those of the drivers that work on the agent's node."""
+    node = agent.get(f"/v1/node/{agent.get('/v1/nodes')[0]['ID']}")
+    return [name for name in wanted if (node["Drivers"].get(name) or {}).get("Healthy")]
+
+
+def data_dir_of(agent: Agent) -> Path:
+    """Where an agent keeps its data; a dev agent tells it on its first screen."""
+    if agent.data_dir is not None:
+        return agent.data_dir
+    found = re.search(r"Data Dir: (\S+)", agent.log.read_text(encoding="utf-8", errors="replace"))
+    assert found is not None, agent.log
+    return Path(found.group(1))
+
+
+class Lives:
+    """Lets allocations live on an agent: placed, started, worked in, stopped, forgotten."""
+
+    def __init__(self, agent: Agent, drivers: Sequence[str]) -> None:
+        self.agent = agent
+        self.drivers = drivers
+        self.data_dir = data_dir_of(agent)
+        self._rounds = 0
+        self._api = ApiClient(Connection(address=agent.address))
+
+    def round(self, count: int) -> int:
+        """So many lives for each driver; how many those are together."""
+        self._rounds += 1
+        jobs = {f"life-{driver.replace('_', '-')}-{self._rounds}": driver for driver in self.drivers}
+        for job_id, driver in jobs.items():
+            self.agent.call("PUT", "/v1/jobs", {"Job": self._job(job_id, driver, count)})
+        for job_id, driver in jobs.items():
+            for alloc in self.agent.running(job_id, count):
+                self._use(alloc["ID"], driver)
+        for job_id in jobs:
+            self.agent.call("DELETE", f"/v1/job/{job_id}?purge=true")
+        wait_for("the ends", lambda: not self._live(jobs), END_LIMIT_S)
+        self.agent.call("PUT", "/v1/system/gc")
+        wait_for("an empty folder", lambda: not self._folders(), END_LIMIT_S)
+        return count * len(jobs)
+
+    def _job(self, job_id: str, driver: str, count: int) -> dict[str, Any]:
+        task: dict[str, Any] = {
+            "Name": "main", "Driver": driver, "Config": CONFIGS[driver], "Resources": {"CPU": 10, "MemoryMB": 128 if driver == "qemu" else 60},
+        }  # fmt: skip
+        if driver == "qemu":
+            task["Templates"] = [{"EmbeddedTmpl": "x" * DISK_BYTES, "DestPath": "local/disk"}]
+        group = {"Name": "g", "Count": count, "Tasks": [task]}
+        return {"ID": job_id, "Name": job_id, "Type": "service", "TaskGroups": [group]}
+
+    def _use(self, alloc_id: str, driver: str) -> None:
+        """Read, measure and work in one allocation."""
+        self.agent.get(f"/v1/client/fs/ls/{alloc_id}?path=/")
+        self.agent.get(f"/v1/client/allocation/{alloc_id}/stats")
+        if driver not in WITHOUT_COMMANDS:
+            assert self._said(alloc_id) == b"inside", (driver, alloc_id)
+
+    def _said(self, alloc_id: str) -> bytes:
+        """What a command in the task says."""
+        query: dict[str, str | int | bool | None] = {"task": "main", "command": json.dumps(["printf", "inside"])}
+        socket = self._api.websocket(f"/v1/client/allocation/{alloc_id}/exec", query)
+        said = b""
+        try:
+            while (texts := socket.receive()) is not None:
+                for text in texts:
+                    said += base64.b64decode(json.loads(text).get("stdout", {}).get("data", ""))
+                if not texts and not socket.has_more:
+                    readable, _, _ = select.select([socket.fileno()], [], [], EXEC_LIMIT_S)
+                    assert readable, "the command says nothing"
+        finally:
+            socket.close()
+        return said
+
+    def _live(self, jobs: Mapping[str, str]) -> list[str]:
+        return [
+            alloc["ID"]
+            for job_id in jobs
+            for alloc in self.agent.allocs(job_id)
+            if alloc["ClientStatus"] in ("running", "pending")
+        ]
+
+    def _folders(self) -> list[str]:
+        """The folders of allocations that there are."""
+        return [folder.name for folder in (self.data_dir / "alloc").glob("*-*-*-*-*")]

@@ -1,0 +1,29 @@
+"""Allocations that have lived and ended leave nothing behind on their node (invariant E9); `python -m bench leaks` is
+the long version.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from yurt.testing.agent import running_agent, wait_for
+from yurt.testing.leaks import Lives, holdings, usable_drivers
+
+DRIVERS = ("raw_exec", "exec", "mock_driver")
+MEMORY_MB = 8.0
+
+
+def test_lives_of_allocations_leave_nothing_behind(tmp_path: Path) -> None:
+    with running_agent(tmp_path) as agent:
+        lives = Lives(agent, usable_drivers(agent, DRIVERS))
+        for _ in range(4):
+            lives.round(5)
+        before = holdings(agent, lives.data_dir)
+        total = sum(lives.round(5) for _ in range(4))
+
+        wait_for("as before", lambda: not holdings(agent, lives.data_dir).more_than(before), 30.0)
+        after = holdings(agent, lives.data_dir)
+
+    assert total >= 20
+    assert after.more_than(before) == {}
+    assert after.memory_mb - before.memory_mb < MEMORY_MB
