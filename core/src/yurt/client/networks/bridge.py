@@ -45,7 +45,8 @@ def bridge_network(settings: NetworkSettings, *, backend: str = IPTABLES) -> Net
     else:
         firewall = {"type": "firewall", "backend": IPTABLES, "iptablesAdminChainName": ADMIN_CHAIN}
         plugins = (bridge, firewall, portmap)
-    return NetworkConfig(name=settings.bridge_name, version=VERSION, plugins=plugins)
+    is_checked = backend != NFTABLES  # with it, portmap 1.6 finds rules missing that are there
+    return NetworkConfig(name=settings.bridge_name, version=VERSION, plugins=plugins, is_checked=is_checked)
 
 
 def check_settings(settings: NetworkSettings) -> None:

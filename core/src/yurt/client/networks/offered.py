@@ -23,7 +23,8 @@ from yurt.sdk.value import Value, no_entries
 
 ATTRIBUTE = "plugins.cni.version."
 CONFIG_SUFFIXES = (".conflist", ".conf", ".json")
-NFTABLES_SINCE = (1, 6)
+NFTABLES_WITH = "1.1.0"
+"""The version of the specification that came with the plugins' knowledge of nftables, in their release 1.6."""
 EVERY_MODE = "all"
 PROBE_LIMIT_S = 5.0
 PROBES_AT_ONCE = 4
@@ -68,10 +69,10 @@ async def find_offered(settings: NetworkSettings) -> Offered:
     if reason:
         text = f"no network namespace can be made here: {reason}; run the agent as root on Linux"
         return Offered(problems=((EVERY_MODE, text),))
-    versions = await _versions(settings.cni_paths)
+    told = await _told(settings.cni_paths)
     problems: list[tuple[str, str]] = []
     networks: dict[str, NetworkConfig] = {}
-    backend = packet_filter(versions)
+    backend = packet_filter(knows_nftables=NFTABLES_WITH in protocols_told(told.get("portmap", "")))
     bridge = bridge_network(settings, backend=backend or IPTABLES)
     reason = await asyncio.to_thread(_bridge_problem, settings, bridge, backend)
     if reason:
@@ -87,19 +88,17 @@ async def find_offered(settings: NetworkSettings) -> Offered:
             problems.append((mode, reason))
         else:
             networks.setdefault(mode, config)
-    attributes = {f"{ATTRIBUTE}{name}": text for name, text in versions.items()}
+    attributes = {f"{ATTRIBUTE}{name}": version for name, text in told.items() if (version := version_told(text))}
     attributes["nomad.bridge.hairpin_mode"] = "true" if settings.bridge_hairpin_mode else "false"
     return Offered(networks=networks, has_namespaces=True, attributes=attributes, problems=tuple(problems))
 
 
-def packet_filter(versions: Mapping[str, str]) -> str:
+def packet_filter(*, knows_nftables: bool) -> str:
     """Which packet filter the bridge's plugins can use here: iptables where its program is; empty for none."""
     search = f"{os.environ.get('PATH', '')}:{SBIN}"
     if shutil.which("iptables", path=search):
         return IPTABLES
-    numbers = re.findall(r"\d+", versions.get("portmap", ""))[:2]
-    is_new = tuple(map(int, numbers)) >= NFTABLES_SINCE
-    return NFTABLES if is_new and shutil.which("nft", path=search) else ""
+    return NFTABLES if knows_nftables and shutil.which("nft", path=search) else ""
 
 
 def _bridge_problem(settings: NetworkSettings, bridge: NetworkConfig, backend: str) -> str:
@@ -139,8 +138,8 @@ def _read_configs(settings: NetworkSettings) -> tuple[list[NetworkConfig], list[
     return found, problems
 
 
-async def _versions(paths: Sequence[str]) -> dict[str, str]:
-    """The version of every plugin in the folders."""
+async def _told(paths: Sequence[str]) -> dict[str, str]:
+    """What every plugin in the folders says of its version."""
     programs = await asyncio.to_thread(_programs, paths)
     limit = asyncio.Semaphore(PROBES_AT_ONCE)
 
@@ -150,10 +149,10 @@ async def _versions(paths: Sequence[str]) -> dict[str, str]:
                 _, output, errors = await run_program(program, b"", {}, arguments=("--version",), limit_s=PROBE_LIMIT_S)
             except RecoverableError:
                 return ""
-        return version_told((output + errors).decode(errors="replace"))
+        return (output + errors).decode(errors="replace")
 
     answers = await asyncio.gather(*(ask(program) for program in programs.values()))
-    return {name: text for name, text in zip(programs, answers, strict=True) if text}
+    return dict(zip(programs, answers, strict=True))
 
 
 def _programs(paths: Sequence[str]) -> dict[str, str]:
@@ -176,6 +175,11 @@ def version_told(text: str) -> str:
     own = VERSION.search(text)
     if own is not None:
         return f"v{own.group(1)}"
+    spoken = protocols_told(text)
+    return f"v{spoken[-1]}" if spoken else ""
+
+
+def protocols_told(text: str) -> list[str]:
+    """The versions of the specification that a plugin supports."""
     spoken = PROTOCOLS.search(text)
-    versions = [part.strip() for part in spoken.group(1).split(",") if part.strip()] if spoken else []
-    return f"v{versions[-1]}" if versions else ""
+    return [part.strip() for part in spoken.group(1).split(",") if part.strip()] if spoken else []
