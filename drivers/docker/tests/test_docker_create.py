@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from yurt.sdk.containers.common import parse_duration
+from yurt.sdk.containers.making import container_name
 from yurt.sdk.driver import (
     AgentPaths,
     DeviceNode,
@@ -19,8 +21,8 @@ from yurt.sdk.driver import (
 from yurt.sdk.driver import Mount as HostMount
 from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.schema import check_config, decode_config, schema_of
-from yurt_driver_docker.config import TaskConfig, parse_duration, plugin_config
-from yurt_driver_docker.create import Site, container_name, create_body, log_config
+from yurt_driver_docker.config import TaskConfig, plugin_config
+from yurt_driver_docker.create import Site, create_body, log_config
 
 DIRS = TaskDirs(
     alloc_dir="/a", shared_dir="/a/alloc", task_dir="/a/web", local_dir="/a/web/local", secrets_dir="/a/web/secrets",

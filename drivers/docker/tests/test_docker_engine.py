@@ -365,7 +365,7 @@ async def test_containers_of_others_and_young_ones_stay(bench: Bench) -> None:
     bench.engine.run("run", "-d", "--name", "stranger", IMAGE)
     await bench.restart()
     await bench.until_health(HEALTHY)
-    assert await bench.driver._dangling.sweep(bench.driver._watch.owned()) == []
+    assert await bench.driver._dangling.sweep() == []
     assert bench.containers() == [handle.state["container_id"]]
     assert bench.engine.run("rm", "-f", "stranger").returncode == 0
     await bench.driver.recover_task(handle)

@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
-from yurt.sdk.containers.common import parse_stamp
+from yurt.sdk.containers.common import parse_stamp, signal_name
 from yurt.sdk.containers.frames import Frames, Piece, since
 from yurt.sdk.containers.logfiles import Ledger, LogFiles, Position, fitting
 from yurt.sdk.driver import LogRotation
 from yurt.sdk.errors import DriverError
 from yurt_driver_docker.images import ImageName, Progress, parse_image, pull_failure
 from yurt_driver_docker.logs import advance, unseen
-from yurt_driver_docker.reports import exit_result, signal_name, task_stats
+from yurt_driver_docker.reports import exit_result, task_stats
 
 STAMP = b"2026-01-02T03:04:05.000000006Z"
 AT = 1767323045_000000006

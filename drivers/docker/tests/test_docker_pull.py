@@ -78,9 +78,9 @@ async def test_starts_that_need_the_same_image_share_one_pull(puller: Puller, re
     name = registry.push(puller.engine, "app:1")
     waiting = [asyncio.get_running_loop().create_task(puller.ensure(name)) for _ in range(5)]
     async with asyncio.timeout(LIMIT_S):
-        while not puller.images.pulls:  # noqa: ASYNC110 - the pull begins when the engine has answered
+        while not puller.images._pulls._under_way:  # noqa: ASYNC110 - the pull begins when the engine has answered
             await asyncio.sleep(0)
-    assert len(puller.images.pulls) == 1
+    assert len(puller.images._pulls._under_way) == 1
     assert len({await each for each in waiting}) == 1
     assert puller.is_here(name)
 
@@ -90,18 +90,18 @@ async def test_a_pulled_image_is_removed_some_time_after_its_last_task(puller: P
     name = registry.push(puller.engine, "app:2")
     image_id = await puller.ensure(name)
     for task in ("one", "two"):
-        puller.images.hold(image_id, task)
-    puller.images.release(image_id, "one")
+        puller.images.shelf.hold(image_id, task)
+    puller.images.shelf.release(image_id, "one")
     assert not puller.background.tasks
-    puller.images.release(image_id, "two")
+    puller.images.shelf.release(image_id, "two")
     await puller.until_gone(name)
 
 
 async def test_an_image_that_was_here_before_stays(puller: Puller) -> None:
     puller.configured(gc={"image_delay": "1ms"})
     image_id = await puller.ensure("yurt-test/busybox:1")
-    puller.images.hold(image_id, "one")
-    puller.images.release(image_id, "one")
+    puller.images.shelf.hold(image_id, "one")
+    puller.images.shelf.release(image_id, "one")
     assert not puller.background.tasks
     assert puller.is_here("yurt-test/busybox:1")
 

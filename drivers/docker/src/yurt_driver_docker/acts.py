@@ -1,58 +1,76 @@
-"""Single acts on a container."""
+"""What is done with single containers of a Docker engine."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import Any
 
 from yurt.sdk.containers.engine import Engine
+from yurt.sdk.driver import ExitResult
 from yurt.sdk.errors import Conflict, DriverError, NotFound
 
-OUTPUT_BYTES_MAX = 8 * 1024 * 1024
+from yurt_driver_docker import reports
+
 REMOVE_ROUNDS, REMOVE_WAIT_S = 20, 0.1
 
 
-async def inspect(engine: Engine, container_id: str) -> dict[str, Any]:
-    """What the engine knows of a container."""
-    found: dict[str, Any] = await engine.ask(f"/containers/{container_id}/json")
-    return found
+class DockerActs:
+    """By the `docker` package, but for questions."""
 
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
 
-async def kill(engine: Engine, container_id: str, name: str) -> None:
-    """Send a signal."""
-    await engine.act(lambda client: client.kill(container_id, signal=name))
+    async def probe(self) -> None:
+        """Find out soon whether the engine answers."""
+        await self.engine.ask("/version", is_urgent=True)
 
+    async def create(self, name: str, body: Mapping[str, Any]) -> str:
+        """Make one; its id."""
+        made = await self.engine.act(lambda client: client.create_container_from_config(body, name), slow=True)
+        return str(made["Id"])
 
-async def remove(engine: Engine, container_id: str) -> None:
-    """Kill and remove, with anonymous volumes; waits for a removal that is under way."""
-    for _ in range(REMOVE_ROUNDS):
+    async def start(self, container_id: str) -> None:
+        """Let it run."""
+        await self.engine.act(lambda client: client.start(container_id), slow=True)
+
+    async def inspect(self, container_id: str) -> dict[str, Any]:
+        """What the engine knows of a container."""
+        found: dict[str, Any] = await self.engine.ask(f"/containers/{container_id}/json")
+        return found
+
+    async def kill(self, container_id: str, name: str) -> None:
+        """Send a signal."""
+        await self.engine.act(lambda client: client.kill(container_id, signal=name))
+
+    async def remove(self, container_id: str) -> None:
+        """Kill and remove, with anonymous volumes; waits for a removal that is under way."""
+        for _ in range(REMOVE_ROUNDS):
+            try:
+                await self.engine.act(
+                    lambda client: client.remove_container(container_id, v=True, force=True), slow=True
+                )
+                return
+            except NotFound:
+                return
+            except Conflict:
+                await asyncio.sleep(REMOVE_WAIT_S)
+        raise DriverError(f"container {container_id[:12]} cannot be removed; look at the log of dockerd")
+
+    def result_of(self, inspected: Mapping[str, Any]) -> ExitResult | None:
+        """How the container ended; None while it runs."""
+        return reports.exit_result(inspected) if reports.has_ended(inspected) else None
+
+    async def prepare_exec(
+        self, container_id: str, command: tuple[str, ...], *, tty: bool = False, has_input: bool = False
+    ) -> str:
+        """Tell the engine of a command that will run in a container; the id under which it is started."""
+        if not command:
+            raise DriverError("there is no command to run; name one")
         try:
-            await engine.act(lambda client: client.remove_container(container_id, v=True, force=True), slow=True)
-            return
-        except NotFound:
-            return
-        except Conflict:
-            await asyncio.sleep(REMOVE_WAIT_S)
-    raise DriverError(f"container {container_id[:12]} cannot be removed; look at the log of dockerd")
-
-
-async def remove_quietly(engine: Engine, container_id: str) -> None:
-    """Remove what nobody waits for; what stays is found by the removal of dangling containers."""
-    with suppress(DriverError):
-        await remove(engine, container_id)
-
-
-async def prepare_exec(
-    engine: Engine, container_id: str, command: tuple[str, ...], *, tty: bool = False, has_input: bool = False
-) -> str:
-    """Tell the engine of a command that will run in a container; the id under which it is started."""
-    if not command:
-        raise DriverError("there is no command to run; name one")
-    try:
-        made = await engine.act(
-            lambda client: client.exec_create(container_id, list(command), stdin=has_input, tty=tty)
-        )
-    except Conflict as error:
-        raise DriverError(f"the task does not run: {error}") from None
-    return str(made["Id"])
+            made = await self.engine.act(
+                lambda client: client.exec_create(container_id, list(command), stdin=has_input, tty=tty)
+            )
+        except Conflict as error:
+            raise DriverError(f"the task does not run: {error}") from None
+        return str(made["Id"])

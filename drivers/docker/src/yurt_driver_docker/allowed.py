@@ -10,7 +10,7 @@ from typing import Any
 
 from yurt.sdk.errors import DriverError
 
-from yurt_driver_docker.config import DEFAULT_CAPS, PluginConfig, PluginOptions, TaskConfig
+from yurt_driver_docker.config import PluginConfig, PluginOptions, TaskConfig
 
 GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 NO_GPU = ("", "none", "void")
@@ -35,28 +35,6 @@ def check_modes(config: TaskConfig, options: PluginOptions) -> None:
                 f'{name}_mode = "{mode}" is off on this client; set allowed_modes {{ {name} = ["{mode}"] }}'
                 ' or allow_privileged = true in plugin "docker" of its configuration'
             )
-
-
-def cap_name(text: str) -> str:
-    """`CAP_NET_RAW` and `net_raw` alike."""
-    return text.strip().lower().removeprefix("cap_")
-
-
-def capabilities(config: TaskConfig, options: PluginOptions) -> tuple[str, ...]:
-    """The capabilities of the container: the usual ones that are allowed, less `cap_drop`, and `cap_add`."""
-    allowed = {cap_name(each) for each in options.allow_caps}
-    added, dropped = {cap_name(each) for each in config.cap_add}, {cap_name(each) for each in config.cap_drop}
-    refused = [] if "all" in allowed else sorted(added - allowed)
-    if refused:
-        raise DriverError(
-            f"cap_add: this client does not allow {', '.join(refused)};"
-            ' add them to allow_caps in plugin "docker" of its configuration'
-        )
-    if "all" in added:
-        return ("ALL",)
-    usual = set(DEFAULT_CAPS) if "all" in allowed else set(DEFAULT_CAPS) & allowed
-    kept = set() if "all" in dropped else usual - dropped
-    return tuple(sorted(f"CAP_{each.upper()}" for each in kept | added))
 
 
 def checked_devices(config: TaskConfig, plugin: PluginConfig) -> list[dict[str, str]]:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 
 import msgspec
+from yurt.sdk.containers.common import DEFAULT_CAPS, owner_of, parse_duration
 from yurt.sdk.containers.engine import Tls
 from yurt.sdk.driver import PluginContext
-from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import decode_config
 
 DEFAULT_ENDPOINT = "unix:///var/run/docker.sock"
 DEFAULT_RUNTIMES = ("runc", "nvidia")
-DEFAULT_CAPS = (
-    "audit_write", "chown", "dac_override", "fowner", "fsetid", "kill", "mknod", "net_bind_service", "setfcap",
-    "setgid", "setpcap", "setuid", "sys_chroot",
-)  # fmt: skip
-DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
-UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 MIN_PERIOD_S = 1.0
 
 
@@ -250,6 +242,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
     durations: Durations
     owner: str
     state_dir: str
+    is_dev: bool = False
 
 
 def plugin_config(context: PluginContext) -> PluginConfig:
@@ -262,8 +255,9 @@ def plugin_config(context: PluginContext) -> PluginConfig:
         options=options,
         volumes_enabled=context.dev if asked is None else asked,
         durations=durations_of(options),
-        owner=hashlib.blake2b(os.path.abspath(state_dir).encode(), digest_size=8).hexdigest(),
+        owner=owner_of(state_dir),
         state_dir=state_dir,
+        is_dev=context.dev,
     )
 
 
@@ -277,16 +271,3 @@ def durations_of(options: PluginOptions) -> Durations:
         dangling_period_s=max(MIN_PERIOD_S, parse_duration(dangling.period, option="gc.dangling_containers.period")),
         dangling_grace_s=parse_duration(dangling.creation_grace, option="gc.dangling_containers.creation_grace"),
     )
-
-
-def parse_duration(text: str, *, option: str) -> float:
-    """A Go duration ("1m30s", "250ms") in seconds."""
-    parts = DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise Invalid(f'{option} = "{text}" is no duration; write it as 250ms, 10s or 1m30s')
-    return sum(float(number) * UNITS_S[unit] for number, unit in parts)
-
-
-def merged(entries: list[dict[str, str]]) -> dict[str, str]:
-    """Repeated blocks as one map."""
-    return {name: value for each in entries for name, value in each.items()}

@@ -13,21 +13,16 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from yurt.sdk.containers.common import MIB, capabilities, merged
+from yurt.sdk.containers.making import own_labels
 from yurt.sdk.driver import TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError
 
-from yurt_driver_docker.allowed import capabilities, check_modes, checked_devices, checked_runtime, device
-from yurt_driver_docker.config import PluginConfig, TaskConfig, merged
+from yurt_driver_docker.allowed import check_modes, checked_devices, checked_runtime, device
+from yurt_driver_docker.config import PluginConfig, TaskConfig
 from yurt_driver_docker.mounts import binds, mounts
 from yurt_driver_docker.network import network_parts
 
-MIB = 1 << 20
-NOMAD_LABEL = "com.hashicorp.nomad."
-TASK_LABEL = "yurt.task_id"
-OWNER_LABEL = "yurt.owner"
-ROLE_LABEL = "yurt.role"
-LOGS_LABEL = "yurt.logs"
-"""Where and how the task's output is kept, for an agent that knows the task by its id alone."""
 CPU_SHARES_MIN = 2
 CPU_QUOTA_MIN_US = 1000
 DEFAULT_LOG_OPTIONS = {"max-file": "2", "max-size": "20m"}
@@ -45,11 +40,6 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     runtimes: tuple[str, ...] = ()
     has_cdi: bool = False
     pause_id: str = ""
-
-
-def container_name(request: TaskRequest) -> str:
-    """`<task>-<alloc id>`, as Nomad names it."""
-    return f"{request.task_name}-{request.alloc_id}"
 
 
 def create_body(request: TaskRequest, site: Site) -> Body:
@@ -189,7 +179,9 @@ def privilege_part(request: TaskRequest, site: Site) -> Body:
     }
     if not config.privileged:
         part["CapDrop"] = ["ALL"]
-        part["CapAdd"] = list(capabilities(config, options))
+        part["CapAdd"] = list(
+            capabilities(config.cap_add, config.cap_drop, allow_caps=options.allow_caps, plugin="docker")
+        )
     is_requested = "DeviceRequests" in part and not config.runtime
     runtime = "" if is_requested else checked_runtime(config, options, env=request.env, known=site.runtimes)
     if runtime:
@@ -248,24 +240,7 @@ def log_config(config: TaskConfig, plugin: PluginConfig) -> Body:
 
 
 def labels(request: TaskRequest, plugin: PluginConfig) -> dict[str, str]:
-    """The task's labels, Nomad's, and those by which this client finds its containers again."""
-    facts = {
-        "job_id": request.job_id,
-        "job_name": request.job_id,
-        "task_group_name": request.group_name,
-        "task_name": request.task_name,
-        "namespace": request.namespace,
-    }
-    wanted = {
-        name: value
-        for name, value in facts.items()
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in plugin.options.extra_labels)
-    }
-    nomad = {NOMAD_LABEL + name: value for name, value in {**wanted, "alloc_id": request.alloc_id}.items()}
-    kept = {
-        "folder": request.dirs.logs_dir,
-        "task_name": request.task_name,
-        "rotation": msgspec.to_builtins(request.logs),
-    }
-    ours = {TASK_LABEL: request.task_id, OWNER_LABEL: plugin.owner, LOGS_LABEL: json.dumps(kept)}
-    return {**merged(request.config.labels), **nomad, **ours}
+    """The task's labels, and ours."""
+    patterns = plugin.options.extra_labels
+    ours = own_labels(request, plugin.owner, lambda name: any(fnmatch.fnmatchcase(name, each) for each in patterns))
+    return {**merged(request.config.labels), **ours}

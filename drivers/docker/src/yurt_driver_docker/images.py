@@ -1,16 +1,12 @@
 """Images: found here, pulled, or loaded from an archive; removed some time after the last task that used them.
 
-Starts that need the same image with the same credentials share one pull. A pull is a stream on the event loop with
-two limits: the whole may take `image_pull_timeout`, and the engine must say something every `pull_activity_timeout`.
-Only images that this client pulled or loaded are ever removed; which ones is kept in a file over restarts.
+A pull is a stream on the event loop with two limits: the whole may take `image_pull_timeout`, and the engine must say
+something every `pull_activity_timeout`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import functools
-import json
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -20,19 +16,16 @@ from typing import Any
 import aiohttp
 import msgspec
 from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.common import parse_duration
 from yurt.sdk.containers.engine import Engine, EngineDown, lines_of
+from yurt.sdk.containers.images import ImageShelf, SharedPulls, archive_path, auth_header, is_denied, is_hopeless
 from yurt.sdk.driver import TaskRequest
-from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
+from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 
-from yurt_driver_docker.config import AgentAuth, PluginConfig, TaskConfig, parse_duration
+from yurt_driver_docker.config import AgentAuth, PluginConfig, TaskConfig
 
 log = logging.getLogger(__name__)
 
-HOPELESS = (
-    "not found", "manifest unknown", "denied", "unauthorized", "invalid reference", "authentication required",
-    "no basic auth",
-)  # fmt: skip
-DENIED = ("denied", "unauthorized", "authentication required", "no basic auth")
 DEFAULT_REGISTRY = "docker.io"
 READ_BYTES = 1024 * 1024
 
@@ -97,10 +90,14 @@ class Images:
     def __init__(self, engine: Engine, config: PluginConfig, background: Background) -> None:
         self.engine = engine
         self.config = config
-        self.background = background
-        self.pulls: dict[tuple[str, str], asyncio.Future[str]] = {}
-        self.users: dict[str, set[str]] = {}
-        self.ours: set[str] | None = None
+        self._pulls = SharedPulls(background)
+        self.shelf = ImageShelf(
+            background,
+            Path(config.state_dir, "pulled-images.json"),
+            self._remove,
+            delay_s=config.durations.image_delay_s,
+            removes=config.options.gc.image,
+        )
 
     async def ensure(self, request: TaskRequest) -> str:
         """The id of the task's image, which is here afterwards."""
@@ -135,24 +132,8 @@ class Images:
 
     async def _shared_pull(self, name: ImageName, config: TaskConfig) -> str:
         """Pull, or wait for the pull that is under way."""
-        key = (name.text, config.auth.username if config.auth else "")
-        under_way = self.pulls.get(key)
-        if under_way is None:
-            under_way = self.pulls[key] = asyncio.get_running_loop().create_future()
-            under_way.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self.background.start(f"pull of {name.text}", lambda: self._pull_for_all(key, name, config))
-        return await asyncio.shield(under_way)
-
-    async def _pull_for_all(self, key: tuple[str, str], name: ImageName, config: TaskConfig) -> None:
-        """One pull, told to all who wait."""
-        promise = self.pulls[key]
-        try:
-            promise.set_result(await self._pull_with_auth(name, config))
-        except DriverError as error:
-            promise.set_exception(error)
-        finally:
-            del self.pulls[key]
-            promise.cancel()
+        user = config.auth.username if config.auth else ""
+        return await self._pulls.pull(name.text, user, lambda: self._pull_with_auth(name, config))
 
     async def _pull_with_auth(self, name: ImageName, config: TaskConfig) -> str:
         """Pull with the credentials that are known, and without them where `auth_soft_fail` allows that."""
@@ -160,14 +141,14 @@ class Images:
         try:
             await self._pull(name, config, await self._auth_header(name, config))
         except DriverError as error:
-            if not config.auth_soft_fail or not any(word in str(error).lower() for word in DENIED):
+            if not config.auth_soft_fail or not is_denied(str(error)):
                 raise
             await self._pull(name, config, {})
         pulled = await self._id_of(name.text)
         if not pulled:
             raise RecoverableError(f'image "{name.text}" was pulled and is gone again')
         if pulled != before:
-            self._own(pulled)
+            self.shelf.own(pulled)
         return pulled
 
     async def _pull(self, name: ImageName, config: TaskConfig, headers: Mapping[str, str]) -> None:
@@ -199,7 +180,7 @@ class Images:
         """The credentials of the task, or those that the agent's configuration leads to."""
         if config.auth and (config.auth.username or config.auth.password):
             given = config.auth
-            return encode_auth(
+            return auth_header(
                 {
                     "username": given.username,
                     "password": given.password,
@@ -211,12 +192,12 @@ class Images:
         if not where.config and not where.helper:
             return {}
         found = await self.engine.act(lambda client: stored_auth(where, name.registry))
-        return encode_auth(found) if found else {}
+        return auth_header(found) if found else {}
 
     async def _load(self, request: TaskRequest) -> str:
         """Load an archive from the task's `local` folder, then find the image by its name."""
         config: TaskConfig = request.config
-        path = await asyncio.to_thread(archive_path, request)
+        path = await asyncio.to_thread(archive_path, config.load, request.dirs, option="load")
         try:
             async with (
                 asyncio.timeout(self.config.durations.pull_s),
@@ -233,69 +214,11 @@ class Images:
         loaded = await self._id_of(parse_image(config.image).text)
         if not loaded:
             raise DriverError(f'load = "{config.load}" holds no image "{config.image}"; name the one that it holds')
-        self._own(loaded)
+        self.shelf.own(loaded)
         return loaded
 
-    def hold(self, image_id: str, task_id: str) -> None:
-        """A task uses the image."""
-        self.users.setdefault(image_id, set()).add(task_id)
-
-    def release(self, image_id: str, task_id: str) -> None:
-        """A task uses it no more; unused, an image of ours goes after `image_delay`."""
-        users = self.users.get(image_id, set())
-        users.discard(task_id)
-        if users:
-            return
-        self.users.pop(image_id, None)
-        if self.config.options.gc.image and image_id in self._ours():
-            self.background.start(f"removal of image {image_id[:19]}", lambda: self._remove_later(image_id))
-
-    async def _remove_later(self, image_id: str) -> None:
-        """Remove an image unless a task took it up meanwhile, or others use it."""
-        await asyncio.sleep(self.config.durations.image_delay_s)
-        if image_id in self.users or image_id not in self._ours():
-            return
-        try:
-            await self.engine.act(lambda client: client.remove_image(image_id), slow=True)
-        except (Conflict, EngineDown):
-            return
-        except NotFound:
-            pass
-        self._ours().discard(image_id)
-        self._store()
-
-    def collect_left_over(self) -> None:
-        """After a start of the agent: plan the removal of images that no task took up again."""
-        if self.config.options.gc.image:
-            for image_id in self._ours() - set(self.users):
-                self.background.start(
-                    f"removal of image {image_id[:19]}", functools.partial(self._remove_later, image_id)
-                )
-
-    def _file(self) -> Path:
-        return Path(self.config.state_dir, "pulled-images.json")
-
-    def _ours(self) -> set[str]:
-        """The images that this client brought here."""
-        if self.ours is None:
-            try:
-                self.ours = set(json.loads(self._file().read_text()))
-            except (OSError, ValueError):
-                self.ours = set()
-        return self.ours
-
-    def _own(self, image_id: str) -> None:
-        """Note that this client brought an image here."""
-        self._ours().add(image_id)
-        self._store()
-
-    def _store(self) -> None:
-        """Write the note in one step."""
-        path = self._file()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(sorted(self._ours())))
-        fresh.replace(path)
+    async def _remove(self, image_id: str) -> None:
+        await self.engine.act(lambda client: client.remove_image(image_id), slow=True)
 
 
 async def messages_to(take: Callable[[Mapping[str, Any]], None], response: aiohttp.ClientResponse) -> None:
@@ -308,14 +231,8 @@ async def messages_to(take: Callable[[Mapping[str, Any]], None], response: aioht
 
 def pull_failure(name: ImageName, reason: str) -> DriverError:
     """Why a pull failed; what a retry cannot mend is final."""
-    is_hopeless = any(word in reason.lower() for word in HOPELESS)
     text = f'image "{name.text}" cannot be pulled: {reason}'
-    return DriverError(text) if is_hopeless else RecoverableError(text)
-
-
-def encode_auth(credentials: Mapping[str, Any]) -> dict[str, str]:
-    """Credentials as the engine wants them in a header."""
-    return {"X-Registry-Auth": base64.urlsafe_b64encode(json.dumps(dict(credentials)).encode()).decode()}
+    return DriverError(text) if is_hopeless(reason) else RecoverableError(text)
 
 
 def stored_auth(where: AgentAuth, registry: str) -> dict[str, Any] | None:
@@ -335,17 +252,3 @@ def stored_auth(where: AgentAuth, registry: str) -> dict[str, Any] | None:
         raise DriverError(f'auth.config = "{where.config}" does not exist; write credentials there or unset it')
     resolved: dict[str, Any] | None = auth.load_config(where.config).resolve_authconfig(registry)
     return resolved
-
-
-def archive_path(request: TaskRequest) -> Path:
-    """The archive to load, which must lie in the allocation."""
-    config: TaskConfig = request.config
-    path = os.path.realpath(os.path.join(request.dirs.local_dir, config.load))
-    if not os.path.exists(path):
-        path = os.path.realpath(os.path.join(request.dirs.task_dir, config.load))
-    alloc_dir = os.path.realpath(request.dirs.alloc_dir)
-    if not path.startswith(alloc_dir + "/"):
-        raise DriverError(f'load = "{config.load}" leads out of the allocation')
-    if not os.path.isfile(path):
-        raise DriverError(f'load = "{config.load}" is no file in the task\'s local folder; an artifact can bring it')
-    return Path(path)

@@ -1,24 +1,18 @@
-"""Folders of the host, volumes and tmpfs inside a container; pure but for `resolve`, which follows links.
-
-A path inside the allocation's directory is always allowed, however it is written; whatever leads out of it needs
-`volumes.enabled`. The resolved path is the one that the engine gets.
-"""
+"""Folders of the host, volumes and tmpfs inside a container; pure but for `resolve`, which follows links."""
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Callable
 from typing import Any
 
+from yurt.sdk.containers.common import merged
+from yurt.sdk.containers.places import PROPAGATION, Resolve, hint, host_path
 from yurt.sdk.driver import Mount as HostMount
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import DriverError
 
-from yurt_driver_docker.config import Mount, PluginConfig, TaskConfig, VolumeOptions, merged
+from yurt_driver_docker.config import Mount, PluginConfig, TaskConfig, VolumeOptions
 
-PROPAGATION = {"private": "rprivate", "host-to-task": "rslave", "bidirectional": "rshared"}
-Resolve = Callable[[str], str]
-HINT = 'set plugin "docker" { config { volumes { enabled = true } } } in the configuration of this client'
+HINT = hint("docker")
 
 
 def binds(request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> list[str]:
@@ -44,22 +38,10 @@ def volume(text: str, request: TaskRequest, plugin: PluginConfig, resolve: Resol
         if not plugin.volumes_enabled:
             raise DriverError(f'volume_driver = "{config.volume_driver}": volume drivers are off here; {HINT}')
     else:
-        source = host_path(source, request, plugin, resolve)
+        source = host_path(source, request.dirs, resolve, is_free=plugin.volumes_enabled, plugin="docker")
     label = plugin.options.volumes.selinuxlabel
     modes = ",".join(filter(None, (mode, label if label not in mode.split(",") else "")))
     return f"{source}:{target}:{modes}" if modes else f"{source}:{target}"
-
-
-def host_path(source: str, request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> str:
-    """A path of the host with its links followed; a relative one starts at the task's directory."""
-    if "\0" in source or ":" in source:
-        raise DriverError(f"mount source {source!r} holds a character that no mount source may have")
-    resolved = resolve(posixpath.normpath(posixpath.join(request.dirs.task_dir, source)))
-    alloc_dir = resolve(request.dirs.alloc_dir)
-    is_inside = resolved == alloc_dir or resolved.startswith(alloc_dir + "/")
-    if is_inside or plugin.volumes_enabled:
-        return resolved
-    raise DriverError(f'"{source}" leads out of the allocation, and mounts of host paths are off here; {HINT}')
 
 
 def mounts(request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> list[dict[str, Any]]:
@@ -87,7 +69,9 @@ def mount(given: Mount, request: TaskRequest, plugin: PluginConfig, resolve: Res
     made: dict[str, Any] = {"Type": given.type, "Target": given.target, "ReadOnly": given.readonly}
     match given.type:
         case "bind":
-            made["Source"] = host_path(given.source, request, plugin, resolve)
+            made["Source"] = host_path(
+                given.source, request.dirs, resolve, is_free=plugin.volumes_enabled, plugin="docker"
+            )
             if given.bind_options and given.bind_options.propagation:
                 made["BindOptions"] = {"Propagation": given.bind_options.propagation}
         case "volume":

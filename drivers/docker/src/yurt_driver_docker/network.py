@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from yurt.sdk.driver import PortGiven, TaskRequest
+from yurt.sdk.containers.ports import published
+from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import DriverError
 
 from yurt_driver_docker.config import TaskConfig
 
 BUILT_IN_MODES = ("", "default", "bridge", "host", "none")
-PROTOCOLS = ("tcp", "udp")
-PORT_MAX = 65535
 
 
 class NetworkParts(msgspec.Struct, frozen=True):
@@ -47,7 +46,7 @@ def network_parts(request: TaskRequest, pause_id: str) -> NetworkParts:
         body["Hostname"] = config.hostname or request.hostname
     if config.mac_address:
         body["MacAddress"] = config.mac_address
-    ports = published(request)
+    ports = bindings(request)
     if ports and not is_shared and mode not in ("host", "none"):
         body["ExposedPorts"] = {name: {} for name in ports}
         host["PortBindings"] = ports
@@ -72,29 +71,14 @@ def endpoint_config(config: TaskConfig) -> dict[str, Any]:
     return endpoint
 
 
-def published(request: TaskRequest) -> dict[str, list[dict[str, str]]]:
+def bindings(request: TaskRequest) -> dict[str, list[dict[str, str]]]:
     """`8080/tcp` in the container to addresses and ports of the host, for `ports` and `port_map`."""
     config: TaskConfig = request.config
-    known = {port.label: port for port in request.ports}
-    mapped = {label: port for each in config.port_map for label, port in each.items()}
-    bindings: dict[str, list[dict[str, str]]] = {}
-    for label in dict.fromkeys((*config.ports, *mapped)):
-        port = port_named(label, known)
-        inside = mapped.get(label) or (port.to if port.to > 0 else port.host_port)
-        if not 0 < inside <= PORT_MAX:
-            raise DriverError(f'port_map: {inside} of port "{label}" is no port number (1 to {PORT_MAX})')
-        for protocol in PROTOCOLS:
-            binding = {"HostIp": port.host_ip, "HostPort": str(port.host_port)}
-            bindings.setdefault(f"{inside}/{protocol}", []).append(binding)
-    return bindings
-
-
-def port_named(label: str, known: dict[str, PortGiven]) -> PortGiven:
-    """The port of the group with this label."""
-    if label not in known:
-        listing = f"its ports are {', '.join(sorted(known))}" if known else "it has none"
-        raise DriverError(f'ports: the group has no port "{label}" ({listing}); add it to the `network` block')
-    return known[label]
+    found: dict[str, list[dict[str, str]]] = {}
+    for each in published(request.ports, config.ports, config.port_map):
+        binding = {"HostIp": each.host_ip, "HostPort": str(each.host_port)}
+        found.setdefault(f"{each.inside}/{each.protocol}", []).append(binding)
+    return found
 
 
 def driver_address(inspected: dict[str, Any], *, wants_ipv6: bool) -> str:

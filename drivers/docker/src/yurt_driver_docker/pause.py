@@ -6,12 +6,12 @@ import json
 from contextlib import suppress
 from typing import Any
 
+from yurt.sdk.containers.common import NOMAD_LABEL, OWNER_LABEL, ROLE_LABEL
 from yurt.sdk.containers.engine import Engine
 from yurt.sdk.errors import Conflict, DriverError, NotFound
 
-from yurt_driver_docker import acts
+from yurt_driver_docker.acts import DockerActs
 from yurt_driver_docker.config import PluginConfig
-from yurt_driver_docker.create import NOMAD_LABEL, OWNER_LABEL, ROLE_LABEL
 from yurt_driver_docker.images import Images
 
 ROLE = "pause"
@@ -41,8 +41,9 @@ def pause_body(alloc_id: str, hostname: str, image_id: str, config: PluginConfig
 class PauseContainers:
     """Makes and removes them."""
 
-    def __init__(self, engine: Engine, config: PluginConfig, images: Images) -> None:
+    def __init__(self, engine: Engine, acts: DockerActs, config: PluginConfig, images: Images) -> None:
         self.engine = engine
+        self.acts = acts
         self.config = config
         self.images = images
 
@@ -64,9 +65,9 @@ class PauseContainers:
         name = pause_name(alloc_id)
         body = pause_body(alloc_id, hostname, image_id, self.config)
         with suppress(Conflict):
-            await self.engine.act(lambda client: client.create_container_from_config(body, name), slow=True)
-        await self.engine.act(lambda client: client.start(name), slow=True)
-        pid = int((await acts.inspect(self.engine, name))["State"]["Pid"])
+            await self.acts.create(name, body)
+        await self.acts.start(name)
+        pid = int((await self.acts.inspect(name))["State"]["Pid"])
         if not pid:
             raise DriverError(f'the pause container of allocation {alloc_id} ended at once; look at "{name}"')
         return f"/proc/{pid}/ns/net"
@@ -74,7 +75,7 @@ class PauseContainers:
     async def destroy(self, alloc_id: str) -> None:
         """Remove it; that it is gone already is no error."""
         try:
-            found = await acts.inspect(self.engine, pause_name(alloc_id))
+            found = await self.acts.inspect(pause_name(alloc_id))
         except NotFound:
             return
-        await acts.remove(self.engine, str(found["Id"]))
+        await self.acts.remove(str(found["Id"]))

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
 from typing import Any
 
-from yurt.sdk.containers.common import parse_stamp
+from yurt.sdk.containers.common import parse_stamp, signal_in
 from yurt.sdk.driver import HEALTHY, ExitResult, Fingerprint, TaskStats
-from yurt.sdk.errors import DriverError
 from yurt.sdk.value import UnixNano
 
 from yurt_driver_docker.config import PluginConfig
-
-SIGNALS = {each.name: int(each) for each in signal.Signals}
-SIGNAL_BASE = 128
-SIGNAL_MAX = 64
-
-
-def signal_name(text: str) -> str:
-    """A signal that the engine knows too; raises DriverError for others."""
-    name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
-    if name not in SIGNALS:
-        raise DriverError(f'"{text}" is no signal; write for example SIGHUP or SIGTERM')
-    return name
 
 
 def has_ended(inspected: Mapping[str, Any]) -> bool:
@@ -36,10 +22,9 @@ def exit_result(inspected: Mapping[str, Any]) -> ExitResult:
     """How a container ended. The engine folds a killing signal into the exit code, as a shell does: 137 is 128 + 9."""
     state = inspected["State"]
     code = int(state.get("ExitCode") or 0)
-    by_signal = code - SIGNAL_BASE if SIGNAL_BASE < code <= SIGNAL_BASE + SIGNAL_MAX else 0
     return ExitResult(
         exit_code=code,
-        signal=by_signal,
+        signal=signal_in(code),
         oom_killed=bool(state.get("OOMKilled")),
         error=str(state.get("Error") or ""),
         finished_at=UnixNano(parse_stamp(str(state.get("FinishedAt") or "").encode())),

@@ -7,21 +7,17 @@ after links are resolved, and before the engine hears of it.
 from __future__ import annotations
 
 import fnmatch
-import json
 import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from yurt.sdk.containers.common import (
-    LOGS_LABEL,
     MIB,
-    NOMAD_LABEL,
-    OWNER_LABEL,
-    TASK_LABEL,
     capabilities,
     merged,
 )
+from yurt.sdk.containers.making import own_labels
 from yurt.sdk.driver import TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError
 
@@ -50,11 +46,6 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     is_rootless: bool = False
 
 
-def container_name(task_name: str, alloc_id: str) -> str:
-    """`<task>-<alloc id>`, as Nomad names it."""
-    return f"{task_name}-{alloc_id}"
-
-
 def size_of(text: str, *, option: str) -> int:
     """`"100m"` in bytes."""
     found = SIZE.fullmatch(text.strip())
@@ -67,7 +58,6 @@ def create_body(request: TaskRequest, site: Site) -> Body:
     """Everything that the engine must know of the container; raises DriverError for what the task may not have."""
     config: TaskConfig = request.config
     body = {
-        "name": container_name(request.task_name, request.alloc_id),
         "image": site.image_id,
         "raw_image_name": config.image,
         "labels": labels(request, site.config),
@@ -281,24 +271,7 @@ def log_configuration(config: TaskConfig, plugin: PluginConfig) -> Body:
 
 
 def labels(request: TaskRequest, plugin: PluginConfig) -> dict[str, str]:
-    """The task's labels, Nomad's, and those by which this client finds its containers again."""
-    facts = {
-        "job_id": request.job_id,
-        "job_name": request.job_id,
-        "task_group_name": request.group_name,
-        "task_name": request.task_name,
-        "namespace": request.namespace,
-    }
-    wanted = {
-        name: value
-        for name, value in facts.items()
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in plugin.options.extra_labels)
-    }
-    nomad = {NOMAD_LABEL + name: value for name, value in {**wanted, "alloc_id": request.alloc_id}.items()}
-    kept = {
-        "folder": request.dirs.logs_dir,
-        "task_name": request.task_name,
-        "rotation": msgspec.to_builtins(request.logs),
-    }
-    ours = {TASK_LABEL: request.task_id, OWNER_LABEL: plugin.owner, LOGS_LABEL: json.dumps(kept)}
-    return {**merged(request.config.labels), **nomad, **ours}
+    """The task's labels, and ours."""
+    patterns = plugin.options.extra_labels
+    ours = own_labels(request, plugin.owner, lambda name: any(fnmatch.fnmatchcase(name, each) for each in patterns))
+    return {**merged(request.config.labels), **ours}

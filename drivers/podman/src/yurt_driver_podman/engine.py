@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
@@ -14,11 +13,9 @@ from yurt.sdk.containers.common import OWNER_LABEL
 from yurt.sdk.containers.engine import Engine, Target, failure
 from yurt.sdk.driver import ExitResult, Fingerprint
 from yurt.sdk.errors import Conflict, DriverError, NotFound
-from yurt.sdk.value import replace
 
 from yurt_driver_podman import reports
 from yurt_driver_podman.config import PluginConfig
-from yurt_driver_podman.oom import OomWatch
 
 NAME = "Podman"
 API_VERSION = "4.0.0"
@@ -93,11 +90,15 @@ class PodmanActs:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.watched: dict[str, OomWatch] = {}
 
     async def probe(self) -> None:
         """Find out soon whether the engine answers."""
         await self.engine.ask("/version", is_urgent=True)
+
+    async def create(self, name: str, body: Mapping[str, Any]) -> str:
+        """Make one; its id."""
+        made = await self.engine.act(post("/containers/create", {**body, "name": name}), slow=True)
+        return str(made["Id"])
 
     async def inspect(self, container_id: str) -> dict[str, Any]:
         """What the engine knows of a container."""
@@ -123,27 +124,7 @@ class PodmanActs:
 
     def result_of(self, inspected: Mapping[str, Any]) -> ExitResult | None:
         """How the container ended."""
-        result = reports.result_of(inspected)
-        watch = self.watched.get(str(inspected.get("Id")))
-        if result and watch and watch.has_run_out and result.signal == signal.SIGKILL:
-            return replace(result, oom_killed=True)
-        return result
-
-    def watch_memory(self, container_id: str, pid: int) -> None:
-        """See whether a container runs out of memory."""
-        if pid > 0 and container_id not in self.watched:
-            self.watched[container_id] = OomWatch(pid)
-
-    def forget(self, container_id: str) -> None:
-        """The container is no more."""
-        watch = self.watched.pop(container_id, None)
-        if watch:
-            watch.close()
-
-    def close(self) -> None:
-        """Watch nothing any more."""
-        for container_id in list(self.watched):
-            self.forget(container_id)
+        return reports.result_of(inspected)
 
 
 class PodmanEye:

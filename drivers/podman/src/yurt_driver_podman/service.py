@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,11 +11,12 @@ from typing import Any
 import msgspec
 from yurt.sdk.containers import exec_session, execute
 from yurt.sdk.containers.background import Background
-from yurt.sdk.containers.common import LOGS_LABEL, TASK_LABEL, core_mhz, parse_stamp
+from yurt.sdk.containers.common import TASK_LABEL, core_mhz, parse_stamp
 from yurt.sdk.containers.dangling import Dangling, DanglingRules
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.logfiles import LogFiles
+from yurt.sdk.containers.making import Maker, container_of
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.containers.watch import Watch
 from yurt.sdk.driver import ExecResult, LogRotation, TaskHandle, TaskRequest, TaskStats
@@ -34,7 +34,6 @@ from yurt_driver_podman.notices import Notices
 
 DRIVER = "podman"
 NAME_ATTEMPTS = 5
-FIRST_RETRY_S = 0.05
 
 
 class PodmanService:
@@ -52,6 +51,7 @@ class PodmanService:
         self._images = Images(self._engine, config, self._background, socket=socket)
         self._notices = Notices()
         self.tasks = ContainerTasks(self._acts, self._background, clock)
+        self._maker = Maker(self._acts, self._background, knows=self.tasks.knows, command=DRIVER)
         self.watch = Watch(self._engine, self._eye, on_end=self.tasks.on_end, on_list=self.tasks.on_list)
         self.dangling = Dangling(
             self._rules(), clock, made_at=self._made_at, knows=self.tasks.knows, remove=self._acts.remove
@@ -118,13 +118,13 @@ class PodmanService:
         container_id = ""
         try:
             body = create_body(request, await self._site(image_id))
-            container_id = await self._create_or_undo(request, body)
+            container_id = await self._maker.make(request, body, attempts=NAME_ATTEMPTS)
             await self._engine.act(post(f"/containers/{container_id}/start"), slow=True)
             inspected = await self._acts.inspect(container_id)
         except BaseException as error:
             self._images.shelf.release(image_id, request.task_id)
             if container_id:
-                self._remove_beside(container_id)
+                self._maker.remove_beside(container_id)
             if isinstance(error, NotFound | Conflict):
                 raise RecoverableError(f"the container was not started: {error}") from None
             raise
@@ -158,52 +158,11 @@ class PodmanService:
         is_off = logs.disabled or self._config.options.disable_log_collection
         return LogRotation(max_files=logs.max_files, max_bytes=logs.max_bytes, disabled=is_off)
 
-    def _remove_beside(self, container_id: str) -> None:
-        self._background.start("removal of a container", lambda: self._acts.remove(container_id))
-
-    async def _create_or_undo(self, request: TaskRequest, body: Mapping[str, Any]) -> str:
-        """Make the container; whoever gives up waiting leaves none behind, although the engine cannot be stopped."""
-        making = self._background.promise("making of a container", lambda: self._create(request, body))
-        try:
-            return await asyncio.shield(making)
-        except asyncio.CancelledError:
-            making.add_done_callback(
-                lambda done: None if done.cancelled() or done.exception() else self._remove_beside(done.result())
-            )
-            raise
-
-    async def _create(self, request: TaskRequest, body: Mapping[str, Any]) -> str:
-        """Make the container; an ended one of an earlier run that bears its name goes first."""
-        name = str(body["name"])
-        for attempt in range(NAME_ATTEMPTS):
-            try:
-                made = await self._engine.act(post("/containers/create", dict(body)), slow=True)
-                return str(made["Id"])
-            except (Conflict, DriverError) as error:
-                if "in use" not in str(error):
-                    raise
-                await self._clear_name(name, request)
-                await asyncio.sleep(FIRST_RETRY_S * 2**attempt)
-        raise RecoverableError(f'a container named "{name}" is in the way; remove it with: podman rm -f {name}')
-
-    async def _clear_name(self, name: str, request: TaskRequest) -> None:
-        """Remove a container that an earlier run of the same task left; refuse to touch any other."""
-        try:
-            found = await self._acts.inspect(name)
-        except NotFound:
-            return
-        owner = str(((found.get("Config") or {}).get("Labels") or {}).get(TASK_LABEL, ""))
-        is_same_task = owner.rpartition("/")[0] == request.task_id.rpartition("/")[0]
-        if not owner or not is_same_task or self.tasks.knows(str(found["Id"])):
-            raise DriverError(f'the container name "{name}" is taken; remove it with: podman rm -f {name}')
-        await self._acts.remove(str(found["Id"]))
-
     def _take_up(self, task: ContainerTask, inspected: Mapping[str, Any]) -> None:
         """Know a task from now on: its output, its end."""
-        self.tasks.add(task)
+        self.tasks.add(task, pid=int((inspected.get("State") or {}).get("Pid") or 0))
         self._images.shelf.hold(task.container.image_id, task.task_id)
         self._collect(task, inspected)
-        self._acts.watch_memory(task.container.container_id, int((inspected.get("State") or {}).get("Pid") or 0))
         self.tasks.on_end(task.container.container_id)
 
     def _collect(self, task: ContainerTask, inspected: Mapping[str, Any]) -> None:
@@ -261,16 +220,7 @@ class PodmanService:
         if not started:
             raise NotFound(f"no container was started for task {handle.task_id}")
         inspected = await self._acts.inspect(str(started[0]["Id"]))
-        kept = json.loads(inspected["Config"]["Labels"].get(LOGS_LABEL, "{}"))
-        return Container(
-            container_id=str(inspected["Id"]),
-            image_id=str(inspected["Image"]),
-            logs_dir=str(kept.get("folder", "")),
-            task_name=str(kept.get("task_name", "")),
-            logs=self._rotation(msgspec.convert(kept.get("rotation", {}), LogRotation)),
-            is_terminal=bool(inspected["Config"].get("Tty")),
-            address=driver_address(inspected),
-        )
+        return container_of(inspected, driver_address(inspected), self._rotation)
 
     async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
         """Ask the container to end, and kill it after `timeout`."""
@@ -282,7 +232,6 @@ class PodmanService:
         task = await self.tasks.destroy(task_id, self.watch, removes=removes)
         with suppress(FileNotFoundError):
             os.unlink(self._ledger_path(task.container.container_id))
-        self._acts.forget(task.container.container_id)
         self._images.shelf.release(task.container.image_id, task_id)
 
     async def task_stats(self, task_id: str) -> TaskStats:
@@ -320,5 +269,5 @@ class PodmanService:
         await asyncio.to_thread(self._janitor.dismiss)
         await self._background.close()
         self._notices.close()
-        self._acts.close()
+        self.tasks.close()
         await self._engine.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from signal import SIGKILL
 from typing import Any, Protocol
 
 import msgspec
@@ -17,10 +18,11 @@ import msgspec
 from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.common import signal_name
 from yurt.sdk.containers.engine import EngineDown
+from yurt.sdk.containers.oom import OomWatch
 from yurt.sdk.containers.watch import Watch
 from yurt.sdk.driver import ExitResult, LogRotation
 from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
-from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
+from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
 
 KILL_LIMIT_S = 30.0
 ENGINE_WAIT_S = 20.0
@@ -79,6 +81,7 @@ class ContainerTask:
         self.container = container
         self.ended: asyncio.Future[ExitResult] = asyncio.get_running_loop().create_future()
         self.output: Output | None = None
+        self.memory: OomWatch | None = None
         self.hints = 0
         self.is_settling = False
 
@@ -103,8 +106,10 @@ class ContainerTasks:
         """Its start failed."""
         del self._tasks[task_id]
 
-    def add(self, task: ContainerTask) -> None:
-        """Know a task from now on."""
+    def add(self, task: ContainerTask, *, pid: int) -> None:
+        """Know a task from now on; `pid` is that of its first process here, 0 when it is not known."""
+        if pid > 0:
+            task.memory = OomWatch(pid)
         self._tasks[task.task_id] = task
         self._by_container[task.container.container_id] = task
 
@@ -150,19 +155,34 @@ class ContainerTasks:
                 return
             if task.output:
                 await task.output.drained()
+            self._forget_memory(task)
             if not task.ended.done():
                 task.ended.set_result(result)
         finally:
             task.is_settling = False
 
+    def _forget_memory(self, task: ContainerTask) -> None:
+        """It has ended, or is left alone."""
+        if task.memory:
+            task.memory.close()
+            task.memory = None
+
+    def close(self) -> None:
+        """Watch no cgroup any more; the containers go on."""
+        for task in self._by_container.values():
+            self._forget_memory(task)
+
     async def _result_of(self, task: ContainerTask) -> ExitResult | None:
         """How the container ended; None while it runs or the engine is away."""
         try:
-            return self._acts.result_of(await self._acts.inspect(task.container.container_id))
+            result = self._acts.result_of(await self._acts.inspect(task.container.container_id))
         except EngineDown:
             return None
         except NotFound:
             return ExitResult(error="the container was removed by somebody else", finished_at=self._clock())
+        if result and result.signal == SIGKILL and task.memory and task.memory.has_run_out:
+            return replace(result, oom_killed=True)
+        return result
 
     async def wait(self, task_id: str) -> ExitResult:
         """Wait for the end, over any trouble of the engine."""
@@ -220,6 +240,7 @@ class ContainerTasks:
             task.ended.set_result(ExitResult(exit_code=137, signal=9, finished_at=self._clock()))
         if task.output:
             await task.output.drained()
+        self._forget_memory(task)
         return task
 
 

@@ -1,8 +1,8 @@
 """Whether a container ran out of memory, where cgroups are of version 1.
 
-There the container's monitor does not always see it. The kernel tells who registered an eventfd with the cgroup, both
-when memory runs out and when the cgroup is removed: the second shows because the cgroup cannot be read any more. With
-cgroups of version 2 the monitor's word is enough, and nothing is watched.
+There engines do not always see it, or tell it too late. The kernel tells who registered an eventfd with the cgroup,
+both when memory runs out and when the cgroup is removed: the second shows because the cgroup cannot be read any more.
+With cgroups of version 2 the engine's word is enough, and nothing is watched.
 """
 
 from __future__ import annotations

@@ -1,0 +1,141 @@
+"""Makes containers for tasks: whoever gives up waiting leaves none behind, and a name in the way is cleared.
+
+An engine cannot be told to stop making a container. So the making goes on beside, and its container is removed when
+nobody waits for it any more. A name in the way is freed when it belongs to an ended run of the same task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+import msgspec
+
+from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.common import LOGS_LABEL, NOMAD_LABEL, OWNER_LABEL, TASK_LABEL
+from yurt.sdk.containers.tasks import Container
+from yurt.sdk.driver import LogRotation, TaskRequest
+from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
+
+FIRST_RETRY_S = 0.05
+
+
+class MakingActs(Protocol):
+    """What is done with containers before they are tasks."""
+
+    async def create(self, name: str, body: Mapping[str, Any]) -> str:
+        """Make one; its id. A name in use is an error that says "in use"."""
+        ...
+
+    async def inspect(self, container_id: str) -> Mapping[str, Any]:
+        """What the engine knows of a container; a name does as well."""
+        ...
+
+    async def remove(self, container_id: str) -> None:
+        """Kill and remove."""
+        ...
+
+
+class Maker:
+    """Makes the containers of one driver; `command` is the engine's own program, for hints."""
+
+    def __init__(self, acts: MakingActs, background: Background, *, knows: Callable[[str], bool], command: str) -> None:
+        self._acts = acts
+        self._background = background
+        self._knows = knows
+        self._command = command
+
+    async def make(self, request: TaskRequest, body: Mapping[str, Any], *, attempts: int) -> str:
+        """Make the container of a task; its id."""
+        name = container_name(request)
+        making = self._background.promise(
+            "making of a container", lambda: self._create(name, request.task_id, body, attempts)
+        )
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(self._undo)
+            raise
+
+    def _undo(self, made: asyncio.Future[str]) -> None:
+        if not made.cancelled() and not made.exception():
+            self.remove_beside(made.result())
+
+    def remove_beside(self, container_id: str) -> None:
+        """Remove what nobody waits for; what stays is found by the removal of dangling containers."""
+
+        async def remove() -> None:
+            with suppress(DriverError):
+                await self._acts.remove(container_id)
+
+        self._background.start("removal of a container", remove)
+
+    async def _create(self, name: str, task_id: str, body: Mapping[str, Any], attempts: int) -> str:
+        for attempt in range(max(1, attempts)):
+            try:
+                return await self._acts.create(name, body)
+            except NotFound as error:
+                raise RecoverableError(f"the container was not made: {error}") from None
+            except (Conflict, DriverError) as error:
+                if "in use" not in str(error):
+                    raise DriverError(str(error)) from None if isinstance(error, Conflict) else error
+                await self._clear_name(name, task_id)
+                await asyncio.sleep(FIRST_RETRY_S * 2**attempt)
+        raise RecoverableError(
+            f'a container named "{name}" is in the way; remove it with: {self._command} rm -f {name}'
+        )
+
+    async def _clear_name(self, name: str, task_id: str) -> None:
+        """Remove a container that an earlier run of the same task left; refuse to touch any other."""
+        try:
+            found = await self._acts.inspect(name)
+        except NotFound:
+            return
+        owner = str(((found.get("Config") or {}).get("Labels") or {}).get(TASK_LABEL, ""))
+        is_same_task = owner.rpartition("/")[0] == task_id.rpartition("/")[0]
+        if not owner or not is_same_task or self._knows(str(found["Id"])):
+            raise DriverError(f'the container name "{name}" is taken; remove it with: {self._command} rm -f {name}')
+        await self._acts.remove(str(found["Id"]))
+
+
+def container_name(request: TaskRequest) -> str:
+    """`<task>-<alloc id>`, as Nomad names it."""
+    return f"{request.task_name}-{request.alloc_id}"
+
+
+def own_labels(request: TaskRequest, owner: str, is_wanted: Callable[[str], bool]) -> dict[str, str]:
+    """Nomad's labels, of which `is_wanted` chooses, and those by which this client finds its containers again."""
+    facts = {
+        "job_id": request.job_id,
+        "job_name": request.job_id,
+        "task_group_name": request.group_name,
+        "task_name": request.task_name,
+        "namespace": request.namespace,
+    }
+    wanted = {name: value for name, value in facts.items() if is_wanted(name)}
+    nomad = {NOMAD_LABEL + name: value for name, value in {**wanted, "alloc_id": request.alloc_id}.items()}
+    kept = {
+        "folder": request.dirs.logs_dir,
+        "task_name": request.task_name,
+        "rotation": msgspec.to_builtins(request.logs),
+    }
+    return {**nomad, TASK_LABEL: request.task_id, OWNER_LABEL: owner, LOGS_LABEL: json.dumps(kept)}
+
+
+def container_of(
+    inspected: Mapping[str, Any], address: str, rotation: Callable[[LogRotation], LogRotation]
+) -> Container:
+    """What a handle would keep of a container, from its labels."""
+    kept = json.loads(inspected["Config"]["Labels"].get(LOGS_LABEL, "{}"))
+    return Container(
+        container_id=str(inspected["Id"]),
+        image_id=str(inspected["Image"]),
+        logs_dir=str(kept.get("folder", "")),
+        task_name=str(kept.get("task_name", "")),
+        logs=rotation(msgspec.convert(kept.get("rotation", {}), LogRotation)),
+        is_terminal=bool(inspected["Config"].get("Tty")),
+        address=address,
+    )
