@@ -89,7 +89,7 @@ def test_a_driver_binary_runs_jobs_that_survive_agent_and_plugin(agent: Agent, t
     assert {alloc_id: pid_of(agent, alloc_id) for alloc_id in after} == pids
     assert_no_line_was_lost(agent, next(iter(pids)))
 
-    [plugin] = [each for each in plugin_processes(tmp_path)]
+    [plugin] = plugin_processes(tmp_path)
     os.kill(plugin.pid, signal.SIGKILL)
     wait_for("another process of the plugin", lambda: {p.pid for p in plugin_processes(tmp_path)} - {plugin.pid})
     assert all(pid_is_alive(pid) for pid in pids.values())
@@ -103,3 +103,23 @@ def test_options_are_checked_by_the_schema_of_the_binary(agent: Agent) -> None:
     job["TaskGroups"][0]["Tasks"][0]["Config"]["comand"] = "x"
     answer = agent.call("PUT", "/v1/validate/job", {"Job": job})
     assert 'did you mean "command"?' in str(answer)
+
+
+def test_a_device_binary_gives_its_devices_to_a_task(tmp_path: Path) -> None:
+    program = Path(__file__).parents[1] / "tests" / "goplugin" / "device_plugin.py"
+    plugins = tmp_path / "devices"
+    plugins.mkdir()
+    start = f'exec {sys.executable} {program} "$PLUGIN_UNIX_SOCKET_DIR/device.sock" "{tmp_path}/second"'
+    (plugins / "acme").write_text(f"#!/bin/sh\n{start}\n")
+    (plugins / "acme").chmod(0o755)
+    with running_agent(tmp_path, extra={"plugin_dir": str(plugins)}) as agent:
+        assert statuses(agent)["acme"]["Devices"] == ["acme"]
+        job = raw_exec_job("gpu", "/bin/sh", "-c", 'echo "sees $ACME_VISIBLE"; sleep 1000')
+        job["TaskGroups"][0]["Tasks"][0]["Resources"]["Devices"] = [{"Name": "acme/gpu", "Count": 1}]
+        register(agent, job)
+        [alloc] = agent.running("gpu", 1)
+        wait_for("the variable", lambda: "sees one" in agent.cli("alloc", "logs", alloc["ID"]).stdout)
+        plugin = next(p for p in psutil.process_iter(["cmdline"]) if str(program) in (p.info["cmdline"] or []))
+        agent.kill()
+        psutil.wait_procs([plugin], timeout=10)
+        assert not plugin.is_running(), "a plugin of a dev agent outlived it"

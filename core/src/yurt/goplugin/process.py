@@ -43,6 +43,8 @@ HANDSHAKE_LIMIT_S = 30.0
 EXIT_LIMIT_S = 2.0
 KILL_LIMIT_S = 5.0
 READ_BYTES = 64 * 1024
+FOLDER_BYTES_MAX = 56
+"""A folder of sockets is made in one of at most this length: the path of a socket has room for 107 bytes."""
 LOG_LINE_BYTES_MAX = 8 * 1024
 DEATH_WITH_AGENT = (
     "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGKILL); os.execv(sys.argv[1], sys.argv[1:])"
@@ -185,7 +187,8 @@ async def find_process(spec: PluginSpec) -> PluginProcess | None:
 async def start_process(spec: PluginSpec, env: Env) -> PluginProcess:
     """Start the binary and read its handshake; raises HandshakeError, or DriverError when it cannot be started."""
     os.makedirs(spec.folder, exist_ok=True, mode=0o700)
-    sockets = tempfile.mkdtemp(prefix="yurt-plugin-")
+    is_short = len(os.fsencode(spec.folder)) <= FOLDER_BYTES_MAX
+    sockets = tempfile.mkdtemp(prefix="yurt-plugin-" if not is_short else "", dir=spec.folder if is_short else None)
     try:
         return await _start(spec, env, sockets)
     except BaseException:
