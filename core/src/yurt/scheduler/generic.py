@@ -10,7 +10,7 @@ from yurt.scheduler.classify import is_unplaced
 from yurt.scheduler.feasible import is_row_feasible
 from yurt.scheduler.ids import Ids
 from yurt.scheduler.limits import Limit, exceeded, take
-from yurt.scheduler.placer import GroupPlacer
+from yurt.scheduler.placer import GroupPlacer, Placed
 from yurt.scheduler.preempt import evictions
 from yurt.scheduler.reconcile import Situation, reconcile
 from yurt.scheduler.reschedule import tracker_after, unplaced
@@ -244,7 +244,9 @@ class GenericAttempt:
         return len(found)
 
     def _place_one(self, job: Job, place: Place, *, expected: int) -> bool:
-        placer = self._placer(job, place.group)
+        older = place.job if place.job is not None and self._is_known(place.job) else None
+        job = older or job
+        placer = self._placer(job, place.group) if older is None else self._older_placer(job, place.group)
         previous = place.previous
         if place.stops and previous is not None:
             self.view.release(previous)
@@ -264,35 +266,41 @@ class GenericAttempt:
                     placer.count(previous, 1)
             self._note_unplaced(place)
             return False
-        row, grant, scores, preempted = found
+        self._take(place, found, job=job, metric=placer.metric(found.scores))
+        return True
+
+    def _take(self, place: Place, found: Placed, *, job: Job, metric: AllocationMetric) -> None:
+        """Note a placement, with what it ends."""
+        row, grant, _, preempted = found
+        is_older = job is not self.job
+        previous, name = place.previous, place.group
         if self.limits:
             self._count_limits(grant.usage, previous if place.stops else None)
-        for name, other in self.placers.items():
-            if name != place.group:
-                other.placed_elsewhere(row, place.group)
+        for other_name, other in self.placers.items():
+            if other_name != name or is_older:
+                other.placed_elsewhere(row, name)
         if place.stops and previous is not None:
             self.stops.append(AllocStop(id=previous.id, node_id=previous.node_id, description=place.stops))
-        is_rolling = self.deployment is not None and place.group in self.deployment.task_groups
+        deployment = None if is_older else self.deployment
         alloc_id = self.ids.next("alloc")
         self.preemptions.extend(evictions(preempted, alloc_id))
         self.placements.append(
             Placement(
                 id=alloc_id,
                 name=place.name,
-                task_group=place.group,
+                task_group=name,
                 node_id=self.view.rows.ids[row],
                 node_name=self.view.node(row).name,
                 job_version=job.version,
                 resources=grant.resources,
-                metrics=placer.metric(scores),
-                deployment_id=self.deployment.id if is_rolling and self.deployment is not None else "",
+                metrics=metric,
+                deployment_id=deployment.id if deployment is not None and name in deployment.task_groups else "",
                 deployment_status=AllocDeploymentStatus(canary=True) if place.is_canary else None,
                 previous_allocation=previous.id if previous is not None else "",
                 reschedule_tracker=self._tracker(place),
                 preempted_allocations=tuple(victim.id for victim in preempted),
             )
         )
-        return True
 
     def _reached(self, placer: GroupPlacer, replaced: Allocation | None) -> tuple[str, ...]:
         """How one more allocation would exceed a limit; what it replaces is given back."""
@@ -330,6 +338,23 @@ class GenericAttempt:
                 if row is not None and placer.distinct.is_used:
                     placer.distinct.count((row,), placement.task_group)
             placer.recount()
+        return placer
+
+    def _is_known(self, job: Job) -> bool:
+        """Whether the state still has this version of the job."""
+        return self.snapshot.version(job.namespace, job.id, job.version) is not None
+
+    def _older_placer(self, job: Job, name: str) -> GroupPlacer:
+        """For one placement of an older version; what it looks at is of this moment."""
+        group = job.group(name)
+        assert group is not None
+        placer = GroupPlacer(self.view, job, group, seed=self.seed, own=list(self._running()))
+        placed = [placement for placement in self.placements if placer.distinct.is_used]
+        for placement in placed:
+            row = self.view.row(placement.node_id)
+            if row is not None:
+                placer.distinct.count((row,), placement.task_group)
+        placer.recount()
         return placer
 
     def _running(self) -> Iterable[Allocation]:
@@ -459,7 +484,8 @@ class GenericAttempt:
         classes: dict[str, bool] = {}
         is_escaped = False
         for name in self.failed:
-            placer = self.placers[name]
+            assert self.job is not None
+            placer = self._placer(self.job, name)
             is_escaped |= placer.feasible.is_escaped
             for computed, is_eligible in placer.eligible_classes().items():
                 classes[computed] = classes.get(computed, False) or is_eligible

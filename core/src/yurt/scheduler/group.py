@@ -342,13 +342,31 @@ class GroupReconciler:
         """Replacements for what failed or was lost, and new allocations up to the count."""
         group = self.group.name
         places = [
-            Place(group, self._name(alloc, names), alloc, is_rescheduled=True, stops=why.RESCHEDULED) for alloc in now
+            Place(
+                group,
+                self._name(alloc, names),
+                alloc,
+                is_rescheduled=True,
+                stops=why.RESCHEDULED,
+                job=self._tried_job(alloc),
+            )
+            for alloc in now
         ]
         missing = self._missing(kept, classes, now)
         for alloc in lost[:missing]:
-            places.append(Place(group, self._name(alloc, names), alloc))
+            places.append(Place(group, self._name(alloc, names), alloc, job=self._tried_job(alloc)))
         places.extend(Place(group, name) for name in names.next(max(0, missing - len(lost))))
         return places
+
+    def _tried_job(self, alloc: Allocation) -> Job | None:
+        """The version that replaces an allocation when it is not the newest: its own, while canaries try the new one."""
+        old = alloc.job
+        is_trying = self.counts["canary"] > 0 or (
+            self.state is not None and self.state.desired_canaries > 0 and not self.state.promoted
+        )
+        if not is_trying or alloc.id in self.canary_ids or old is None or not self._is_older(alloc):
+            return None
+        return old if old.create_index == self.job.create_index and old.group(self.group.name) is not None else None
 
     def _missing(self, kept: list[Allocation], classes: Classified, now: list[Allocation]) -> int:
         """How many allocations the group lacks, lost ones included, replacements of failed ones not."""
@@ -425,7 +443,8 @@ class GroupReconciler:
             if alloc.desired_status not in SERVER_TERMINAL:
                 self.results.stops.append(Stop(alloc, why.MIGRATING))
             if not alloc.desired_transition.migrate_disable_placement:
-                self.results.place.append(Place(self.group.name, self._name(alloc, names), alloc))
+                job = self._tried_job(alloc)
+                self.results.place.append(Place(self.group.name, self._name(alloc, names), alloc, job=job))
 
     def _stop(self, alloc: Allocation, description: str, client_status: str = "") -> None:
         self.counts["stop"] += 1
