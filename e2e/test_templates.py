@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Callable
@@ -216,6 +217,21 @@ def test_what_a_template_must_not_do_fails_its_task_with_words(
         return
     wait_for("its failure", lambda: [a for a in dev_agent.allocs(name) if a["ClientStatus"] == "failed"])
     assert any("emplate" in text for text in events(dev_agent, name)), events(dev_agent, name)
+
+
+def test_a_task_bears_its_identity(dev_agent: Agent) -> None:
+    script = 'echo "token=$NOMAD_TOKEN"; echo "file=$(cat secrets/nomad_token)"; exec sleep 600'
+    job = job_with("bearer", script=script)
+    job["TaskGroups"][0]["Tasks"][0]["Identities"] = [{"Name": "default", "Env": True, "File": True}]
+    register(dev_agent, job)
+    dev_agent.running("bearer", 1)
+    said(dev_agent, "bearer", "file=")
+    token, file = (line.partition("=")[2] for line in output(dev_agent, "bearer").splitlines())
+    header, body, _ = (part + "=" * (-len(part) % 4) for part in token.split("."))
+    claims = json.loads(base64.urlsafe_b64decode(body))
+    assert token == file and claims["sub"] == "global:default:bearer:g:main:default"
+    keys = {key["kid"] for key in dev_agent.get("/.well-known/jwks.json")["keys"]}
+    assert json.loads(base64.urlsafe_b64decode(header))["kid"] in keys
 
 
 def test_variables_on_the_command_line(dev_agent: Agent) -> None:

@@ -109,8 +109,8 @@ PUT /v1/operator/scheduler/configuration | Changes it; with `cas` only when its 
 GET /v1/operator/raft/configuration | The one server.
 GET /v1/operator/autopilot/configuration | How servers mind themselves: Nomad's defaults; one server needs none.
 GET /v1/operator/autopilot/health | Whether the one server leads; 429 when not.
-GET /v1/operator/keyring/keys | The root keys, which seal variables and sign workload identities; never the keys themselves.
-PUT /v1/operator/keyring/rotate | Makes a new root key; with `full` all variables are sealed again, with `publish_time` (unix ns) it is used later.
+GET /v1/operator/keyring/keys | What is known of the root keys, never the keys themselves.
+PUT /v1/operator/keyring/rotate | A new root key; `full` seals all again; from `publish_time` (unix ns) on.
 DELETE /v1/operator/keyring/key/:id | Forgets a root key that is not active; one in use only with `force`.
 GET /v1/operator/snapshot | The whole state as a gzipped tar; the `Digest` header has its SHA-256.
 PUT /v1/operator/snapshot | Replaces the whole state by the archive in the body, at most 1 GiB; what runs follows it.
@@ -122,7 +122,7 @@ GET /v1/service/:name | The instances of a service; `choose=3|key` picks three, 
 DELETE /v1/service/:name/:id | Forgets an instance.
 GET /v1/vars | Metadata of variables; `prefix` begins a path.
 GET /v1/var/:path | A variable with its items.
-PUT /v1/var/:path | Stores items; with `cas` only over that index, 409 with the variable as it is otherwise. `lock-acquire`, `lock-renew` and `lock-release` act on its lock.
+PUT /v1/var/:path | Stores items; `cas` or 409; `lock-acquire`, `lock-renew`, `lock-release`.
 DELETE /v1/var/:path | Deletes a variable; with `cas` only at that index.
 PUT /v1/search | Objects whose id begins so.
 PUT /v1/search/fuzzy | Objects whose name holds this.

@@ -7,9 +7,11 @@ from typing import Protocol
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
+    IdentityQuery,
     NodeEventsRequest,
     NodeReply,
     RegisterNodeRequest,
+    SignedIdentity,
     TemplateAnswer,
     TemplateQuery,
     UpdateAllocsRequest,
@@ -54,4 +56,8 @@ class ServerPort(Protocol):
 
     async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
         """What a task's template needs of the cluster, once it is newer than the query's index."""
+        ...
+
+    async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
+        """The token of a task that runs on the node."""
         ...

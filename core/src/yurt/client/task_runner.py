@@ -14,7 +14,6 @@ from typing import Any, Protocol, assert_never
 from yurt.client.context import ClientContext
 from yurt.client.driver_table import passage, wait_end
 from yurt.client.task_setup import SetupProblem, TaskSetup, TaskSpec, run_id, task_spec
-from yurt.client.templates.manager import TaskTemplates
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import events
 from yurt.lifecycle import task as machine
@@ -77,15 +76,10 @@ class TaskRunner:
         self._setups = TaskSetup(
             task_name,
             context,
-            note=self.note,
+            control=self,
+            spawn=self._spawn_follower,
             saved=owner.wait_saved,
             killed=self._killed,
-            templates=TaskTemplates(
-                task_name,
-                context,
-                control=self,
-                spawn=lambda work, on_error: self._spawn("templates", work, on_error),
-            ),
         )
         self.machine = machine.new_task(self._policy(), context.env.now())
 
@@ -231,7 +225,7 @@ class TaskRunner:
         if self.machine.is_killed:
             self._killed.set()
         if self.machine.is_killed or self.machine.phase == machine.DEAD:
-            self._setups.templates.stop()
+            self._setups.stop()
         for action in step.actions:
             self._perform(action)
         if has_changed:
@@ -264,6 +258,11 @@ class TaskRunner:
         self, what: str, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None] | None
     ) -> asyncio.Task[None]:
         return supervised(self._group, f"{what} of task {self.name} of {self.alloc.id[:8]}", work, on_error=on_error)
+
+    def _spawn_follower(
+        self, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None]
+    ) -> asyncio.Task[None]:
+        return self._spawn("templates and identities", work, on_error)
 
     def _setup_broke(self, error: Exception) -> None:
         self.post(machine.SetupFailed(event=events.setup_failure(_unexpected("preparing the task", error))))

@@ -13,17 +13,18 @@ from yurt.client import alloc_dir
 from yurt.client.artifacts import hook as artifacts
 from yurt.client.context import ClientContext
 from yurt.client.devices.claims import claim_of, reachable
+from yurt.client.identities import TaskIdentities, handed_out, is_final
 from yurt.client.networks.manager import TaskNetwork
 from yurt.client.requirements import notice, unavailable
 from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, replace_in, visible_dirs
-from yurt.client.templates.manager import TaskTemplates
+from yurt.client.templates.manager import Spawn, TaskControl, TaskTemplates
 from yurt.client.templates.targets import TemplatePlace
 from yurt.client.volumes import absent_paths, mounts_of
 from yurt.client.waiting import finish_unless
 from yurt.lifecycle import events
 from yurt.sdk.device import Reservation
 from yurt.sdk.driver import Driver, LogRotation, TaskDirs, TaskRequest, TaskResources
-from yurt.sdk.errors import DriverError, Invalid, RecoverableError
+from yurt.sdk.errors import DriverError, Invalid, RecoverableError, YurtError
 from yurt.sdk.schema import decode_config
 from yurt.sdk.value import Value, no_entries, replace
 from yurt.structs.alloc import AllocatedTaskResources, Allocation, TaskEvent
@@ -77,16 +78,17 @@ class TaskSetup:
         task_name: str,
         context: ClientContext,
         *,
-        note: Callable[[TaskEvent], None],
+        control: TaskControl,
+        spawn: Spawn,
         saved: Callable[[], Awaitable[None]],
         killed: asyncio.Event,
-        templates: TaskTemplates,
     ) -> None:
         self.name = task_name
         self.fetched: set[str] = set()
-        self.templates = templates
+        self.templates = TaskTemplates(task_name, context, control=control, spawn=spawn)
+        self.identities = TaskIdentities(task_name, context, control=control, spawn=spawn)
         self._context = context
-        self._note = note
+        self._note = control.note
         self._saved = saved
         self._killed = killed
 
@@ -99,6 +101,7 @@ class TaskSetup:
             self._note(events.task_setup(unheard))
         dirs = await self._make_dirs(spec)
         spec = await self._with_devices(spec, driver)
+        spec = replace(spec, template_env=await self._sign_identities(spec, dirs))
         spec = await self._with_network(spec, driver)
         try:
             request = self._request(spec, driver, dirs=dirs, run=run)
@@ -107,16 +110,34 @@ class TaskSetup:
         await self._check_volumes(request)
         await self._fetch_artifacts(spec.task, request)
         env = await self._render_templates(spec, request)
-        return self._request(replace(spec, template_env=env), driver, dirs=dirs, run=run) if env else request
+        if not env:
+            return request
+        return self._request(replace(spec, template_env={**spec.template_env, **env}), driver, dirs=dirs, run=run)
+
+    def stop(self) -> None:
+        """The task ends: nothing is followed any more."""
+        self.templates.stop()
+        self.identities.stop()
 
     def resume(self, alloc: Allocation) -> None:
-        """Follow the templates of a task that an earlier agent started."""
+        """Follow templates and identities of a task that an earlier agent started."""
         spec = task_spec(alloc, self.name)
         driver = self._context.drivers.get(spec.task.driver)
+        dirs = alloc_dir.task_dirs(self._context.config.alloc_dir, alloc.id, self.name)
+        self.identities.follow(alloc, spec.task, dirs)
         if driver is not None and spec.task.templates:
-            dirs = alloc_dir.task_dirs(self._context.config.alloc_dir, alloc.id, self.name)
             env = build_env(self._env_inputs(spec, driver, dirs))
             self.templates.resume(_template_place(spec, dirs, env))
+
+    async def _sign_identities(self, spec: TaskSpec, dirs: TaskDirs) -> dict[str, str]:
+        """The tokens that the task gets to see: in its files, and those that its environment holds."""
+        if not handed_out(spec.task):
+            return {}
+        try:
+            return await self.identities.env_for_start(spec.alloc, spec.task, dirs)
+        except YurtError as error:
+            failure = events.setup_failure(f"cannot hand out the task's identity: {error}")
+            raise SetupProblem(failure, is_recoverable=not is_final(error)) from None
 
     async def _render_templates(self, spec: TaskSpec, request: TaskRequest) -> dict[str, str]:
         """Write the task's templates once all that they ask for is there; the variables that they give."""

@@ -22,6 +22,7 @@ from yurt.server.config import ServerConfig
 from yurt.server.deployments import Deployments
 from yurt.server.events import Event, EventBuffer
 from yurt.server.gc import HeapKeeper
+from yurt.server.identities import Identities
 from yurt.server.jobs import Jobs
 from yurt.server.keyring import Keyring
 from yurt.server.life import log_life
@@ -49,9 +50,11 @@ from yurt.structs.explain import Replay
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
+    IdentityQuery,
     NodeEventsRequest,
     NodeReply,
     RegisterNodeRequest,
+    SignedIdentity,
     TemplateAnswer,
     TemplateQuery,
     UpdateAllocsRequest,
@@ -86,6 +89,7 @@ class Server:
         self.system = System(self)
         self.root_keys = RootKeys(self)
         self.variables = Variables(self)
+        self.identities = Identities(self)
         self.template_queries = TemplateQueries(self)
         self.keyring = Keyring(Path(config.data_dir) if config.data_dir else None)
         self.started_at = env.now()
@@ -225,6 +229,10 @@ class Server:
     async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
         """What a task's template needs of the cluster."""
         return await self.template_queries.ask(query)
+
+    async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
+        """The token of a task that runs on a node."""
+        return await self.identities.sign(query)
 
     async def _restore(self) -> None:
         self._heap.pause()

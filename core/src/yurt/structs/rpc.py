@@ -213,6 +213,22 @@ class TemplateQuery(Value):
     timeout_s: float = 300.0
 
 
+class IdentityQuery(Value):
+    """A node wants the token of a task's identity."""
+
+    node_id: str
+    alloc_id: str
+    task: str
+    name: str = "default"
+
+
+class SignedIdentity(Value):
+    """A token and when it expires, unix ns; 0: never."""
+
+    token: str
+    expires_at: int = 0
+
+
 class TemplateAnswer(Value):
     """What a template is told, in the shape of the API; `exists` is false for a variable that is not there."""
 

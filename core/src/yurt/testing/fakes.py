@@ -33,9 +33,11 @@ from yurt.structs.node import Node
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
+    IdentityQuery,
     NodeEventsRequest,
     NodeReply,
     RegisterNodeRequest,
+    SignedIdentity,
     TemplateAnswer,
     TemplateQuery,
     UpdateAllocsRequest,
@@ -124,6 +126,7 @@ class FakeServerPort:
         self.updates: list[AllocUpdate] = []
         self.events: list[NodeEventsRequest] = []
         self.services: dict[str, ServiceRegistration] = {}
+        self.token_ends_at: Callable[[], int] = lambda: 0
         self.facts: dict[tuple[str, str], tuple[int, Any]] = {}
         self.registrations: list[RegisterNodeRequest] = []
         self.failure: YurtError | None = None
@@ -227,6 +230,12 @@ class FakeServerPort:
             self._called("ask_for_template")
             known = self.facts.get((query.kind, query.name))
         return TemplateAnswer(index=known[0], exists=known[1] is not None, data=known[1])
+
+    async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
+        """A token that says whose it is and the how manieth; it expires when `token_ends_at` says."""
+        self._called("sign_identity")
+        token = f"{query.task}.{query.name}.{self.calls.count('sign_identity')}"
+        return SignedIdentity(token=token, expires_at=self.token_ends_at())
 
     def tell(self, kind: str, name: str, data: Any) -> None:
         """Change what a template is told of a variable or a service."""

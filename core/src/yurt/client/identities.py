@@ -1,0 +1,121 @@
+"""Workload identities of one task: tokens in its environment and its files, renewed before they expire.
+
+A token with a time to live is signed again when half of it is over; files are replaced in one step, and the task is
+told as the identity's `change_mode` says. When the servers cannot be asked the old token stays until they can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from yurt.client.artifacts.hook import ids_of
+from yurt.client.context import ClientContext
+from yurt.client.templates import files
+from yurt.client.templates.manager import Spawn, TaskControl
+from yurt.lifecycle import events
+from yurt.sdk.driver import TaskDirs
+from yurt.sdk.errors import Invalid, PermissionDenied, YurtError
+from yurt.sdk.value import NANOSECONDS
+from yurt.structs.alloc import Allocation
+from yurt.structs.rpc import IdentityQuery, SignedIdentity
+from yurt.structs.service import WorkloadIdentity
+from yurt.structs.task import Task
+
+DEFAULT = "default"
+MODE = 0o600
+RETRY_S = 5.0
+RENEW_AT = 0.5
+
+
+def handed_out(task: Task) -> tuple[WorkloadIdentity, ...]:
+    """The identities that the task gets to see."""
+    named = (*((task.identity,) if task.identity is not None else ()), *task.identities)
+    return tuple(each for each in named if each.env or each.file)
+
+
+def variable_of(identity: WorkloadIdentity) -> str:
+    """The variable of the environment that holds the token."""
+    name = identity.name or DEFAULT
+    return "NOMAD_TOKEN" if name == DEFAULT else f"NOMAD_TOKEN_{name}"
+
+
+def file_of(identity: WorkloadIdentity) -> str:
+    """The file that holds the token, from the task's directory."""
+    name = identity.name or DEFAULT
+    return identity.filepath or ("secrets/nomad_token" if name == DEFAULT else f"secrets/nomad_{name}.jwt")
+
+
+class TaskIdentities:
+    """The tokens of one task."""
+
+    def __init__(self, task: str, context: ClientContext, *, control: TaskControl, spawn: Spawn) -> None:
+        self._task = task
+        self._context = context
+        self._control = control
+        self._spawn = spawn
+        self._tokens: dict[str, SignedIdentity] = {}
+        self._renewals: list[asyncio.Task[None]] = []
+
+    async def env_for_start(self, alloc: Allocation, task: Task, dirs: TaskDirs) -> dict[str, str]:
+        """Sign and write what a run needs; its variables. Raises YurtError."""
+        identities = handed_out(task)
+        for identity in identities:
+            await self._renew(alloc, identity, dirs, user=task.user)
+        self.follow(alloc, task, dirs)
+        return {variable_of(each): self._tokens[each.name or DEFAULT].token for each in identities if each.env}
+
+    def follow(self, alloc: Allocation, task: Task, dirs: TaskDirs) -> None:
+        """Renew tokens in time, until stopped; a task that an earlier agent started gets new ones at once."""
+        self.stop()
+        self._renewals = [
+            self._spawn(self._keep(alloc, identity, dirs, task.user), lambda _: None)
+            for identity in handed_out(task)
+            if identity.ttl > 0
+        ]
+
+    def stop(self) -> None:
+        """The task ends."""
+        for renewal in self._renewals:
+            renewal.cancel()
+        self._renewals = []
+
+    async def _keep(self, alloc: Allocation, identity: WorkloadIdentity, dirs: TaskDirs, user: str) -> None:
+        name, env = identity.name or DEFAULT, self._context.env
+        while True:
+            known = self._tokens.get(name)
+            if known is not None:
+                left_s = (known.expires_at - env.now()) / NANOSECONDS
+                await env.sleep(max(left_s - identity.ttl * RENEW_AT / NANOSECONDS, 0.5))
+            try:
+                await self._renew(alloc, identity, dirs, user=user)
+            except YurtError as error:
+                self._control.note(events.task_setup(f"Identity {name} could not be renewed: {error}"))
+                await env.sleep(RETRY_S)
+                continue
+            if known is not None:
+                await self._tell(identity)
+
+    async def _tell(self, identity: WorkloadIdentity) -> None:
+        name = identity.name or DEFAULT
+        if identity.change_mode == "restart":
+            self._control.restart(f"Identity {name} was renewed, its change_mode is restart")
+        elif identity.change_mode == "signal":
+            try:
+                await self._control.signal(identity.change_signal or "SIGHUP", f"Identity {name} was renewed")
+            except YurtError as error:
+                self._control.note(events.task_setup(f"Identity {name} was renewed, but the signal failed: {error}"))
+
+    async def _renew(self, alloc: Allocation, identity: WorkloadIdentity, dirs: TaskDirs, *, user: str) -> None:
+        name = identity.name or DEFAULT
+        query = IdentityQuery(node_id=self._context.node().id, alloc_id=alloc.id, task=self._task, name=name)
+        signed = await self._context.server.sign_identity(query)
+        if identity.file:
+            root, path = files.place(file_of(identity), dirs)
+            owner = ids_of(user) or (-1, -1)
+            await asyncio.to_thread(files.write, root, path, signed.token.encode(), mode=MODE, owner=owner)
+        self._tokens[name] = signed
+
+
+def is_final(error: YurtError) -> bool:
+    """Trying again would not help."""
+    return isinstance(error, Invalid | PermissionDenied)
