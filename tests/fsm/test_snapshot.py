@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from yurt.fsm import snapshot
+from yurt import scheduler
+from yurt.fsm import apply, snapshot
 from yurt.sdk.errors import Invalid
 from yurt.state import Snapshot
 from yurt.structs.commands import ApplyPlan, RegisterJob, RegisterNode
@@ -67,9 +68,43 @@ def test_garbage_is_refused(chunks: list[bytes]) -> None:
 
 
 def test_another_format_is_refused_by_its_number() -> None:
-    header = msgspec.msgpack.encode(snapshot.Header(2, 0, {}))
-    with pytest.raises(Invalid, match="format 2, this version reads format 1"):
+    header = msgspec.msgpack.encode(snapshot.Header(3, 0, {}))
+    with pytest.raises(Invalid, match="format 3, this version reads 1 to 2"):
         snapshot.decode([header])
+
+
+def test_a_snapshot_of_the_first_format_is_still_read(state: Snapshot) -> None:
+    header, *chunks = snapshot.encode(state)
+    told = msgspec.msgpack.decode(header, type=snapshot.Header)
+    old = [msgspec.msgpack.encode(snapshot.Header(1, told.index, told.tables))]
+    for kind, body in map(msgspec.msgpack.decode, chunks):
+        rows = [(job, resources, alloc) for job, resources, _, _, alloc in body] if kind == "allocs" else body
+        old.append(msgspec.msgpack.encode((kind, rows)))
+    assert snapshot.digest(snapshot.decode(old)) == snapshot.digest(state)
+
+
+def test_score_tables_are_shared_in_the_stream_and_after_it() -> None:
+    state = Snapshot.empty()
+    job = factories.job(task_groups=(factories.group(count=8),))
+    for number in range(9):
+        node = factories.node(factories.number_id(number, kind=1))
+        state = apply(state, RegisterNode(node=node), index=state.index + 1).state
+    evaluation = factories.evaluation(job)
+    state = apply(state, RegisterJob(job=job, evaluation=evaluation), index=state.index + 1).state
+    plan = scheduler.attempt(state, evaluation, now=factories.NOW, seed=1).plan
+    state = apply(state, ApplyPlan(plan=plan), index=state.index + 1).state
+    restored = snapshot.decode(snapshot.encode(state))
+    assert snapshot.digest(restored) == snapshot.digest(state)
+    shown = [score for alloc in restored.allocs.values() if alloc.metrics for score in alloc.metrics.score_meta_data]
+    assert len(shown) == 40
+    assert len({id(score) for score in shown}) < 20
+
+
+def test_an_allocation_that_is_there_twice_is_told(state: Snapshot) -> None:
+    chunks = list(snapshot.encode(state))
+    allocs = next(chunk for chunk in chunks[1:] if msgspec.msgpack.decode(chunk)[0] == "allocs")
+    with pytest.raises(Invalid, match="an allocation twice"):
+        snapshot.decode([*chunks[:-1], allocs, chunks[-1]])
 
 
 def test_digests_tell_states_apart(state: Snapshot) -> None:

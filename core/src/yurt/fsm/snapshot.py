@@ -9,7 +9,8 @@ too. Columns are derived and are not in the stream.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -23,15 +24,18 @@ from yurt.structs.cluster import DriverSchema, Namespace, NodePool, PeriodicLaun
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, JobScalingEvents, JobSubmission
+from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.node import Node
 from yurt.structs.plan import StagedPlan
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.summary import JobSummary
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)
+"""Format 1 had the scores of each allocation in its row."""
 CHUNK_ROWS = 1_000
-JOBS, RESOURCES, END = "*jobs", "*resources", "*end"
+JOBS, RESOURCES, METRICS, PARTS, SCORES, END = "*jobs", "*resources", "*metrics", "*parts", "*scores", "*end"
 """Kinds of chunks that are not rows of a table."""
 
 ROWS: dict[str, Any] = {
@@ -42,7 +46,7 @@ ROWS: dict[str, Any] = {
     "scaling_events": tuple[JobKey, JobScalingEvents],
     "nodes": tuple[str, Node],
     "evals": tuple[str, Evaluation],
-    "allocs": tuple[int, int, Allocation],
+    "allocs": tuple[int, int, int, tuple[int, ...], Allocation],
     "deployments": tuple[str, Deployment],
     "services": tuple[str, ServiceRegistration],
     "variables": tuple[tuple[str, str], EncryptedVariable],
@@ -55,23 +59,27 @@ ROWS: dict[str, Any] = {
     "restore_chunks": tuple[tuple[str, int], RestoreChunk],
     "staged_plans": tuple[tuple[str, int], StagedPlan],
 }
-"""How the rows of each table are written; a number stands for a shared job or for shared resources."""
+"""How the rows of each table are written; a number stands for something shared.
 
-NO_JOB = -1
+An allocation's row: the numbers of its job, resources and metrics, those of its score table, and the rest of it.
+"""
+OLD_ALLOC = tuple[int, int, Allocation]
+
+NOTHING = -1
 NO_RESOURCES = AllocatedResources()
-INTERNED = (
-    "namespace", "eval_id", "node_id", "node_name", "job_id", "task_group", "desired_status", "desired_description",
-    "client_status", "client_description", "deployment_id",
-)  # fmt: skip
-"""Strings of allocations that repeat."""
-
 T = TypeVar("T")
 
 _encoder = msgspec.msgpack.Encoder()
 _envelope = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _row_decoders = {name: msgspec.msgpack.Decoder(list[row]) for name, row in ROWS.items()}  # type: ignore[valid-type]
 _jobs_decoder = msgspec.msgpack.Decoder(list[Job])
-_resources_decoder = msgspec.msgpack.Decoder(list[AllocatedResources])
+_old_allocs_decoder = msgspec.msgpack.Decoder(list[OLD_ALLOC])
+_shared_decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    RESOURCES: msgspec.msgpack.Decoder(list[AllocatedResources]),
+    METRICS: msgspec.msgpack.Decoder(list[AllocationMetric]),
+    PARTS: msgspec.msgpack.Decoder(list[dict[str, float]]),
+    SCORES: msgspec.msgpack.Decoder(list[tuple[str, int, float]]),
+}
 _count_decoder = msgspec.msgpack.Decoder(int)
 
 
@@ -91,15 +99,22 @@ class _Pool(Generic[T]):
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._numbers: dict[int, int] = {}
+        self._numbers: dict[Hashable, int] = {}
         self._fresh: list[T] = []
 
     def number(self, value: T) -> int:
         """The object's number; a new one is written before the rows that use it."""
-        number = self._numbers.get(id(value))
-        if number is None:
-            number = self._numbers[id(value)] = len(self._numbers)
-            self._fresh.append(value)
+        number = self.known(id(value))
+        return self.add(id(value), value) if number is None else number
+
+    def known(self, key: Hashable) -> int | None:
+        """The number of what has this key."""
+        return self._numbers.get(key)
+
+    def add(self, key: Hashable, value: T) -> int:
+        """A number for something new."""
+        number = self._numbers[key] = len(self._numbers)
+        self._fresh.append(value)
         return number
 
     def flush(self) -> Iterator[bytes]:
@@ -109,16 +124,49 @@ class _Pool(Generic[T]):
             yield _encoder.encode((self._kind, fresh[start : start + CHUNK_ROWS]))
 
 
+_parts_of_metric = attrgetter(*(field for field in AllocationMetric.__struct_fields__ if field != "score_meta_data"))
+
+
+class _Pools:
+    """All that rows share."""
+
+    def __init__(self) -> None:
+        self.jobs: _Pool[Job] = _Pool(JOBS)
+        self.resources: _Pool[AllocatedResources] = _Pool(RESOURCES)
+        self._metrics: _Pool[AllocationMetric] = _Pool(METRICS)
+        self._parts: _Pool[Mapping[str, float]] = _Pool(PARTS)
+        self._scores: _Pool[tuple[str, int, float]] = _Pool(SCORES)
+
+    def flush(self) -> Iterator[bytes]:
+        """What the next rows need and was not written yet, each after what it needs itself."""
+        for pool in (self.jobs, self.resources, self._metrics, self._parts, self._scores):
+            yield from pool.flush()
+
+    def metric(self, metric: AllocationMetric | None) -> tuple[int, list[int]]:
+        """The numbers of an allocation's metrics and of the rows of its score table."""
+        if metric is None:
+            return NOTHING, []
+        key = tuple(map(id, _parts_of_metric(metric)))
+        number = self._metrics.known(key)
+        if number is None:
+            number = self._metrics.add(key, replace(metric, score_meta_data=()))
+        known = self._scores.known
+        return number, [
+            self._new_score(score) if (found := known(id(score))) is None else found for score in metric.score_meta_data
+        ]
+
+    def _new_score(self, score: NodeScoreMeta) -> int:
+        return self._scores.add(id(score), (score.node_id, self._parts.number(score.scores), score.norm_score))
+
+
 def encode(state: Snapshot) -> Iterator[bytes]:
     """The state as a stream of chunks."""
     yield _encoder.encode(Header(FORMAT, state.index, {table.name: table.index for table in state.tables()}))
-    jobs: _Pool[Job] = _Pool(JOBS)
-    resources: _Pool[AllocatedResources] = _Pool(RESOURCES)
+    pools = _Pools()
     for table in state.tables():
         for rows in _batches(table):
-            written = [_written(table.name, key, row, jobs=jobs, resources=resources) for key, row in rows]
-            yield from jobs.flush()
-            yield from resources.flush()
+            written = [_written(key, row, pools) for key, row in rows]
+            yield from pools.flush()
             yield _encoder.encode((table.name, written))
     yield _encoder.encode((END, sum(len(table) for table in state.tables())))
 
@@ -128,9 +176,9 @@ def decode(chunks: Iterable[bytes]) -> Snapshot:
     stream = iter(chunks)
     try:
         header = _header_decoder.decode(next(stream, b""))
-        if header.format != FORMAT:
-            raise Invalid(f"the snapshot has format {header.format}, this version reads format {FORMAT}")
-        reader = _Reader()
+        if header.format not in READABLE:
+            raise Invalid(f"the snapshot has format {header.format}, this version reads {READABLE[0]} to {FORMAT}")
+        reader = _Reader(header.format)
         for chunk in stream:
             reader.read(chunk)
         return reader.finish(header)
@@ -172,24 +220,27 @@ def _batches(table: Table[Any, Any]) -> Iterator[list[tuple[Hashable, Any]]]:
         yield batch
 
 
-def _written(
-    table: str, key: Hashable, row: Any, *, jobs: _Pool[Job], resources: _Pool[AllocatedResources]
-) -> tuple[Any, ...]:
+def _written(key: Hashable, row: Any, pools: _Pools) -> tuple[Any, ...]:
     if isinstance(row, Job):
-        return (key, jobs.number(row))
+        return (key, pools.jobs.number(row))
     if isinstance(row, Allocation):
-        job = NO_JOB if row.job is None else jobs.number(row.job)
-        shared = resources.number(row.allocated_resources)
-        return (job, shared, replace(row, job=None, allocated_resources=NO_RESOURCES))
+        job = NOTHING if row.job is None else pools.jobs.number(row.job)
+        resources = pools.resources.number(row.allocated_resources)
+        metric, scores = pools.metric(row.metrics)
+        rest = replace(row, job=None, allocated_resources=NO_RESOURCES, metrics=None)
+        return (job, resources, metric, scores, rest)
     return (key, row)
 
 
 class _Reader:
     """Tables under construction."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: int) -> None:
+        self._form = form
         self._jobs: list[Job] = []
-        self._resources: list[AllocatedResources] = []
+        self._shared: dict[str, list[Any]] = {RESOURCES: [], METRICS: [], PARTS: [], SCORES: []}
+        self._strings: dict[str, str] = {}
+        """Texts of allocations that repeat."""
         self._newest: dict[VersionKey, Job] = {}
         self._editors: dict[str, TableEditor[Any, Any]] = {
             name: Table(name, extract).edit() for name, extract in INDEXES.items()
@@ -200,11 +251,14 @@ class _Reader:
     def read(self, chunk: bytes) -> None:
         kind, body = _envelope.decode(chunk)
         if kind == JOBS:
-            self._jobs.extend(map(self._shared, _jobs_decoder.decode(body)))
-        elif kind == RESOURCES:
-            self._resources.extend(_resources_decoder.decode(body))
+            self._jobs.extend(map(self._with_known_groups, _jobs_decoder.decode(body)))
+        elif kind in _shared_decoders:
+            found = _shared_decoders[kind].decode(body)
+            self._shared[kind].extend(map(self._score, found) if kind == SCORES else found)
         elif kind == END:
             self._rows_told = _count_decoder.decode(body)
+        elif kind == "allocs":
+            self._read_allocs(body)
         else:
             self._read_rows(kind, _row_decoders[kind].decode(body))
 
@@ -221,25 +275,63 @@ class _Reader:
     def _read_rows(self, table: str, rows: list[Any]) -> None:
         editor = self._editors[table]
         self._rows += len(rows)
-        if table == "allocs":
-            strings: dict[str, str] = {}
-            for job, resources, alloc in rows:
-                editor.put(alloc.id, self._whole(alloc, job, resources, strings=strings))
-        elif table in ("jobs", "job_versions"):
+        if table in ("jobs", "job_versions"):
             for key, job in rows:
                 editor.put(key, self._jobs[job])
         else:
             for key, row in rows:
                 editor.put(key, row)
 
-    def _whole(self, alloc: Allocation, job: int, resources: int, *, strings: dict[str, str]) -> Allocation:
-        shared: Mapping[str, str] = {
-            field: strings.setdefault(value, value) for field in INTERNED if (value := getattr(alloc, field))
-        }
-        whose = None if job == NO_JOB else self._jobs[job]
-        return replace(alloc, job=whose, allocated_resources=self._resources[resources], **shared)
+    def _read_allocs(self, body: msgspec.Raw) -> None:
+        if self._form == 1:
+            old = _old_allocs_decoder.decode(body)
+            allocs = [self._whole(alloc, job, resources, alloc.metrics) for job, resources, alloc in old]
+        else:
+            rows: list[Any] = _row_decoders["allocs"].decode(body)
+            allocs = [
+                self._whole(alloc, job, resources, self._metric(metric, scores))
+                for job, resources, metric, scores, alloc in rows
+            ]
+        self._rows += len(allocs)
+        editor, fresh = self._editors["allocs"], {alloc.id: alloc for alloc in allocs}
+        if len(fresh) < len(allocs) or any(editor.get(alloc_id) is not None for alloc_id in fresh):
+            raise Invalid("the snapshot is broken: it has an allocation twice")
+        editor.put_new(fresh)
 
-    def _shared(self, job: Job) -> Job:
+    def _score(self, row: tuple[str, int, float]) -> NodeScoreMeta:
+        node_id, parts, score = row
+        node_id = self._strings.setdefault(node_id, node_id)
+        return NodeScoreMeta(node_id=node_id, scores=self._shared[PARTS][parts], norm_score=score)
+
+    def _metric(self, number: int, scores: Sequence[int]) -> AllocationMetric | None:
+        if number == NOTHING:
+            return None
+        metric: AllocationMetric = self._shared[METRICS][number]
+        known = self._shared[SCORES]
+        return replace(metric, score_meta_data=tuple([known[score] for score in scores])) if scores else metric
+
+    def _whole(self, alloc: Allocation, job: int, resources: int, metric: AllocationMetric | None) -> Allocation:
+        """The allocation with what it shares; texts that repeat become one object."""
+        one = self._strings.setdefault
+        return replace(
+            alloc,
+            job=None if job == NOTHING else self._jobs[job],
+            allocated_resources=self._shared[RESOURCES][resources],
+            metrics=metric,
+            namespace=one(alloc.namespace, alloc.namespace),
+            eval_id=one(alloc.eval_id, alloc.eval_id),
+            node_id=one(alloc.node_id, alloc.node_id),
+            node_name=one(alloc.node_name, alloc.node_name),
+            job_id=one(alloc.job_id, alloc.job_id),
+            task_group=one(alloc.task_group, alloc.task_group),
+            desired_status=one(alloc.desired_status, alloc.desired_status),
+            desired_description=one(alloc.desired_description, alloc.desired_description),
+            client_status=one(alloc.client_status, alloc.client_status),
+            client_description=one(alloc.client_description, alloc.client_description),
+            deployment_id=one(alloc.deployment_id, alloc.deployment_id),
+        )
+
+    def _with_known_groups(self, job: Job) -> Job:
         """One version is often there with several statuses: they share their groups."""
         key = (job.namespace, job.id, job.version)
         other = self._newest.get(key)
