@@ -290,3 +290,114 @@ def test_a_machine_without_gpus_has_the_plugin_skipped_with_its_reason(tmp_path:
             pytest.skip("this machine has an NVIDIA card")
         assert nvidia["State"] == "skipped"
         assert "no NVIDIA card" in nvidia["Reason"]
+
+
+def shared_job(job_id: str, mode: str, memory: str, **more: Any) -> str:
+    """A job file whose two tasks share cards."""
+    extra = "\n".join(f"{name} = {json.dumps(value)}" for name, value in more.items())
+    return f"""
+job "{job_id}" {{
+  group "g" {{
+    count = 2
+    restart {{
+      attempts = 0
+      mode     = "fail"
+    }}
+    reschedule {{
+      attempts  = 0
+      unlimited = false
+    }}
+    task "main" {{
+      driver       = "raw_exec"
+      kill_timeout = "200ms"
+      config {{
+        command = "sh"
+        args    = ["-c", "env | grep -E 'CUDA|YURT'; echo pid $$; exec sleep 100"]
+      }}
+      resources {{
+        cpu    = 10
+        memory = 16
+        device "nvidia/gpu" {{
+          share  = "{mode}"
+          memory = "{memory}"
+          {extra}
+        }}
+      }}
+    }}
+  }}
+}}
+"""
+
+
+def run_file(agent: Agent, folder: Path, text: str) -> None:
+    """Run a job file as a user does."""
+    file = folder / "job.nomad.hcl"
+    file.write_text(text)
+    result = agent.cli("job", "run", "-detach", str(file))
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def variables(log: str) -> dict[str, str]:
+    """The task's environment in its output."""
+    return dict(line.split("=", 1) for line in log.splitlines() if "=" in line)
+
+
+def test_slices_share_a_card_and_the_one_that_overruns_is_stopped_alone(gpus: Gpus, tmp_path: Path) -> None:
+    agent = gpus.agent
+    run_file(agent, tmp_path, shared_job("slices", "slice", "20GiB"))
+    one, two = agent.running("slices", 2)
+    cards = [each.split("::")[0] for alloc in (one, two) for each in given_to(agent, alloc)]
+    pids = [int(log_of(agent, alloc, "pid").split("pid ")[1].split()[0]) for alloc in (one, two)]
+    assert len(set(cards)) == 1, "the second share goes where the first is"
+    assert variables(log_of(agent, one, "pid"))["YURT_GPU_MEMORY_MB"] == "20480"
+    number = int(cards[0].split("-")[2], 16)
+    within = [{"pid": pid, "memory_mib": 19 * 1024} for pid in pids]
+    gpus.change(number, processes=within)
+    gpus.change(number, processes=[{"pid": pids[0], "memory_mib": 23652}, within[1]])
+    text = "used 23.1 of 20 GiB"
+    wait_for("the overrun's event", lambda: text in events_of(agent, one["ID"]))
+    wait_for("its end", lambda: not pid_is_alive(pids[0]))
+
+    gpus.change(number, processes=within[1:])
+    assert wait_for("failed", lambda: [a for a in agent.allocs("slices") if a["ClientStatus"] == "failed"])
+    assert pid_is_alive(pids[1])
+    assert text not in events_of(agent, two["ID"])
+    stop(agent, "slices")
+
+
+MPS_CONTROL = """#!/bin/sh
+pids="$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid"
+if [ "$1" = "-d" ]; then
+  ln -sf "$(command -v sleep)" "$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control-server"
+  setsid "$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control-server" 100 >/dev/null 2>&1 </dev/null &
+  echo $! > "$pids"
+else
+  read word && [ "$word" = quit ] && kill $(cat "$pids") && rm "$pids"
+fi
+"""
+
+
+def test_tasks_that_share_by_mps_have_a_daemon_and_limits_that_end_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVIDIA's control program is a stand-in here: what it is told is shown, what it does is not."""
+    machine, program = tmp_path / "machine.json", tmp_path / "bin" / "nvidia-cuda-mps-control"
+    fake.write(machine, fake.layout("h200"))
+    program.parent.mkdir()
+    program.write_text(MPS_CONTROL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    folder = tmp_path / "mps"
+    with running_agent(tmp_path, extra=settings(machine, mps_dir=str(folder))) as agent:
+        run_file(agent, tmp_path, shared_job("mps", "mps", "40GiB", compute=40))
+        tasks = [variables(log_of(agent, alloc, "pid")) for alloc in agent.running("mps", 2)]
+        pids = folder / gpu(0) / "pipe" / "nvidia-cuda-mps-control.pid"
+        daemon = int(pids.read_text())
+
+        for env in tasks:
+            assert env["CUDA_MPS_PIPE_DIRECTORY"] == str(pids.parent)
+            assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=40960M"
+            assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "40"
+        assert pid_is_alive(daemon)
+        stop(agent, "mps")
+        wait_for("the daemon's end", lambda: not pid_is_alive(daemon))

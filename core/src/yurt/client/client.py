@@ -184,7 +184,7 @@ class Client:
             group.create_task(self._stop_cut_off(), name="stop_on_client_after")
             group.create_task(self._garbage.run(), name="garbage collection")
             supervised(group, "networks of allocations", self.networks.keep_house())
-            supervised(group, "holders of devices", self._keeper.run())
+            group.create_task(self._keeper.run(group), name="holders of devices")
             supervised(group, "template renderer", self._context.renderer.run())
             await self._become_ready(ready)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ PROGRAM = "nvidia-cuda-mps-control"
 PID_FILE = f"{PROGRAM}.pid"
 SHARED_MEMORY = "/dev/shm"
 ANSWER_LIMIT_S = 15.0
+SAID_BYTES_MAX = 4096
 
 
 class MpsDaemons:
@@ -74,7 +76,10 @@ class MpsDaemons:
             await self.ensure(card)
 
     async def _control(self, card: str, *words: str, given: bytes = b"") -> str:
-        """Run the control program; why it failed, or nothing."""
+        """Run the control program; why it failed, or nothing.
+
+        Files take the place of pipes: the daemon that it leaves behind would hold a pipe open.
+        """
         pipes = self.pipe_folder(card)
         env = {
             **os.environ,
@@ -82,26 +87,38 @@ class MpsDaemons:
             "CUDA_MPS_PIPE_DIRECTORY": str(pipes),
             "CUDA_MPS_LOG_DIRECTORY": str(pipes.parent / "log"),
         }
-        try:
-            process = await asyncio.create_subprocess_exec(
-                PROGRAM,
-                *words,
-                env=env,
-                start_new_session=True,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        except OSError as error:
-            return str(error)
-        try:
-            async with asyncio.timeout(ANSWER_LIMIT_S):
-                _, said = await process.communicate(given)
-        except TimeoutError:
-            process.kill()
+        with tempfile.TemporaryFile() as words_in, tempfile.TemporaryFile() as said:
+            words_in.write(given)
+            words_in.seek(0)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    PROGRAM,
+                    *words,
+                    env=env,
+                    start_new_session=True,
+                    stdin=words_in,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=said,
+                )
+            except OSError as error:
+                return str(error)
+            if not await ended(process):
+                return f"no answer within {ANSWER_LIMIT_S:g} s"
+            said.seek(0)
+            text = said.read(SAID_BYTES_MAX).decode(errors="replace").strip()
+        return "" if process.returncode == 0 else text or f"code {process.returncode}"
+
+
+async def ended(process: asyncio.subprocess.Process) -> bool:
+    """Whether a process has ended by itself within the limit; it is killed otherwise."""
+    try:
+        async with asyncio.timeout(ANSWER_LIMIT_S):
             await process.wait()
-            return f"no answer within {ANSWER_LIMIT_S:g} s"
-        return "" if process.returncode == 0 else said.decode(errors="replace").strip() or f"code {process.returncode}"
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return False
+    return True
 
 
 def is_alive(pid_file: Path) -> bool:

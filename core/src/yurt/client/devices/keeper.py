@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from yurt.client.alloc_runner import AllocRunner
@@ -15,10 +16,14 @@ from yurt.client.task_runner import TaskRunner
 from yurt.lifecycle import events
 from yurt.lifecycle.task import DEAD, RUNNING
 from yurt.runtime.env import Env
+from yurt.runtime.supervise import supervised
 from yurt.sdk.device import DeviceClaim, DeviceUse
+from yurt.sdk.errors import YurtError
 
 INTERVAL_S = 1.0
 """How soon a change of holders, and an overrun, is seen."""
+
+log = logging.getLogger(__name__)
 
 
 class DeviceKeeper:
@@ -28,18 +33,28 @@ class DeviceKeeper:
         self._manager = manager
         self._env = env
         self._runners = runners
-        self._told: tuple[DeviceClaim, ...] | None = None
+        self._told: tuple[tuple[DeviceClaim, ...], int] | None = None
 
-    async def run(self) -> None:
-        """Tell the plugins who holds their devices, and stop those that take more than their share; for ever."""
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Tell the plugins who holds their devices, and stop those that take more than their share; for ever.
+
+        A look that fails costs only itself; the next one begins a second later.
+        """
         while self._manager.plugins:
-            claims = tuple(claim for _, claim in self._holders())
-            if claims != self._told:
-                await self._manager.tell_held(claims)
-                self._told = claims
-            if has_slices(claims):
-                await self._stop_overruns(claims)
+            await asyncio.wait({supervised(group, "holders of devices", self._look())})
             await self._env.sleep(INTERVAL_S)
+
+    async def _look(self) -> None:
+        claims = tuple(claim for _, claim in self._holders())
+        now = (claims, self._manager.reservations)
+        if now != self._told:
+            try:
+                await self._manager.tell_held(claims)
+                self._told = now
+            except YurtError as error:
+                log.warning("telling the holders of devices failed: %s; trying again", error)
+        if has_slices(claims):
+            await self._stop_overruns(claims)
 
     def _holders(self) -> Iterator[tuple[TaskRunner, DeviceClaim]]:
         """Every task that may still run and was given devices."""

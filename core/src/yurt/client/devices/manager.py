@@ -75,6 +75,7 @@ class DeviceManager:
         self._first = {name: asyncio.Event() for name in plugins}
         self._uses: dict[str, _Uses] = {}
         self._measuring = asyncio.Lock()
+        self.reservations = 0
         self._group: asyncio.TaskGroup | None = None
 
     # What is there.
@@ -166,6 +167,7 @@ class DeviceManager:
 
     async def reserve(self, claim: DeviceClaim) -> Reservation:
         """What the task needs to see its devices; raises DriverError, or RecoverableError when a retry may help."""
+        self.reservations += 1
         for name, first in self._first.items():
             if not await wait_or_sleep(self._env, first, FIRST_FINGERPRINT_S):
                 raise RecoverableError(f"device plugin {name} has not said yet what it offers")
