@@ -16,7 +16,7 @@ import pytest
 from yurt.goplugin.driver import BinaryDriver, ask_facts
 from yurt.goplugin.host import BinarySettings, find_binaries, load_binaries
 from yurt.goplugin.plugin import BinaryPlugin
-from yurt.goplugin.process import PluginSpec, log_line, reattach_file
+from yurt.goplugin.process import LINES_A_SECOND_MAX, LineLimit, PluginSpec, log_line, reattach_file
 from yurt.goplugin.task_records import TaskRecords
 from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import HEALTHY, UNHEALTHY, NetworkDriver, TaskDirs, TaskHandle, TaskRequest, TaskResources
@@ -238,6 +238,14 @@ async def test_a_task_whose_start_the_agent_did_not_live_to_see_is_found_by_its_
     await next_driver.destroy_task(handle.task_id)
     assert records.read(handle.task_id) is None
     await next_driver.close()
+
+
+def test_a_plugin_that_talks_without_end_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    limit = LineLimit("loud")
+    admitted = [limit.admits(7.5) for _ in range(LINES_A_SECOND_MAX + 30)]
+    assert sum(admitted) == LINES_A_SECOND_MAX
+    assert limit.admits(8.0)
+    assert "30 lines were left out" in caplog.text
 
 
 async def test_a_plugin_makes_and_removes_the_network_of_a_group(

@@ -46,6 +46,7 @@ READ_BYTES = 64 * 1024
 FOLDER_BYTES_MAX = 56
 """A folder of sockets is made in one of at most this length: the path of a socket has room for 107 bytes."""
 LOG_LINE_BYTES_MAX = 8 * 1024
+LINES_A_SECOND_MAX = 500
 DEATH_WITH_AGENT = (
     "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGKILL); os.execv(sys.argv[1], sys.argv[1:])"
 )
@@ -93,6 +94,7 @@ class PluginProcess:
         self.watched = Watched(known.pid, known.start_time)
         self._relay: Relay | None = None
         self._readers: dict[int, bytes] = {}
+        self._limit = LineLimit(spec.name)
 
     @property
     def target(self) -> str:
@@ -130,8 +132,10 @@ class PluginProcess:
         *lines, rest = (self._readers[fd] + data).split(b"\n")
         if len(rest) > LOG_LINE_BYTES_MAX:
             lines, rest = [*lines, rest], b""
+        now = asyncio.get_running_loop().time()
         for line in lines:
-            log_line(self.spec.name, line)
+            if self._limit.admits(now):
+                log_line(self.spec.name, line)
         self._readers[fd] = rest
 
     def _stop_reading(self, fd: int) -> None:
@@ -322,6 +326,24 @@ def log_rest(name: str, output: int) -> None:
         for line in os.read(reader, READ_BYTES).splitlines():
             log_line(name, line)
     os.close(reader)
+
+
+class LineLimit:
+    """Lets so many lines of a plugin through each second, and tells how many were left out."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._second = 0
+        self._lines = 0
+
+    def admits(self, now: float) -> bool:
+        """Whether a line that comes at this time goes to the log."""
+        if int(now) != self._second:
+            if self._lines > LINES_A_SECOND_MAX:
+                log.warning("plugin %s: %d lines were left out", self._name, self._lines - LINES_A_SECOND_MAX)
+            self._second, self._lines = int(now), 0
+        self._lines += 1
+        return self._lines <= LINES_A_SECOND_MAX
 
 
 LEVELS = {"trace": 5, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
