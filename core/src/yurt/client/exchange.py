@@ -78,19 +78,17 @@ async def check_health(table: DriverTable, new: Drivers) -> None:
 async def take_up(drivers: Drivers, running: Handles, *, is_strict: bool) -> int:
     """Let drivers recover tasks; a task that is not found is an error only for new code."""
     kept = 0
-    for name, driver in drivers.items():
-        for handle in running.get(name, ()):
-            try:
-                async with asyncio.timeout(TAKE_UP_S):
-                    await driver.recover_task(handle)
-                kept += 1
-            except NotFound:
-                if is_strict:
-                    raise
-            except (YurtError, TimeoutError):
-                if is_strict:
-                    raise
-                log.exception("driver %s did not take up task %s", name, handle.task_id)
+    pairs = [(driver, handle) for name, driver in drivers.items() for handle in running.get(name, ())]
+    for driver, handle in pairs:
+        try:
+            async with asyncio.timeout(TAKE_UP_S):
+                await driver.recover_task(handle)
+            kept += 1
+        except (YurtError, TimeoutError) as error:
+            if is_strict:
+                raise
+            if not isinstance(error, NotFound):
+                log.exception("driver %s did not take up task %s", driver.name, handle.task_id)
     return kept
 
 

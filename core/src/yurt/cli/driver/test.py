@@ -29,6 +29,7 @@ NEEDED = ("pytest", "pytest_asyncio")
 MARKS = {"passed": "ok", "skipped": "skip", "failed": "FAIL"}
 TAIL_LINES = 25
 OUTPUT_MAX = 8000
+END_LIMIT_S = 10.0
 
 
 def run(call: Invocation) -> int:
@@ -96,14 +97,16 @@ def results_of(call: Invocation, target: Path, said: IO[bytes]) -> Iterator[Json
         with open(read_end, encoding="utf-8") as lines:
             for line in lines:
                 yield json.loads(line)
-                if process.poll() is not None and process.returncode not in (0, 1):
-                    break
     finally:
-        if process.poll() is None:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.terminate()
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process that should end by now, and end it when it does not."""
+    try:
+        process.wait(END_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.terminate()
         process.wait()
 
 
