@@ -226,3 +226,16 @@ async def test_a_driver_that_has_to_make_networks_and_cannot_is_named(node: Node
     networks = await node.networks()
     with pytest.raises(DriverError, match='driver "fake" has to make the network of its group'):
         await networks.join(*asking(), node.driver)
+
+
+async def test_arguments_that_no_plugin_can_be_told_are_refused_before_anything_is_made(node: Node, plugins: Plugins):
+    networks, (alloc, group) = await node.networks(), asking(cni=CNIConfig(args={"a": "b;c=d"}))
+    with pytest.raises(DriverError, match="cni args: 'a' = 'b;c=d'"):
+        await networks.join(alloc, group, grouped(node.driver))
+    assert plugins.asked == [] and not node.records.folder.exists()
+
+
+async def test_tasks_of_the_host_network_that_start_together_share_one_resolver_file(node: Node):
+    networks, (alloc, group) = await node.networks(), asking("host", dns=DNSConfig(servers=("192.0.2.53",)))
+    made = await asyncio.gather(*(networks.join(alloc, group, grouped(node.driver)) for _ in range(20)))
+    assert len(set(made)) == 1 and len(made[0].mounts) == 1

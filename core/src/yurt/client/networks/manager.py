@@ -16,14 +16,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from yurt.client.networks import namespaces, plugins
-from yurt.client.networks.cni import Attachment, status_of
+from yurt.client.networks.cni import Attachment, environment, status_of
 from yurt.client.networks.offered import Offered, find_offered, folders_mark
 from yurt.client.networks.records import NetworkRecord, RecordFolder, owner_of
 from yurt.client.networks.resolving import NAMES, RESOLVER, host_resolver, hosts_text, merged, resolver_text
 from yurt.client.networks.settings import NetworkSettings
 from yurt.runtime.env import Env
 from yurt.sdk.driver import Driver, Mount, NetworkDriver
-from yurt.sdk.errors import DriverError, RecoverableError, YurtError
+from yurt.sdk.errors import DriverError, Invalid, RecoverableError, YurtError
 from yurt.sdk.value import Value, replace
 from yurt.structs.alloc import Allocation, AllocNetworkStatus
 from yurt.structs.job import TaskGroup
@@ -49,6 +49,16 @@ class TaskNetwork(Value):
     namespace: str = ""
     status: AllocNetworkStatus | None = None
     mounts: tuple[Mount, ...] = ()
+
+
+def _removed(path: Path) -> bool:
+    """Whether a namespace could be let go of; blocking."""
+    try:
+        namespaces.remove_namespace(path)
+    except OSError as error:
+        log.warning("the network namespace %s stays: %s", path, error.strerror)
+        return False
+    return True
 
 
 def network_of(group: TaskGroup) -> NetworkResource:
@@ -137,16 +147,19 @@ class Networks:
     async def join(self, alloc: Allocation, group: TaskGroup, driver: Driver) -> TaskNetwork:
         """The network for a task of this driver, made when it is the first; raises DriverError."""
         network = network_of(group)
-        if network.mode in HOST_MODES:
-            return await self._host_network(alloc, network, driver)
-        if GROUP not in driver.capabilities.network_modes:
+        if network.mode not in HOST_MODES and GROUP not in driver.capabilities.network_modes:
             raise DriverError(
                 f'driver "{driver.name}" cannot join the network of its group (mode "{network.mode}"); '
                 'use mode = "host", or a driver such as exec or docker'
             )
         async with self._lock(alloc.id):
-            record = await self._joined(alloc, group, network)
-            mounts = await asyncio.to_thread(self._files, record, network) if driver.capabilities.mounts else ()
+            try:
+                if network.mode in HOST_MODES:
+                    return await self._host_network(alloc, network, driver)
+                record = await self._joined(alloc, group, network)
+                mounts = await asyncio.to_thread(self._files, record, network) if driver.capabilities.mounts else ()
+            except OSError as error:
+                raise RecoverableError(f"cannot prepare the network: {error.strerror} ({error.filename})") from None
             return TaskNetwork(namespace=record.namespace, status=record.status, mounts=mounts)
 
     def _lock(self, alloc_id: str) -> asyncio.Lock:
@@ -176,9 +189,18 @@ class Networks:
         now = await asyncio.to_thread(namespaces.identity, record.namespace)
         maker = self._network_driver(record.maker)
         if maker is not None:
-            source = await maker.create_network(record.alloc_id, hostname=network.hostname)
+            source = await self._source(maker, record.alloc_id, network)
             return now == record.identity == await asyncio.to_thread(namespaces.identity, source)
         return now == record.identity
+
+    async def _source(self, maker: NetworkDriver, alloc_id: str, network: NetworkResource) -> str:
+        """The namespace that a driver keeps for an allocation."""
+        try:
+            return await maker.create_network(alloc_id, hostname=network.hostname)
+        except DriverError:
+            raise
+        except YurtError as error:
+            raise RecoverableError(str(error)) from None
 
     def _plan(self, alloc: Allocation, group: TaskGroup, network: NetworkResource) -> NetworkRecord:
         """What is to be made; raises DriverError when this node cannot."""
@@ -204,6 +226,10 @@ class Networks:
             ports=alloc.allocated_resources.shared.ports,
             binds_wildcard=self._settings.binds_wildcard,
         )
+        try:
+            environment("", attachment, ())
+        except Invalid as error:
+            raise DriverError(str(error)) from None
         return NetworkRecord(
             alloc_id=alloc.id,
             owner=self._owner,
@@ -257,7 +283,7 @@ class Networks:
         await self._remember(plan)
         maker = self._network_driver(plan.maker)
         if maker is not None:
-            source = await maker.create_network(plan.alloc_id, hostname=network.hostname)
+            source = await self._source(maker, plan.alloc_id, network)
             await asyncio.to_thread(namespaces.keep_namespace, source, path)
         else:
             await asyncio.to_thread(namespaces.make_namespace, path)
@@ -291,12 +317,12 @@ class Networks:
         if record.config is not None and record.attachment is not None:
             is_clean = await self._disconnect(record)
         if record.namespace:
-            await asyncio.to_thread(namespaces.remove_namespace, Path(record.namespace))
+            is_clean &= await asyncio.to_thread(_removed, Path(record.namespace))
         maker = self._network_driver(record.maker)
         if maker is not None:
             try:
                 await maker.destroy_network(record.alloc_id)
-            except DriverError as error:
+            except YurtError as error:
                 is_clean = False
                 log.warning("driver %s keeps the network of allocation %s: %s", record.maker, record.alloc_id, error)
         if is_clean:

@@ -14,6 +14,7 @@ import fcntl
 import os
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,8 @@ def identity(path: Path | str) -> int:
 
 def obstacle() -> str:
     """Why no namespace can be made here; empty when one can."""
+    if sys.platform != "linux":
+        return "they take Linux"
     return _why_not(lambda: None)
 
 
