@@ -93,3 +93,20 @@ def test_pages_show_each_row_once_whatever_comes_and_goes(
 def test_a_bad_token_is_refused() -> None:
     with pytest.raises(Invalid, match="Invalid next_token"):
         make_page([Row("a", 1)], lambda row: {}, key=by_index, options=ReadOptions(next_token="x.y"))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("expression", ["", 'ID matches "7"'])
+def test_pages_of_a_long_list_are_those_of_the_sorted_one(reverse: bool, expression: str) -> None:
+    rows = [Row(f"id-{number * 7919 % 12_007}", number * 31 % 997) for number in range(12_007)]
+    wanted = [row.id for row in sorted(rows, key=by_index, reverse=reverse) if not expression or "7" in row.id]
+    shown: list[str] = []
+    token = ""
+    for _ in range(3):
+        options = ReadOptions(per_page=100, next_token=token, reverse=reverse, filter=expression)
+        page = make_page(rows, lambda row: {"ID": row.id}, key=by_index, options=options)
+        shown += [row["ID"] for row in page.rows]
+        token = page.next_token
+    assert shown == wanted[:300]
+    everything = make_page(rows, lambda row: {"ID": row.id}, key=by_index, options=ReadOptions(reverse=reverse))
+    assert len(everything.rows) == len(rows) and not everything.next_token

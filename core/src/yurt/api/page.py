@@ -7,7 +7,10 @@ row, written as `<first>.<id>`, so that rows inserted or deleted meanwhile move 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from yurt.api.filter import compile_filter
@@ -18,6 +21,8 @@ Key = tuple[Any, str]
 
 STEP = 200
 """Rows that are rendered in one go, a few milliseconds at most."""
+GATHERED = 5_000
+"""Rows that are looked at in one go before any is rendered, and the length of a sorted run."""
 
 
 class PageOptions(Protocol):
@@ -59,7 +64,11 @@ def by_name(row: Any) -> Key:
 
 
 class Pager(Generic[R]):
-    """A page in the making: `step` renders some rows, so that a caller can do other things between."""
+    """A page in the making: `step` looks at some rows, so that a caller can do other things between.
+
+    First the rows are gathered in sorted runs, of which a page without a filter keeps no more than it can show: no
+    list is ever sorted as a whole. Then the runs are merged as far as rows are rendered.
+    """
 
     def __init__(
         self,
@@ -70,12 +79,12 @@ class Pager(Generic[R]):
         options: PageOptions,
         is_reversed: bool | None = None,
     ) -> None:
-        reverse = options.reverse if is_reversed is None else is_reversed
-        ordered = sorted(rows, key=key, reverse=reverse)
-        if options.next_token and ordered:
-            start = _parse_token(options.next_token, key(ordered[0]))
-            ordered = [row for row in ordered if (key(row) <= start if reverse else key(row) >= start)]
-        self._ordered = iter(ordered)
+        self._reverse = options.reverse if is_reversed is None else is_reversed
+        self._token = options.next_token
+        self._start: Key | None = None
+        self._rows = iter(rows)
+        self._runs: list[list[tuple[Key, R]]] = []
+        self._ordered: Iterator[tuple[Key, R]] | None = None
         self._render = render
         self._key = key
         self._keep = compile_filter(options.filter) if options.filter else None
@@ -84,20 +93,41 @@ class Pager(Generic[R]):
         self.next_token = ""
 
     def step(self, count: int) -> bool:
-        """Look at `count` more rows; True when the page is full or the rows are over."""
+        """Gather more rows, or look at `count` more of them; True when the page is full or the rows are over."""
+        if self._ordered is None:
+            self._gather()
+        if self._ordered is None:
+            return False
         for _ in range(count):
-            row = next(self._ordered, None)
-            if row is None:
+            key, row = next(self._ordered, (None, None))
+            if key is None or row is None:
                 return True
             wire = self._render(row)
             if self._keep is not None and not self._keep(wire):
                 continue
             if self._per_page and len(self.found) == self._per_page:
-                first, last = self._key(row)
-                self.next_token = f"{first}.{last}"
+                self.next_token = f"{key[0]}.{key[1]}"
                 return True
             self.found.append(wire)
         return False
+
+    def _gather(self) -> None:
+        """One more sorted run; when there are no more rows they are ready to be merged."""
+        run = [(self._key(row), row) for row in islice(self._rows, GATHERED)]
+        is_last = len(run) < GATHERED
+        if self._token and run:
+            if self._start is None:
+                self._start = _parse_token(self._token, run[0][0])
+            start = self._start
+            run = [entry for entry in run if (entry[0] <= start if self._reverse else entry[0] >= start)]
+        if self._per_page and self._keep is None and self._runs:
+            run += self._runs.pop()
+        run.sort(key=itemgetter(0), reverse=self._reverse)
+        if self._per_page and self._keep is None:
+            del run[self._per_page + 1 :]
+        self._runs.append(run)
+        if is_last:
+            self._ordered = merge(*self._runs, key=itemgetter(0), reverse=self._reverse)
 
 
 def make_page(
