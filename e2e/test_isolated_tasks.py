@@ -152,3 +152,23 @@ def test_nothing_outlives_a_dev_agent_that_is_killed(tmp_path: Path) -> None:
         agent.kill()
         wait_for("no cgroup of the run", lambda: not any(parent.exists() for parent in parents))
         assert alloc["ID"] not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_chroot_env_is_all_that_a_task_sees_of_the_host(tmp_path: Path) -> None:
+    """The client's map takes the place of the usual folders, and may show one at another place."""
+    (tmp_path / "shown").mkdir()
+    (tmp_path / "shown" / "word").write_text("seen")
+    shown = {"/bin": "/bin", "/usr": "/usr", "/lib": "/lib", "/lib64": "/lib64", str(tmp_path / "shown"): "/srv/here"}
+    client = {"enabled": True, "chroot_env": shown}
+    with running_agent(tmp_path, data_dir=tmp_path / "data", extra={"client": client}) as agent:
+        script = "cat /srv/here/word; ls /etc/passwd; touch /srv/here/x"
+        register(agent, job("seen", "exec", {"command": "/bin/sh", "args": ["-c", script]}, kind="batch"))
+        alloc = wait_for(
+            "the task's end",
+            lambda: [each for each in agent.allocs("seen") if each["ClientStatus"] in ("complete", "failed")],
+        )[0]["ID"]
+        assert agent.cli("alloc", "logs", alloc).stdout == "seen"
+        errors = agent.cli("alloc", "logs", "-stderr", alloc).stdout
+        assert "/etc/passwd" in errors
+        assert "Read-only file system" in errors
+    assert not (tmp_path / "shown" / "x").exists()

@@ -34,6 +34,7 @@ client.alloc_dir          Where allocations live.
 client.node_class         The class of the node.
 client.node_pool          The pool of the node.
 client.options            Options of drivers, such as `driver.raw_exec.enable`, and `env.denylist`.
+client.chroot_env         Files and folders of the host that tasks of `exec` and `java` see, and where; in place of the usual ones.
 client.meta               Metadata of the node.
 client.network_interface  The interface whose address tasks get.
 client.preferred_address_family  "ipv4" or "ipv6": which of an interface's addresses is taken first.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from yurt.sdk.driver import UNHEALTHY, AgentPaths, PluginContext, TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, Invalid
-from yurt.sdk.executor import DEFAULT_CAPABILITIES, ContainerSpec
+from yurt.sdk.executor import DEFAULT_CAPABILITIES, Bind, ContainerSpec
 from yurt.sdk.schema import check_config, decode_config, schema_of
 from yurt_driver_exec.config import TaskConfig, container_spec, plugin_config, user_rules
 from yurt_driver_exec.plugin import yurt_task_drivers
@@ -20,6 +20,8 @@ DIRS = TaskDirs(
     alloc_dir="/a", shared_dir="/a/alloc", task_dir="/a/web", local_dir="/a/web/local", secrets_dir="/a/web/secrets",
     logs_dir="/a/alloc/logs",
 )  # fmt: skip
+
+HOST = (Bind(source="/usr", target="/usr"),)
 
 
 def task_request(config: Mapping[str, Any], *, user: str = "") -> TaskRequest:
@@ -39,7 +41,7 @@ def task_request(config: Mapping[str, Any], *, user: str = "") -> TaskRequest:
 
 
 def spec_of(config: Mapping[str, Any], *, plugin: Mapping[str, Any] | None = None, user: str = "") -> ContainerSpec:
-    return container_spec(task_request(config, user=user), plugin_config(plugin or {}), host_folders=("/usr",))
+    return container_spec(task_request(config, user=user), plugin_config(plugin or {}), host=HOST)
 
 
 def test_a_task_runs_as_nobody_in_the_root_of_its_own_file_system() -> None:

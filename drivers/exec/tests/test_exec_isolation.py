@@ -27,7 +27,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="isolation takes root"),
     pytest.mark.skipif(shutil.which("runc") is None, reason="runc is not installed (apt install runc)"),
 ]
-TASK_ID = "5d7d7a5e-alloc/web/0"
 CAP_CHOWN, CAP_NET_RAW = 1 << 0, 1 << 13
 
 
@@ -41,7 +40,12 @@ class Cell(Bench):
             ),
             folder,
         )
-        self.handle = TaskHandle(driver="exec", task_id=TASK_ID)
+        self.handle = TaskHandle(driver="exec", task_id=self.task_id)
+
+    @property
+    def task_id(self) -> str:
+        """The one task of the cell."""
+        return f"{self.alloc_id}/web/0"
 
     async def said(self, script: str, *, user: str = "", **config: Any) -> str:
         """What a script prints, to its end."""
@@ -51,16 +55,16 @@ class Cell(Bench):
     async def script(self, script: str, *, user: str = "", **config: Any) -> ExitResult:
         """Run a script to its end."""
         await self.begin(script, user=user, **config)
-        return await self.wait(TASK_ID)
+        return await self.wait(self.task_id)
 
     async def begin(self, script: str, *, user: str = "", memory_mb: int = 128, **config: Any) -> int:
         """Start a script, after the last one; the pid of its shell."""
         with contextlib.suppress(NotFound):
-            await self.driver.destroy_task(TASK_ID)
+            await self.driver.destroy_task(self.task_id)
         for path in (*self.output(), *self.output(stream="stderr")):
             path.unlink()
         request = self.request({"command": "sh", "args": ["-c", script], **config})
-        self.started.append(TASK_ID)
+        self.started.append(self.task_id)
         resources = TaskResources(cpu_shares=100, memory_mb=memory_mb)
         self.handle = await self.driver.start_task(replace(request, user=user, resources=resources))
         return self.handle.pid
@@ -72,9 +76,9 @@ class Cell(Bench):
     def left(self) -> list[str]:
         """What of the task is on the host: mounts, cgroups, files of the executor."""
         mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(self.folder) in line]
-        groups = [str(path) for path in Path("/sys/fs/cgroup").glob("**/5d7d7a5e-alloc*")]
+        groups = [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{self.alloc_id}*")]
         state = self.folder / "state"
-        files = [str(path) for path in state.rglob("*") if "5d7d7a5e" in path.name]
+        files = [str(path) for path in state.rglob("*") if self.alloc_id[:8] in path.name]
         return mounts + groups + files
 
 
@@ -196,7 +200,7 @@ async def test_children_die_with_a_task_that_shares_the_hosts_pids(generous: Cel
     await generous.begin("setsid sleep 987 & echo $!; wait", pid_mode="host")
     async with asyncio.timeout(10):
         child = int(await first_output(generous))
-    await generous.driver.destroy_task(TASK_ID)
+    await generous.driver.destroy_task(generous.task_id)
     assert not psutil.pid_exists(child)
 
 
@@ -215,8 +219,8 @@ async def test_a_command_of_the_tasks_own_folder_is_found(cell: Cell) -> None:
     tool.write_text("#!/bin/sh\necho own\n")
     tool.chmod(0o755)
     await cell.driver.start_task(cell.request({"command": "tool"}))
-    cell.started.append(TASK_ID)
-    await cell.wait(TASK_ID)
+    cell.started.append(cell.task_id)
+    await cell.wait(cell.task_id)
     assert cell.printed("stdout") == "own\n"
 
 
@@ -230,7 +234,7 @@ async def test_a_task_over_its_memory_is_killed_and_says_so(cell: Cell) -> None:
 async def test_a_command_runs_inside_with_the_tasks_user_and_rights(cell: Cell) -> None:
     await cell.begin("exec sleep 1000", cap_drop=["all"])
     result = await cell.driver.exec_task(
-        TASK_ID, ("sh", "-c", "id -un; grep CapEff /proc/self/status; cat /proc/1/comm"), timeout=seconds(10)
+        cell.task_id, ("sh", "-c", "id -un; grep CapEff /proc/self/status; cat /proc/1/comm"), timeout=seconds(10)
     )
     assert result.stdout.split() == [b"nobody", b"CapEff:", b"0000000000000000", b"sleep"]
 
@@ -238,14 +242,14 @@ async def test_a_command_runs_inside_with_the_tasks_user_and_rights(cell: Cell) 
 async def test_a_command_that_does_not_exist_inside_is_named(cell: Cell) -> None:
     await cell.begin("sleep 1000")
     with pytest.raises(DriverError, match="nonesuch"):
-        await cell.driver.exec_task(TASK_ID, ("nonesuch",), timeout=seconds(10))
+        await cell.driver.exec_task(cell.task_id, ("nonesuch",), timeout=seconds(10))
 
 
 async def test_a_command_over_its_time_is_killed_inside(cell: Cell) -> None:
     await cell.begin("sleep 1000")
     with pytest.raises(DriverError, match="did not end within"):
-        await cell.driver.exec_task(TASK_ID, ("sleep", "777"), timeout=seconds(0.5))
-    listed = await cell.driver.exec_task(TASK_ID, ("sh", "-c", "cat /proc/[0-9]*/cmdline"), timeout=seconds(10))
+        await cell.driver.exec_task(cell.task_id, ("sleep", "777"), timeout=seconds(0.5))
+    listed = await cell.driver.exec_task(cell.task_id, ("sh", "-c", "cat /proc/[0-9]*/cmdline"), timeout=seconds(10))
     assert b"777" not in listed.stdout
 
 
@@ -253,7 +257,7 @@ async def test_a_program_without_a_handler_ends_by_the_stop_signal_at_once(cell:
     await cell.begin("exec sleep 1000")
     loop = asyncio.get_running_loop()
     before = loop.time()
-    await cell.driver.stop_task(TASK_ID, signal="SIGTERM", timeout=seconds(30))
+    await cell.driver.stop_task(cell.task_id, signal="SIGTERM", timeout=seconds(30))
     assert loop.time() - before < 10
 
 
@@ -261,16 +265,16 @@ async def test_nothing_is_left_when_the_shim_was_killed(cell: Cell) -> None:
     pid = await cell.begin("sleep 1000 & wait")
     task = psutil.Process(pid)
     os.kill(task.ppid(), signal.SIGKILL)
-    await cell.driver.destroy_task(TASK_ID)
+    await cell.driver.destroy_task(cell.task_id)
     assert not task.is_running() or task.status() == psutil.STATUS_ZOMBIE
     assert cell.left() == []
 
 
 async def test_a_task_that_ended_by_itself_leaves_only_its_bundle_until_it_is_destroyed(cell: Cell) -> None:
     await cell.script("exit 0")
-    await cell.driver.stop_task(TASK_ID, signal="SIGTERM", timeout=seconds(1))
+    await cell.driver.stop_task(cell.task_id, signal="SIGTERM", timeout=seconds(1))
     assert [path for path in cell.left() if "/sys/fs/cgroup" in path or "containers" in path] == []
-    await cell.driver.destroy_task(TASK_ID)
+    await cell.driver.destroy_task(cell.task_id)
     assert cell.left() == []
 
 
@@ -278,7 +282,7 @@ async def test_what_a_reboot_left_behind_is_cleared_when_the_task_is_not_found_a
     task = psutil.Process(await cell.begin("sleep 1000 & wait"))
     os.kill(task.ppid(), signal.SIGKILL)
     task.kill()
-    await cell.driver.wait_task(TASK_ID)
+    await cell.driver.wait_task(cell.task_id)
     await cell.throw_away()
     assert any("containers" in path for path in cell.left())
     with pytest.raises(NotFound):

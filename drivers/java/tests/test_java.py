@@ -18,6 +18,7 @@ from yurt.sdk.driver import (
     TaskResources,
 )
 from yurt.sdk.errors import DriverError, Invalid
+from yurt.sdk.executor import Bind
 from yurt.sdk.schema import check_config, decode_config, schema_of
 from yurt_driver_java.config import (
     TaskConfig,
@@ -37,6 +38,8 @@ VERSION_TEXT = """openjdk version "17.0.15" 2025-04-15
 OpenJDK Runtime Environment (build 17.0.15+6-Debian-1deb12u1)
 OpenJDK 64-Bit Server VM (build 17.0.15+6-Debian-1deb12u1, mixed mode, sharing)
 """
+
+HOST = (Bind(source="/usr", target="/usr"),)
 
 
 def request(config: Mapping[str, Any], *, user: str = "") -> TaskRequest:
@@ -90,23 +93,21 @@ def test_what_is_no_version_gives_no_attributes() -> None:
 
 def test_an_isolated_task_is_nobody_with_the_hosts_java() -> None:
     config, plugin = {"jar_path": "local/a.jar"}, plugin_config({})
-    spec = container_spec(request(config), plugin, java="/usr/bin/java", host_folders=("/usr",), java_home="/usr/lib/j")
+    spec = container_spec(request(config), plugin, java="/usr/bin/java", host=HOST, java_home="/usr/lib/j")
     assert (spec.process.user, spec.process.search, spec.pid_mode) == ("nobody", (), "private")
     assert [bind.target for bind in spec.binds] == ["/usr", "/alloc"]
 
 
 def test_a_java_outside_of_the_system_folders_is_mounted_read_only() -> None:
     config, plugin = {"jar_path": "local/a.jar"}, plugin_config({})
-    spec = container_spec(request(config), plugin, java="/opt/j/bin/java", host_folders=("/usr",), java_home="/opt/j")
+    spec = container_spec(request(config), plugin, java="/opt/j/bin/java", host=HOST, java_home="/opt/j")
     assert [(bind.target, bind.is_writable) for bind in spec.binds if bind.source == "/opt/j"] == [("/opt/j", False)]
 
 
 def test_more_than_the_agent_allows_is_refused() -> None:
     for asked in ({"pid_mode": "host"}, {"ipc_mode": "host"}, {"cap_add": ["sys_admin"]}):
         with pytest.raises(DriverError, match="allow"):
-            container_spec(
-                request({"class": "M", **asked}), plugin_config({}), java="java", host_folders=("/usr",), java_home="/"
-            )
+            container_spec(request({"class": "M", **asked}), plugin_config({}), java="java", host=HOST, java_home="/")
 
 
 def test_without_isolation_what_only_isolation_can_give_is_refused() -> None:

@@ -166,6 +166,11 @@ def _problems(config: AgentConfig) -> list[str]:
             found.append(f"ports.{key} is {port}; a port is a number from 1 to 65535.")
     if any("{{" in address for address in (*config.http_addresses, config.rpc_address)):
         found.append(f"Address templates ({{{{ ... }}}}) are {NOT_AVAILABLE}; write the address itself.")
+    found += [
+        f'client.chroot_env: "{path}" must be an absolute path'
+        for path in sum(map(list, config.client.get("chroot_env", {}).items()), [])
+        if path and not path.startswith("/")
+    ]
     if set(config.raw.get("keyring", {})) - {"aead"}:
         found.append(f'keyring blocks other than "aead" are {NOT_AVAILABLE}.')
     return found

@@ -63,7 +63,7 @@ CLIENT = block(
     enabled="bool", state_dir="string", alloc_dir="string",
     alloc_mounts_dir="string -", host_volumes_dir="string -", host_volume_plugin_dir="string",
     common_plugin_dir="string",
-    servers="list", node_class="string", node_pool="string", options="map", meta="map", chroot_env="map -",
+    servers="list", node_class="string", node_pool="string", options="map", meta="map", chroot_env="map",
     network_interface="string", preferred_address_family="string", network_speed="int",
     cpu_disable_dmidecode="bool -",
     cpu_total_compute="int", memory_total_mb="int", disk_total_mb="int", disk_free_mb="int !",

@@ -248,6 +248,7 @@ def plugin_context(config: AgentConfig, data: DataDir, name: str) -> PluginConte
     return PluginContext(
         dev=config.is_dev,
         options=config.client.get("options", {}),
+        chroot_env=config.client.get("chroot_env", {}),
         paths=AgentPaths(state_dir=str(folder), run_dir=str(data.run)),
     )
 

@@ -9,15 +9,14 @@ from yurt.executor.allowance import (
     namespace_mode,
     parse_ranges,
 )
-from yurt.executor.bundle import CHROOT, Bind, ContainerSpec
-from yurt.executor.container_executor import ContainerExecutor, check_task_user, present
+from yurt.executor.bundle import Bind, ContainerSpec
+from yurt.executor.container_executor import ContainerExecutor, check_task_user, host_binds
 from yurt.executor.process_driver import ProcessDriver
 from yurt.executor.process_executor import ProcessExecutor
 from yurt.executor.program import FoundProgram, Program
 from yurt.executor.spec import CgroupSpec, ProcessHandle, ProcessSpec
 
 __all__ = [
-    "CHROOT",
     "DEFAULT_CAPABILITIES",
     "DEFAULT_USER",
     "Bind",
@@ -34,7 +33,7 @@ __all__ = [
     "capabilities",
     "check_task_user",
     "denied_names",
+    "host_binds",
     "namespace_mode",
     "parse_ranges",
-    "present",
 ]

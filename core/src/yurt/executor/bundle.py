@@ -24,7 +24,7 @@ OCI_VERSION = "1.0.2"
 CHROOT = (
     "/bin", "/etc", "/lib", "/lib32", "/lib64", "/run/resolvconf", "/run/systemd/resolve", "/sbin", "/usr",
 )  # fmt: skip
-"""The folders of the host that a task sees read-only, those that exist: Nomad's default `chroot_env`."""
+"""The folders of the host that a task sees read-only, those that exist, unless `chroot_env` names others."""
 HOST = "host"
 PRIVATE = "private"
 CONTAINER_NAME_LENGTH_MAX = 80
@@ -83,15 +83,17 @@ class ContainerSpec(Value):
     is_read_only_recursive: bool = True
 
     @classmethod
-    def of_task(cls, request: TaskRequest, argv: tuple[str, ...], *, host_folders: tuple[str, ...]) -> ContainerSpec:
-        """The command in the task's directory, with its variables, logs, user, limits and network."""
+    def of_task(cls, request: TaskRequest, argv: tuple[str, ...], *, host: tuple[Bind, ...]) -> ContainerSpec:
+        """The command in the task's directory, with its variables, logs, user, limits, network, and what of the `host`
+        it sees.
+        """
         env = {"PATH": DEFAULT_PATH, **request.env}
         process = replace(ProcessSpec.of_task(request, argv), cwd="/", search=("/local", "/"), env=env)
         return cls(
             process=process,
             root=request.dirs.task_dir,
             binds=(
-                *(Bind(source=folder, target=folder) for folder in host_folders),
+                *host,
                 Bind(source=request.dirs.shared_dir, target="/alloc", is_writable=True),
                 *(volume_bind(each) for each in request.mounts),
             ),

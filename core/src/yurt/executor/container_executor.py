@@ -18,7 +18,7 @@ import shutil
 import signal
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ import msgspec
 
 from yurt.executor import runc
 from yurt.executor.allowance import UserRules, check_user
-from yurt.executor.bundle import ContainerSpec, DeviceFile, container_id, oci_config
+from yurt.executor.bundle import CHROOT, Bind, ContainerSpec, DeviceFile, container_id, oci_config
 from yurt.executor.exec_session import DEFAULT_TERM, ProcessSession, run_to_end
 from yurt.executor.process_executor import ProcessExecutor
 from yurt.executor.processes import signal_number
@@ -250,9 +250,12 @@ def kernel_version(release: str) -> tuple[int, int]:
     return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
 
 
-def present(folders: Iterable[str]) -> tuple[str, ...]:
-    """Those of the host's folders that exist."""
-    return tuple(folder for folder in folders if os.path.isdir(folder))
+def host_binds(chroot_env: Mapping[str, str]) -> tuple[Bind, ...]:
+    """What a task sees of the host, read-only: files and folders of the client's `chroot_env`, those that exist."""
+    wanted = chroot_env or {folder: folder for folder in CHROOT}
+    return tuple(
+        Bind(source=source, target=target or source) for source, target in wanted.items() if os.path.exists(source)
+    )
 
 
 def check_task_user(rules: UserRules, user: str) -> None:

@@ -273,10 +273,14 @@ class AgentPaths(Value):
 
 
 class PluginContext(Value):
-    """What core tells a plugin: whether this is `agent -dev`, its config block, client options, folders, a clock."""
+    """What core tells a plugin: whether this is `agent -dev`, its config block, client options, folders, a clock.
+
+    `chroot_env`: what of the host an isolating driver shows its tasks, by its path there; empty for the usual.
+    """
 
     dev: bool = False
     config: Mapping[str, Any] = no_entries()
     options: Mapping[str, str] = no_entries()
+    chroot_env: Mapping[str, str] = no_entries()
     paths: AgentPaths = AgentPaths(state_dir="", run_dir="")
     now: Callable[[], UnixNano] | None = None

@@ -1,7 +1,6 @@
 """Processes that outlive the agent, for drivers that start some: the one module of the SDK that does IO."""
 
 from yurt.executor import (
-    CHROOT,
     DEFAULT_CAPABILITIES,
     DEFAULT_USER,
     Bind,
@@ -18,13 +17,12 @@ from yurt.executor import (
     capabilities,
     check_task_user,
     denied_names,
+    host_binds,
     namespace_mode,
     parse_ranges,
-    present,
 )
 
 __all__ = [
-    "CHROOT",
     "DEFAULT_CAPABILITIES",
     "DEFAULT_USER",
     "Bind",
@@ -41,7 +39,7 @@ __all__ = [
     "capabilities",
     "check_task_user",
     "denied_names",
+    "host_binds",
     "namespace_mode",
     "parse_ranges",
-    "present",
 ]

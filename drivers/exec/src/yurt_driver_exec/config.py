@@ -11,6 +11,7 @@ from yurt.sdk.errors import DriverError
 from yurt.sdk.executor import (
     DEFAULT_CAPABILITIES,
     DEFAULT_USER,
+    Bind,
     ContainerSpec,
     UserRules,
     capabilities,
@@ -80,10 +81,10 @@ def working_folder(config: TaskConfig) -> str:
     return config.work_dir or "/"
 
 
-def container_spec(request: TaskRequest, config: PluginConfig, *, host_folders: tuple[str, ...]) -> ContainerSpec:
+def container_spec(request: TaskRequest, config: PluginConfig, *, host: tuple[Bind, ...]) -> ContainerSpec:
     """The whole step from a task to its isolated process, within what the agent allows."""
     asked: TaskConfig = request.config
-    base = ContainerSpec.of_task(request, (asked.command, *asked.args), host_folders=host_folders)
+    base = ContainerSpec.of_task(request, (asked.command, *asked.args), host=host)
     return replace(
         base,
         process=replace(base.process, user=request.user or DEFAULT_USER, cwd=working_folder(asked)),

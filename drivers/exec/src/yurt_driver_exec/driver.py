@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.sdk.driver import HEALTHY, UNHEALTHY, Capabilities, Fingerprint, PluginContext, TaskRequest
-from yurt.sdk.executor import CHROOT, ContainerExecutor, ContainerSpec, ProcessDriver, check_task_user, present
+from yurt.sdk.executor import ContainerExecutor, ContainerSpec, ProcessDriver, check_task_user, host_binds
 
 from yurt_driver_exec.config import NAME, TaskConfig, container_spec, plugin_config, user_rules
 
@@ -18,7 +18,7 @@ def exec_driver(context: PluginContext, executor: ContainerExecutor) -> ProcessD
     rules = user_rules(config, context.options)
 
     def container_for(request: TaskRequest) -> ContainerSpec:
-        spec = container_spec(request, config, host_folders=present(CHROOT))
+        spec = container_spec(request, config, host=host_binds(context.chroot_env))
         check_task_user(rules, spec.process.user)
         return spec
 

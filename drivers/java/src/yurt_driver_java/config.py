@@ -114,12 +114,12 @@ def process_spec(request: TaskRequest, java: str) -> ProcessSpec:
 
 
 def container_spec(
-    request: TaskRequest, config: PluginConfig, *, java: str, host_folders: tuple[str, ...], java_home: str
+    request: TaskRequest, config: PluginConfig, *, java: str, host: tuple[Bind, ...], java_home: str
 ) -> ContainerSpec:
     """An isolated task, within what the agent allows; a Java outside of the host's folders is mounted too."""
     asked: TaskConfig = request.config
-    base = ContainerSpec.of_task(request, command_line(asked, java), host_folders=host_folders)
-    is_visible = any(is_below(java_home, folder) for folder in host_folders)
+    base = ContainerSpec.of_task(request, command_line(asked, java), host=host)
+    is_visible = any(is_below(java_home, each.source) and each.source == each.target for each in host)
     return replace(
         base,
         process=replace(

@@ -16,7 +16,6 @@ from yurt.sdk.driver import (
 )
 from yurt.sdk.errors import DriverError
 from yurt.sdk.executor import (
-    CHROOT,
     DEFAULT_USER,
     ContainerExecutor,
     ContainerSpec,
@@ -27,7 +26,7 @@ from yurt.sdk.executor import (
     UserRules,
     check_task_user,
     denied_names,
-    present,
+    host_binds,
 )
 from yurt.sdk.value import replace
 
@@ -54,7 +53,7 @@ def isolated_driver(context: PluginContext, executor: ContainerExecutor) -> Proc
 
     def container_for(request: TaskRequest) -> ContainerSpec:
         java, home = program_and_home(program)
-        spec = container_spec(request, config, java=java, host_folders=present(CHROOT), java_home=home)
+        spec = container_spec(request, config, java=java, host=host_binds(context.chroot_env), java_home=home)
         check_task_user(rules, spec.process.user)
         return spec
 
