@@ -110,3 +110,21 @@ async def test_a_start_without_a_token_is_tried_again(
             )
         )
         assert not driver.host.starts and states
+
+
+async def test_a_new_agent_signs_again_for_a_task_that_runs_on(
+    run_client: Any, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    short = WorkloadIdentity(name="db", file=True, ttl=seconds(600))
+    server.token_ends_at = lambda: 2**62
+    async with run_client() as client:
+        alloc = with_identities(client.node_id, short)
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+    request = driver.host.tasks[driver.host.starts[0]].request
+    assert request is not None
+    file = Path(request.dirs.secrets_dir) / "nomad_db.jwt"
+    first = file.read_text()
+    async with run_client():
+        await eventually(lambda: file.read_text() != first)
+    assert len(driver.host.starts) == 1

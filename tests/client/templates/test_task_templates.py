@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 from yurt.client.client import Client
-from yurt.sdk.driver import TaskRequest
+from yurt.sdk.driver import ExitResult, TaskRequest
 from yurt.sdk.value import Duration, replace, seconds
 from yurt.structs.alloc import Allocation
+from yurt.structs.policies import RestartPolicy
 from yurt.structs.status import CLIENT_RUNNING, TASK_DEAD
 from yurt.structs.task import ChangeScript, Template, WaitConfig
 from yurt.testing import factories
 from yurt.testing.client_objects import placed
-from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually
+from yurt.testing.fakes import FakeDriver, FakeEnv, FakeServerPort, eventually
 
 AT_ONCE = WaitConfig(min=Duration(0), max=Duration(0))
 VARIABLE = "nomad/jobs/web"
@@ -252,3 +253,67 @@ async def test_a_once_template_is_not_followed(client: Client, server: FakeServe
     await eventually(lambda: rendered(driver, "local/followed") == "bert")
     assert rendered(driver) == "anna"
     assert len(driver.host.starts) == 1
+
+
+async def test_changes_close_together_are_one_after_a_time_of_quiet(
+    run_client: Any, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    env = FakeEnv()
+    text = f'{{{{ with nomadVar "{VARIABLE}" }}}}{{{{ .user }}}}{{{{ end }}}}'
+    server.tell("variable", VARIABLE, variable(user="anna"))
+    quiet = WaitConfig(min=seconds(4), max=seconds(10))
+    async with run_client(env=env) as client:
+        alloc = with_templates(client.node_id, template(text, wait=quiet))
+        await running(server, alloc)
+        for user in ("bert", "carl", "dora"):
+            server.tell("variable", VARIABLE, variable(user=user))
+            await env.advance(2)
+        assert rendered(driver) == "anna"
+        await env.advance(3)
+        await eventually(lambda: len(driver.host.starts) == 2)
+        assert rendered(driver) == "dora"
+        assert states(server, alloc).restarts == 1
+
+
+async def test_quiet_that_never_comes_is_not_waited_for_longer_than_the_most(
+    run_client: Any, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    env = FakeEnv()
+    text = f'{{{{ with nomadVar "{VARIABLE}" }}}}{{{{ .user }}}}{{{{ end }}}}'
+    server.tell("variable", VARIABLE, variable(user="0"))
+    quiet = WaitConfig(min=seconds(4), max=seconds(10))
+    async with run_client(env=env) as client:
+        await running(server, with_templates(client.node_id, template(text, wait=quiet, change_mode="noop")))
+        for number in range(1, 7):
+            server.tell("variable", VARIABLE, variable(user=str(number)))
+            await env.advance(2)
+        await eventually(lambda: rendered(driver) != "0")
+
+
+async def test_a_restart_waits_a_random_part_of_the_splay(
+    run_client: Any, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    env = FakeEnv()
+    text = f'{{{{ with nomadVar "{VARIABLE}" }}}}{{{{ .user }}}}{{{{ end }}}}'
+    server.tell("variable", VARIABLE, variable(user="anna"))
+    async with run_client(env=env) as client:
+        alloc = with_templates(client.node_id, template(text, splay=seconds(30)))
+        await running(server, alloc)
+        server.tell("variable", VARIABLE, variable(user="bert"))
+        await eventually(lambda: rendered(driver) == "bert")
+        assert len(driver.host.starts) == 1
+        await env.advance(31)
+        await eventually(lambda: len(driver.host.starts) == 2)
+
+
+@pytest.mark.parametrize("is_each_time", [False, True])
+async def test_a_start_renders_again_only_where_the_job_wants_it(
+    is_each_time: bool, client: Client, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    policy = RestartPolicy(attempts=3, interval=seconds(60), delay=seconds(0.01), render_templates=is_each_time)
+    alloc = with_templates(client.node_id, template("{{ timestamp `05.000000` }}"), restart_policy=policy)
+    await running(server, alloc)
+    first = rendered(driver)
+    driver.finish(driver.host.starts[0], ExitResult(exit_code=1))
+    await eventually(lambda: len(driver.host.starts) == 2)
+    assert (rendered(driver) != first) == is_each_time

@@ -17,7 +17,6 @@ from yurt.structs.task import Task
 def group_no_effects(group: TaskGroup) -> Iterator[str]:
     """A line for each field of the group, its networks and its volumes."""
     named = [("ephemeral_disk.migrate", group.ephemeral_disk.migrate), ("consul", group.consul is not None)]
-    named.append(("restart.render_templates", group.restart_policy.render_templates))
     for volume in group.volumes.values():
         named.append((f'volume "{volume.name}": sticky', volume.sticky))
         named.append((f'volume "{volume.name}": per_alloc', volume.per_alloc))
@@ -29,14 +28,12 @@ def group_no_effects(group: TaskGroup) -> Iterator[str]:
 def task_no_effects(group: TaskGroup, task: Task) -> Iterator[str]:
     """A line for each field of the task."""
     resources = task.resources
-    renders = task.restart_policy is not None and task.restart_policy.render_templates
     identities = (*task.identities, *((task.identity,) if task.identity is not None else ()))
     named = [
         ("resources.numa", resources.numa is not None and resources.numa.affinity not in ("", "none")),
         ("resources.secrets", resources.secrets_mb > 0),
         ("resources.iops", resources.iops > 0),
         ("kind", bool(task.kind)),
-        ("restart.render_templates", renders and not group.restart_policy.render_templates),
     ]
     named += [(f'scaling "{policy.type.removeprefix("vertical_")}"', True) for policy in task.scaling_policies]
     named += [(f'action "{action.name}"', True) for action in task.actions]

@@ -61,11 +61,20 @@ class TaskIdentities:
         identities = handed_out(task)
         for identity in identities:
             await self._renew(alloc, identity, dirs, user=task.user)
-        self.follow(alloc, task, dirs)
+        self._follow(alloc, task, dirs)
         return {variable_of(each): self._tokens[each.name or DEFAULT].token for each in identities if each.env}
 
-    def follow(self, alloc: Allocation, task: Task, dirs: TaskDirs) -> None:
-        """Renew tokens in time, until stopped; a task that an earlier agent started gets new ones at once."""
+    async def env_again(self, alloc: Allocation, task: Task, dirs: TaskDirs) -> dict[str, str]:
+        """As `env_for_start`, for a task that an earlier agent started: until the servers can be asked."""
+        while True:
+            try:
+                return await self.env_for_start(alloc, task, dirs)
+            except YurtError as error:
+                self._control.note(events.task_setup(f"Identities could not be renewed: {error}"))
+                await self._context.env.sleep(RETRY_S)
+
+    def _follow(self, alloc: Allocation, task: Task, dirs: TaskDirs) -> None:
+        """Renew tokens in time, until stopped."""
         self.stop()
         self._renewals = [
             self._spawn(self._keep(alloc, identity, dirs, task.user), lambda _: None)
@@ -82,17 +91,14 @@ class TaskIdentities:
     async def _keep(self, alloc: Allocation, identity: WorkloadIdentity, dirs: TaskDirs, user: str) -> None:
         name, env = identity.name or DEFAULT, self._context.env
         while True:
-            known = self._tokens.get(name)
-            if known is not None:
-                left_s = (known.expires_at - env.now()) / NANOSECONDS
-                await env.sleep(max(left_s - identity.ttl * RENEW_AT / NANOSECONDS, 0.5))
+            left_s = (self._tokens[name].expires_at - env.now()) / NANOSECONDS
+            await env.sleep(max(left_s - identity.ttl * RENEW_AT / NANOSECONDS, 0.5))
             try:
                 await self._renew(alloc, identity, dirs, user=user)
             except YurtError as error:
                 self._control.note(events.task_setup(f"Identity {name} could not be renewed: {error}"))
                 await env.sleep(RETRY_S)
-                continue
-            if known is not None:
+            else:
                 await self._tell(identity)
 
     async def _tell(self, identity: WorkloadIdentity) -> None:

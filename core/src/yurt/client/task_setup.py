@@ -89,6 +89,8 @@ class TaskSetup:
         self.identities = TaskIdentities(task_name, context, control=control, spawn=spawn)
         self._context = context
         self._note = control.note
+        self._spawn = spawn
+        self._resuming: asyncio.Task[None] | None = None
         self._saved = saved
         self._killed = killed
 
@@ -118,15 +120,25 @@ class TaskSetup:
         """The task ends: nothing is followed any more."""
         self.templates.stop()
         self.identities.stop()
+        if self._resuming is not None:
+            self._resuming.cancel()
 
     def resume(self, alloc: Allocation) -> None:
         """Follow templates and identities of a task that an earlier agent started."""
         spec = task_spec(alloc, self.name)
         driver = self._context.drivers.get(spec.task.driver)
-        dirs = alloc_dir.task_dirs(self._context.config.alloc_dir, alloc.id, self.name)
-        self.identities.follow(alloc, spec.task, dirs)
-        if driver is not None and spec.task.templates:
-            env = build_env(self._env_inputs(spec, driver, dirs))
+        if driver is not None and (spec.task.templates or handed_out(spec.task)):
+            self._resuming = self._spawn(self._resume(spec, driver), lambda _: None)
+
+    async def _resume(self, spec: TaskSpec, driver: Driver) -> None:
+        """Templates are compared with what the task has seen, so they need its environment as it was."""
+        context, alloc = self._context, spec.alloc
+        dirs = alloc_dir.task_dirs(context.config.alloc_dir, alloc.id, self.name)
+        status = context.networks.status(alloc.id)
+        spec = replace(spec, alloc=replace(alloc, network_status=status) if status is not None else alloc)
+        tokens = await self.identities.env_again(spec.alloc, spec.task, dirs)
+        if spec.task.templates:
+            env = build_env(self._env_inputs(replace(spec, template_env=tokens), driver, dirs))
             self.templates.resume(_template_place(spec, dirs, env))
 
     async def _sign_identities(self, spec: TaskSpec, dirs: TaskDirs) -> dict[str, str]:
