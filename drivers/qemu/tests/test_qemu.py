@@ -82,6 +82,11 @@ def test_ports_are_led_to_the_guest() -> None:
     assert "-device virtio-net,netdev=user.0" in said
 
 
+def test_in_a_network_of_the_groups_own_the_port_inside_is_led_to_the_guest() -> None:
+    inside = PortGiven(label="ssh", host_ip="192.0.2.1", host_port=22000, to=2222)
+    assert forwards([{"ssh": 22}], [inside], is_namespaced=True)[0] == "hostfwd=tcp::2222-:22"
+
+
 def test_a_port_without_a_label_or_out_of_range_is_refused() -> None:
     with pytest.raises(DriverError, match="it has: ssh"):
         forwards([{"web": 80}], [SSH])

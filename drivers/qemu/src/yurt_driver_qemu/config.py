@@ -138,8 +138,13 @@ def machine_of(config: TaskConfig) -> str:
     return f"type={machine},accel={accelerator}"
 
 
-def forwards(port_map: Sequence[Mapping[str, int]], ports: Sequence[PortGiven]) -> tuple[str, ...]:
-    """Rules that lead a port of the host to one of the guest, TCP and UDP, for each label of `port_map`."""
+def forwards(
+    port_map: Sequence[Mapping[str, int]], ports: Sequence[PortGiven], *, is_namespaced: bool = False
+) -> tuple[str, ...]:
+    """Rules that lead a port of the host to one of the guest, TCP and UDP, for each label of `port_map`.
+
+    In a network of the group's own the port is the one inside, on every address.
+    """
     given = {port.label: port for port in ports}
     rules: list[str] = []
     for label, inside in (pair for each in port_map for pair in each.items()):
@@ -149,8 +154,9 @@ def forwards(port_map: Sequence[Mapping[str, int]], ports: Sequence[PortGiven]) 
             raise DriverError(f'port_map names "{label}", which the group\'s network does not have (it has: {known})')
         if not 0 < inside < 65536:
             raise DriverError(f'port_map leads "{label}" to {inside}, which is no port; use 1 to 65535')
-        address = "" if ":" in port.host_ip else port.host_ip
-        rules += [f"hostfwd={kind}:{address}:{port.host_port}-:{inside}" for kind in ("tcp", "udp")]
+        address = "" if is_namespaced or ":" in port.host_ip else port.host_ip
+        outside = port.to if is_namespaced and port.to > 0 else port.host_port
+        rules += [f"hostfwd={kind}:{address}:{outside}-:{inside}" for kind in ("tcp", "udp")]
     return tuple(rules)
 
 
@@ -167,7 +173,7 @@ def command_line(request: TaskRequest, *, emulator: str, image: Image, plugin: P
         raise DriverError(f"memory = {request.resources.memory_mb}: a virtual machine needs {MEMORY_MB_MIN} MB or more")
     interface = chosen(config.drive_interface, DEFAULT_INTERFACE, option="drive_interface", among=INTERFACES)
     cores = len(request.resources.reserved_cores)
-    rules = forwards(config.port_map, request.ports)
+    rules = forwards(config.port_map, request.ports, is_namespaced=bool(request.network_namespace))
     network = ("-netdev", ",".join(("user", "id=user.0", *rules)), "-device", "virtio-net,netdev=user.0")
     return (
         emulator,

@@ -132,10 +132,13 @@ class Networks:
         """Say when a network that an earlier agent made is not as it was made."""
         if record.config is None or record.attachment is None or record.result is None:
             return
-        try:
-            await plugins.check(record.config, record.attachment, self._settings.cni_paths, record.result)
-        except YurtError as error:
-            log.warning("the network of allocation %s has changed: %s", record.alloc_id, error)
+        async with self._lock(record.alloc_id):
+            if self._known.get(record.alloc_id) is not record:
+                return
+            try:
+                await plugins.check(record.config, record.attachment, self._settings.cni_paths, record.result)
+            except YurtError as error:
+                log.warning("the network of allocation %s has changed: %s", record.alloc_id, error)
 
     # Joining.
 
