@@ -136,3 +136,16 @@ def test_root_keys_are_rotated_and_removed(api: Any, run: Any) -> None:
     api.answers["/v1/operator/keyring/key/abc"] = {}
     assert run("operator", "root", "keyring", "remove", "-force", "abc")[0] == 0
     assert sent(api)[:2] == ("DELETE", "/v1/operator/keyring/key/abc?force=true")
+
+
+def test_job_files_kept_as_variables_are_listed_and_written(
+    api: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    api.answers["/v1/vars"] = [{"Path": "nomad/job-templates/web"}]
+    assert run("job", "init", "-list-templates")[1] == "web\n"
+    api.answers["/v1/var/nomad/job-templates/web"] = VARIABLE | {"Items": {"template": 'job "web" {}'}}
+    assert run("job", "init", "-template=web", "web.nomad.hcl")[0] == 0
+    assert (tmp_path / "web.nomad.hcl").read_text() == 'job "web" {}'
+    api.answers["/v1/var/nomad/job-templates/web"] = VARIABLE
+    assert 'has no item "template"' in run("job", "init", "-template=web", "other.hcl")[2]

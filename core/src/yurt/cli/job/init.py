@@ -87,19 +87,47 @@ job "example" {
 """
 
 
+TEMPLATES = "nomad/job-templates"
+
+
 def run(call: Invocation) -> int:
     """Write the example; a file that is there is left alone."""
-    if call.flags.is_on("connect") or call.flags.text("template") or call.flags.is_on("list-templates"):
-        raise CliError("-connect, -template and -list-templates are not available in this version")
+    if call.flags.is_on("connect"):
+        raise CliError("-connect is not available in this version")
+    if call.flags.is_on("list-templates"):
+        return _list_templates(call)
+    name = call.flags.text("template")
+    body = _template(call, name) if name else SHORT if call.flags.is_on("short") else EXAMPLE
     path = Path(call.args[0] if call.args else DEFAULT_NAME)
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(SHORT if call.flags.is_on("short") else EXAMPLE)
+            file.write(body)
     except FileExistsError:
         raise CliError(f"Job file '{path}' already exists; remove it or name another file") from None
     except OSError as error:
         raise CliError(f"{path}: cannot be written: {error.strerror}") from None
-    call.screen.line(f"Example job file written to {path}")
+    call.screen.line(f"Initializing a job template from {name}" if name else f"Example job file written to {path}")
+    return 0
+
+
+def _template(call: Invocation, name: str) -> str:
+    """The job file that the cluster keeps under a name, as a variable."""
+    from yurt.cli.var.calls import read_variable
+
+    variable = read_variable(call, f"{TEMPLATES}/{name}")
+    items = variable.get("Items") or {}
+    if "template" not in items:
+        raise CliError(f'Job template "{name}" has no item "template", which holds the job file')
+    return str(items["template"])
+
+
+def _list_templates(call: Invocation) -> int:
+    found = call.api.get("/v1/vars", {"prefix": f"{TEMPLATES}/"}) or []
+    names = sorted(row["Path"].removeprefix(f"{TEMPLATES}/") for row in found)
+    if not names:
+        call.screen.line(f"No variables with templates found; put a job file into {TEMPLATES}/NAME, item template")
+    for name in names:
+        call.screen.line(name)
     return 0
 
 
@@ -110,11 +138,10 @@ COMMAND = Command(
     (
         switch("short", "Write it without comments."),
         switch("connect", "Not available in this version."),
-        text("template", "Not available in this version."),
-        switch("list-templates", "Not available in this version."),
+        text("template", "Write the job file that the variable nomad/job-templates/NAME holds in its item template."),
+        switch("list-templates", "List the names of such variables."),
     ),
     (0, 1),
     "[<filename>]",
     "at most one argument: <filename>",
-    is_client=False,
 )
