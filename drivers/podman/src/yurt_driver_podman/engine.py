@@ -20,7 +20,7 @@ from yurt_driver_podman.config import PluginConfig
 NAME = "Podman"
 API_VERSION = "4.0.0"
 PREFIX = f"/v{API_VERSION}/libpod"
-CONFLICTS = ("state improper", "can only kill running", "is not running", "being removed")
+CONFLICTS = ("state improper", "can only kill running", "is not running", "being removed", "has dependent containers")
 REMOVE_ROUNDS, REMOVE_WAIT_S = 20, 0.1
 EVENTS = ["died", "remove"]
 T = TypeVar("T")
@@ -110,9 +110,13 @@ class PodmanActs:
         await self.engine.act(post(f"/containers/{container_id}/kill", query={"signal": name}))
 
     async def remove(self, container_id: str) -> None:
-        """Kill and remove, with anonymous volumes; waits for a removal that is under way."""
-        query = {"force": "true", "v": "true", "timeout": "0"}
-        for _ in range(REMOVE_ROUNDS):
+        """Kill and remove, with anonymous volumes; waits for a removal that is under way.
+
+        Containers that share its network must go first. They are given the time to, then they are taken along: without
+        that network their tasks are lost, and their restart policies decide.
+        """
+        for attempt in range(REMOVE_ROUNDS):
+            query = {"force": "true", "v": "true", "timeout": "0", "depend": str(attempt > REMOVE_ROUNDS / 2).lower()}
             try:
                 await self.engine.act(delete(f"/containers/{container_id}", query), slow=True)
                 return
