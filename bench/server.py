@@ -121,10 +121,11 @@ class BenchedServer:
 
     def stop(self) -> float:
         """Have the server end in good order; how many seconds that took."""
-        assert self.process.stdin is not None
+        assert self.process.stdin is not None and self.process.stdout is not None
         begin = time.perf_counter()
         self.process.stdin.close()
-        self.process.wait(LIMIT_S)
+        if self.process.stdout.readline() != "stopped\n":
+            raise RuntimeError("the server did not stop in good order")
         return time.perf_counter() - begin
 
     def send_all(self, bodies: Sequence[bytes]) -> None:

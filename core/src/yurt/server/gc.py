@@ -15,12 +15,13 @@ from yurt.runtime.env import Env
 from yurt.server.metrics import Metrics
 
 LOOK_S: Final = 0.5
-IDLE_ROUNDS: Final = 10
-"""A quiet server collects its young objects every so many looks."""
+BUSY_LOOK_S: Final = 0.05
 BUSY_COUNT: Final = 20_000
-"""So many new objects are collected at the next look."""
-MIDDLE_ROUNDS: Final = 120
-"""Every so many looks the survivors are collected once more, or frozen when there are more than `FREEZE_COUNT`."""
+"""So many new objects are collected at the next look, which then comes soon: a pause grows with what gathered."""
+IDLE_S: Final = 5.0
+"""A quiet server collects its young objects as often as this."""
+MIDDLE_S: Final = 60.0
+"""As often the survivors are collected once more, or frozen when there are more than `FREEZE_COUNT`."""
 FREEZE_COUNT: Final = 100_000
 
 
@@ -45,16 +46,20 @@ class HeapKeeper:
 
     async def run(self) -> None:
         """Collect until cancelled."""
-        rounds = 0
+        env = self._env
+        collected_at = looked_at = env.monotonic()
+        delay = LOOK_S
         while True:
-            await self._env.sleep(LOOK_S)
-            rounds += 1
-            young = gc.get_count()[0]
-            if young >= BUSY_COUNT or rounds % IDLE_ROUNDS == 0:
+            await env.sleep(delay)
+            now, young = env.monotonic(), gc.get_count()[0]
+            if young >= BUSY_COUNT or now - collected_at >= IDLE_S:
                 self._collect(0)
                 self._survivors += young
-            if rounds % MIDDLE_ROUNDS == 0:
+                collected_at = now
+            delay = BUSY_LOOK_S if young >= BUSY_COUNT // 4 else LOOK_S
+            if now - looked_at >= MIDDLE_S:
                 self._look_at_survivors()
+                looked_at = now
 
     def restore_defaults(self) -> None:
         """Leave the collector as it was found."""
