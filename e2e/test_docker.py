@@ -2,101 +2,53 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import http.client
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from yurt.testing.agent import Agent, raw_exec_job, register, running_agent, wait_for
+from yurt.testing.engines import DockerEngine, missing
 
-IMAGE = "yurt-e2e:1"
-
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("dockerd") or not shutil.which("busybox"),
-    reason="needs root, dockerd (apt install docker.io) and busybox (apt install busybox-static)",
-)
-
-
-class Engine:
-    """A Docker engine of our own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.endpoint = f"unix://{folder}/docker.sock"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it and wait until it answers."""
-        arguments = ["dockerd", "-H", self.endpoint, "--data-root", str(self.folder / "data"), "--exec-root"]
-        arguments += [
-            str(self.folder / "exec"),
-            "--pidfile",
-            str(self.folder / "pid"),
-            "--bridge=none",
-            "--iptables=false",
-        ]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(arguments, stdout=log, stderr=log)
-        wait_for("the engine to answer", lambda: self.docker("info", check=False).returncode == 0, 60)
-
-    def stop(self) -> None:
-        """End it in order."""
-        assert self.process is not None
-        self.process.terminate()
-        self.process.wait(timeout=60)
-
-    def docker(
-        self, *arguments: str, check: bool = True, data: bytes | None = None
-    ) -> subprocess.CompletedProcess[bytes]:
-        """One command of the client."""
-        command = ["docker", "-H", self.endpoint, *arguments]
-        return subprocess.run(command, input=data, capture_output=True, timeout=60, check=check)
-
-    def containers(self) -> list[str]:
-        """Ids of all containers, ended ones included."""
-        return self.docker("ps", "-aq").stdout.decode().split()
+REASON = missing("dockerd", "containerd", "docker", "busybox", "ip")
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
+IMAGE = DockerEngine.image
+COUNTING = "trap exit TERM; i=0; while true; do i=$((i+1)); echo $i; sleep 0.2; done"
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerEngine]:
     """A running engine with a small image."""
-    made = Engine(tmp_path_factory.mktemp("docker"))
-    made.start()
+    made = DockerEngine(tmp_path_factory.mktemp("docker"))
     try:
-        root = tmp_path_factory.mktemp("image")
-        (root / "bin").mkdir()
-        shutil.copy(shutil.which("busybox") or "", root / "bin" / "busybox")
-        for name in ("sh", "sleep", "echo", "cat", "ls"):
-            (root / "bin" / name).symlink_to("busybox")
-        archive = subprocess.run(
-            ["tar", "-C", str(root), "-c", "."], capture_output=True, check=True, timeout=60
-        ).stdout
-        made.docker("import", "-", IMAGE, data=archive)
+        made.start()
+        made.import_image()
         yield made
     finally:
         made.stop()
 
 
-def plugin(engine: Engine) -> dict[str, Any]:
+def plugin(engine: DockerEngine) -> dict[str, Any]:
     """The agent's settings for this engine."""
     return {"plugin": [{"docker": [{"config": [{"endpoint": engine.endpoint}]}]}]}
 
 
-def container_job(job_id: str, script: str, *, kind: str = "service", count: int = 1) -> dict[str, Any]:
+def container_job(job_id: str, script: str, *, kind: str = "service", count: int = 1, **config: Any) -> dict[str, Any]:
     """A job of containers that run a script."""
     job = raw_exec_job(job_id, "", kind=kind, count=count)
     task = job["TaskGroups"][0]["Tasks"][0]
     task["Driver"] = "docker"
-    task["Config"] = {"image": IMAGE, "command": "/bin/sh", "args": ["-c", script], "network_mode": "none"}
+    command = {"image": IMAGE, "command": "/bin/sh", "args": ["-c", script], "network_mode": "none"}
+    task["Config"] = command | config
+    restart = {"Attempts": 5, "Mode": "delay", "Interval": 60_000_000_000, "Delay": 100_000_000}
+    job["TaskGroups"][0]["RestartPolicy"] = restart
     return job
 
 
-def test_containers_run_log_and_end_with_their_agent(engine: Engine, tmp_path: Path) -> None:
+def test_containers_run_log_and_end_with_their_agent(engine: DockerEngine, tmp_path: Path) -> None:
     with running_agent(tmp_path, extra=plugin(engine)) as agent:
-        register(agent, container_job("web", "echo from $NOMAD_ALLOC_NAME; sleep 1000", count=3))
+        register(agent, container_job("web", "echo from $NOMAD_ALLOC_NAME; exec sleep 1000", count=3))
         allocs = agent.running("web", 3)
         logs = wait_for("a log", lambda: agent.cli("alloc", "logs", allocs[0]["ID"]).stdout)
         assert len(engine.containers()) == 3
@@ -106,7 +58,7 @@ def test_containers_run_log_and_end_with_their_agent(engine: Engine, tmp_path: P
     wait_for("no container left", lambda: not engine.containers(), 30)
 
 
-def test_an_exit_code_and_a_missing_image_are_told(engine: Engine, tmp_path: Path) -> None:
+def test_an_exit_code_and_a_missing_image_are_told(engine: DockerEngine, tmp_path: Path) -> None:
     with running_agent(tmp_path, extra=plugin(engine)) as agent:
         register(agent, without_retries(container_job("seven", "exit 7", kind="batch")))
         missing = without_retries(container_job("missing", "true", kind="batch"))
@@ -117,9 +69,9 @@ def test_an_exit_code_and_a_missing_image_are_told(engine: Engine, tmp_path: Pat
         assert "127.0.0.1:9/absent" in failure(agent, "missing")
 
 
-def test_containers_survive_the_death_of_their_agent(engine: Engine, tmp_path: Path) -> None:
+def test_containers_survive_the_death_of_their_agent(engine: DockerEngine, tmp_path: Path) -> None:
     with running_agent(tmp_path, data_dir=tmp_path / "data", extra=plugin(engine)) as agent:
-        register(agent, container_job("kept", "i=0; while true; do i=$((i+1)); echo $i; sleep 0.2; done", count=3))
+        register(agent, container_job("kept", COUNTING, count=3))
         before = {alloc["ID"] for alloc in agent.running("kept", 3)}
         containers = set(engine.containers())
 
@@ -133,6 +85,65 @@ def test_containers_survive_the_death_of_their_agent(engine: Engine, tmp_path: P
         assert numbers == list(range(1, len(numbers) + 1))
 
     wait_for("no container left", lambda: not engine.containers(), 30)
+
+
+def test_containers_of_a_dev_agent_end_with_it_even_when_it_is_killed(engine: DockerEngine, tmp_path: Path) -> None:
+    with running_agent(tmp_path, extra=plugin(engine)) as agent:
+        register(agent, container_job("brief", COUNTING, count=2))
+        agent.running("brief", 2)
+        agent.kill()
+        wait_for("no container left", lambda: not engine.containers(), 30)
+
+
+def test_a_mapped_port_answers_with_what_lies_in_a_volume(engine: DockerEngine, tmp_path: Path) -> None:
+    with running_agent(tmp_path, extra=plugin(engine)) as agent:
+        serve = "echo hello from the volume > /data/index.html; exec httpd -f -p 8080 -h /data"
+        job = container_job("http", serve, network_mode="default", ports=["http"], volumes=["local/data:/data"])
+        job["TaskGroups"][0]["Networks"] = [{"DynamicPorts": [{"Label": "http", "To": 8080}]}]
+        register(agent, job)
+        alloc = agent.get(f"/v1/allocation/{agent.running('http', 1)[0]['ID']}")
+        port = alloc["AllocatedResources"]["Shared"]["Ports"][0]
+        assert wait_for("an answer", lambda: answer(port["HostIP"], port["Value"]), 30) == "hello from the volume\n"
+
+
+def answer(host: str, port: int) -> str:
+    """What a server says; nothing while it does not."""
+    try:
+        connection = http.client.HTTPConnection(host, port, timeout=5)
+        connection.request("GET", "/index.html")
+        return connection.getresponse().read().decode()
+    except OSError:
+        return ""
+
+
+def test_tasks_are_started_again_when_their_engine_took_them_with_it(tmp_path: Path) -> None:
+    """Without live-restore an engine kills what runs when it comes back; a restart of the machine looks the same."""
+    engine = DockerEngine(tmp_path, options=())
+    (tmp_path / "agent").mkdir()
+    try:
+        engine.start()
+        engine.import_image()
+        with running_agent(tmp_path / "agent", data_dir=tmp_path / "data", extra=plugin(engine)) as agent:
+            register(agent, container_job("again", COUNTING, count=2))
+            agent.running("again", 2)
+            before = set(engine.containers())
+
+            engine.kill()
+            engine.start()
+            running = wait_for("new containers", lambda: replaced(engine, before), 60)
+
+            agent.kill()
+            engine.run("rm", "--force", *running)
+            agent.start()
+            wait_for("new containers after a restart of the machine", lambda: replaced(engine, running), 60)
+    finally:
+        engine.stop()
+
+
+def replaced(engine: DockerEngine, before: set[str]) -> set[str]:
+    """Two running containers, none of which is an old one; nothing while it is not so."""
+    found = set(engine.run("ps", "--quiet", "--no-trunc").stdout.decode().split())
+    return found if len(found) == 2 and not found & before else set()
 
 
 def without_retries(job: dict[str, Any]) -> dict[str, Any]:
