@@ -1,6 +1,7 @@
 """What the documentation shows is true: its job files parse and its examples run against a real agent.
 
-A block marked `hcl` whose first line is `# file: NAME` is written to the page's folder. In a block marked
+A block marked `hcl` whose first line is `# file: NAME` is written to the page's folder; a page with an `agent.hcl` has
+an agent of its own, with that configuration. In a block marked
 `console`, a line `$ COMMAND` is run; the lines below it must occur in the output in that order, `...` standing
 for anything, and `exit: N` names an exit code that is not 0.
 """
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from yurt.testing.agent import Agent
+from yurt.testing.agent import Agent, running_agent
 from yurt_jobspec import parse_body, parse_job
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,14 +64,24 @@ def test_every_hcl_block_is_valid(page: Path) -> None:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.relative_to(ROOT).as_posix()
 )
-def test_every_console_block_runs(page: Path, dev_agent: Agent) -> None:
+def test_every_console_block_runs(page: Path, dev_agent: Agent, tmp_path: Path) -> None:
+    own = [block for block in blocks(page, "hcl") if file_name(block) == "agent.hcl"]
+    if not own:
+        follow(page, dev_agent)
+        return
+    with running_agent(tmp_path, extra=parse_body(own[0], filename=page.name)) as agent:
+        follow(page, agent)
+
+
+def follow(page: Path, agent: Agent) -> None:
+    """Do what a page says."""
     for language, block in BLOCK.findall(page.read_text()):
         name = file_name(block)
         if language == "hcl" and name:
-            (dev_agent.folder / name).write_text(block)
+            (agent.folder / name).write_text(block)
         if language == "console":
             for step in steps(block):
-                run(dev_agent, step)
+                run(agent, step)
 
 
 def run(agent: Agent, step: Step) -> None:
