@@ -76,6 +76,18 @@ def page_text() -> str:
     gauges.append(
         (code("nomad.client.allocations.<status>"), "Allocations of the node; labels `node_id`, `datacenter`.")
     )
+    labels = "labels `node_id`, `datacenter`, `device` (vendor/type/name), `device_id`"
+    gauges += [
+        (code(f"{metrics.DEVICE_PREFIX}healthy"), f"1 for a device that tasks may get, else 0; {labels}."),
+        (
+            code(f"{metrics.DEVICE_PREFIX}<figure>"),
+            f"Each figure of `node status -stats` in lower case, such as `gpu_utilization`; {labels}.",
+        ),
+        (
+            code(f"{metrics.DEVICE_PREFIX}<figure>.limit"),
+            f"The whole that a figure is a part of: memory in all, highest power; {labels}.",
+        ),
+    ]
     return page(
         HEAD,
         "## Counters\n\n" + table(("Name", "Counts"), [(code(prefix + name), text) for name, text in COUNTERS.items()]),
