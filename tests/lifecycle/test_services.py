@@ -39,14 +39,20 @@ def check(**changes: Any) -> ServiceCheck:
     return replace(made, **changes)
 
 
-def planned(*of_group: Service, of_task: tuple[Service, ...] = (), **changes: Any) -> ServicePlan:
+RUNNING = {"web": ""}
+
+
+def planned(
+    *of_group: Service, of_task: tuple[Service, ...] = (), running: dict[str, str] = RUNNING, **changes: Any
+) -> ServicePlan:
     group = factories.group(services=of_group, tasks=(factories.task(services=of_task),))
     job = factories.job(task_groups=(group,))
     alloc = Allocation(
         id="a1", namespace="default", node_id="node-1", job_id="web", job=job, task_group="web",
         allocated_resources=PORTS,
     )  # fmt: skip
-    return services.plan(replace(alloc, **changes), group, PLACE, lambda task, text: text.replace("${X}", task or "G"))
+    fill = lambda task, text: text.replace("${X}", task or "G")  # noqa: E731
+    return services.plan(replace(alloc, **changes), group, PLACE, fill, running=running)
 
 
 def test_a_registration_names_the_port_that_the_allocation_was_given() -> None:
@@ -64,10 +70,12 @@ def test_a_registration_names_the_port_that_the_allocation_was_given() -> None:
         ({"port_label": "any"}, ("10.0.0.9", 23457)),
         ({"address": "web.example"}, ("web.example", 23456)),
         ({"address_mode": "alloc"}, ("172.26.0.2", 80)),
+        ({"address_mode": "alloc_ipv6"}, ("fd00::2", 80)),
+        ({"address_mode": "driver"}, ("172.26.0.2", 80)),
     ],
 )
 def test_addresses_by_mode_and_label(changes: dict[str, Any], address: tuple[str, int]) -> None:
-    network = AllocNetworkStatus(address="172.26.0.2")
+    network = AllocNetworkStatus(address="172.26.0.2", address_ipv6="fd00::2")
     (found,) = planned(service(**changes), network_status=network).planned
     assert (found.registration.address, found.registration.port) == address
 
@@ -87,6 +95,17 @@ def test_a_service_without_an_address_is_left_out_with_its_reason(changes: dict[
     (problem,) = plan.problems
     assert problem.startswith("Service 'web' is not registered: ")
     assert reason in problem
+
+
+def test_a_service_at_an_address_of_its_own_waits_for_its_task_without_a_complaint() -> None:
+    for mode in ("alloc", "alloc_ipv6", "driver"):
+        assert planned(service(address_mode=mode), running={}) == ServicePlan()
+        assert planned(of_task=(service(address_mode=mode),), running={"other": ""}) == ServicePlan()
+
+
+def test_the_address_that_a_driver_gave_a_task_is_its_services() -> None:
+    (found,) = planned(of_task=(service(address_mode="driver"),), running={"web": "172.17.0.5"}).planned
+    assert (found.registration.address, found.registration.port) == ("172.17.0.5", 80)
 
 
 def test_services_of_consul_are_not_ours() -> None:

@@ -19,7 +19,15 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.explain import Edit, GroupExplanation
 from yurt.structs.job import Job
 from yurt.structs.network import NetworkResource, Port
-from yurt.structs.node import DriverInfo, HostNetworkInfo, HostVolumeInfo, Node, NodeDevice, NodeDeviceResource
+from yurt.structs.node import (
+    NETWORK_PROBLEM,
+    DriverInfo,
+    HostNetworkInfo,
+    HostVolumeInfo,
+    Node,
+    NodeDevice,
+    NodeDeviceResource,
+)
 from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
 from yurt.structs.volume import VolumeRequest
 from yurt.testing import factories
@@ -116,6 +124,15 @@ def test_missing_drivers_and_volumes_are_the_nodes_to_change_and_told_one_by_one
         "node-2": ['host volume "data" is read-only'],
     }
     assert _only_change(found) == 'make the host volume "data" writable on node node-2'
+
+
+def test_a_missing_network_is_the_nodes_to_change_with_the_reason_that_it_gives() -> None:
+    reason = {f"{NETWORK_PROBLEM}bridge": "CNI plugins portmap are missing"}
+    found = _why_not(_state(_node(1, attributes=reason)), _job(networks=(NetworkResource(mode="bridge"),)))
+    assert _near(found) == {"node-1": ["missing network"]}
+    wanted = 'make the network "bridge" available on node node-1 (CNI plugins portmap are missing)'
+    assert _only_change(found) == wanted
+    assert _why_not(_state(_node(1)), _job(networks=(NetworkResource(mode="none"),))).placed == 1
 
 
 def test_ports_devices_and_cores_are_named_with_what_is_free() -> None:

@@ -47,6 +47,7 @@ class ServiceHook:
         self._on_change = on_change
         self._restart = restart
         self._of: Allocation | None = None
+        self._running: Mapping[str, str] = {}
         self._wanted: dict[str, ServiceRegistration] = {}
         self._known: dict[str, ServiceRegistration] = {}
         self._changed = asyncio.Event()
@@ -59,14 +60,17 @@ class ServiceHook:
         self._probes: dict[str, asyncio.Task[None]] = {}
         self._wakes: dict[str, asyncio.Event] = {}
 
-    def follow(self, alloc: Allocation, group: TaskGroup, starts: Mapping[str, int]) -> tuple[str, ...]:
-        """These tasks run, since when; the answer is what is wrong with the services, told when it is new."""
+    def follow(
+        self, alloc: Allocation, group: TaskGroup, starts: Mapping[str, int], running: Mapping[str, str]
+    ) -> tuple[str, ...]:
+        """These tasks run, since when and at which address of their drivers; what is new of what is wrong with them."""
         if self._is_closed:
             return ()
         problems: tuple[str, ...] = ()
-        if alloc is not self._of:
-            before, self._of = self.plan, alloc
-            self.plan = services.plan(alloc, group, _place(self._context.node()), self._fill(alloc, group))
+        if alloc is not self._of or running != self._running:
+            before, self._of, self._running = self.plan, alloc, dict(running)
+            place, fill = _place(self._context.node()), self._fill(alloc, group)
+            self.plan = services.plan(alloc, group, place, fill, running=self._running)
             problems = tuple(text for text in self.plan.problems if text not in before.problems)
         self._set_wanted({each.registration.id: each.registration for each in services.due(self.plan, starts)})
         self._follow_checks(starts)

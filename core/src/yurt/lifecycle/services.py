@@ -9,19 +9,19 @@ service is left out and the reason is told.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from yurt.lifecycle.checks import HEALTHINESS, READINESS, CheckSpec
 from yurt.sdk.value import Duration, Value
-from yurt.structs.alloc import Allocation
+from yurt.structs.alloc import Allocation, AllocNetworkStatus
 from yurt.structs.job import TaskGroup
 from yurt.structs.service import Service, ServiceCheck, ServiceRegistration
 
 PROVIDER: Final = "nomad"
 CHECK_KINDS: Final = ("tcp", "http")
 OWN_ADDRESS: Final = ("alloc", "alloc_ipv6", "driver")
-"""Address modes that mean the network of the allocation: what a driver connects is its group's network here."""
+"""Address modes that mean a network other than the host's."""
 
 Fill = Callable[[str, str], str]
 """(task or "" for the group, text) -> the text with its variables filled in."""
@@ -54,6 +54,10 @@ class _NoAddressError(Exception):
     """Why a service or a check has no address."""
 
 
+class _TooEarlyError(Exception):
+    """Its address will be known when its task runs."""
+
+
 class _Owned(NamedTuple):
     """A service, whose it is, and where."""
 
@@ -62,6 +66,18 @@ class _Owned(NamedTuple):
     alloc: Allocation
     place: Place
     fill: Fill
+    running: Mapping[str, str]
+
+    @property
+    def address_of_driver(self) -> str:
+        """The address that the driver gave the service's task; empty when it gave none, or not yet."""
+        return self.running.get(self.task or self.service.task_name, "")
+
+    def check_runs(self) -> None:
+        """Raises _TooEarlyError while the service's task, or every task of its group, has yet to run."""
+        task = self.task or self.service.task_name
+        if not self.running or (task and task not in self.running):
+            raise _TooEarlyError
 
     def filled(self, text: str) -> str:
         """The text with its variables filled in."""
@@ -74,16 +90,23 @@ def has_services(group: TaskGroup) -> bool:
     return any(service.provider == PROVIDER for service in services)
 
 
-def plan(alloc: Allocation, group: TaskGroup, place: Place, fill: Fill) -> ServicePlan:
-    """All registrations and checks of an allocation."""
-    owned = [_Owned(service, "", alloc, place, fill) for service in group.services]
-    owned += [_Owned(service, task.name, alloc, place, fill) for task in group.tasks for service in task.services]
+def plan(alloc: Allocation, group: TaskGroup, place: Place, fill: Fill, *, running: Mapping[str, str]) -> ServicePlan:
+    """All registrations and checks of an allocation; `running` are the addresses that drivers gave running tasks.
+
+    A service at an address that is known only when its task runs is left out without a word until then.
+    """
+    owned = [_Owned(service, "", alloc, place, fill, running) for service in group.services]
+    owned += [
+        _Owned(service, task.name, alloc, place, fill, running) for task in group.tasks for service in task.services
+    ]
     planned, problems = [], []
     for each in owned:
         if each.service.provider != PROVIDER:
             continue
         try:
             planned.append(_planned(each))
+        except _TooEarlyError:
+            continue
         except _NoAddressError as error:
             problems.append(f"Service {each.service.name!r} is not registered: {error}")
     return ServicePlan(tuple(planned), tuple(problems))
@@ -162,7 +185,7 @@ def _address(owned: _Owned, mode: str, label: str) -> tuple[str, int]:
     """Where the service is reached: host and port, 0 for none."""
     label = owned.filled(label)
     if mode in OWN_ADDRESS:
-        return _alloc_address(owned, label, mode)
+        return _own_address(owned, label, mode)
     if not label:
         return owned.place.address, 0
     given = _given_port(owned, label)
@@ -172,12 +195,16 @@ def _address(owned: _Owned, mode: str, label: str) -> tuple[str, int]:
     return owned.place.address, _number(label)
 
 
-def _alloc_address(owned: _Owned, label: str, mode: str) -> tuple[str, int]:
-    status = owned.alloc.network_status
-    address = "" if status is None else status.address_ipv6 if mode == "alloc_ipv6" else status.address
+def _own_address(owned: _Owned, label: str, mode: str) -> tuple[str, int]:
+    """In the network of the allocation, or in the one in which the driver has put the task."""
+    of_driver = owned.address_of_driver if mode == "driver" else ""
+    status = owned.alloc.network_status or AllocNetworkStatus()
+    address = of_driver or (status.address_ipv6 if mode == "alloc_ipv6" else status.address)
     if not address:
-        what = "IPv6 address" if mode == "alloc_ipv6" else "network"
-        raise _NoAddressError(f"its address_mode is {mode}, and the allocation has no {what} of its own; use host")
+        owned.check_runs()
+        lacks = {"alloc_ipv6": "the allocation has no IPv6 address", "alloc": "the allocation has no network"}
+        reason = lacks.get(mode, "neither its driver nor the allocation has a network")
+        raise _NoAddressError(f"its address_mode is {mode}, and {reason} of its own; use host")
     if not label:
         return address, 0
     given = _given_port(owned, label)

@@ -146,7 +146,8 @@ class TaskRequest(Value):
 class TaskHandle(Value):
     """What the client stores to find a task again; `state` is the driver's own, opaque.
 
-    Version 0 is an intent: the task was about to be started, and nothing is known but its id.
+    `address` is the task's own, where the driver has put it into a network of its own. Version 0 is an intent: the task
+    was about to be started, and nothing is known but its id.
     """
 
     driver: str
@@ -154,6 +155,7 @@ class TaskHandle(Value):
     version: int = 1
     pid: int = 0
     started_at: UnixNano = UnixNano(0)
+    address: str = ""
     state: Mapping[str, Any] = no_entries()
 
     @property
@@ -262,6 +264,15 @@ class NetworkDriver(Protocol):
 
     async def destroy_network(self, alloc_id: str) -> None:
         """Remove it; that it is gone already is no error."""
+        ...
+
+
+@runtime_checkable
+class TellingDriver(Protocol):
+    """A driver that tells what it does for a task before the task runs: the download of an image, say."""
+
+    def progress(self, task_id: str) -> AsyncIterator[str]:
+        """In words for the task's events; followed before the start, and left when it is over."""
         ...
 
 

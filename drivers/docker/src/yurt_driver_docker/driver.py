@@ -105,6 +105,10 @@ class DockerDriver:
         async for found in self._watch.fingerprints():
             yield found
 
+    def progress(self, task_id: str) -> AsyncIterator[str]:
+        """How far the task's image is."""
+        return self._images.telling.follow(task_id)
+
     async def start_task(self, request: TaskRequest) -> TaskHandle:
         """Get the image, make the container, start it."""
         self._tasks.reserve(request.task_id)
@@ -121,6 +125,7 @@ class DockerDriver:
             task_id=request.task_id,
             pid=int(inspected["State"].get("Pid") or 0),
             started_at=UnixNano(started_at or self._clock()),
+            address=task.container.address,
             state=msgspec.to_builtins(task.container),
         )
 
