@@ -31,7 +31,7 @@ BOOKINGS = Path("/run/yurt/cni")
 RECORDS = Path("/run/yurt/networks")
 NAMESPACES = Path("/run/netns")
 SECOND = 1_000_000_000
-CYCLES = 20
+CYCLES = 12
 NO_RESTART = {"Attempts": 0, "Mode": "fail", "Interval": 60 * SECOND, "Delay": SECOND}
 HAS_IPV6 = Path("/proc/sys/net/ipv6/conf").exists() and shutil.which("ip6tables") is not None
 BUSYBOX = shutil.which("busybox") or ""
@@ -421,6 +421,7 @@ def test_containers_and_processes_of_a_group_share_one_network(tmp_path: Path) -
         extra = agent_config(tmp_path) | {"plugin": {"docker": {"config": options}}}
         with running_agent(tmp_path, data_dir=tmp_path / "data", extra=extra) as agent:
             together(agent, engine)
+            advertised(agent, engine)
     finally:
         engine.stop()
         remove_networks()
@@ -451,3 +452,17 @@ def together(agent: Agent, engine: DockerEngine) -> None:
     assert whole(agent, alloc)["NetworkStatus"]["Address"] == address
     stopped(agent, "mixed")
     wait_for("no container", lambda: not engine.containers())
+
+
+def advertised(agent: Agent, engine: DockerEngine) -> None:
+    """A container on the engine's own bridge whose service is known by its address there."""
+    service = {"Name": "inner", "Provider": "nomad", "PortLabel": "8080", "AddressMode": "driver"}
+    container = task("server", "docker", "") | {"Config": {"image": engine.image}, "Services": [service]}
+    register(agent, job("inner", {"Mode": "host"}, container))
+    agent.running("inner", 1)
+    (instance,) = wait_for("the service", lambda: agent.get("/v1/service/inner"))
+    ids = engine.containers()
+    told = json.loads(engine.run("inspect", *ids).stdout)
+    addresses = {each["NetworkSettings"]["Networks"].get("bridge", {}).get("IPAddress") for each in told}
+    assert instance["Address"] in addresses and instance["Address"] and instance["Port"] == 8080
+    stopped(agent, "inner")
