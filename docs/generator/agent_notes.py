@@ -97,6 +97,7 @@ server.job_gc_threshold   How long a dead job is remembered.
 server.eval_gc_threshold  How long an ended evaluation is remembered, with its allocations.
 server.batch_eval_gc_threshold  The same for `batch` jobs.
 server.deployment_gc_threshold  How long an ended deployment is remembered.
+server.root_key_rotation_threshold  How old the active root key may become before another one takes its place.
 server.heartbeat_grace    How much longer than its time to live a node may be silent.
 server.min_heartbeat_ttl  The shortest time to live of a heartbeat.
 server.max_heartbeats_per_second  With many nodes times to live grow, so that no more heartbeats than this come in.

@@ -167,11 +167,21 @@ async def test_a_key_published_ahead_becomes_active_at_its_time(bench: Any) -> N
     assert bench.server.state.root_keys[first.key_id].state == KEY_INACTIVE
 
 
+async def test_a_key_that_is_old_is_replaced_by_itself(run_server: Any) -> None:
+    async with run_server(root_key_rotation_s=3600.0) as bench:
+        first = await bench.server.root_keys.active()
+        await bench.env.advance(3000)
+        assert (await bench.server.root_keys.active()).key_id == first.key_id
+        await bench.env.advance(700)
+        await bench.until(lambda: bench.server.state.root_keys[first.key_id].state == KEY_INACTIVE)
+        assert len(bench.server.root_keys.listed()) == 2
+
+
 def test_keys_are_kept_and_readable_by_their_owner_only(tmp_path: Path) -> None:
     first = Keyring(tmp_path)
     first.create("one")
     sealed = first.encrypt("one", b"text", context=b"here")
-    (path,) = (tmp_path / "server" / "keystore").iterdir()
+    (path,) = (tmp_path / "keystore").iterdir()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     again = Keyring(tmp_path)
     assert again.decrypt("one", sealed, context=b"here") == b"text"
@@ -179,14 +189,6 @@ def test_keys_are_kept_and_readable_by_their_owner_only(tmp_path: Path) -> None:
     path.write_text("broken")
     with pytest.raises(Invalid, match="cannot be read"):
         Keyring(tmp_path).get("one")
-
-
-def test_the_signing_key_of_an_older_keystore_stays(tmp_path: Path) -> None:
-    pem = Keyring(tmp_path / "other").create("x").pem
-    folder = tmp_path / "server" / "keystore"
-    folder.mkdir(parents=True)
-    (folder / "root.pem").write_bytes(pem)
-    assert Keyring(tmp_path).create("one").pem == pem
 
 
 async def test_a_template_is_answered_for_an_allocation_of_its_node_only(bench: Any) -> None:

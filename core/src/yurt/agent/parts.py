@@ -33,6 +33,7 @@ def server_config(config: AgentConfig, data: DataDir) -> ServerConfig:
     durations = {
         "heartbeat_grace": "heartbeat_grace_s", "min_heartbeat_ttl": "min_heartbeat_ttl_s",
         "failover_heartbeat_ttl": "failover_heartbeat_ttl_s", "raft_snapshot_interval": "snapshot_interval_s",
+        "root_key_rotation_threshold": "root_key_rotation_s",
     }  # fmt: skip
     gc = {
         "job_gc_interval": "interval_s", "eval_gc_threshold": "eval_s", "batch_eval_gc_threshold": "batch_eval_s",

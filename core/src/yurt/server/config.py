@@ -43,4 +43,5 @@ class ServerConfig(Value):
     dev: bool = False
     rpc_addr: str = "127.0.0.1:4647"
     scheduler_config: SchedulerConfiguration = SchedulerConfiguration()
+    root_key_rotation_s: float = 720 * HOUR_S
     data_dir: str = ""

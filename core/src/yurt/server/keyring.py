@@ -1,8 +1,8 @@
 """The root keys of a cluster as one server holds them: each encrypts variables and signs workload identities.
 
-A root key has two halves, 32 bytes for AES-256-GCM and an RSA key for RS256. It lies in a file of its own in
-`data_dir`/server/keystore, readable by its owner only; without a data directory it lives in memory. What the cluster
-knows of keys (which is active) is in the state; here is only what must never be there.
+A root key has two halves, 32 bytes for AES-256-GCM and an RSA key for RS256. It lies in a file of its own in the
+folder `keystore` of the server's data, readable by its owner only; without data on disk it lives in memory. What the
+cluster knows of keys (which is active) is in the state; here is only what must never be there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ KEY_BITS: Final = 2048
 SECRET_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 SUFFIX: Final = ".key.json"
-EARLIER_FILE: Final = "root.pem"
 VERSION: Final = 1
 
 
@@ -46,7 +45,7 @@ class Keyring:
     """The root keys that this server holds. All calls but `encrypt` and `decrypt` may block."""
 
     def __init__(self, data_dir: Path | None) -> None:
-        self._folder = data_dir / "server" / "keystore" if data_dir is not None else None
+        self._folder = data_dir / "keystore" if data_dir is not None else None
         self._keys: dict[str, RootKey] = {}
         self._signers: dict[str, rsa.RSAPrivateKey] = {}
         self._is_loaded = data_dir is None
@@ -56,9 +55,8 @@ class Keyring:
         return key_id in self._keys
 
     def create(self, key_id: str) -> RootKey:
-        """Make a key and keep it; the key of an older version's keystore becomes its signing half."""
-        self._load()
-        key = RootKey(key_id=key_id, secret=os.urandom(SECRET_BYTES), pem=self._earlier() or _new_pem())
+        """Make a key and keep it."""
+        key = RootKey(key_id=key_id, secret=os.urandom(SECRET_BYTES), pem=_new_pem())
         self.add(key)
         return key
 
@@ -134,18 +132,6 @@ class Keyring:
                 raise Invalid(f"the key in {path} cannot be read: {error}; restore it, or move it away") from None
             self._keys[key.key_id] = key
         self._is_loaded = True
-
-    def _earlier(self) -> bytes | None:
-        """The RSA key of a keystore that had no other."""
-        path = self._folder / EARLIER_FILE if self._folder is not None else None
-        if path is None or self._keys or not path.exists():
-            return None
-        pem = path.read_bytes()
-        try:
-            serialization.load_pem_private_key(pem, password=None)
-        except ValueError as error:
-            raise Invalid(f"the key in {path} cannot be read: {error}; restore it, or move it away") from None
-        return pem
 
 
 def _new_pem() -> bytes:

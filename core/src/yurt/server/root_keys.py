@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable
-from yurt.sdk.value import UnixNano, replace
+from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.server.sealing import sealed_again
 from yurt.server.waiting import wait_for
 from yurt.structs.commands import DeleteRootKeys, PutRootKey, RekeyVariables
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REKEY_BATCH = 50
+ROTATION_MIN_S = 60.0
 
 
 class RootKeys:
@@ -106,12 +107,24 @@ class RootKeys:
             for key in self.listed():
                 if key.state == KEY_REKEYING:
                     await self._rekey(key)
-            now = self._server.env.now()
-            due = sorted(key.publish_time for key in self.listed() if key.state == KEY_PREPUBLISHED)
-            if due and due[0] <= now:
-                await self._publish(now)
+            now, due = self._server.env.now(), self._due()
+            if due is not None and due <= now:
+                await self._renew(now)
                 continue
-            await wait_for(self._server.env, self._changed, (due[0] - now) / 1e9 if due else None)
+            await wait_for(self._server.env, self._changed, (due - now) / NANOSECONDS if due is not None else None)
+
+    def _due(self) -> int | None:
+        """When a key is to be published, or the active one is too old."""
+        limit = round(max(self._server.config.root_key_rotation_s, ROTATION_MIN_S) * NANOSECONDS)
+        times = [key.publish_time for key in self.listed() if key.state == KEY_PREPUBLISHED]
+        times += [key.create_time + limit for key in self.listed() if key.state == KEY_ACTIVE and not times]
+        return min(times, default=None)
+
+    async def _renew(self, now: int) -> None:
+        if any(key.state == KEY_PREPUBLISHED for key in self.listed()):
+            await self._publish(now)
+        else:
+            await self.rotate(is_full=False)
 
     async def _publish(self, now: int) -> None:
         for key in self.listed():
