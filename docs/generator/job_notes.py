@@ -321,7 +321,7 @@ sticky            Stored; has no effect.
 access_mode       For `csi`.
 attachment_mode   For `csi`.
 mount_options     For `csi`.
-per_alloc         The source is `<source>[<index>]`; such volumes are not looked for on nodes in this version.
+per_alloc         Each allocation has a volume of its own, `<source>[<index>]`, and goes where that is.
 """,
     "CSIMountOptions": """
 fs_type           The file system.

@@ -8,9 +8,10 @@ from typing import Any
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import replace, seconds
 from yurt.structs.alloc import AllocDeploymentStatus
-from yurt.structs.commands import AllocUpdate
+from yurt.structs.commands import AllocUpdate, UpsertVolumes
 from yurt.structs.policies import DisconnectStrategy
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
+from yurt.structs.volume import RegisteredVolume, VolumeRequest
 from yurt.testing import factories
 from yurt.testing.fakes import eventually
 
@@ -173,3 +174,21 @@ async def test_a_deployment_without_progress_fails_at_its_deadline(bench: Any) -
     await bench.pass_time(608, node)
     deployment = bench.server.state.latest_deployment("default", "web")
     assert (deployment.status, deployment.status_description) == ("failed", "Failed due to progress deadline")
+
+
+async def test_a_job_that_waits_for_a_volume_is_looked_at_again_when_it_is_registered(bench: Any) -> None:
+    await bench.add_node()
+    asked = VolumeRequest(name="data", type="csi", source="data", access_mode="single-node-writer", attachment_mode="x")
+    group = replace(factories.group(), volumes={"data": asked})
+    await bench.server.jobs.register(factories.job(task_groups=(group,)))
+    await bench.until(lambda: ("queued-allocs", "blocked") in bench.evals())
+    blocked = next(e for e in bench.server.state.evals.values() if e.status == "blocked")
+    assert blocked.missing_non_node_resources == ("data",)
+    await bench.server.propose(UpsertVolumes(volumes=(RegisteredVolume(id="data", plugin_id="ebs"),)))
+    await bench.until(
+        lambda: any(
+            "CSI plugin ebs is missing" in metric.constraint_filtered
+            for e in bench.server.state.evals.values()
+            for metric in e.failed_tg_allocs.values()
+        )
+    )

@@ -19,7 +19,6 @@ def group_no_effects(group: TaskGroup) -> Iterator[str]:
     named = [("ephemeral_disk.migrate", group.ephemeral_disk.migrate), ("consul", group.consul is not None)]
     for volume in group.volumes.values():
         named.append((f'volume "{volume.name}": sticky', volume.sticky))
-        named.append((f'volume "{volume.name}": per_alloc', volume.per_alloc))
     yield from lines(named)
     for network in group.networks:
         yield from lines(network_fields(network))

@@ -36,6 +36,7 @@ class BlockedEvals:
         self._class_indexes: dict[str, int] = {}
         self._node_indexes: dict[str, int] = {}
         self._limit_indexes: dict[str, int] = {}
+        self._missing_indexes: dict[str, int] = {}
         self._superseded: list[Superseded] = []
 
     def __len__(self) -> int:
@@ -84,6 +85,11 @@ class BlockedEvals:
         self._limit_indexes[name] = max(index, self._limit_indexes.get(name, 0))
         return self._take([slot for slot, e in self._slots.items() if e.quota_limit_reached == name])
 
+    def unblock_missing(self, name: str, *, index: int) -> tuple[Evaluation, ...]:
+        """Something that is no node's was registered at `index`: those that lacked it."""
+        self._missing_indexes[name] = max(index, self._missing_indexes.get(name, 0))
+        return self._take([slot for slot, e in self._slots.items() if name in e.missing_non_node_resources])
+
     def unblock_failed(self) -> tuple[Evaluation, ...]:
         """Those that gave up after too many plan conflicts get another try."""
         return self._take([slot for slot, e in self._slots.items() if e.triggered_by == status.TRIGGER_MAX_PLANS])
@@ -104,10 +110,14 @@ class BlockedEvals:
         self._class_indexes = {key: index for key, index in self._class_indexes.items() if index >= below_index}
         self._node_indexes = {key: index for key, index in self._node_indexes.items() if index >= below_index}
         self._limit_indexes = {key: index for key, index in self._limit_indexes.items() if index >= below_index}
+        self._missing_indexes = {key: index for key, index in self._missing_indexes.items() if index >= below_index}
 
     def _missed_unblock(self, evaluation: Evaluation) -> bool:
         limit = evaluation.quota_limit_reached
         if limit and self._limit_indexes.get(limit, 0) > evaluation.snapshot_index:
+            return True
+        lacked = evaluation.missing_non_node_resources
+        if any(self._missing_indexes.get(name, 0) > evaluation.snapshot_index for name in lacked):
             return True
         if evaluation.node_id:
             return self._node_indexes.get(evaluation.node_id, 0) > evaluation.snapshot_index

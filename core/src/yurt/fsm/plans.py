@@ -15,14 +15,15 @@ from yurt.fsm.jobs import update_deployment
 from yurt.fsm.reject import conflict, invalid
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
+from yurt.state.claims import claims, csi_requests, refusal, source_of
 from yurt.structs import status
 from yurt.structs.alloc import AllocatedResources, Allocation, AllocDeploymentStatus, AllocState, DesiredTransition
 from yurt.structs.commands import Rejected
-from yurt.structs.job import Job
+from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.packed import unpacked
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
-from yurt.structs.questions import is_client_terminal, is_server_terminal
+from yurt.structs.questions import alloc_index, is_client_terminal, is_server_terminal
 
 DESIRED = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
 
@@ -61,8 +62,13 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
         job = _version(edit, plan, version)
         if job is None:
             return conflict(f'job "{plan.job_id}" in namespace "{plan.namespace}" has no version {version}')
-        if job.group(group) is None:
+        wanted = job.group(group)
+        if wanted is None:
             return invalid(f'job "{plan.job_id}" version {version} has no group "{group}"')
+        if csi_requests(wanted):
+            taken = _claimed(edit, plan, job, wanted)
+            if taken:
+                return conflict(taken)
     get = edit.tx.reader("nodes")
     for node_id in sorted({placement.node_id for placement in plan.placements}):
         if get(node_id) is None:
@@ -75,6 +81,19 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
     if any(update.client_status and update.client_status not in SUMMARY_FIELDS for update in plan.attributes):
         return invalid("the plan sets an unknown client status")
     return None
+
+
+def _claimed(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
+    """Why the group cannot have one of its CSI volumes any more, or nothing."""
+    known = claims(edit.tx.base, plan.namespace)
+    indexes = {alloc_index(placement.name) for placement in plan.placements if placement.task_group == group.name}
+    for request in csi_requests(group):
+        for source in sorted({source_of(request, index) for index in indexes}):
+            volume = edit.tx.get("csi_volumes", (plan.namespace, source))
+            reason = refusal(volume, request, source, known=known.get(source, []), job=job)
+            if reason:
+                return reason
+    return ""
 
 
 def _version(edit: Edit, plan: Plan, version: int) -> Job | None:

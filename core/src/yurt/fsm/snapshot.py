@@ -30,6 +30,7 @@ from yurt.structs.plan import StagedPlan
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.summary import JobSummary
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta
+from yurt.structs.volume import RegisteredVolume
 
 FORMAT = 2
 READABLE = (1, FORMAT)
@@ -58,6 +59,7 @@ ROWS: dict[str, Any] = {
     "schemas": tuple[tuple[str, str], DriverSchema],
     "restore_chunks": tuple[tuple[str, int], RestoreChunk],
     "staged_plans": tuple[tuple[str, int], StagedPlan],
+    "csi_volumes": tuple[tuple[str, str], RegisteredVolume],
 }
 """How the rows of each table are written; a number stands for something shared.
 

@@ -41,6 +41,7 @@ class Blockers(NamedTuple):
     is_escaped: bool = False
     node_id: str = ""
     limit: str = ""
+    missing: tuple[str, ...] = ()
 
 
 def blocked_eval(
@@ -62,6 +63,7 @@ def blocked_eval(
         class_eligibility=dict(blockers.classes),
         escaped_computed_class=blockers.is_escaped,
         quota_limit_reached=blockers.limit,
+        missing_non_node_resources=blockers.missing,
         failed_tg_allocs=dict(blockers.failed),
         snapshot_index=snapshot_index,
         create_time=now,

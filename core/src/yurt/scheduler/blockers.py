@@ -28,7 +28,7 @@ from yurt.structs.status import ELIGIBLE, NODE_READY
 AMOUNTS = ((CPU, "cpu", "MHz"), (MEMORY, "memory", "MB"), (DISK, "disk", "MB"))
 _KINDS = {
     "constraint": "constraint", "drivers": "driver", "devices": "device", "networks": "network",
-    "aliases": "host_network", "volumes": "volume", "csi": "csi",
+    "aliases": "host_network", "volumes": "volume",
 }  # fmt: skip
 
 
@@ -82,7 +82,8 @@ class Blocked:
         return [problem for problem in self.problems if problem.mask[row]]
 
     def _find(self) -> list[Problem]:
-        found = [*self._outside(), *self._checks(), *self._distinct(), *self._amounts(), *self._exclusive()]
+        found = [*self._outside(), *self._checks(), *self._volumes(), *self._distinct()]
+        found += [*self._amounts(), *self._exclusive()]
         return [problem for problem in found if problem.mask.any()]
 
     def _outside(self) -> list[Problem]:
@@ -111,6 +112,10 @@ class Blocked:
             subject = Constraint(l_target=key[1], operand=key[2], r_target=key[3]) if kind == "constraint" else None
             found.append(Problem(kind, check.text, self.nodes & ~check_mask(snapshot, check), subject))
         return found
+
+    def _volumes(self) -> list[Problem]:
+        found = self.placer.volumes_refused
+        return [Problem("csi" if "CSI" in text else "volume_claim", text, mask) for text, mask in found.items()]
 
     def _distinct(self) -> list[Problem]:
         distinct = self.placer.distinct

@@ -29,7 +29,7 @@ from yurt.structs.task import Task
 
 CPU_MIN, MEMORY_MIN, DISK_MIN = 1, 10, 10
 EQUIPMENT = frozenset({"driver", "volume", "network"})
-HOPELESS = frozenset({"status", "drain", "csi", "max_allocs", "claim"})
+HOPELESS = frozenset({"status", "drain", "csi", "volume_claim", "max_allocs", "claim"})
 WHOLE = frozenset({"port", "host_network", "device", "cores"})
 """Kinds whose edits answer all problems of the kind at once."""
 

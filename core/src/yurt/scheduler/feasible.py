@@ -210,11 +210,14 @@ def checks_of(job: Job, group: TaskGroup) -> tuple[Check, ...]:
         sorted((v.source, v.read_only) for v in group.volumes.values() if v.type == "host" and not v.per_alloc)
     )
     if volumes:
-        text = "missing compatible host volumes"
-        checks.append(Check(text, ("volumes", volumes), lambda node: _has_volumes(node, volumes), False))
-    csi = sorted(volume.source for volume in group.volumes.values() if volume.type == "csi")
-    checks.extend(Check(f"missing CSI Volume {source}", ("csi", source), lambda _: False, False) for source in csi)
+        checks.append(host_volumes_check(volumes))
     return tuple(checks)
+
+
+def host_volumes_check(volumes: tuple[tuple[str, bool], ...]) -> Check:
+    """Whether a node has the host volumes: (name, read-only is enough)."""
+    text = "missing compatible host volumes"
+    return Check(text, ("volumes", volumes), lambda node: _has_volumes(node, volumes), False)
 
 
 def constraint_check(constraint: Constraint) -> Check:

@@ -26,6 +26,7 @@ from yurt.structs.evaluation import DesiredUpdates, Evaluation, PlanAnnotations
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import AllocationMetric
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Outcome, Placement, Plan
+from yurt.structs.questions import alloc_index
 from yurt.structs.status import (
     CLIENT_TERMINAL,
     DEPLOYMENT_ACTIVE,
@@ -54,6 +55,8 @@ class GenericAttempt:
         self.followups: list[Evaluation] = []
         self.limits: tuple[Limit, ...] = ()
         self.limit_reached = ""
+        self.missing: set[str] = set()
+        """Volumes that placements would need, and that nobody has registered."""
         self.singly: set[str] = set()
         """Groups of which a run found no more room: what else they get, they get one by one, by preemption."""
         self._begin(Results())
@@ -257,9 +260,15 @@ class GenericAttempt:
         found = None
         if not reached:
             penalised = self._penalised(place)
-            found = placer.place(expected=expected, penalised=penalised, preferred=self._preferred(job, place))
+            found = placer.place(
+                expected=expected,
+                penalised=penalised,
+                preferred=self._preferred(job, place),
+                index=alloc_index(place.name),
+            )
         if found is None:
             self.failed[place.group] = replace(placer.failure(), quota_exhausted=reached)
+            self.missing.update(placer.volumes.missing(alloc_index(place.name)))
             if place.stops and previous is not None:
                 self.view.restore(previous)
                 if self._is_running(previous):
@@ -464,6 +473,7 @@ class GenericAttempt:
                 class_eligibility=classes,
                 escaped_computed_class=is_escaped,
                 quota_limit_reached=self.limit_reached,
+                missing_non_node_resources=tuple(sorted(self.missing)),
                 snapshot_index=self.snapshot.index,
                 failed_tg_allocs=ended.failed_tg_allocs,
                 queued_allocations=ended.queued_allocations,
@@ -472,7 +482,13 @@ class GenericAttempt:
             return Outcome(evaluation=reblocked, created=tuple(created), reblock=reblocked)
         waiting = blocked_eval(
             evaluation,
-            Blockers(failed=ended.failed_tg_allocs, classes=classes, is_escaped=is_escaped, limit=self.limit_reached),
+            Blockers(
+                failed=ended.failed_tg_allocs,
+                classes=classes,
+                is_escaped=is_escaped,
+                limit=self.limit_reached,
+                missing=tuple(sorted(self.missing)),
+            ),
             id=self.ids.next("blocked"),
             now=self.now,
             snapshot_index=self.snapshot.index,
@@ -486,7 +502,7 @@ class GenericAttempt:
         for name in self.failed:
             assert self.job is not None
             placer = self._placer(self.job, name)
-            is_escaped |= placer.feasible.is_escaped
+            is_escaped |= placer.feasible.is_escaped or placer.volumes.is_used
             for computed, is_eligible in placer.eligible_classes().items():
                 classes[computed] = classes.get(computed, False) or is_eligible
         return dict(sorted(classes.items())), is_escaped

@@ -359,7 +359,7 @@ class GroupReconciler:
         return places
 
     def _tried_job(self, alloc: Allocation) -> Job | None:
-        """The version that replaces an allocation when it is not the newest: its own, while canaries try the new one."""
+        """The version that replaces an allocation when it is not the newest: its own, while canaries try that."""
         old = alloc.job
         is_trying = self.counts["canary"] > 0 or (
             self.state is not None and self.state.desired_canaries > 0 and not self.state.promoted

@@ -31,6 +31,7 @@ from yurt.scheduler.rank import Ranker, RankOptions
 from yurt.scheduler.runs import place_run
 from yurt.scheduler.spread import UNIT, FloatArray
 from yurt.scheduler.view import View, has_memory_max, is_spread_algorithm
+from yurt.scheduler.volumes import Volumes
 from yurt.sdk.value import replace
 from yurt.state.columns import CPU, DISK, MEMORY, SHAPE
 from yurt.structs.alloc import Allocation
@@ -61,6 +62,9 @@ class GroupPlacer:
         self.candidates: Candidates = candidates(view.rows, job)
         self.feasible: Feasibility = feasibility(view.snapshot, job, group)
         self.distinct = Distinct(view.snapshot, job, group)
+        self.volumes = Volumes(view.snapshot, job, group)
+        self.volumes_refused: dict[str, BoolArray] = {}
+        """Rows that could not take the last allocation for its volumes, by reason."""
         self.mask: BoolArray = self.candidates.mask & self.feasible.mask
         salt = number_of(seed, "rank", group.name)
         self.ranker = Ranker(
@@ -110,7 +114,7 @@ class GroupPlacer:
     @property
     def can_run(self) -> bool:
         """Whether equal placements can be ordered at once: nothing but amounts decides where they fit."""
-        return not (self.ask.is_exclusive or self.distinct.is_used)
+        return not (self.ask.is_exclusive or self.distinct.is_used or self.volumes.is_used)
 
     def run(self, count: int) -> list[Placed]:
         """Up to `count` more allocations, the same as so many times `place` without preemption."""
@@ -127,10 +131,17 @@ class GroupPlacer:
         self._close_refused()
 
     def place(
-        self, *, expected: int = 1, penalised: frozenset[int] = frozenset(), preferred: int | None = None
+        self,
+        *,
+        expected: int = 1,
+        penalised: frozenset[int] = frozenset(),
+        preferred: int | None = None,
+        index: int = 0,
     ) -> Placed | None:
-        """One more allocation, or None when no node can take it."""
+        """One more allocation, the one with that index, or None when no node can take it."""
         ranker = self.ranker
+        if self.volumes.is_used:
+            self.look_at_volumes(index)
         while True:
             row = ranker.best(expected=expected, penalised=penalised, preferred=preferred)
             if row is None:
@@ -143,7 +154,15 @@ class GroupPlacer:
                 continue
             scores = ranker.top(row, penalised)
             self._taken(row, grant)
+            self.volumes.count(row, index)
             return Placed(row, grant, scores)
+
+    def look_at_volumes(self, index: int) -> None:
+        """Leave out the rows that cannot give the allocation with that index its volumes."""
+        self.recount()
+        self.volumes_refused = self.volumes.refused(index)
+        for mask in self.volumes_refused.values():
+            self.ranker.close_all(mask)
 
     def _taken(self, row: int, grant: Grant) -> None:
         self.view.take(row, grant.usage)
@@ -157,7 +176,7 @@ class GroupPlacer:
         if not is_allowed(self.view, self.job):
             return None
         mask = self.mask
-        for refused in self.distinct.refused().values() if self.distinct.is_used else ():
+        for refused in self._refused_otherwise().values():
             mask = mask & ~refused
         for row in np.flatnonzero(mask & np.isnan(self._preemptions)).tolist():
             self._preemptions[row] = self._preemption_score(row)
@@ -245,6 +264,10 @@ class GroupPlacer:
                 return lacking[0]
         return grant
 
+    def _refused_otherwise(self) -> dict[str, BoolArray]:
+        """Rows that other allocations refuse, of this job or as users of a volume."""
+        return {**(self.distinct.refused() if self.distinct.is_used else {}), **self.volumes_refused}
+
     def _close_refused(self) -> None:
         for mask in self.distinct.refused().values() if self.distinct.is_used else ():
             self.ranker.close_all(mask)
@@ -276,7 +299,7 @@ class GroupPlacer:
     def failure(self) -> AllocationMetric:
         """Why no node could take one more: every constraint and every dimension with its number of nodes."""
         base, view = self.candidates.mask, self.view
-        refused = self.distinct.refused() if self.distinct.is_used else {}
+        refused = self._refused_otherwise()
         filtered = base & ~self.feasible.mask
         for mask in refused.values():
             filtered |= base & mask

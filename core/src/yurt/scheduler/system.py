@@ -115,8 +115,11 @@ class SystemAttempt:
         destructive = self._updates(job, group, updates)
         fresh = []
         ids = self.view.rows.ids
+        if placer.volumes.is_used:
+            placer.look_at_volumes(0)
+        outside = tuple(placer.volumes_refused.values())
         for row in sorted(wanted.tolist(), key=lambda row: ids[row]):
-            if ids[row] not in covered and placer.feasible.mask[row]:
+            if ids[row] not in covered and placer.feasible.mask[row] and not any(mask[row] for mask in outside):
                 name = alloc_name(job.name or job.id, group.name, 0)
                 fresh.append((row, Place(group.name, name, previous.get(ids[row]))))
         self._track(job, group, destructive, fresh)

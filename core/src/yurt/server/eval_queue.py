@@ -79,6 +79,8 @@ class EvalQueue:
                     freed.add(change.after.id)
             elif change.table == "namespaces":
                 limits.update(row.quota for row in (change.before, change.after) if row is not None)
+            elif change.table == "csi_volumes" and change.after is not None:
+                self._enqueue(self.blocked.unblock_missing(change.after.id, index=index), now)
             elif change.table == "scheduler_config":
                 self._is_paused = self._current().scheduler_config.pause_eval_broker
                 self._changed.set()

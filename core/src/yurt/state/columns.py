@@ -521,6 +521,7 @@ def _is_offer_changed(before: Node | None, after: Node | None) -> bool:
         or before.meta != after.meta
         or before.name != after.name
         or before.host_networks != after.host_networks
+        or before.csi_node_plugins != after.csi_node_plugins
         or shape_of(before) != shape_of(after)
     )
 

@@ -71,6 +71,7 @@ INDEXES: dict[str, dict[str, Any]] = {
     "schemas": {},
     "restore_chunks": {},
     "staged_plans": {},
+    "csi_volumes": {},
 }
 """Tables and their secondary indexes; `live` holds what is not terminal, by job."""
 

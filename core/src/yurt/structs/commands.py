@@ -20,6 +20,7 @@ from yurt.structs.node import DrainMetadata, DrainStrategy, Node, NodeEvent
 from yurt.structs.plan import DeploymentUpdate, Plan
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta
+from yurt.structs.volume import RegisteredVolume
 
 LOG_VERSION = 1
 
@@ -329,6 +330,18 @@ class DeleteNodePools(Command, tag=True):
     names: tuple[str, ...]
 
 
+class UpsertVolumes(Command, tag=True):
+    """Register CSI volumes, or change them."""
+
+    volumes: tuple[RegisteredVolume, ...]
+
+
+class DeleteVolumes(Command, tag=True):
+    """Forget CSI volumes, by (namespace, id); one that a live allocation uses stays."""
+
+    keys: tuple[tuple[str, str], ...]
+
+
 class SetSchedulerConfiguration(Command, tag=True):
     """Replace the scheduler's configuration; with `check_index` only when it was last changed there."""
 
@@ -387,6 +400,8 @@ ClusterCommand = (
     | DeleteNamespaces
     | UpsertNodePools
     | DeleteNodePools
+    | UpsertVolumes
+    | DeleteVolumes
     | SetSchedulerConfiguration
     | RecordPeriodicLaunch
     | StoreSchema

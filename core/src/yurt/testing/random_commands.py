@@ -34,6 +34,7 @@ from yurt.structs.node import DrainStrategy, NodeEvent
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Placement, Plan
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.variable import KEY_ACTIVE, KEY_PREPUBLISHED, EncryptedVariable, RootKeyMeta, VariableLock
+from yurt.structs.volume import RegisteredVolume
 from yurt.testing import factories
 
 T = TypeVar("T")
@@ -83,7 +84,7 @@ class CommandMaker:
             self._namespaces, self._delete_namespaces, self._pools, self._delete_pools, self._scheduler,
             self._variable, self._variable, self._lock, self._unlock, self._drop_variable, self._root_key,
             self._drop_root_keys, self._rekey,
-            self._launch, self._schema, self._restore, lambda state: c.KeepAlive(),
+            self._volumes, self._delete_volumes, self._launch, self._schema, self._restore, lambda state: c.KeepAlive(),
         )  # fmt: skip
 
     def command(self, state: Snapshot) -> c.AnyCommand:
@@ -258,6 +259,13 @@ class CommandMaker:
         return c.DeleteEvaluations(
             eval_ids=self._some(sorted(state.evals.keys()), 4), alloc_ids=self._some(sorted(state.allocs.keys()), 4)
         )
+
+    def _volumes(self, state: Snapshot) -> c.AnyCommand:
+        volume = RegisteredVolume(id=self._pick(("data", "log")), plugin_id="plugin", namespace=self._pick(NAMESPACES))
+        return c.UpsertVolumes(volumes=(volume,))
+
+    def _delete_volumes(self, state: Snapshot) -> c.AnyCommand:
+        return c.DeleteVolumes(keys=((self._pick(NAMESPACES), self._pick(("data", "log"))),))
 
     def _staged(self, state: Snapshot) -> c.AnyCommand:
         """A part of a plan, often followed by the plan."""
