@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from yurt.client.networks.settings import CNI_PATHS
 from yurt.testing.agent import Agent, free_ports, register, running_agent, wait_for
-from yurt.testing.engines import DockerEngine, missing
+from yurt.testing.engines import DockerEngine, PodmanEngine, missing
 
 PLUGINS = next((folder for folder in CNI_PATHS if Path(folder, "bridge").exists()), "")
 pytestmark = [
@@ -409,28 +409,35 @@ def test_a_plan_says_which_plugins_are_missing(tmp_path: Path) -> None:
     remove_networks()
 
 
-def test_containers_and_processes_of_a_group_share_one_network(tmp_path: Path) -> None:
-    reason = missing("dockerd", "containerd", "docker", "busybox")
+@pytest.mark.parametrize("driver", ["docker", "podman"])
+def test_containers_and_processes_of_a_group_share_one_network(tmp_path: Path, driver: str) -> None:
+    reason = (
+        missing("dockerd", "containerd", "docker", "busybox") if driver == "docker" else missing("podman", "busybox")
+    )
     if reason:
         pytest.skip(reason)
-    engine = DockerEngine(tmp_path)
+    engine = DockerEngine(tmp_path) if driver == "docker" else PodmanEngine(tmp_path)
     engine.start()
     try:
         engine.import_image()
-        options = {"endpoint": engine.endpoint, "infra_image": engine.image}
-        extra = agent_config(tmp_path) | {"plugin": {"docker": {"config": options}}}
+        options = {"infra_image": engine.image} if driver == "docker" else {}
+        address = (
+            {"endpoint": engine.endpoint} if isinstance(engine, DockerEngine) else {"socket_path": str(engine.socket)}
+        )
+        extra = agent_config(tmp_path) | {"plugin": {driver: {"config": {**options, **address}}}}
         with running_agent(tmp_path, data_dir=tmp_path / "data", extra=extra) as agent:
-            together(agent, engine)
-            advertised(agent, engine)
+            together(agent, engine, driver)
+            if isinstance(engine, DockerEngine):
+                advertised(agent, engine)
     finally:
         engine.stop()
         remove_networks()
 
 
-def together(agent: Agent, engine: DockerEngine) -> None:
+def together(agent: Agent, engine: DockerEngine | PodmanEngine, driver: str) -> None:
     """A container that serves, and a process beside it; also over the death of the agent."""
     serve = 'mkdir /www; echo "$NOMAD_ALLOC_ID" > /www/index.html; exec httpd -f -p 8080 -h /www'
-    container = task("server", "docker", serve) | {
+    container = task("server", driver, serve) | {
         "Config": {"image": engine.image, "command": "/bin/sh", "args": ["-c", serve]}
     }
     network = bridge({"Label": "web", "To": 8080}, Hostname="shop")
