@@ -58,6 +58,8 @@ class Feasibility(NamedTuple):
     failing: tuple[tuple[str, BoolArray], ...]
     class_wide: BoolArray
     is_escaped: bool
+    key: Hashable
+    """Equal keys on the same rows: the same answers."""
 
 
 def remembered(rows: NodeRows, key: Hashable, compute: Callable[[], object]) -> object:
@@ -103,12 +105,12 @@ def feasibility(snapshot: Snapshot, job: Job, group: TaskGroup) -> Feasibility:
     """A group's mask and reasons, all nodes considered."""
     checks = checks_of(job, group)
     key = ("feasible", tuple(check.key for check in checks))
-    found = remembered(snapshot.columns.nodes, key, lambda: _feasibility(snapshot, checks))
+    found = remembered(snapshot.columns.nodes, key, lambda: _feasibility(snapshot, checks, key))
     assert isinstance(found, Feasibility)
     return found
 
 
-def _feasibility(snapshot: Snapshot, checks: tuple[Check, ...]) -> Feasibility:
+def _feasibility(snapshot: Snapshot, checks: tuple[Check, ...], key: Hashable) -> Feasibility:
     rows = snapshot.columns.nodes
     mask = np.ones(len(rows.offered), np.bool_)
     class_wide = mask.copy()
@@ -122,7 +124,7 @@ def _feasibility(snapshot: Snapshot, checks: tuple[Check, ...]) -> Feasibility:
         if check.is_class_wide:
             class_wide &= passed
     is_escaped = any(check.is_per_node for check in checks)
-    return Feasibility(_frozen(mask), tuple(failing), _frozen(class_wide), is_escaped)
+    return Feasibility(_frozen(mask), tuple(failing), _frozen(class_wide), is_escaped, key)
 
 
 def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:

@@ -275,16 +275,11 @@ class GroupPlacer:
     def metric(self, scores: tuple[NodeScoreMeta, ...] = ()) -> AllocationMetric:
         """What was looked at, for a placement that succeeded."""
         if self._metric is None:
-            filtered = self.candidates.mask & ~self.feasible.mask
-            self._metric = AllocationMetric(
-                nodes_evaluated=int(np.count_nonzero(self.candidates.mask)),
-                nodes_filtered=int(np.count_nonzero(filtered)),
-                nodes_in_pool=self.candidates.in_pool,
-                node_pool=self.job.node_pool,
-                nodes_available=self.candidates.available,
-                class_filtered=class_counts(self.view.rows, filtered),
-                constraint_filtered=self._filtered({}),
-            )
+            job = self.job
+            key = ("metric", job.datacenters, job.node_pool, self.feasible.key)
+            known = remembered(self.view.rows, key, self._looked_at)
+            assert isinstance(known, AllocationMetric)
+            self._metric = known
         return AllocationMetric(
             nodes_evaluated=self._metric.nodes_evaluated,
             nodes_filtered=self._metric.nodes_filtered,
@@ -294,6 +289,19 @@ class GroupPlacer:
             class_filtered=self._metric.class_filtered,
             constraint_filtered=self._metric.constraint_filtered,
             score_meta_data=scores,
+        )
+
+    def _looked_at(self) -> AllocationMetric:
+        """What all placements of groups with the same constraints share."""
+        filtered = self.candidates.mask & ~self.feasible.mask
+        return AllocationMetric(
+            nodes_evaluated=int(np.count_nonzero(self.candidates.mask)),
+            nodes_filtered=int(np.count_nonzero(filtered)),
+            nodes_in_pool=self.candidates.in_pool,
+            node_pool=self.job.node_pool,
+            nodes_available=self.candidates.available,
+            class_filtered=class_counts(self.view.rows, filtered),
+            constraint_filtered=self._filtered({}),
         )
 
     def failure(self) -> AllocationMetric:

@@ -31,6 +31,8 @@ SCORES_KEPT = 5
 WINDOW_MIN, WINDOW_MAX = 16, 256
 FITS_KEPT = 16
 """Asks whose fitness is kept for the next attempt."""
+FEW_ROWS = 12
+"""So many rows are looked at one by one."""
 FEW_CHANGED = 4
 """When a quarter of the rows changed, all are looked at: plain arrays are quicker than picking rows."""
 LN10 = math.log(10.0)
@@ -270,8 +272,12 @@ class Ranker:
             found = _Fits(used, self.binpacks(used, offered), self._has_room(used, offered))
         elif len(changed):
             binpacks, has_room = known.binpacks.copy(), known.has_room.copy()
-            binpacks[changed] = self.binpacks(used[changed], offered[changed])
-            has_room[changed] = self._has_room(used[changed], offered[changed])
+            if len(changed) <= FEW_ROWS:
+                for row in changed.tolist():
+                    binpacks[row], has_room[row] = self._binpack(row), not view.exhausted(row, self.ask.plain.usage)
+            else:
+                binpacks[changed] = self.binpacks(used[changed], offered[changed])
+                has_room[changed] = self._has_room(used[changed], offered[changed])
             found = _Fits(used, binpacks, has_room)
         else:
             found = known

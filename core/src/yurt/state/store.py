@@ -324,10 +324,9 @@ class Transaction:
 
     def commit(self) -> Snapshot:
         """The state after the edits, at the transaction's index."""
-        tables = {
-            name: self._editors[name].finish(self.index) if name in self._editors else table
-            for name, table in ((table.name, table) for table in self.base.tables())
-        }
+        tables = dict(self.base._tables)
+        for name, editor in self._editors.items():
+            tables[name] = editor.finish(self.index)
         return self._with_columns(Snapshot(self.index, tables))
 
     def _with_columns(self, after: Snapshot) -> Snapshot:

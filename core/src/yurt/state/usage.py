@@ -19,6 +19,10 @@ SINGLE_WRITER = frozenset({"single-node-writer", "single-node-single-writer"})
 AMOUNT_MAX = 1 << 53
 """Amounts are cut here, so that no sum of them overflows a column."""
 
+KNOWN_MAX = 256
+_known: dict[tuple[int, int], tuple[AllocatedResources, TaskGroup | None, Usage]] = {}
+"""The last answers by identity: a plan is looked at by several, and its placements share their resources."""
+
 PortKey = tuple[str, int]
 
 
@@ -58,6 +62,18 @@ def usage_of(alloc: Allocation) -> Usage:
 
 def usage_of_resources(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
     """What given resources take; the group tells which tasks run together."""
+    key = (id(resources), id(group))
+    known = _known.get(key)
+    if known is not None and known[0] is resources and known[1] is group:
+        return known[2]
+    usage = _computed(resources, group)
+    if len(_known) >= KNOWN_MAX:
+        _known.clear()
+    _known[key] = (resources, group, usage)
+    return usage
+
+
+def _computed(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
     sums = _task_sums(resources, group)
     disk = _bounded(resources.shared.disk_mb)
     return Usage(
