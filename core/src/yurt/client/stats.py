@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psutil
 
@@ -32,7 +33,6 @@ from yurt.structs.rpc import (
 
 MEASURED_MEMORY = ("RSS", "Swap")
 MEASURED_CPU = ("System Mode", "User Mode", "Percent")
-SAMPLES_MAX = 10_000
 
 
 class UsageMeter:
@@ -41,7 +41,7 @@ class UsageMeter:
     def __init__(self, env: Env, devices: DeviceManager) -> None:
         self._env = env
         self._devices = devices
-        self._last: dict[str, TaskStats] = {}
+        self._last: WeakKeyDictionary[TaskRunner, tuple[int, TaskStats]] = WeakKeyDictionary()
 
     async def alloc_usage(self, runner: AllocRunner, task: str, node: Node) -> AllocResourceUsage:
         """Use of an allocation's running tasks; of one when `task` is not empty."""
@@ -63,15 +63,15 @@ class UsageMeter:
         driver = runner.driver
         if runner.machine.phase != RUNNING or driver is None:
             return None
-        task_id = runner.task_id(runner.machine.run)
+        run = runner.machine.run
         try:
-            sample = await driver.task_stats(task_id)
+            sample = await driver.task_stats(runner.task_id(run))
         except YurtError:
             return None
-        before = self._last.get(task_id, TaskStats(at=UnixNano(runner.machine.state.started_at)))
-        if len(self._last) >= SAMPLES_MAX:
-            self._last.clear()
-        self._last[task_id] = sample
+        of_run, before = self._last.get(runner, (run, TaskStats(at=UnixNano(runner.machine.state.started_at))))
+        if of_run != run:
+            before = TaskStats(at=UnixNano(runner.machine.state.started_at))
+        self._last[runner] = (run, sample)
         usage = _usage(before, sample, _core_mhz(node))
         held = claim_of(runner.alloc, runner.name).ids
         if held:

@@ -1,7 +1,7 @@
 """Python's garbage collector under control: no collection on its own, the young generation by hand.
 
-State objects make no cycles, so a full collection would only stop the server for seconds to find nothing. What
-libraries and tracebacks leave is young: it is collected each few seconds, or sooner under load so that a pause stays
+State objects make no cycles, so a full collection of a large heap would only stop the server for seconds to find
+nothing. What libraries and tracebacks leave is young: it is collected each few seconds, or sooner under load so that a pause stays
 short. Survivors of a busy time are state: they are frozen out of the collector's sight instead of being looked at
 again.
 """
@@ -23,6 +23,10 @@ IDLE_S: Final = 5.0
 MIDDLE_S: Final = 60.0
 """As often the survivors are collected once more, or frozen when there are more than `FREEZE_COUNT`."""
 FREEZE_COUNT: Final = 100_000
+
+OLD_COUNT: Final = 100_000
+"""Up to so many old objects are looked at as well (some 10 ms): what ran for long and has ended, an allocation's
+runner above all, is a cycle among them."""
 
 
 class HeapKeeper:
@@ -68,10 +72,10 @@ class HeapKeeper:
             gc.enable()
 
     def _look_at_survivors(self) -> None:
-        if self._survivors > FREEZE_COUNT:
+        if self._survivors > FREEZE_COUNT and len(gc.get_objects(generation=1)) > FREEZE_COUNT:
             gc.freeze()
         else:
-            self._collect(1)
+            self._collect(2 if len(gc.get_objects(generation=2)) <= OLD_COUNT else 1)
         self._survivors = 0
 
     def _collect(self, generation: int) -> None:

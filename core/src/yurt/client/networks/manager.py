@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from yurt.client.networks import namespaces, plugins
 from yurt.client.networks.cni import Attachment, environment, status_of
@@ -88,7 +89,7 @@ class Networks:
         self._owner = owner_of(state_dir, is_dev=is_dev)
         self._folder = folder or RecordFolder.of_machine(state_dir)
         self._known: dict[str, NetworkRecord] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._left: tuple[NetworkRecord, ...] = ()
 
@@ -166,6 +167,7 @@ class Networks:
             return TaskNetwork(namespace=record.namespace, status=record.status, mounts=mounts)
 
     def _lock(self, alloc_id: str) -> asyncio.Lock:
+        """The allocation's turn; kept as long as somebody takes part."""
         return self._locks.setdefault(alloc_id, asyncio.Lock())
 
     async def _host_network(self, alloc: Allocation, network: NetworkResource, driver: Driver) -> TaskNetwork:
@@ -312,7 +314,6 @@ class Networks:
             record = self._known.pop(alloc_id, None)
             if record is not None:
                 await self._undo(record)
-        self._locks.pop(alloc_id, None)
 
     async def _undo(self, record: NetworkRecord) -> None:
         """Disconnect and remove the namespace; the record goes when that has succeeded."""
