@@ -1,9 +1,9 @@
 """Python's garbage collector under control: no collection on its own, the young generation by hand.
 
 State objects make no cycles, so a full collection of a large heap would only stop the server for seconds to find
-nothing. What libraries and tracebacks leave is young: it is collected each few seconds, or sooner under load so that a pause stays
-short. Survivors of a busy time are state: they are frozen out of the collector's sight instead of being looked at
-again.
+nothing. What libraries and tracebacks leave is young: it is collected each few seconds, or sooner under load so that a
+pause stays short. Survivors of a busy time are state: they are frozen out of the collector's sight instead of being
+looked at again. While there are few old objects they are collected too: an allocation's runner is one of them.
 """
 
 from __future__ import annotations
