@@ -234,3 +234,19 @@ def test_an_artifact_is_there_before_the_task_starts(dev_agent: Agent, tmp_path:
     assert "from the artifact" in dev_agent.cli("alloc", "logs", alloc["ID"]).stdout
     types = [event["Type"] for state in alloc["TaskStates"].values() for event in state["Events"]]
     assert "Downloading Artifacts" in types
+
+
+def test_an_allocation_that_takes_too_much_disk_is_stopped(dev_agent: Agent) -> None:
+    script = 'head -c 150000000 /dev/urandom > "$NOMAD_TASK_DIR/big"; exec sleep 300'
+    job = raw_exec_job("glutton", "/bin/sh", "-c", script, kind="batch")
+    job["TaskGroups"][0] |= {
+        "EphemeralDisk": {"SizeMB": 120},
+        "RestartPolicy": {"Attempts": 0, "Mode": "fail", "Interval": 60_000_000_000, "Delay": 1_000_000_000},
+        "ReschedulePolicy": {"Attempts": 0, "Unlimited": False},
+    }
+    register(dev_agent, job)
+    failed = wait_for(
+        "its end", lambda: [each for each in dev_agent.allocs("glutton") if each["ClientStatus"] == "failed"], 30
+    )[0]
+    events = [event["DisplayMessage"] for event in failed["TaskStates"]["main"]["Events"]]
+    assert any("of 120 MiB of ephemeral_disk; raise ephemeral_disk" in text for text in events), events

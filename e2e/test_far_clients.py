@@ -154,3 +154,23 @@ def pid_in(agent: Agent, alloc_id: str) -> int:
     assert agent.data_dir is not None
     path = agent.data_dir / "alloc" / alloc_id / "main" / "local" / "pid"
     return int(wait_for("a pid file", lambda: path.exists() and path.read_text().strip()))
+
+
+def test_data_moves_with_its_allocation_to_another_node(tmp_path: Path) -> None:
+    with cluster(tmp_path, "one", "two") as (main, _):
+        script = '[ -e "$NOMAD_TASK_DIR/word" ] && cat "$NOMAD_TASK_DIR/word" || echo first > "$NOMAD_TASK_DIR/word"; '
+        job = raw_exec_job("mover", "/bin/sh", "-c", script + "exec sleep 300")
+        job["TaskGroups"][0]["EphemeralDisk"] = {"SizeMB": 150, "Migrate": True, "Sticky": True}
+        register(main, job)
+        first = main.running("mover", 1)[0]
+        done = main.cli("node", "drain", "-enable", "-yes", "-deadline", "60s", first["NodeID"], timeout_s=90)
+        assert done.returncode == 0, done.stderr
+
+        def successor() -> dict[str, Any] | None:
+            live = [alloc for alloc in main.allocs("mover") if alloc["ClientStatus"] == "running"]
+            return live[0] if live and live[0]["NodeID"] != first["NodeID"] else None
+
+        second = wait_for("the successor on the other node", successor, 60)
+        wait_for("what the first one wrote", lambda: main.cli("alloc", "logs", second["ID"]).stdout == "first\n")
+        events = [event["DisplayMessage"] for event in second["TaskStates"]["main"]["Events"]]
+        assert any(f"Copying the data of allocation {first['ID'][:8]}" in text for text in events), events

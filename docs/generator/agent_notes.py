@@ -33,7 +33,7 @@ client.state_dir          Where the client keeps what it knows of its node and t
 client.alloc_dir          Where allocations live.
 client.node_class         The class of the node.
 client.node_pool          The pool of the node.
-client.options            Options of drivers, such as `driver.raw_exec.enable`, and `env.denylist`.
+client.options            Options of drivers, such as `driver.raw_exec.enable`, and `env.denylist`. `ephemeral_disk.over_size` says what becomes of an allocation that takes more than its `ephemeral_disk.size`: `stop` (the usual), `warn` or `off`.
 client.chroot_env         Files and folders of the host that tasks of `exec` and `java` see, and where; in place of the usual ones.
 client.meta               Metadata of the node.
 client.network_interface  The interface whose address tasks get.

@@ -348,7 +348,7 @@ min               How many must run together: an allocation is placed only if so
 """,
     "EphemeralDisk": """
 sticky            Prefers the node of the allocation that is replaced; its data is not moved in this version.
-migrate           Stored; has no effect.
+migrate           The data of the allocation follows it to another node; with `sticky` it also stays on the same one.
 size              MiB that the scheduler counts; at least 10.
 """,
     "UpdateStrategy": """

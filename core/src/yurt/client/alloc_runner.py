@@ -10,20 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 
 from yurt.client import alloc_dir
 from yurt.client.context import ClientContext
+from yurt.client.migration import unpack
 from yurt.client.secrets_dir import unmount_secrets
 from yurt.client.service_hook import ServiceHook
 from yurt.client.task_runner import TaskRunner
-from yurt.client.waiting import wait_or_sleep
+from yurt.client.waiting import finish_unless, wait_or_sleep
 from yurt.lifecycle import allocation, events, health
 from yurt.lifecycle import task as machine
 from yurt.lifecycle.checks import CheckSpec
 from yurt.lifecycle.services import has_services
 from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver
-from yurt.sdk.errors import Conflict, Invalid, NotFound
+from yurt.sdk.errors import Conflict, Invalid, NotFound, YurtError
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.storage.client_db import AllocRecord, TaskRecord
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskEvent, TaskState
@@ -34,6 +36,8 @@ from yurt.structs.rpc import AllocCheckStatus
 from yurt.structs.status import CLIENT_TERMINAL, CLIENT_UNKNOWN, JOB_BATCH, JOB_SYSBATCH, TASK_DEAD, TASK_RUNNING
 
 log = logging.getLogger(__name__)
+
+MIB = 1024 * 1024
 
 
 class AllocRunner:
@@ -63,6 +67,7 @@ class AllocRunner:
         self._saved = asyncio.Condition()
         self._stop: allocation.Stop | None = None
         self._delay_over = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._roles = allocation.roles(self.task_group)
         self._services: ServiceHook | None = None
         self._health: health.HealthMachine | None = None
@@ -168,8 +173,18 @@ class AllocRunner:
         if await asyncio.to_thread(alloc_dir.alloc_path(config.alloc_dir, previous).is_dir):
             await asyncio.to_thread(alloc_dir.carry_over, config.alloc_dir, previous, self.alloc.id, tuple(self.tasks))
         elif disk.migrate:
-            text = f"The data of allocation {previous[:8]} stays where it ran: this version moves none between nodes"
-            self._note(events.task_setup(text))
+            await finish_unless(self._stopping, self._migrate(previous))
+
+    async def _migrate(self, previous: str) -> None:
+        """Fetch the data of a predecessor on another node; without it the allocation begins empty, as a first one."""
+        config, names = self.context.config, tuple(self.tasks)
+        limit = self.task_group.ephemeral_disk.size_mb * MIB
+        self.note(events.task_setup(f"Copying the data of allocation {previous[:8]} from its node"))
+        try:
+            async with aclosing(self.context.server.fetch_disk(self.alloc.node_id, self.alloc.id)) as pieces:
+                await unpack(pieces, config.alloc_dir, self.alloc.id, tasks=names, limit=limit)
+        except YurtError as error:
+            self.note(events.task_setup(f"The data of allocation {previous[:8]} is not here: {error}"))
 
     async def _wait_change(self, wake_at: UnixNano) -> None:
         if wake_at:
@@ -246,13 +261,14 @@ class AllocRunner:
             self._health_status = alloc.deployment_status
             self._watch_health()
         if old.client_status != CLIENT_UNKNOWN and alloc.client_status == CLIENT_UNKNOWN:
-            self._note(events.reconnected())
+            self.note(events.reconnected())
         if is_server_terminal(alloc):
             self.stop()
         self._is_alloc_dirty = True
         self._changed.set()
 
-    def _note(self, event: TaskEvent) -> None:
+    def note(self, event: TaskEvent) -> None:
+        """Tell the user of every task that has not ended."""
         for runner in self.tasks.values():
             if runner.machine.phase != machine.DEAD:
                 runner.post(machine.Note(event=event))
@@ -270,6 +286,7 @@ class AllocRunner:
         """End the allocation, by the order of its tasks; the group's shutdown delay comes first."""
         if self._stop is None:
             self._stop = stop or allocation.Stop()
+            self._stopping.set()
             self._begin_stop()
             self._changed.set()
 
@@ -337,7 +354,7 @@ class AllocRunner:
         handles = {name: self.tasks[name].handle for name in starts}
         addresses = {name: handle.address if handle is not None else "" for name, handle in handles.items()}
         for problem in self._services.follow(self.alloc, group, starts, addresses):
-            self._note(events.task_setup(problem))
+            self.note(events.task_setup(problem))
 
     def _restart_unhealthy(self, spec: CheckSpec) -> None:
         if self._stop is not None:

@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
-from yurt.client import files, node_meta, streams
+from yurt.client import disk_use, files, migration, node_meta, streams
 from yurt.client.alloc_dir import alloc_path, remove_alloc_dir
 from yurt.client.alloc_runner import AllocRunner
 from yurt.client.alloc_watch import AllocWatch, Changes
@@ -22,6 +22,7 @@ from yurt.client.context import ClientContext
 from yurt.client.devices.keeper import DeviceKeeper
 from yurt.client.devices.manager import DeviceManager, HealthChange
 from yurt.client.devices.wire import group_name
+from yurt.client.disk_use import DiskWatch
 from yurt.client.driver_table import DriverTable
 from yurt.client.exchange import Drivers, exchange
 from yurt.client.exec import ExecSessions
@@ -41,7 +42,7 @@ from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, Fingerprint, TaskHandle
-from yurt.sdk.errors import NotFound, Unavailable
+from yurt.sdk.errors import Conflict, NotFound, Unavailable
 from yurt.sdk.value import replace
 from yurt.storage.client_db import AllocRecord, ClientDatabase, DynamicMeta, NodeIdentity
 from yurt.structs.alloc import Allocation, TaskState
@@ -120,6 +121,8 @@ class Client:
         self._meta_lock = asyncio.Lock()
         self._meter = UsageMeter(env, self.devices)
         self._garbage = GarbageCollector(config, env, lambda: self.runners)
+        mode = config.options.get(disk_use.OPTION, disk_use.STOP)
+        self._disk_watch = DiskWatch(config.alloc_dir, env, mode=mode, runners=lambda: self.runners)
         self._broken: dict[str, str] = {}
         self._execs = ExecSessions(lambda name, work: supervised(self._group, name, work))
         self.runners: dict[str, AllocRunner] = {}
@@ -183,6 +186,7 @@ class Client:
             group.create_task(self._follow_allocs(), name="allocation list")
             group.create_task(self._stop_cut_off(), name="stop_on_client_after")
             group.create_task(self._garbage.run(), name="garbage collection")
+            group.create_task(self._disk_watch.run(group), name="sizes of allocations")
             supervised(group, "networks of allocations", self.networks.keep_house())
             group.create_task(self._keeper.run(group), name="holders of devices")
             supervised(group, "template renderer", self._context.renderer.run())
@@ -517,6 +521,13 @@ class Client:
         """Run a command in a running task."""
         driver, task_id = self._runner(request.alloc_id).running_task(request.task)
         return self._execs.run(driver, task_id, request, inputs)
+
+    def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
+        """The data of an allocation that has ended, for its successor elsewhere."""
+        runner = self._runner(alloc_id)
+        if not runner.is_over:
+            raise Conflict(f"allocation {alloc_id} still runs; its data moves when it has ended")
+        return migration.pack(self.config.alloc_dir, runner.alloc.id, tuple(runner.tasks))
 
     async def collect_garbage(self, alloc_id: str | None) -> None:
         """Remove the directory of one terminal allocation, or of all of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from yurt.structs.rpc import (
@@ -52,6 +53,10 @@ class ServerPort(Protocol):
 
     async def emit_events(self, request: NodeEventsRequest) -> None:
         """Add events to the node."""
+        ...
+
+    def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
+        """The data that the predecessor of an allocation of the node left where it ran, once that has ended."""
         ...
 
     async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:

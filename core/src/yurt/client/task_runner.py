@@ -19,7 +19,7 @@ from yurt.lifecycle import events
 from yurt.lifecycle import task as machine
 from yurt.lifecycle.allocation import restarts_on_success
 from yurt.runtime.supervise import supervised
-from yurt.sdk.driver import Driver, ExecResult, ExitResult, TaskHandle, TaskRequest
+from yurt.sdk.driver import Driver, ExecResult, ExitResult, TaskHandle, TaskRequest, TellingDriver
 from yurt.sdk.errors import Invalid, NotFound, RecoverableError, YurtError
 from yurt.sdk.value import NANOSECONDS, Duration, replace
 from yurt.storage.client_db import TaskRecord
@@ -302,6 +302,7 @@ class TaskRunner:
 
     async def _start_whole(self, driver: Driver, request: TaskRequest) -> TaskHandle:
         """Start the task; an agent that ends meanwhile first remembers what it has started, or nobody would find it."""
+        telling = asyncio.ensure_future(self._follow_progress(driver, request.task_id))  # noqa: TID251 - ended below
         starting = asyncio.ensure_future(driver.start_task(request))  # noqa: TID251 - awaited on every path below
         try:
             return await asyncio.shield(starting)
@@ -312,6 +313,15 @@ class TaskRunner:
             ).machine
             await self._owner.save()
             raise
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+    async def _follow_progress(self, driver: Driver, task_id: str) -> None:
+        """Note what the driver tells of a start."""
+        if isinstance(driver, TellingDriver):
+            async for text in driver.progress(task_id):
+                self.post(machine.Note(event=events.driver_message(text)))
 
     async def _watch(self, run: int) -> None:
         try:

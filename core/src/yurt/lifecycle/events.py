@@ -222,6 +222,11 @@ def max_run_duration_exceeded(limit: Duration) -> TaskEvent:
     return TaskEvent(type="Timeout", display_message=text, message=text, details={"message": text})
 
 
+def disk_exceeded(text: str) -> TaskEvent:
+    """The allocation takes more of the disk than its group asked for."""
+    return TaskEvent(type="Disk Exceeded", display_message=text, message=text, details={"message": text})
+
+
 def alloc_unhealthy(reason: str) -> TaskEvent:
     """The allocation will not count as healthy in its deployment."""
     return TaskEvent(type="Alloc Unhealthy", display_message=reason, message=reason, details={"message": reason})

@@ -68,6 +68,10 @@ class NodePort(Protocol):
         """Run a command in a task; closing the frames, or the end of the inputs, ends it."""
         ...
 
+    def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
+        """The data of an allocation that has ended, for its successor elsewhere."""
+        ...
+
     async def collect_garbage(self, alloc_id: str | None) -> None:
         """Remove the directory of one terminal allocation, or of all of them."""
         ...

@@ -7,6 +7,7 @@ held against that.
 from __future__ import annotations
 
 import hmac
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from yurt.sdk.errors import Invalid, PermissionDenied
@@ -91,6 +92,11 @@ class RemoteClient:
         """Events of the node."""
         self._own(request.node_id)
         await self._server.emit_events(request)
+
+    def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
+        """The data of the predecessor of one of the node's allocations."""
+        self._own(node_id)
+        return self._server.fetch_disk(node_id, alloc_id)
 
     async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
         """What a template of one of the node's allocations needs."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from yurt.sdk.errors import NotFound, Unavailable
 from yurt.server.allocs import Allocs
 from yurt.server.config import ServerConfig
 from yurt.server.deployments import Deployments
+from yurt.server.disks import fetch_disk
 from yurt.server.events import Event, EventBuffer
 from yurt.server.gc import HeapKeeper
 from yurt.server.identities import Identities
@@ -225,6 +226,10 @@ class Server:
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
         """Service instances that no longer run on the node."""
         return await self.services.deregister(node_id, ids)
+
+    def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
+        """The data of an allocation's predecessor, from the node where it ran."""
+        return fetch_disk(self, node_id, alloc_id)
 
     async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
         """What a task's template needs of the cluster."""

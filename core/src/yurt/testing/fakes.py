@@ -10,7 +10,7 @@ import heapq
 import itertools
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -129,6 +129,7 @@ class FakeServerPort:
         self.token_ends_at: Callable[[], int] = lambda: 0
         self.facts: dict[tuple[str, str], tuple[int, Any]] = {}
         self.registrations: list[RegisterNodeRequest] = []
+        self.disks: dict[str, tuple[bytes, ...]] = {}
         self.failure: YurtError | None = None
         self.keep_initializing = False
         self.calls: list[str] = []
@@ -217,6 +218,14 @@ class FakeServerPort:
         for service_id in ids:
             self.services.pop(service_id, None)
         return self.index
+
+    async def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
+        """No predecessor's data is here."""
+        self._called("fetch_disk")
+        for piece in self.disks.get(alloc_id, ()):
+            yield piece
+        if alloc_id not in self.disks:
+            raise NotFound(f"allocation {alloc_id} has no predecessor")
 
     async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
         """What `facts` holds for (kind, name), once it changed past the query's index."""

@@ -263,7 +263,7 @@ def summary(found: DeviceFingerprint) -> tuple[bool, str]:
     for group, healthy in counts:
         ill = len(group.instances) - healthy
         words.append(f"{len(group.instances)} x {group.name}" + (f" ({ill} unhealthy)" if ill else ""))
-    return True, ", ".join(words)
+    return True, ", ".join(words) + (f"; {found.description}" if found.description else "")
 
 
 def merged(parts: list[Reservation]) -> Reservation:

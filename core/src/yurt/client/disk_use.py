@@ -1,0 +1,101 @@
+"""The size of an allocation's directory against what its group asked for (`ephemeral_disk.size`).
+
+All that an allocation writes below its own directory counts, logs included; what lies in memory (secrets) and what is
+mounted from elsewhere does not. A walk is bounded, and the larger the trees, the longer the pause until the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from yurt.client.alloc_dir import alloc_path
+from yurt.lifecycle import allocation, events
+from yurt.runtime.env import Env
+from yurt.runtime.supervise import supervised
+
+if TYPE_CHECKING:
+    from yurt.client.alloc_runner import AllocRunner
+
+log = logging.getLogger(__name__)
+
+OPTION = "ephemeral_disk.over_size"
+STOP, WARN, OFF = "stop", "warn", "off"
+MIB = 1024 * 1024
+BLOCK = 512
+INTERVAL_S = 5.0
+PAUSE_PER_WALK = 50
+"""A walk may take this part of the time at most."""
+ENTRIES_MAX = 1_000_000
+
+
+class DiskWatch:
+    """Stops allocations that take more of the disk than they asked for, or warns, as the client's options say."""
+
+    def __init__(
+        self, alloc_dir: str, env: Env, *, mode: str, runners: Callable[[], Mapping[str, AllocRunner]]
+    ) -> None:
+        self._alloc_dir = alloc_dir
+        self._env = env
+        self._mode = mode if mode in (WARN, OFF) else STOP
+        self._runners = runners
+        self._warned: set[str] = set()
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Look at all allocations, for ever."""
+        while self._mode != OFF:
+            begin = self._env.monotonic()
+            await asyncio.wait({supervised(group, "sizes of allocations", self._look())})
+            await self._env.sleep(max(INTERVAL_S, (self._env.monotonic() - begin) * PAUSE_PER_WALK))
+
+    async def _look(self) -> None:
+        for alloc_id, runner in tuple(self._runners().items()):
+            limit_mb = runner.task_group.ephemeral_disk.size_mb
+            if runner.is_over or limit_mb <= 0 or alloc_id in self._warned:
+                continue
+            used = await asyncio.to_thread(bytes_below, str(alloc_path(self._alloc_dir, alloc_id)))
+            if used > limit_mb * MIB:
+                self._act(runner, f"The allocation uses {used / MIB:.0f} of {limit_mb} MiB of ephemeral_disk")
+
+    def _act(self, runner: AllocRunner, text: str) -> None:
+        log.warning("allocation %s: %s", runner.alloc.id, text)
+        if self._mode == WARN:
+            self._warned.add(runner.alloc.id)
+            runner.note(events.disk_exceeded(text))
+            return
+        reason = events.disk_exceeded(f"{text}; raise ephemeral_disk {{ size }} to let it use more")
+        runner.stop(allocation.Stop(reason=reason, is_failure=True))
+
+
+def bytes_below(root: str) -> int:
+    """What the files below a folder take on its own file system; links are not followed. Blocking."""
+    try:
+        device = os.lstat(root).st_dev
+    except OSError:
+        return 0
+    total, left, folders = 0, ENTRIES_MAX, [root]
+    counted: set[tuple[int, int]] = set()
+    while folders and left > 0:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except OSError:
+            continue
+        left -= len(entries)
+        for entry in entries:
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if found.st_dev != device:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            if found.st_nlink > 1 and not entry.is_dir(follow_symlinks=False):
+                if (found.st_dev, found.st_ino) in counted:
+                    continue
+                counted.add((found.st_dev, found.st_ino))
+            total += found.st_blocks * BLOCK
+    return total
