@@ -118,8 +118,9 @@ def answer(host: str, port: int) -> str:
 
 def test_tasks_are_started_again_when_their_engine_took_them_with_it(tmp_path: Path) -> None:
     """Without live-restore an engine kills what runs when it comes back; a restart of the machine looks the same."""
-    engine = DockerEngine(tmp_path, options=())
-    (tmp_path / "agent").mkdir()
+    for name in ("agent", "docker"):
+        (tmp_path / name).mkdir()
+    engine = DockerEngine(tmp_path / "docker", options=())
     try:
         engine.start()
         engine.import_image()

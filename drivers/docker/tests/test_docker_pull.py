@@ -97,6 +97,22 @@ async def test_a_pulled_image_is_removed_some_time_after_its_last_task(puller: P
     await puller.until_gone(name)
 
 
+async def test_a_task_hears_how_far_its_image_is(
+    puller: Puller, silent_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt.sdk.containers.images.FIRST_REPORT_S", 0.05)
+    texts = puller.images.telling.follow("a/web/0")
+    first = asyncio.ensure_future(anext(texts))
+    await asyncio.sleep(0)
+    name = f"{silent_server}/app:1"
+    pulling = asyncio.get_running_loop().create_task(puller.ensure(name, image_pull_timeout="1s"))
+    assert await asyncio.wait_for(first, LIMIT_S) == f'Downloading image "{name}"'
+    assert (await asyncio.wait_for(anext(texts), LIMIT_S)).startswith(f'Downloading image "{name}": ')
+    await texts.aclose()
+    with pytest.raises(DriverError, match="was not pulled within 1 s"):
+        await pulling
+
+
 async def test_an_image_that_was_here_before_stays(puller: Puller) -> None:
     puller.configured(gc={"image_delay": "1ms"})
     image_id = await puller.ensure("yurt-test/busybox:1")

@@ -7,6 +7,7 @@ something every `pull_activity_timeout`.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -18,7 +19,16 @@ import msgspec
 from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.common import parse_duration
 from yurt.sdk.containers.engine import Engine, EngineDown, lines_of
-from yurt.sdk.containers.images import ImageShelf, SharedPulls, archive_path, auth_header, is_denied, is_hopeless
+from yurt.sdk.containers.images import (
+    ImageShelf,
+    Report,
+    SharedPulls,
+    archive_path,
+    auth_header,
+    is_denied,
+    is_hopeless,
+)
+from yurt.sdk.containers.telling import Telling
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 
@@ -89,6 +99,8 @@ class Images:
 
     def __init__(self, engine: Engine, config: PluginConfig, background: Background) -> None:
         self.engine = engine
+        self.telling = Telling()
+        self._progress: dict[str, Progress] = {}
         self.config = config
         self._pulls = SharedPulls(background)
         self.shelf = ImageShelf(
@@ -109,7 +121,7 @@ class Images:
         if present and not config.force_pull and name.tag != "latest":
             return present
         try:
-            return await self._shared_pull(name, config)
+            return await self._shared_pull(name, config, task_id=request.task_id)
         except DriverError as error:
             if not present or config.force_pull:
                 raise
@@ -130,10 +142,13 @@ class Images:
         except NotFound:
             return ""
 
-    async def _shared_pull(self, name: ImageName, config: TaskConfig) -> str:
-        """Pull, or wait for the pull that is under way."""
+    async def _shared_pull(self, name: ImageName, config: TaskConfig, *, task_id: str = "") -> str:
+        """Pull, or wait for the pull that is under way, and tell the task how far it is."""
         user = config.auth.username if config.auth else ""
-        return await self._pulls.pull(name.text, user, lambda: self._pull_with_auth(name, config))
+        report = Report(
+            functools.partial(self.telling.tell, task_id), lambda: str(self._progress.get(name.text) or "it begins")
+        )
+        return await self._pulls.pull(name.text, user, lambda: self._pull_with_auth(name, config), report=report)
 
     async def _pull_with_auth(self, name: ImageName, config: TaskConfig) -> str:
         """Pull with the credentials that are known, and without them where `auth_soft_fail` allows that."""
@@ -156,7 +171,7 @@ class Images:
         durations = self.config.durations
         asked = config.image_pull_timeout
         limit_s = parse_duration(asked, option="image_pull_timeout") if asked else durations.pull_s
-        progress = Progress()
+        progress = self._progress[name.text] = Progress()
         query = {"fromImage": name.repository, "tag": name.tag}
         try:
             async with (
@@ -175,6 +190,8 @@ class Images:
             raise RecoverableError(f'pull of image "{name.text}" broke off ({progress}): {error}') from None
         except (NotFound, DriverError) as error:
             raise pull_failure(name, str(error)) from None
+        finally:
+            self._progress.pop(name.text, None)
 
     async def _auth_header(self, name: ImageName, config: TaskConfig) -> dict[str, str]:
         """The credentials of the task, or those that the agent's configuration leads to."""

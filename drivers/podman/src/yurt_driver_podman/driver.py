@@ -81,6 +81,25 @@ class PodmanDriver:
             )
         return found
 
+    async def progress(self, task_id: str) -> AsyncIterator[str]:
+        """How far the task's image is, whichever engine pulls it."""
+        texts: asyncio.Queue[str] = asyncio.Queue()
+
+        async def follow(service: PodmanService) -> None:
+            async for text in service.progress(task_id):
+                texts.put_nowait(text)
+
+        followers = [
+            self._background.start("progress of an image", functools.partial(follow, each))
+            for each in self._services.values()
+        ]
+        try:
+            while True:
+                yield await texts.get()
+        finally:
+            for each in followers:
+                each.cancel()
+
     async def start_task(self, request: TaskRequest) -> TaskHandle:
         """Get the image, make the container, start it."""
         config: TaskConfig = request.config

@@ -7,6 +7,7 @@ bytes, so there is no limit of silence as there is for Docker.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 from collections.abc import Mapping
@@ -16,7 +17,16 @@ from urllib.parse import quote
 
 from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.engine import Engine, EngineDown, lines_of
-from yurt.sdk.containers.images import ImageShelf, SharedPulls, archive_path, auth_header, is_denied, is_hopeless
+from yurt.sdk.containers.images import (
+    ImageShelf,
+    Report,
+    SharedPulls,
+    archive_path,
+    auth_header,
+    is_denied,
+    is_hopeless,
+)
+from yurt.sdk.containers.telling import Telling
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 
@@ -46,6 +56,8 @@ class Images:
         self._engine = engine
         self._config = config
         self._pulls = SharedPulls(background)
+        self.telling = Telling()
+        self._steps: dict[str, str] = {}
         self.shelf = ImageShelf(
             background,
             Path(config.state_dir, f"podman-images-{socket}.json"),
@@ -65,7 +77,10 @@ class Images:
             return present
         user = config.auth.username if config.auth else ""
         try:
-            return await self._pulls.pull(name, user, lambda: self._pull_with_auth(name, config))
+            report = Report(
+                functools.partial(self.telling.tell, request.task_id), lambda: self._steps.get(name, "it begins")
+            )
+            return await self._pulls.pull(name, user, lambda: self._pull_with_auth(name, config), report=report)
         except DriverError:
             if not present or config.force_pull:
                 raise
@@ -104,6 +119,7 @@ class Images:
             ):
                 async for message in lines_of(response):
                     told |= message
+                    self._steps[name] = str(message.get("stream") or "").strip() or self._steps.get(name, "")
         except TimeoutError:
             raise RecoverableError(
                 f'image "{name}" was not pulled within {limit_s:g} s;'
@@ -113,6 +129,8 @@ class Images:
             raise RecoverableError(f'pull of image "{name}" broke off: {error}') from None
         except (NotFound, DriverError) as error:
             raise pull_failure(name, str(error)) from None
+        finally:
+            self._steps.pop(name, None)
         if told.get("error") or not told.get("id"):
             raise pull_failure(name, str(told.get("error") or "the engine told no id"))
         return str(told["id"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -92,6 +92,10 @@ class PodmanService:
         found = await self._engine.ask("/containers/json", {"all": "true", "filters": labelled(self._eye.owned)})
         return {str(each["Id"]): parse_stamp(str(each["Created"]).encode()) / NANOSECONDS for each in found or ()}
 
+    def progress(self, task_id: str) -> AsyncIterator[str]:
+        """How far the task's image is."""
+        return self._images.telling.follow(task_id)
+
     async def start_task(self, request: TaskRequest) -> TaskHandle:
         """Get the image, make the container, start it."""
         self.tasks.reserve(request.task_id)
@@ -108,6 +112,7 @@ class PodmanService:
             task_id=request.task_id,
             pid=int(inspected["State"].get("Pid") or 0),
             started_at=UnixNano(started_at or self._clock()),
+            address=task.container.address,
             state={**msgspec.to_builtins(task.container), "socket": self.socket},
         )
 

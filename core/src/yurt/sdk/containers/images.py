@@ -20,6 +20,7 @@ from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Conflict, DriverError, NotFound
 
+FIRST_REPORT_S, NEXT_REPORT_S = 10.0, 120.0
 DENIED = ("denied", "unauthorized", "authentication required", "no basic auth")
 HOPELESS = ("not found", "manifest unknown", "invalid reference", *DENIED)
 
@@ -104,6 +105,24 @@ class ImageShelf:
         fresh.replace(self._file)
 
 
+class Report:
+    """Tells of a pull at its begin, a little later, and then now and then."""
+
+    def __init__(
+        self, tell: Callable[[str], None], state: Callable[[], str], *, first_s: float = FIRST_REPORT_S
+    ) -> None:
+        self._tell = tell
+        self._state = state
+        self._wait_s = first_s
+
+    async def until(self, pull: asyncio.Future[str], image: str) -> None:
+        """Tell until the pull is over."""
+        self._tell(f'Downloading image "{image}"')
+        while not (await asyncio.wait({pull}, timeout=self._wait_s))[0]:
+            self._tell(f'Downloading image "{image}": {self._state()}')
+            self._wait_s = NEXT_REPORT_S
+
+
 class SharedPulls:
     """Pulls that are under way, by image and user."""
 
@@ -111,7 +130,9 @@ class SharedPulls:
         self._background = background
         self._under_way: dict[tuple[str, str], asyncio.Future[str]] = {}
 
-    async def pull(self, image: str, user: str, start: Callable[[], Coroutine[Any, Any, str]]) -> str:
+    async def pull(
+        self, image: str, user: str, start: Callable[[], Coroutine[Any, Any, str]], *, report: Report | None = None
+    ) -> str:
         """The id of the image that `start` pulls, or that the pull under way will bring."""
         key = (image, user)
         promise = self._under_way.get(key)
@@ -119,6 +140,8 @@ class SharedPulls:
             promise = self._under_way[key] = asyncio.get_running_loop().create_future()
             promise.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._background.start(f"pull of {image}", lambda: self._for_all(key, start))
+        if report:
+            await report.until(promise, image)
         return await asyncio.shield(promise)
 
     async def _for_all(self, key: tuple[str, str], start: Callable[[], Coroutine[Any, Any, str]]) -> None:
