@@ -24,20 +24,21 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-PARTS = ("bench", "burden", "commands", "lifecycle", "output", "recovery")
+PARTS = ("bench", "burden", "commands", "lifecycle", "networks", "output", "recovery")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from yurt.testing.driver_suite.bench import Bench, Config, DriverCases, DriverFactory  # noqa: E402 - pytest explains the failures of what is imported from here on
 from yurt.testing.driver_suite.burden import BurdenTests  # noqa: E402
 from yurt.testing.driver_suite.commands import CommandTests  # noqa: E402
 from yurt.testing.driver_suite.lifecycle import LifecycleTests  # noqa: E402
+from yurt.testing.driver_suite.networks import NetworkTests  # noqa: E402
 from yurt.testing.driver_suite.output import OutputTests  # noqa: E402
 from yurt.testing.driver_suite.recovery import RecoveryTests  # noqa: E402
 
 __all__ = ["Bench", "Config", "DriverCases", "DriverFactory", "DriverSuite"]
 
 
-class DriverSuite(LifecycleTests, RecoveryTests, OutputTests, CommandTests, BurdenTests):
+class DriverSuite(LifecycleTests, RecoveryTests, OutputTests, CommandTests, NetworkTests, BurdenTests):
     """Subclass it, give `make_driver` and `cases`, and let pytest collect it."""
 
     @pytest.fixture
