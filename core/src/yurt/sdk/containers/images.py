@@ -108,12 +108,10 @@ class ImageShelf:
 class Report:
     """Tells of a pull at its begin, a little later, and then now and then."""
 
-    def __init__(
-        self, tell: Callable[[str], None], state: Callable[[], str], *, first_s: float = FIRST_REPORT_S
-    ) -> None:
+    def __init__(self, tell: Callable[[str], None], state: Callable[[], str]) -> None:
         self._tell = tell
         self._state = state
-        self._wait_s = first_s
+        self._wait_s = FIRST_REPORT_S
 
     async def until(self, pull: asyncio.Future[str], image: str) -> None:
         """Tell until the pull is over."""
