@@ -68,8 +68,8 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
             drivers={chosen.name: chosen},
             plugin_attributes={},
             database=database,
-            devices=devices,
         )
+        client.devices.add(devices or {})
         client.networks.find = no_networks
         ready = asyncio.Event()
         running = asyncio.ensure_future(client.run(ready=ready))

@@ -239,7 +239,7 @@ async def test_tasks_that_share_by_mps_have_one_daemon_a_card_and_their_limits(
     await bench.first()
     one = await bench.plugin.reserve(claim(gpu(1), share=MPS, memory_mb=20480, compute=30))
     two = await bench.plugin.reserve(claim(gpu(1), share=MPS, memory_mb=10240))
-    pipes = str(tmp_path / "run" / "nvidia-mps" / gpu(1) / "pipe")
+    pipes = str(tmp_path / "run" / "nvidia-mps" / gpu(1)[-12:] / "pipe")
 
     assert started(mps) == [gpu(1)]
     assert one.env["CUDA_MPS_PIPE_DIRECTORY"] == two.env["CUDA_MPS_PIPE_DIRECTORY"] == pipes
@@ -255,7 +255,7 @@ async def test_a_daemon_quits_after_its_last_holder_and_one_that_died_is_started
     bench = make_bench("l40s-pairs")
     await bench.first()
     holder = claim(gpu(0), share=MPS, memory_mb=1024)
-    folder = tmp_path / "run" / "nvidia-mps" / gpu(0)
+    folder = tmp_path / "run" / "nvidia-mps" / gpu(0)[-12:]
     await bench.plugin.held((holder,))
     pids = folder / "pipe" / f"{PROGRAM}.pid"
     assert is_alive(pids)

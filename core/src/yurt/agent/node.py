@@ -167,10 +167,10 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
             env=env,
             server=port,
             drivers=loaded.drivers,
-            devices=loaded.devices,
             plugin_attributes=loaded.attributes(),
             database=database,
         )
+        client.devices.add(loaded.devices)
         if server is not None:
             server.attach_node(identity.node_id, client)
         elif servers is not None:

@@ -40,7 +40,6 @@ from yurt.lifecycle import heartbeats
 from yurt.lifecycle.task import DEAD
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
-from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, Fingerprint, TaskHandle
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
 from yurt.sdk.value import replace
@@ -84,7 +83,6 @@ class Client:
         drivers: Mapping[str, Driver],
         plugin_attributes: Mapping[str, str],
         database: ClientDatabase,
-        devices: Mapping[str, DevicePlugin] | None = None,
     ) -> None:
         self.config = config
         self._env = env
@@ -94,7 +92,7 @@ class Client:
         self._store = database
         self._node = Node()
         self._meta = node_meta.combined(config.meta, {})
-        self.devices = DeviceManager(devices or {}, env)
+        self.devices = DeviceManager(env)
         self.devices.on_change = self._devices_changed
         self._keeper = DeviceKeeper(self.devices, env, lambda: self.runners)
         self.networks = Networks(

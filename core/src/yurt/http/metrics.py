@@ -15,6 +15,7 @@ from yurt.client.devices.manager import DeviceManager
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.routing import route
+from yurt.sdk.device import DeviceUse
 from yurt.sdk.value import NANOSECONDS
 from yurt.server.metrics import Metrics
 from yurt.server.stats import gauges as server_gauges
@@ -52,19 +53,23 @@ def all_gauges(call: Call) -> Iterator[Gauge]:
 
 
 def _device_gauges(devices: DeviceManager, labels: dict[str, str]) -> Iterator[Gauge]:
-    """Whether each device is healthy, and its last figures; of a part of a whole, the whole too."""
+    """Whether each device is healthy, and its last figures."""
     uses = devices.last_uses
     for group in devices.groups:
         for instance in group.instances:
             own = {**labels, "device": f"{group.vendor}/{group.type}/{group.name}", "device_id": instance.id}
             yield Gauge(f"{DEVICE_PREFIX}healthy", float(instance.is_healthy), own)
-            stats = uses[instance.id].stats if instance.id in uses else {}
-            for name, stat in sorted(stats.items()):
-                key = f"{DEVICE_PREFIX}{name.lower().replace(' ', '_')}"
-                if isinstance(stat.value, int | float):
-                    yield Gauge(key, float(stat.value), own)
-                if stat.of is not None:
-                    yield Gauge(f"{key}.limit", float(stat.of), own)
+            yield from _figures(uses[instance.id], own) if instance.id in uses else ()
+
+
+def _figures(use: DeviceUse, labels: dict[str, str]) -> Iterator[Gauge]:
+    """The figures of a device that are numbers; of a part of a whole, the whole too."""
+    for name, stat in sorted(use.stats.items()):
+        key = f"{DEVICE_PREFIX}{name.lower().replace(' ', '_')}"
+        if isinstance(stat.value, int | float):
+            yield Gauge(key, float(stat.value), labels)
+        if stat.of is not None:
+            yield Gauge(f"{key}.limit", float(stat.of), labels)
 
 
 def _summary_gauges(summary: JobSummary) -> Iterator[Gauge]:

@@ -58,7 +58,10 @@ class DeviceGroup(Value):
 
 
 class DeviceFingerprint(Value):
-    """All that a plugin offers now. Without groups, `description` says why, and `fix` what the operator can do."""
+    """All that a plugin offers now. Without groups, `description` says why, and `fix` what the operator can do.
+
+    Beside groups, `description` is something that operators should know of all of them.
+    """
 
     groups: tuple[DeviceGroup, ...] = ()
     description: str = ""

@@ -3,7 +3,8 @@
 Two rhythms. A full look finds cards, instances and their facts (`fingerprint_period`); between two of them only the
 conditions of the known cards are asked (`health_period`), and an Xid error is looked at when it comes. A card that was
 seen once stays on offer while the agent runs, as unhealthy with the reason when it does not answer any more; then NVML
-is opened anew at each full look, because it finds a card that was reset or came back only when it starts.
+is opened anew at each full look, because it finds a card that was reset or came back only when it starts. A card that
+came back has its earlier errors behind it.
 """
 
 from __future__ import annotations
@@ -98,12 +99,13 @@ class NvidiaDevices:
         if any(condition.lost for condition in self._conditions.values()):
             await self._watcher.stop()
             await self._caller.call(self._nvml.close)
-        was_open = self._nvml.is_open
         look = await self._caller.call(self._blocking_look)
-        if not was_open and not self._is_closed:
+        if not self._watcher.is_listening and not self._is_closed:
             self._watcher.start()
         self._looked_s, self._system = now_s, look.system
         self._cards |= {card.uuid: card for card in look.cards}
+        back = {uuid for uuid, old in self._conditions.items() if old.lost and not is_lost(look, uuid)}
+        self._xids = {key: xid for key, xid in self._xids.items() if key[0] not in back}
         self._conditions = {**self._missing(look.conditions), **look.conditions}
 
     def _missing(self, found: Mapping[str, Condition] | tuple[()]) -> dict[str, Condition]:
@@ -140,10 +142,12 @@ class NvidiaDevices:
             modes=modes,
         )
         facts = {"driver_version": self._system.driver_version, "cuda_version": self._system.cuda_version}
+        pretended: NvmlProblem | None = None
         if options.library.startswith(FAKE_PREFIX):
             facts["fake"] = options.library
+            pretended = NvmlProblem(f"pretended by {options.library}")
         no_cards = NvmlProblem("the NVIDIA driver works and lists no GPU", "see what nvidia-smi -L says")
-        said = problem or (None if self._cards else no_cards)
+        said = problem or (pretended if self._cards else no_cards)
         return DeviceFingerprint(
             groups=offer.groups(),
             description=said.reason if said else "",
@@ -246,6 +250,11 @@ class NvidiaDevices:
         except Hanging:
             log.warning("the NVIDIA driver hangs; it is left as it is")
         self._caller.close()
+
+
+def is_lost(look: Look, uuid: str) -> bool:
+    """Whether a card does not answer."""
+    return bool(look.conditions.get(uuid, Condition(lost=NOT_LISTED)).lost)
 
 
 def wall_clock() -> UnixNano:

@@ -20,13 +20,15 @@ from yurt.sdk.errors import DriverError, RecoverableError
 
 PROGRAM = "nvidia-cuda-mps-control"
 PID_FILE = f"{PROGRAM}.pid"
+CARD_FILE = "card"
+SHORT_LENGTH = 12
 SHARED_MEMORY = "/dev/shm"
 ANSWER_LIMIT_S = 15.0
 SAID_BYTES_MAX = 4096
 
 
 class MpsDaemons:
-    """The daemons below one folder, `<folder>/<id of the card>/pipe`."""
+    """The daemons below one folder, `<folder>/<end of the card's id>/pipe`: a socket's path must be short."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -39,11 +41,12 @@ class MpsDaemons:
 
     def pipe_folder(self, card: str) -> Path:
         """Where programs find the daemon of a card."""
-        return self._folder / card / "pipe"
+        return self._folder / card[-SHORT_LENGTH:] / "pipe"
 
     def running(self) -> list[str]:
         """The cards whose daemons live."""
-        return sorted(file.parent.parent.name for file in self._folder.glob(f"*/pipe/{PID_FILE}") if is_alive(file))
+        live = (file.parent.parent for file in self._folder.glob(f"*/pipe/{PID_FILE}") if is_alive(file))
+        return sorted((folder / CARD_FILE).read_text() for folder in live if (folder / CARD_FILE).is_file())
 
     async def ensure(self, card: str) -> None:
         """Start the daemon of a card, unless it runs; raises DriverError when it cannot be started."""
@@ -55,6 +58,7 @@ class MpsDaemons:
                 raise DriverError(f"{PROGRAM} is not on PATH; install the NVIDIA driver's utilities on this client")
             for folder in (pipes, pipes.parent / "log"):
                 folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+            (pipes.parent / CARD_FILE).write_text(card)
             failure = await self._control(card, "-d")
             if failure:
                 raise RecoverableError(f"the MPS daemon of {card} does not start: {failure}")
@@ -64,7 +68,7 @@ class MpsDaemons:
         async with self._locks.setdefault(card, asyncio.Lock()):
             if is_alive(self.pipe_folder(card) / PID_FILE):
                 await self._control(card, given=b"quit\n")
-            shutil.rmtree(self._folder / card, ignore_errors=True)
+            shutil.rmtree(self.pipe_folder(card).parent, ignore_errors=True)
 
     async def keep(self, cards: Iterable[str]) -> None:
         """Let these daemons run and no others."""

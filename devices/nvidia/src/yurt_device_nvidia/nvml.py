@@ -31,6 +31,8 @@ from yurt_device_nvidia.facts import (
 LIBRARY = "libnvidia-ml.so.1"
 FAKE_PREFIX = "fake:"
 LINKS_MAX = 18
+FABRIC = "fabric"
+"""Where a link leads that is up but does not tell: to the switches of the machine, as in newer generations."""
 MEGABYTES_PER_LANE = {1: 250, 2: 500, 3: 985, 4: 1969, 5: 3938, 6: 7563}
 """Of a PCIe link, by generation."""
 ARCHITECTURES = {
@@ -243,9 +245,8 @@ class Nvml:
                 continue
             remote = self._ask(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, number)
             kind = self._ask(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number)
-            if remote is not None:
-                is_switch = kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
-                yield Link(to=text_of(remote.busId), kind="switch" if is_switch else "gpu")
+            is_switch = kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH or remote is None
+            yield Link(to=FABRIC if remote is None else text_of(remote.busId), kind="switch" if is_switch else "gpu")
 
     def _migs(self, handle: Any) -> Iterator[MigFacts]:
         nvml = self._nvml

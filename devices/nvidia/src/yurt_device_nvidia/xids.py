@@ -23,6 +23,11 @@ class XidWatcher:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether errors will be heard."""
+        return self._thread is not None and self._thread.is_alive()
+
     def start(self) -> None:
         """Listen until stopped; a driver without events is not listened to."""
         loop = asyncio.get_running_loop()

@@ -26,13 +26,17 @@ def holders(allocs: Iterable[Json]) -> dict[str, list[str]]:
     """Ids of the allocations that hold each device, whole or a share of it."""
     found: dict[str, list[str]] = {}
     for alloc in allocs:
-        if alloc.get("ClientStatus") not in ("pending", "running", "unknown"):
-            continue
-        for task in ((alloc.get("AllocatedResources") or {}).get("Tasks") or {}).values():
-            for device in task.get("Devices") or ():
-                for each in device.get("DeviceIDs") or ():
-                    found.setdefault(each.partition(MARK)[0], []).append(alloc["ID"])
+        is_live = alloc.get("ClientStatus") in ("pending", "running", "unknown")
+        for device in held_by(alloc) if is_live else ():
+            found.setdefault(device.partition(MARK)[0], []).append(alloc["ID"])
     return found
+
+
+def held_by(alloc: Json) -> Iterator[str]:
+    """The bookings of an allocation's tasks."""
+    tasks = ((alloc.get("AllocatedResources") or {}).get("Tasks") or {}).values()
+    devices = (device for task in tasks for device in task.get("Devices") or ())
+    yield from (each for device in devices for each in device.get("DeviceIDs") or ())
 
 
 def plugin_words(node: Json) -> list[str]:

@@ -68,11 +68,9 @@ class DeviceKeeper:
         """Let the tasks that hold a device know that it has become bad, or well again."""
         by_device = {(change.group, change.id): change for change in changes}
         for task, claim in tuple(self._holders()):
-            for devices in claim.devices:
-                for device in devices.ids:
-                    change = by_device.get((key_of(devices), device))
-                    if change is not None:
-                        task.note(events.device(change.text))
+            held = ((key_of(devices), device) for devices in claim.devices for device in devices.ids)
+            for change in [by_device[each] for each in held if each in by_device]:
+                task.note(events.device(change.text))
 
     async def _stop_overruns(self, claims: tuple[DeviceClaim, ...]) -> None:
         uses = await self._manager.uses()

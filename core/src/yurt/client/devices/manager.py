@@ -66,19 +66,24 @@ class _Uses(NamedTuple):
 class DeviceManager:
     """The devices of one client."""
 
-    def __init__(self, plugins: Mapping[str, DevicePlugin], env: Env) -> None:
-        self.plugins = plugins
+    def __init__(self, env: Env) -> None:
+        self.plugins: dict[str, DevicePlugin] = {}
         self.on_change: Callable[[tuple[HealthChange, ...]], None] = lambda changes: None
         self._env = env
         self._found: dict[str, DeviceFingerprint] = {}
         self._owners: dict[GroupKey, str] = {}
-        self._first = {name: asyncio.Event() for name in plugins}
+        self._first: dict[str, asyncio.Event] = {}
         self._uses: dict[str, _Uses] = {}
         self._measuring = asyncio.Lock()
         self.reservations = 0
         self._group: asyncio.TaskGroup | None = None
 
     # What is there.
+
+    def add(self, plugins: Mapping[str, DevicePlugin]) -> None:
+        """Take these plugins, before the client runs."""
+        self.plugins |= plugins
+        self._first |= {name: asyncio.Event() for name in plugins}
 
     def begin(self, group: asyncio.TaskGroup) -> None:
         """Follow every plugin until the group is cancelled."""
