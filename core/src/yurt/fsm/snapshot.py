@@ -103,15 +103,13 @@ class _Pool(Generic[T]):
         self._kind = kind
         self._numbers: dict[Hashable, int] = {}
         self._fresh: list[T] = []
+        self.known = self._numbers.get
+        """The number of what has this key, or None."""
 
     def number(self, value: T) -> int:
         """The object's number; a new one is written before the rows that use it."""
         number = self.known(id(value))
         return self.add(id(value), value) if number is None else number
-
-    def known(self, key: Hashable) -> int | None:
-        """The number of what has this key."""
-        return self._numbers.get(key)
 
     def add(self, key: Hashable, value: T) -> int:
         """A number for something new."""

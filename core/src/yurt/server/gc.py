@@ -1,19 +1,24 @@
-"""Python's garbage collector under control: no collection on its own, the young generation by hand.
+"""Python's garbage collector under control: no collection on its own, the young generation by hand; and the lock.
 
 State objects make no cycles, so a full collection of a large heap would only stop the server for seconds to find
 nothing. What libraries and tracebacks leave is young: it is collected each few seconds, or sooner under load so that a
 pause stays short. Survivors of a busy time are state: they are frozen out of the collector's sight instead of being
 looked at again. While there are few old objects they are collected too: an allocation's runner is one of them.
+
+Large jobs are scheduled in a thread, which shares the interpreter's lock with the event loop. The loop gets it back
+after `SWITCH_S`, not after Python's 5 ms: an answer takes several turns of the loop.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 from typing import Final
 
 from yurt.runtime.env import Env
 from yurt.server.metrics import Metrics
 
+SWITCH_S: Final = 0.001
 LOOK_S: Final = 0.5
 BUSY_LOOK_S: Final = 0.05
 BUSY_COUNT: Final = 20_000
@@ -36,6 +41,7 @@ class HeapKeeper:
         self._env = env
         self._metrics = metrics
         self._was_enabled = gc.isenabled()
+        self._switched_s = sys.getswitchinterval()
         self._survivors = 0
 
     def pause(self) -> None:
@@ -47,6 +53,7 @@ class HeapKeeper:
         gc.collect()
         gc.freeze()
         gc.disable()
+        sys.setswitchinterval(SWITCH_S)
 
     async def run(self) -> None:
         """Collect until cancelled."""
@@ -66,7 +73,8 @@ class HeapKeeper:
                 looked_at = now
 
     def restore_defaults(self) -> None:
-        """Leave the collector as it was found."""
+        """Leave the collector and the lock as they were found."""
+        sys.setswitchinterval(self._switched_s)
         gc.unfreeze()
         if self._was_enabled:
             gc.enable()
