@@ -174,3 +174,32 @@ def test_data_moves_with_its_allocation_to_another_node(tmp_path: Path) -> None:
         wait_for("what the first one wrote", lambda: main.cli("alloc", "logs", second["ID"]).stdout == "first\n")
         events = [event["DisplayMessage"] for event in second["TaskStates"]["main"]["Events"]]
         assert any(f"Copying the data of allocation {first['ID'][:8]}" in text for text in events), events
+
+
+def test_templates_and_identities_work_from_afar_and_over_a_restart_of_the_server(tmp_path: Path) -> None:
+    script = 'echo "$(cat $NOMAD_TASK_DIR/conf) ${NOMAD_TOKEN%%.*}"; exec sleep 300'
+    job = raw_exec_job("far", "/bin/sh", "-c", script)
+    job["TaskGroups"][0]["Tasks"][0] |= {
+        "Identities": [{"Name": "default", "Env": True}],
+        "Templates": [
+            {
+                "DestPath": "local/conf",
+                "EmbeddedTmpl": "{{ with nomadVar `nomad/jobs/far` }}{{ .user }}{{ end }}",
+                "Splay": 0,
+                "Wait": {"Min": 0, "Max": 0},
+            }
+        ],
+    }
+    with cluster(tmp_path, "one") as (main, (one,)):
+        register(one, job)
+        assert one.cli("var", "put", "nomad/jobs/far", "user=anna").returncode == 0
+        alloc = main.running("far", 1)[0]["ID"]
+
+        def told(user: str) -> bool:
+            return f"{user} ey" in main.cli("alloc", "logs", alloc).stdout
+
+        wait_for("the first text", lambda: told("anna"))
+        main.kill()
+        main.start()
+        wait_for("a leader", lambda: main.cli("var", "put", "-force", "nomad/jobs/far", "user=bert").returncode == 0)
+        wait_for("the second text", lambda: told("bert"), 30.0)

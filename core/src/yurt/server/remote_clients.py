@@ -14,9 +14,11 @@ from yurt.sdk.errors import Invalid, PermissionDenied
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
+    IdentityQuery,
     NodeEventsRequest,
     NodeReply,
     RegisterNodeRequest,
+    SignedIdentity,
     TemplateAnswer,
     TemplateQuery,
     UpdateAllocsRequest,
@@ -102,3 +104,8 @@ class RemoteClient:
         """What a template of one of the node's allocations needs."""
         self._own(query.node_id)
         return await self._server.ask_for_template(query)
+
+    async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
+        """The token of a task that runs on the node."""
+        self._own(query.node_id)
+        return await self._server.sign_identity(query)
