@@ -44,15 +44,19 @@ class HeapKeeper:
         self._switched_s = sys.getswitchinterval()
         self._survivors = 0
 
+    def start(self) -> None:
+        """Collect a last time, before the state is restored: many objects, of which none is garbage."""
+        gc.collect()
+        gc.disable()
+
     def pause(self) -> None:
-        """No collection until `freeze` or `restore_defaults`: many objects are made, and none of them is garbage."""
+        """No collection until `restore_defaults`."""
         gc.disable()
 
     def freeze(self) -> None:
-        """Take what was restored out of the collector's sight, and stop automatic collections."""
-        gc.collect()
-        gc.freeze()
+        """Take what was restored out of the collector's sight; nothing is collected but by hand from now on."""
         gc.disable()
+        gc.freeze()
         sys.setswitchinterval(SWITCH_S)
 
     async def run(self) -> None:

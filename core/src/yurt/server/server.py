@@ -240,7 +240,7 @@ class Server:
         return await self.identities.sign(query)
 
     async def _restore(self) -> None:
-        self._heap.pause()
+        self._heap.start()
         await self._log.open()
         found = await self._log.load_snapshot()
         if found is not None:
