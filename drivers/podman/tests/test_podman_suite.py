@@ -29,6 +29,7 @@ class TestPodman(DriverSuite):
         return DriverCases(
             ends=lambda code: shell(f"exit {code}"),
             runs=shell("trap 'exit 1' TERM; while true; do sleep 0.1; done"),
+            joins={"image": IMAGE, "command": "sleep", "args": ["1000"]},
             prints=lambda text: shell(f"echo {text}"),
             floods=lambda size: shell(f"i=0; while [ $i -lt {size // 50} ]; do printf '%049d\\n' $i; i=$((i+1)); done"),
             ignores_signals=shell("trap '' TERM INT; while true; do sleep 1; done"),

@@ -40,6 +40,8 @@ class DriverCases(msgspec.Struct, frozen=True, kw_only=True):
     """Ends at once with an exit code."""
     runs: Config
     """Runs until it is stopped."""
+    joins: Config | None = None
+    """Runs in the network of its group, where `runs` asks for another."""
     prints: Callable[[str], Config] | None = None
     """Writes a text to its standard output and ends."""
     floods: Callable[[int], Config] | None = None

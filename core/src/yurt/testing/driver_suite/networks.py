@@ -36,7 +36,7 @@ class NetworkTests:
             pytest.skip("the driver's tasks do not join the networks of groups")
         if capabilities.must_create_network:
             pytest.skip("the driver joins only networks that it made itself")
-        request = replace(bench.request(cases.runs), network_namespace=str(namespace))
+        request = replace(bench.request(cases.joins or cases.runs), network_namespace=str(namespace))
         bench.started.append(request.task_id)
         handle = await bench.driver.start_task(request)
         if not handle.pid:
