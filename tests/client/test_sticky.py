@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from yurt.client.alloc_dir import build_alloc_dir, build_task_dir, carry_over
+from yurt.client.migration import pack
 from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.resources import EphemeralDisk
@@ -64,13 +65,22 @@ async def test_without_sticky_a_replacement_begins_empty(run_client, server: Fak
         assert (root / OLD / "web" / "local" / "own").exists()
 
 
-async def test_data_on_another_node_is_named_as_left_behind(run_client, server: FakeServerPort):
+async def test_data_of_another_node_is_fetched(run_client, server: FakeServerPort, tmp_path: Path):
+    build_alloc_dir(str(tmp_path / "far"), OLD)
+    (tmp_path / "far" / OLD / "alloc" / "data" / "word").write_text("kept")
     async with run_client() as client:
-        alloc = replace(sticky(client.node_id, NEW, migrate=True), previous_allocation=OLD)
-        server.put_alloc(alloc)
+        server.disks[NEW] = tuple([piece async for piece in pack(str(tmp_path / "far"), OLD, ["web"])])
+        server.put_alloc(replace(sticky(client.node_id, NEW, migrate=True), previous_allocation=OLD))
+        await eventually(lambda: server.status_of(NEW) == CLIENT_RUNNING)
+        assert (Path(client.config.alloc_dir) / NEW / "alloc" / "data" / "word").read_text() == "kept"
+
+
+async def test_data_that_nobody_has_is_named_and_the_allocation_begins_without(run_client, server: FakeServerPort):
+    async with run_client() as client:
+        server.put_alloc(replace(sticky(client.node_id, NEW, migrate=True), previous_allocation=OLD))
         await eventually(lambda: server.status_of(NEW) == CLIENT_RUNNING)
         events = server.last_update(NEW).task_states["web"].events
-        assert any("moves none between nodes" in event.display_message for event in events)
+        assert any("is not here: allocation" in event.display_message for event in events), events
 
 
 @pytest.mark.parametrize("place", ["alloc/data", "web/local", "web"])

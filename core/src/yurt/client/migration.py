@@ -65,9 +65,13 @@ async def unpack(pieces: AsyncIterator[bytes], root: str, alloc_id: str, *, task
         with contextlib.suppress(BrokenPipeError):
             async for piece in pieces:
                 await asyncio.to_thread(_write_all, writer, piece)
-    finally:
+    except BaseException:
         os.close(writer)
-        await unpacking
+        with contextlib.suppress(Invalid):  # what ended the stream is the reason, not that it is too short
+            await unpacking
+        raise
+    os.close(writer)
+    await unpacking
 
 
 def _write_all(writer: int, piece: bytes) -> None:
