@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from yurt.fsm.snapshot import encode
-from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.sdk.value import seconds
 from yurt.server.keyring import Keyring
 from yurt.server.variables import VariableConflict, checked_lock
@@ -153,7 +153,7 @@ async def test_a_key_in_use_goes_by_force_only_and_the_active_one_never(bench: A
     with pytest.raises(Conflict, match="in use"):
         await bench.server.root_keys.remove(old.key_id, is_forced=False)
     await bench.server.root_keys.remove(old.key_id, is_forced=True)
-    with pytest.raises(NotFound, match="restore its file"):
+    with pytest.raises(Unavailable, match="restore its file"):
         bench.server.variables.open(bench.server.state.variables[("default", PATH)])
 
 

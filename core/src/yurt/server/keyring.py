@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from yurt.sdk.errors import Conflict, Invalid, NotFound
+from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.sdk.value import Value
 
 KEY_BITS: Final = 2048
@@ -68,12 +68,12 @@ class Keyring:
         self._keys[key.key_id] = key
 
     def get(self, key_id: str) -> RootKey:
-        """A key; raises NotFound with what to do."""
+        """A key; raises Unavailable with what to do."""
         self._load()
         key = self._keys.get(key_id)
         if key is None:
             where = f"{self._folder}/{key_id}{SUFFIX}" if self._folder is not None else "memory"
-            raise NotFound(f"root key {key_id} is not in this server's keystore ({where}); restore its file")
+            raise Unavailable(f"root key {key_id} is not in this server's keystore ({where}); restore its file")
         return key
 
     def remove(self, key_id: str) -> None:
@@ -90,7 +90,7 @@ class Keyring:
         return nonce + AESGCM(self.get(key_id).secret).encrypt(nonce, text, context)
 
     def decrypt(self, key_id: str, data: bytes, *, context: bytes) -> bytes:
-        """The text; raises NotFound without the key, Conflict when the data or its context are not what was sealed."""
+        """The text; raises Unavailable without the key, Conflict when the data or its context are not what was sealed."""
         key = self.get(key_id)
         try:
             return AESGCM(key.secret).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], context)

@@ -143,7 +143,7 @@ class RootKeys:
             for variable in waiting[:REKEY_BATCH]:
                 try:
                     batch.append(sealed_again(server.keyring, variable, active.key_id))
-                except (NotFound, Conflict) as error:
+                except (Unavailable, Conflict) as error:
                     skipped += 1
                     log.error("variable %s cannot be encrypted again: %s", variable.path, error)
             if batch:

@@ -24,7 +24,7 @@ def sealed(keyring: Keyring, key_id: str, *, namespace: str, path: str, items: M
 
 
 def opened(keyring: Keyring, variable: EncryptedVariable) -> dict[str, str]:
-    """Its items; raises NotFound without the key."""
+    """Its items; raises Unavailable without the key."""
     if not variable.data:
         return {}
     text = keyring.decrypt(variable.key_id, variable.data, context=context_of(variable.namespace, variable.path))

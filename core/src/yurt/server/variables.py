@@ -103,7 +103,7 @@ class Variables:
         self._changed = asyncio.Event()
 
     def open(self, variable: EncryptedVariable, *, is_holder: bool = False) -> Variable:
-        """A variable in the clear; raises NotFound when its root key is not here."""
+        """A variable in the clear; raises Unavailable when its root key is not here."""
         return Variable(
             namespace=variable.namespace,
             path=variable.path,
