@@ -11,6 +11,7 @@ from yurt.structs.diff import JobDiff
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import NetworkResource, Port
 from yurt.structs.policies import UpdateStrategy
+from yurt.structs.resources import RequestedDevice
 from yurt.structs.task import Task
 
 TASK = Task(name="main", driver="raw_exec", config={"command": "a", "args": ["x"]}, env={"A": "1"})
@@ -103,3 +104,16 @@ def test_words_are_an_object_with_a_field_for_each() -> None:
 def test_renamed_groups_are_deleted_and_added() -> None:
     diff = job_diff(JOB, with_group(name="api"))
     assert [(group.type, group.name) for group in diff.task_groups] == [("Added", "api"), ("Deleted", "web")]
+
+
+def test_fields_that_nomad_has_not_got_are_told_only_where_they_are_set() -> None:
+    def asking(device: RequestedDevice) -> Job:
+        return with_group(tasks=(replace(TASK, resources=replace(TASK.resources, devices=(device,))),))
+
+    plain = RequestedDevice(name="gpu")
+    (task,) = job_diff(asking(plain), asking(replace(plain, count=2))).task_groups[0].tasks
+    device = task.objects[0].objects[0]
+    assert [field[1] for field in fields(device)] == ["Count", "Name"]
+    (task,) = job_diff(asking(plain), asking(replace(plain, share="mps", memory_mb=4))).task_groups[0].tasks
+    device = task.objects[0].objects[0]
+    assert ("Added", "Share", "", "mps") in fields(device) and ("Added", "MemoryMB", "", "4") in fields(device)

@@ -9,11 +9,14 @@ different block counts as deleted and added. Everything is sorted by name.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
+import msgspec.inspect
 
+from yurt.sdk.value import WHEN_SET
 from yurt.structs.diff import FieldDiff, JobDiff, ObjectDiff, TaskDiff, TaskGroupDiff
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.task import Task
@@ -99,15 +102,28 @@ def _plain(value: msgspec.Struct | None, skipped: frozenset[str] = frozenset()) 
     if value is None:
         return {}
     found: Fields = {}
+    silent = _silent(type(value))
     for name, wire in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
         item = getattr(value, name)
-        if name in skipped or isinstance(item, msgspec.Struct | tuple):
+        if name in skipped or isinstance(item, msgspec.Struct | tuple) or (name in silent and not item):
             continue
         if not isinstance(item, Mapping):
             found[wire] = _text(item)
         elif not _holds_structs(item):
             found |= {f"{wire}[{key}]": text for key, text in _flat(item).items()}
     return found
+
+
+@functools.cache
+def _silent(cls: type[msgspec.Struct]) -> frozenset[str]:
+    """The fields that are written only when they are set: those that Nomad's API has not got."""
+    info = msgspec.inspect.type_info(cls)
+    assert isinstance(info, msgspec.inspect.StructType), cls
+    return frozenset(
+        field.name
+        for field in info.fields
+        if isinstance(field.type, msgspec.inspect.Metadata) and field.type.extra == WHEN_SET.extra
+    )
 
 
 def _holds_structs(items: Mapping[str, Any]) -> bool:

@@ -83,7 +83,8 @@ def struct_converter(cls: type) -> Convert:
 
 
 def _compile(info: inspect.StructType) -> Convert:
-    fields = sorted(info.fields, key=lambda field: field.encode_name)
+    written = (field for field in info.fields if not _is_internal(field))
+    fields = sorted(written, key=lambda field: field.encode_name)
     keys = tuple(field.encode_name for field in fields)
     converts = tuple(
         (field.encode_name, convert)
@@ -111,6 +112,11 @@ def _compile(info: inspect.StructType) -> Convert:
 def _is_optional(field: inspect.Field) -> bool:
     """Whether the field is written only when it is set."""
     return isinstance(field.type, inspect.Metadata) and (field.type.extra or {}).get("wire") == "when set"
+
+
+def _is_internal(field: inspect.Field) -> bool:
+    """Whether the field is never written."""
+    return isinstance(field.type, inspect.Metadata) and (field.type.extra or {}).get("wire") == "never"
 
 
 def _default(field: inspect.Field) -> Any:

@@ -21,6 +21,8 @@ Timestamp = Annotated[int, msgspec.Meta(extra={"wire": "rfc3339"})]
 """Nanoseconds since 1970, written as an RFC 3339 text on the HTTP API; 0 is Go's zero time."""
 WHEN_SET = msgspec.Meta(extra={"wire": "when set"})
 """Marks a field that the HTTP API writes only when it is not at its default: `Annotated[str, WHEN_SET]`."""
+INTERNAL = msgspec.Meta(extra={"wire": "never"})
+"""Marks a field that the HTTP API never writes: `Annotated[str, INTERNAL]`."""
 OWN = WHEN_SET
 """Marks a field that Nomad's API has not got: `Annotated[str, OWN]`; written only when it is set."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from yurt.sdk.value import OWN, Duration, Timestamp, UnixNano, Value, no_entries, spelled
+from yurt.sdk.value import INTERNAL, Duration, Timestamp, UnixNano, Value, no_entries, spelled
 from yurt.structs.metrics import AllocationMetric
 
 
@@ -100,7 +100,7 @@ class Evaluation(Value):
     missing_non_node_resources: tuple[str, ...] = ()
     annotate_plan: bool = False
     queued_allocations: Mapping[str, int] = no_entries()
-    attempts: Annotated[tuple[AttemptRecord, ...], OWN] = ()
+    attempts: Annotated[tuple[AttemptRecord, ...], INTERNAL] = ()
     snapshot_index: int = 0
     create_index: int = 0
     modify_index: int = 0
