@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from yurt.testing.agent import running_agent, wait_for
-from yurt.testing.leaks import Lives, holdings, usable_drivers
+from yurt.testing.leaks import Lives, usable_drivers
 
 DRIVERS = ("raw_exec", "exec", "mock_driver")
 MEMORY_MB = 8.0
@@ -18,11 +18,11 @@ def test_lives_of_allocations_leave_nothing_behind(tmp_path: Path) -> None:
         lives = Lives(agent, usable_drivers(agent, DRIVERS))
         for _ in range(4):
             lives.round(5)
-        before = holdings(agent, lives.data_dir)
+        before = lives.holdings()
         total = sum(lives.round(5) for _ in range(4))
 
-        wait_for("as before", lambda: not holdings(agent, lives.data_dir).more_than(before), 30.0)
-        after = holdings(agent, lives.data_dir)
+        wait_for("as before", lambda: not lives.holdings().more_than(before), 30.0)
+        after = lives.holdings()
 
     assert total >= 20
     assert after.more_than(before) == {}

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import select
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,20 +53,20 @@ class Holdings(NamedTuple):
         return {name: (was, now) for name, was, now in pairs if now > was}
 
 
-def holdings(agent: Agent, data_dir: Path) -> Holdings:
-    """What an agent holds now; of files those below its data directory."""
+def holdings(agent: Agent, data_dir: Path, alloc_ids: Collection[str] = ()) -> Holdings:
+    """What an agent holds now: files below its data directory, network namespaces of those allocations."""
     assert agent.process is not None
     own = psutil.Process(agent.process.pid)
     family = [own, *own.children(recursive=True)]
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
-    namespaces = Path("/run/netns")
+    names = os.listdir("/run/netns") if os.path.isdir("/run/netns") else []
     return Holdings(
         descriptors=own.num_fds(),
         threads=own.num_threads(),
         processes=len(family),
         cgroups=sum(f"yurt-dev-{agent.process.pid}.slice" in folder for folder in folders_below("/sys/fs/cgroup", 5)),
         mounts=mounts.count(str(data_dir)),
-        namespaces=len(list(namespaces.iterdir())) if namespaces.is_dir() else 0,
+        namespaces=sum(any(alloc_id in name for alloc_id in alloc_ids) for name in names),
         files=sum(len(names) for _, _, names in os.walk(data_dir)),
         memory_mb=sum(pss_mb(process) for process in family),
     )
@@ -113,6 +113,7 @@ class Lives:
         self.drivers = drivers
         self.data_dir = data_dir_of(agent)
         self._rounds = 0
+        self._alloc_ids: set[str] = set()
         self._api = ApiClient(Connection(address=agent.address))
 
     def round(self, count: int) -> int:
@@ -123,6 +124,7 @@ class Lives:
             self.agent.call("PUT", "/v1/jobs", {"Job": self._job(job_id, driver, count)})
         for job_id, driver in jobs.items():
             for alloc in self.agent.running(job_id, count):
+                self._alloc_ids.add(alloc["ID"])
                 self._use(alloc["ID"], driver)
         for job_id in jobs:
             self.agent.call("DELETE", f"/v1/job/{job_id}?purge=true")
@@ -131,9 +133,15 @@ class Lives:
         wait_for("an empty folder", lambda: not self._folders(), END_LIMIT_S)
         return count * len(jobs)
 
+    def holdings(self) -> Holdings:
+        """What the agent holds now, of these lives and others."""
+        return holdings(self.agent, self.data_dir, self._alloc_ids)
+
     def _job(self, job_id: str, driver: str, count: int) -> dict[str, Any]:
+        memory_mb = 128 if driver == "qemu" else 60
         task: dict[str, Any] = {
-            "Name": "main", "Driver": driver, "Config": CONFIGS[driver], "Resources": {"CPU": 10, "MemoryMB": 128 if driver == "qemu" else 60},
+            "Name": "main", "Driver": driver, "Config": CONFIGS[driver],
+            "Resources": {"CPU": 10, "MemoryMB": memory_mb},
         }  # fmt: skip
         if driver == "qemu":
             task["Templates"] = [{"EmbeddedTmpl": "x" * DISK_BYTES, "DestPath": "local/disk"}]

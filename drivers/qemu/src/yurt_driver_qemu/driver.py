@@ -24,6 +24,7 @@ from yurt.sdk.driver import (
     TaskStats,
 )
 from yurt.sdk.errors import DriverError, NotFound
+from yurt.sdk.exec import ExecSession
 from yurt.sdk.executor import (
     CgroupSpec,
     ProcessDriver,
@@ -150,8 +151,15 @@ class QemuDriver:
 
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """No command can be run in a virtual machine from outside."""
+        raise self._no_way_in(task_id, command)
+
+    async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ExecSession:
+        """Nor can one be worked in: the refusal says what to do instead."""
+        raise self._no_way_in(task_id, command)
+
+    def _no_way_in(self, task_id: str, command: tuple[str, ...]) -> DriverError:
         self._check_known(task_id)
-        raise DriverError(
+        return DriverError(
             f'"{" ".join(command)}" cannot be run in a virtual machine from outside; offer a way in, such as SSH on a '
             "port of port_map"
         )
