@@ -64,7 +64,8 @@ class CommandTests:
         handle = await shell_task(bench, cases)
         async with opened(bench, handle, "sh", tty=True) as session:
             await session.resize(TerminalSize(width=101, height=33))
-            await session.write(f"{' '.join(command)}; exit 3\n".encode())
+            look = f"until {' '.join(command)} | grep '33 101'; do sleep 0.05; done; exit 3\n"
+            await session.write(look.encode())  # a runtime that stands between passes the size on in its own time
             found = await everything(session)
             assert b"33 101" in found["stdout"]
             assert await session.wait() == 3
