@@ -15,9 +15,9 @@ class Row(NamedTuple):
     target: str
 
 
-def print_table(title: str, rows: Sequence[Row]) -> None:
-    """Columns as wide as their widest cell."""
-    heads = Row(title, "Nomad 1.1.2", "Yurt", "target")
+def print_table(title: str, rows: Sequence[Row], *, other: str = "Nomad 1.1.2") -> None:
+    """Columns as wide as their widest cell; `other` is what we are measured beside."""
+    heads = Row(title, other, "Yurt", "target")
     widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(4)]
     for row in (heads, Row(*("-" * width for width in widths)), *rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
