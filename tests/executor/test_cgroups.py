@@ -62,6 +62,18 @@ def test_on_v2_a_task_has_one_folder_with_every_limit() -> None:
     assert planned.oom_file == f"{folder}/memory.events"
 
 
+def test_memory_nodes_are_kept_to_with_all_cores_unless_some_are_reserved(tmp_path: Path) -> None:
+    near = CgroupSpec(memory_nodes=(1,))
+    two = Hierarchies(unified="/cg", controllers=("cpuset",))
+    (tmp_path / "cpuset.cpus").write_text("0-7\n")
+    one = Hierarchies(v1={"cpuset": str(tmp_path)})
+
+    assert plan(two, "yurt.slice", task_id="t", asked=near).folders[0][1] == (("cpuset.mems", "1"),)
+    assert dict(plan(one, "yurt.slice", task_id="t", asked=near).folders[0][1]) == {
+        "cpuset.cpus": "0-7", "cpuset.mems": "1",
+    }  # fmt: skip
+
+
 def test_on_hybrid_a_mount_of_two_controllers_is_joined_once() -> None:
     planned = plan(parse_mounts(V1_LINES), "yurt.slice", task_id="t", asked=CgroupSpec(memory_bytes=7, cpu_shares=1))
     assert [path for path in planned.join if "cpuacct" in path] == [

@@ -286,3 +286,17 @@ async def test_modes_that_cannot_work_here_are_not_offered(
     found = await make_bench("h200").first()
 
     assert found.groups[0].attributes["sharing"] == "slice"
+
+
+async def test_a_daemon_of_a_card_that_is_not_known_is_left_as_it_is(
+    make_bench: MakeBench, mps: Path, tmp_path: Path
+) -> None:
+    """After a restart of the agent holders are told before a slow driver has named its cards."""
+    bench = make_bench("l40s-pairs")
+    await bench.first()
+    await bench.plugin.held((claim(gpu(0), share=MPS), claim("GPU-elsewhere", share=MPS)))
+
+    assert started(mps) == [gpu(0)]
+    fake.change(tmp_path / "machine.json", lambda state: state.update(init_error="DRIVER_NOT_LOADED"))
+    await bench.plugin.held((claim(gpu(0), share=MPS),))
+    assert is_alive(tmp_path / "run" / "nvidia-mps" / gpu(0)[-12:] / "pipe" / f"{PROGRAM}.pid")

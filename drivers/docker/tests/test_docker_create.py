@@ -432,3 +432,10 @@ def test_devices_without_an_engines_own_way_are_device_nodes() -> None:
     given = host(devices=(DeviceNode(host_path="/dev/fpga0", task_path="/dev/fpga", permissions="r"),))
 
     assert given["Devices"] == [{"PathOnHost": "/dev/fpga0", "PathInContainer": "/dev/fpga", "CgroupPermissions": "r"}]
+
+
+def test_memory_is_kept_to_the_nodes_of_the_devices() -> None:
+    near = TaskResources(cpu_shares=500, memory_mb=64, memory_nodes=(0, 1))
+
+    assert host(resources=near)["CpusetMems"] == "0,1"
+    assert "CpusetMems" not in host()

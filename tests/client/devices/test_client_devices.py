@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 from yurt.client.client import Client
+from yurt.client.devices.manager import online_nodes
 from yurt.sdk.device import SLICE
 from yurt.sdk.driver import ExitResult, Mount
 from yurt.sdk.errors import RecoverableError
 from yurt.sdk.value import replace
 from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, AllocatedTaskResources, Allocation
 from yurt.structs.node import Node, NodeDevice
+from yurt.structs.resources import NUMAResource
 from yurt.structs.status import CLIENT_FAILED, CLIENT_RUNNING
 from yurt.testing.client_objects import placed
 from yurt.testing.fake_devices import NAME, TYPE, VENDOR, FakeDevices
@@ -249,3 +251,31 @@ async def test_a_slice_that_overruns_is_stopped_and_its_neighbour_lives(
         assert not any("Memory of device" in event for event in task_events(server, allocs[1]))
         await asyncio.wait_for(client.stop_all(), 10)
     await driver.close()
+
+
+@pytest.mark.skipif(0 not in online_nodes(), reason="this machine tells of no NUMA nodes")
+async def test_memory_comes_from_the_devices_node_where_the_job_requires_it(
+    run_client: MakeClient, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    async with run_client(devices={"fake": FakeDevices("f0")}) as client:
+        alloc = given(placed(client.node_id), "f0")
+        assert alloc.job is not None
+        group = alloc.job.task_groups[0]
+        (task,) = group.tasks
+        bound = replace(task, resources=replace(task.resources, numa=NUMAResource(affinity="require")))
+        job = replace(alloc.job, task_groups=(replace(group, tasks=(bound,)),))
+        near, other = replace(alloc, job=job), given(placed(client.node_id, number=1), "f0")
+        for each in (near, other):
+            server.put_alloc(each)
+        await eventually(lambda: len(driver.host.tasks) == 2)
+        requests = {task.request.alloc_id: task.request for task in driver.host.tasks.values() if task.request}
+
+    assert requests[near.id].resources.memory_nodes == (0,)
+    assert requests[other.id].resources.memory_nodes == ()
+
+
+def test_nodes_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
+    (tmp_path / "online").write_text("0-1,4\n")
+
+    assert online_nodes(tmp_path / "online") == {0, 1, 4}
+    assert online_nodes(tmp_path / "none") == frozenset()

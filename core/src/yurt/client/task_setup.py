@@ -32,6 +32,7 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.task import Task
 
 MIB = 1024 * 1024
+NUMA_REQUIRE = "require"
 
 
 class SetupProblem(Exception):
@@ -51,6 +52,7 @@ class TaskSpec(Value):
     group: TaskGroup
     task: Task
     devices: Reservation = Reservation()
+    memory_nodes: tuple[int, ...] = ()
     network: TaskNetwork = TaskNetwork()
     template_env: Mapping[str, str] = no_entries()
 
@@ -207,7 +209,8 @@ class TaskSetup:
             return spec
         try:
             reservation = await self._context.devices.reserve(claim)
-            return replace(spec, devices=reachable(reservation, driver))
+            nodes = self._context.devices.memory_nodes(claim) if is_bound(spec.task) else ()
+            return replace(spec, devices=reachable(reservation, driver), memory_nodes=nodes)
         except DriverError as error:
             failure = events.setup_failure(str(error))
             raise SetupProblem(failure, is_recoverable=isinstance(error, RecoverableError)) from None
@@ -315,12 +318,19 @@ def _template_place(spec: TaskSpec, dirs: TaskDirs, env: Mapping[str, str]) -> T
     )
 
 
+def is_bound(task: Task) -> bool:
+    """Whether the task's memory must be near its devices."""
+    numa = task.resources.numa
+    return numa is not None and numa.affinity == NUMA_REQUIRE
+
+
 def resources_of(spec: TaskSpec) -> TaskResources:
     """What the scheduler gave to the task."""
     given = spec.alloc.allocated_resources.tasks.get(spec.task.name, AllocatedTaskResources())
     return TaskResources(
         cpu_shares=given.cpu.cpu_shares or spec.task.resources.cpu,
         reserved_cores=given.cpu.reserved_cores,
+        memory_nodes=spec.memory_nodes,
         memory_mb=given.memory.memory_mb or spec.task.resources.memory_mb,
         memory_max_mb=given.memory.memory_max_mb,
     )

@@ -149,7 +149,7 @@ def plan(found: Hierarchies, parent: str, *, task_id: str, asked: CgroupSpec) ->
         folders.append((f"{found.unified}/{parent}/{name}", v2_settings(asked, found.controllers)))
     by_mount: dict[str, list[tuple[str, str]]] = {}
     for controller, mount in found.v1.items():
-        if controller != "cpuset" or asked.cores:
+        if controller != "cpuset" or asked.cores or asked.memory_nodes:
             by_mount.setdefault(mount, []).extend(v1_settings(controller, mount, asked))
     folders += [(f"{mount}/{parent}/{name}", tuple(settings)) for mount, settings in by_mount.items()]
     oom_file = f"{found.unified}/{parent}/{name}/memory.events" if "memory" in found.controllers else ""
@@ -205,6 +205,8 @@ def v2_settings(asked: CgroupSpec, controllers: tuple[str, ...]) -> tuple[tuple[
         settings.append(("cpu.weight", str(cpu_weight(asked.cpu_shares))))
     if "cpuset" in controllers and asked.cores:
         settings.append(("cpuset.cpus", ",".join(map(str, asked.cores))))
+    if "cpuset" in controllers and asked.memory_nodes:
+        settings.append(("cpuset.mems", ",".join(map(str, asked.memory_nodes))))
     return tuple(settings)
 
 
@@ -215,9 +217,9 @@ def v1_settings(controller: str, mount: str, asked: CgroupSpec) -> list[tuple[st
             return [("memory.limit_in_bytes", str(asked.memory_bytes))]
         case "cpu" if asked.cpu_shares:
             return [("cpu.shares", str(max(CPU_SHARES_MIN, asked.cpu_shares)))]
-        case "cpuset" if asked.cores:
-            mems = read_text(f"{mount}/cpuset.mems").strip()
-            return [("cpuset.cpus", ",".join(map(str, asked.cores))), ("cpuset.mems", mems)]
+        case "cpuset" if asked.cores or asked.memory_nodes:
+            given = (("cpuset.cpus", asked.cores), ("cpuset.mems", asked.memory_nodes))
+            return [(name, ",".join(map(str, some)) or read_text(f"{mount}/{name}").strip()) for name, some in given]
         case _:
             return []
 

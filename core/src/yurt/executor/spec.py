@@ -25,12 +25,13 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class CgroupSpec(Value):
-    """Limits of a task: bytes (0: none), CPU shares (MHz), cores; or the operator's own cgroups to join instead."""
+    """Limits of a task: bytes (0: none), CPU shares (MHz), cores, NUMA nodes; or the operator's own cgroups to join."""
 
     memory_bytes: int = 0
     memory_reserved_bytes: int = 0
     cpu_shares: int = 0
     cores: tuple[int, ...] = ()
+    memory_nodes: tuple[int, ...] = ()
     override_v2: str = ""
     override_v1: Mapping[str, str] = no_entries()
 
@@ -43,6 +44,7 @@ class CgroupSpec(Value):
             memory_reserved_bytes=resources.memory_mb * MIB if resources.memory_max_mb else 0,
             cpu_shares=resources.cpu_shares,
             cores=resources.reserved_cores,
+            memory_nodes=resources.memory_nodes,
         )
 
     @property

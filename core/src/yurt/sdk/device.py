@@ -152,7 +152,10 @@ class DevicePlugin(Protocol):
         ...
 
     async def held(self, claims: Sequence[DeviceClaim]) -> None:
-        """All claims of tasks that may run now: after each change, and first after the agent's start."""
+        """All claims of tasks that may run now: after each change, and first after the agent's start.
+
+        Among them may be claims on devices that the plugin does not know (yet, or any more).
+        """
         ...
 
     async def stats(self) -> Mapping[str, DeviceUse]:

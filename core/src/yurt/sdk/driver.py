@@ -55,10 +55,11 @@ class Fingerprint(Value):
 
 
 class TaskResources(Value):
-    """Limits for one task: MHz share, cores, MiB."""
+    """Limits for one task: MHz share, cores, MiB; `memory_nodes` are the NUMA nodes that its memory must come from."""
 
     cpu_shares: int = 0
     reserved_cores: tuple[int, ...] = ()
+    memory_nodes: tuple[int, ...] = ()
     memory_mb: int = 0
     memory_max_mb: int = 0
 

@@ -76,7 +76,7 @@ class FakeDevices:
                 is_healthy=each not in self.reasons,
                 reason=self.reasons.get(each, ""),
                 pci_bus_id="0000:01:00.0",
-                attributes={"slot": number},
+                attributes={"slot": number, "numa_node": 0},
             )
             for number, each in enumerate(self.ids)
         )

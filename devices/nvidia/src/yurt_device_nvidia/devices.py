@@ -215,7 +215,7 @@ class NvidiaDevices:
         shared = {
             device for claim in claims for devices in claim.devices if devices.share == MPS for device in devices.ids
         }
-        await self._mps.keep(shared)
+        await self._mps.keep(shared, startable=frozenset(self._cards))
 
     # How much is used.
 
@@ -244,7 +244,7 @@ class NvidiaDevices:
         self._wake.set()
         await self._watcher.stop()
         if self._context.dev:
-            await self._mps.keep(())
+            await self._mps.keep((), startable=frozenset())
         try:
             await self._caller.call(self._nvml.close)
         except Hanging:

@@ -70,13 +70,13 @@ class MpsDaemons:
                 await self._control(card, given=b"quit\n")
             shutil.rmtree(self.pipe_folder(card).parent, ignore_errors=True)
 
-    async def keep(self, cards: Iterable[str]) -> None:
-        """Let these daemons run and no others."""
+    async def keep(self, cards: Iterable[str], *, startable: frozenset[str]) -> None:
+        """Let these daemons run and no others; those of cards that do not answer are not started."""
         wanted = set(cards)
         for card in self.running():
             if card not in wanted:
                 await self.quit(card)
-        for card in sorted(wanted):
+        for card in sorted(wanted & startable):
             await self.ensure(card)
 
     async def _control(self, card: str, *words: str, given: bytes = b"") -> str:

@@ -98,6 +98,8 @@ def resource_part(resources: TaskResources, config: TaskConfig, core_mhz: float)
         part["CpusetCpus"] = ",".join(map(str, resources.reserved_cores))
     elif config.cpuset_cpus:
         part["CpusetCpus"] = config.cpuset_cpus
+    if resources.memory_nodes:
+        part["CpusetMems"] = ",".join(map(str, resources.memory_nodes))
     return part
 
 

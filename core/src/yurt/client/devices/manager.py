@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from yurt.client.devices.wire import GroupKey, group_name, group_stats, key_of, node_group
@@ -36,6 +37,7 @@ ANSWER_LIMIT_S = 30.0
 RETRY_S = 30.0
 STATS_AGE_MAX_S = 1.0
 ATTRIBUTE = "device."
+ONLINE_NODES = Path("/sys/devices/system/node/online")
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -209,14 +211,25 @@ class DeviceManager:
             raise RecoverableError(f"device plugin {name} did not answer within {ANSWER_LIMIT_S:g} s") from None
 
     async def tell_held(self, claims: Iterable[DeviceClaim]) -> None:
-        """Tell every plugin which claims there are on its devices."""
+        """Tell every plugin which claims there are on its devices, and on those that nobody offers just now."""
         wanted = tuple(claims)
         for name, plugin in self.plugins.items():
-            mine = (
-                replace(claim, devices=tuple(each for each in claim.devices if self._owners.get(key_of(each)) == name))
-                for claim in wanted
-            )
+            mine = (replace(claim, devices=tuple(self._of(name, claim.devices))) for claim in wanted)
             await self._answer(name, plugin.held(tuple(claim for claim in mine if claim.devices)))
+
+    def _of(self, name: str, claimed: Iterable[ClaimedDevices]) -> Iterator[ClaimedDevices]:
+        yield from (each for each in claimed if self._owners.get(key_of(each), name) == name)
+
+    def memory_nodes(self, claim: DeviceClaim) -> tuple[int, ...]:
+        """The NUMA nodes of this machine that a task's devices are near to; none when one of them does not tell."""
+        places = {
+            (key_of(group), each.id): each.attributes.get("numa_node")
+            for group in self.groups
+            for each in group.instances
+        }
+        found = {places.get((key_of(devices), each)) for devices in claim.devices for each in devices.ids}
+        nodes = sorted(node for node in found if isinstance(node, int))
+        return tuple(nodes) if len(nodes) == len(found) and set(nodes) <= online_nodes() else ()
 
     # How much of it is used.
 
@@ -248,6 +261,15 @@ class DeviceManager:
         uses, wanted = await self.uses(), None if only is None else frozenset(only)
         found = (group_stats(group, uses, wanted) for group in self.groups)
         return tuple(each for each in found if each is not None)
+
+
+def online_nodes(file: Path = ONLINE_NODES) -> frozenset[int]:
+    """The NUMA nodes of this machine."""
+    try:
+        parts = [part.split("-") for part in file.read_text().strip().split(",") if part]
+        return frozenset(node for part in parts for node in range(int(part[0]), int(part[-1]) + 1))
+    except (OSError, ValueError):
+        return frozenset()
 
 
 def plugin_attributes(name: str, found: DeviceFingerprint) -> dict[str, str]:
