@@ -80,9 +80,7 @@ def rows(agent: Agent, engine: Engine, name: str) -> Sequence[Row]:
         together = took(lambda: list(pool.map(lambda number: run(engine, f"many-{number}"), range(MANY))))
     clear(engine)
     return (
-        Row(
-            f"PUT until running, median of {LATENCIES}", ms(statistics.median(theirs)), ms(statistics.median(ours)), ""
-        ),
+        Row(f"PUT until running, median of {LATENCIES}", ms(median(theirs)), ms(median(ours)), ""),
         Row("the same, fastest", ms(min(theirs)), ms(min(ours)), ""),
         Row(f"{MANY} containers at once, until all run", ms(together), ms(many), ""),
         Row(f"memory of the agent with {MANY} containers (PSS)", "", f"{memory:.0f} MB", "80 MB"),
