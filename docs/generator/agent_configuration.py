@@ -126,7 +126,11 @@ def merged(base: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
 
 def trials(found: Found) -> tuple[Any, ...]:
     """Values that differ from any default."""
-    special = {"log_level": ("WARN",), "bind_addr": ("127.0.0.2",), "scheduler_algorithm": ("spread",)}
+    special: dict[str, tuple[Any, ...]] = {
+        "log_level": ("WARN",), "bind_addr": ("127.0.0.2",), "scheduler_algorithm": ("spread",),
+        "bridge_network_subnet": ("10.9.0.0/16",), "bridge_network_subnet_ipv6": ("fd00:9::/64",),
+        "preferred_address_family": ("ipv6",),
+    }  # fmt: skip
     by_type: dict[str, tuple[Any, ...]] = {
         "bool": (True, False), "int": (7777,), "float": (77.5,), "duration": ("77m",), "list": (["zz"],),
         "map": ({"zz": "1"},), "any": ({"zz": "1"},),
