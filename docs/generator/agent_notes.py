@@ -38,15 +38,16 @@ client.chroot_env         Files and folders of the host that tasks of `exec` and
 client.meta               Metadata of the node.
 client.network_interface  The interface whose address tasks get.
 client.preferred_address_family  "ipv4" or "ipv6": which of an interface's addresses is taken first.
-client.cni_path           The folders of CNI plugins, with `:` between them; otherwise `/opt/cni/bin`, `/usr/lib/cni` and
-                  `/usr/libexec/cni`.
-client.cni_config_dir     The folder of CNI configurations, which groups name as `cni/NAME`; otherwise `/opt/cni/config`.
+client.cni_path           The folders of CNI plugins, with `:` between them; otherwise `/opt/cni/bin`, `/usr/lib/cni`
+                  and `/usr/libexec/cni`.
+client.cni_config_dir     The folder of CNI configurations, which groups name as `cni/NAME`; otherwise
+                  `/opt/cni/config`.
 client.bridge_network_name  The bridge of groups with `mode = "bridge"`; otherwise `nomad`.
 client.bridge_network_subnet  Its addresses; otherwise `172.26.64.0/20`.
 client.bridge_network_subnet_ipv6  Its IPv6 addresses; otherwise it has none.
 client.bridge_network_hairpin_mode  A group reaches itself through its own mapped ports.
-client.bind_wildcard_default_host_network  Without `host_network` blocks, mapped ports answer on every address of the node;
-                  otherwise only on the one that the allocation is told.
+client.bind_wildcard_default_host_network  Without `host_network` blocks, mapped ports answer on every address of
+                  the node; otherwise only on the one that the allocation is told.
 client.network_speed      Mbit/s of the node's network as it is shown.
 client.cpu_total_compute  MHz of the node, where what the kernel says is wrong.
 client.memory_total_mb    MiB of memory, where what the kernel says is wrong.
