@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,6 +17,8 @@ from yurt.client.templates.questions import Answer, Question, RenderRequest
 from yurt.client.templates.renderer import Renderer
 from yurt.client.templates.rendering import render
 from yurt.client.templates.settings import DENIED
+from yurt.testing.agent import pid_is_alive
+from yurt.testing.fakes import eventually
 
 NOW = 1_700_000_000_123_456_789
 
@@ -207,9 +211,23 @@ async def test_bytes_that_are_no_text_pass_through(renderer: Renderer) -> None:
 async def test_a_process_that_is_idle_leaves_and_another_one_comes() -> None:
     renderer = Renderer(idle_s=0.01)
     await renderer.render(request("one"))
-    process = renderer._process
-    assert process is not None
-    assert await process.wait() == 0
+    first = renderer.pid
+    assert first
+    await eventually(lambda: not renderer.pid)
     assert (await renderer.render(request("two"))).output == b"two"
+    assert renderer.pid != first and not pid_is_alive(first)
     await renderer.close()
     assert "shutting down" in (await renderer.render(request("three"))).error
+
+
+async def test_a_process_that_somebody_killed_fails_no_template(renderer: Renderer) -> None:
+    await renderer.render(request("one"))
+    os.kill(renderer.pid, signal.SIGKILL)
+    assert (await renderer.render(request("two"))).output == b"two"
+
+
+async def test_a_template_that_takes_too_much_memory_is_told(renderer: Renderer) -> None:
+    grow = "{{ range loop 100000 }}{{ $x = sprig_append $x (print $x) }}{{ end }}"
+    text = "{{ $x := sprig_list (sprig_repeat 900000 `x`) }}" + grow
+    assert (await renderer.render(request(text))).error
+    assert (await renderer.render(request("after"))).output == b"after"

@@ -90,7 +90,7 @@ class Keyring:
         return nonce + AESGCM(self.get(key_id).secret).encrypt(nonce, text, context)
 
     def decrypt(self, key_id: str, data: bytes, *, context: bytes) -> bytes:
-        """The text; raises Unavailable without the key, Conflict when the data or its context are not what was sealed."""
+        """The text; raises Unavailable without the key, Conflict when data or context are not what was sealed."""
         key = self.get(key_id)
         try:
             return AESGCM(key.secret).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], context)

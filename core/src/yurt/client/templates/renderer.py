@@ -31,6 +31,7 @@ class Renderer:
 
     def __init__(self, *, idle_s: float = IDLE_S, limit_s: float = LIMIT_S) -> None:
         self._process: asyncio.subprocess.Process | None = None
+        self._left: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
         self._is_closed = False
         self._idle_s = idle_s
@@ -48,21 +49,29 @@ class Renderer:
             if self._is_closed:
                 return Rendered(error=f"{request.name}: the agent is shutting down")
             self._stay()
-            is_done = False
-            try:
-                async with asyncio.timeout(self._limit_s):
-                    answer = await self._ask(request)
-                is_done = True
-            except TimeoutError:
-                return Rendered(error=f"{request.name}: rendering takes longer than {self._limit_s:g} s")
-            except (OSError, EOFError, msgspec.DecodeError) as error:
-                log.warning("the process that renders templates ended: %s", error)
-                return Rendered(error=f"{request.name}: rendering took too much time or memory and was ended")
-            finally:
-                if not is_done:
-                    await self._end()
+            answer = await self._attempt(request, is_last=not self.pid) or await self._attempt(request, is_last=True)
             self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._leave)
+            assert answer is not None
             return answer
+
+    async def _attempt(self, request: RenderRequest, *, is_last: bool) -> Rendered | None:
+        """The answer; None when a process that was there before has ended, which may not be this template's fault."""
+        is_done = False
+        try:
+            async with asyncio.timeout(self._limit_s):
+                answer = await self._ask(request)
+            is_done = True
+            return answer
+        except TimeoutError:
+            return Rendered(error=f"{request.name}: rendering takes longer than {self._limit_s:g} s")
+        except (OSError, EOFError, msgspec.DecodeError) as error:
+            if not is_last:
+                return None
+            log.warning("the process that renders templates ended: %s", error)
+            return Rendered(error=f"{request.name}: rendering took too much time or memory and was ended")
+        finally:
+            if not is_done:
+                await self._end()
 
     async def run(self) -> None:
         """Keep renderings possible until cancelled; then the child process ends."""
@@ -90,6 +99,7 @@ class Renderer:
         return msgspec.msgpack.decode(await process.stdout.readexactly(size), type=Rendered)
 
     async def _start(self) -> asyncio.subprocess.Process:
+        await self._end()
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *PROGRAM,
@@ -108,14 +118,19 @@ class Renderer:
             self._idle = None
 
     def _leave(self) -> None:
-        """Nobody has asked for a while: the end of its input ends the process."""
-        if self._process is not None and self._process.stdin is not None and not self._turn.locked():
-            self._process.stdin.close()
+        """Nobody has asked for a while: the end of its input ends the process, and nobody asks it any more."""
+        process = self._process
+        if process is not None and process.stdin is not None and not self._turn.locked():
+            process.stdin.close()
+            self._process, self._left = None, process
 
     async def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
+        gone, self._process, self._left = (self._process, self._left), None, None
+        for process in gone:
+            if process is not None:
+                await self._kill(process)
+
+    async def _kill(self, process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
