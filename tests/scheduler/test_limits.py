@@ -13,6 +13,7 @@ from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
+from yurt.structs.policies import Gang
 from yurt.structs.resources import Resources
 from yurt.testing import factories
 from yurt.testing.limits import quotas
@@ -87,3 +88,13 @@ def test_blocked_evaluations_wake_when_something_under_their_limit_is_freed() ->
     assert blocked.unblock_limit("small", index=6) == (waiting,)
     assert blocked.block(waiting), "the unblock at index 6 came after its snapshot"
     assert not blocked.block(replace(waiting, snapshot_index=7))
+
+
+def test_a_gang_that_finds_no_room_takes_nothing_of_the_limit() -> None:
+    task = factories.task(resources=Resources(cpu=10, memory_mb=300))
+    gang = factories.group("gang", count=4, tasks=(task,), update=None, gang=Gang())
+    other = factories.group("other", count=3, tasks=(task,), update=None)
+    job = factories.job("both", task_groups=(gang, other))
+    made = _attempt(_state(job), job)
+    assert {placement.task_group for placement in made.plan.placements} == {"other"}
+    assert len(made.plan.placements) == 3

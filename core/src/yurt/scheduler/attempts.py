@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from yurt.scheduler.generic import GenericAttempt
@@ -55,7 +56,8 @@ def attempt(
         system.limits = () if job is None else tuple(limits(snapshot, job))
         return Attempt(*system.run())
     generic = GenericAttempt(snapshot, replace(evaluation, type=job_type), now=now, ids=ids, seed=own_seed)
-    generic.limits = () if job is None else tuple(limits(snapshot, job))
+    if job is not None:
+        generic.limits_of = partial(limits, snapshot, job)
     return Attempt(*generic.run())
 
 

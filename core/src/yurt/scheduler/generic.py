@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from yurt.scheduler.blocked import Blockers, blocked_eval
 from yurt.scheduler.classify import is_unplaced
@@ -53,17 +53,21 @@ class GenericAttempt:
         self.broken: dict[str, AllocationMetric] = {}
         """Gangs of which too few members found room: they are left out, and why."""
         self.followups: list[Evaluation] = []
-        self.limits: tuple[Limit, ...] = ()
+        self.limits_of: Callable[[], Sequence[Limit]] = tuple
+        """Makes the limits of the job, as they are before the plan."""
+        self.limits: Sequence[Limit] = ()
         self.limit_reached = ""
         self.missing: set[str] = set()
         """Volumes that placements would need, and that nobody has registered."""
         self.singly: set[str] = set()
         """Groups of which a run found no more room: what else they get, they get one by one, by preemption."""
+        self.view = View(snapshot)
         self._begin(Results())
 
     def _begin(self, results: Results) -> None:
         """Nothing is placed yet, and what the reconciler stops is stopped."""
-        self.view = View(self.snapshot)
+        if self.view.generation:
+            self.view = View(self.snapshot)
         self.placements: list[Placement] = []
         self.preemptions: list[AllocStop] = []
         self.attributes: dict[str, AttributeUpdate] = dict(results.attributes)
@@ -71,6 +75,7 @@ class GenericAttempt:
         self.queued = {} if self.job is None else {group.name: 0 for group in self.job.task_groups}
         self.placers = {name: placer for name, placer in self.placers.items() if name in self.broken}
         self.singly.clear()
+        self.limits = self.limits_of()
         self.stops: list[AllocStop] = [stop.as_plan() for stop in results.stops]
         for stop in results.stops:
             self.view.release(stop.alloc)
@@ -182,9 +187,11 @@ class GenericAttempt:
 
     def _gangs(self) -> dict[str, int]:
         """How many placements of each gang must be accepted."""
-        groups = self.job.task_groups if self.job is not None else ()
+        groups = [group for group in self.job.task_groups if group.gang is not None] if self.job is not None else []
+        if not groups:
+            return {}
         placed = {placement.task_group for placement in self.placements}
-        least = {g.name: g.least - self._members(g) for g in groups if g.gang is not None and g.name in placed}
+        least = {g.name: g.least - self._members(g) for g in groups if g.name in placed}
         return {name: number for name, number in least.items() if number > 0}
 
     def _place_next(self, job: Job, place: Place, left: dict[str, int]) -> None:
