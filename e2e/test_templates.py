@@ -134,7 +134,7 @@ def test_an_agent_that_was_killed_finds_the_same_text_and_restarts_nothing(tmp_p
         agent.kill()
         agent.start()
         put(agent, "nomad/jobs/kept", "user=anna", "more=1")
-        assert output(agent, "kept") == before
+        assert wait_for("its output", lambda: output(agent, "kept")) == before
         put(agent, "nomad/jobs/kept", "user=bert")
         wait_for("a restart", lambda: output(agent, "kept").count("pid=") == 2, 20.0)
         shown = agent.cli("alloc", "fs", agent.allocs("kept")[0]["ID"], "main/local/conf")
