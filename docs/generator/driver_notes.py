@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from docs.generator import container_notes
 from docs.generator.markdown import notes
 
 ABOUT = {
+    **container_notes.ABOUT,
     "raw_exec": "Runs a command as a process of the host, with no isolation and with the rights of the agent's user "
     "or of the task's "
     "`user`. It is off until the agent's configuration (or `-dev`) enables it.",
@@ -27,6 +29,7 @@ stderr_repeat           How often it writes that again.
 stderr_repeat_duration  The time between.
 """
 NOTES = {
+    **container_notes.NOTES,
     "raw_exec": notes("""
 command             The program; looked for on the task's `PATH`. No shell comes between.
 args                Its arguments.
