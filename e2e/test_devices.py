@@ -250,6 +250,20 @@ def test_the_topology_is_drawn_and_is_data(gpus: Gpus) -> None:
     assert (data["Devices"][4]["NUMANode"], data["Devices"][4]["PciBusID"]) == (1, "00000000:59:00.0")
 
 
+def test_a_mig_instance_is_a_device_of_its_own(tmp_path: Path) -> None:
+    machine = tmp_path / "machine.json"
+    fake.write(machine, fake.layout("mig-split"))
+    with running_agent(tmp_path, extra=settings(machine)) as agent:
+        run_file(agent, tmp_path, shared_job("part", "mig", "8GiB", count=1))
+        (alloc, other) = agent.running("part", 2)
+        seen = [variables(log_of(agent, each, "pid"))["CUDA_VISIBLE_DEVICES"] for each in (alloc, other)]
+        groups = {each["Name"] for each in Gpus(agent, machine).node()["NodeResources"]["Devices"]}
+
+    assert all(each.startswith("MIG-") for each in seen)
+    assert len(set(seen)) == 2
+    assert groups == {"NVIDIA H100 80GB HBM3", *(f"NVIDIA H100 80GB HBM3 MIG {p}" for p in ("3g.40gb", "1g.10gb"))}
+
+
 def test_tasks_keep_their_gpus_over_an_agent_that_is_killed(tmp_path: Path) -> None:
     machine = tmp_path / "machine.json"
     fake.write(machine, fake.layout("l40s-pairs"))
@@ -356,6 +370,8 @@ def test_slices_share_a_card_and_the_one_that_overruns_is_stopped_alone(gpus: Gp
     within = [{"pid": pid, "memory_mib": 19 * 1024} for pid in pids]
     gpus.change(number, processes=within)
     gpus.change(number, processes=[{"pid": pids[0], "memory_mib": 23652}, within[1]])
+    shown = agent.cli("alloc", "status", one["ID"]).stdout
+    assert re.search(rf"{cards[0]} +slice, 20 GiB", shown)
     text = "used 23.1 of 20 GiB"
     wait_for("the overrun's event", lambda: text in events_of(agent, one["ID"]))
     wait_for("its end", lambda: not pid_is_alive(pids[0]))

@@ -12,7 +12,7 @@ from yurt.cli.lookup import api_path, find_alloc
 from yurt.cli.output import show_data, wants_data
 from yurt.cli.text import ago, bytes_text, go_duration, local_time, mebibytes, now_ns, parse_time, two_units
 from yurt.cli.views.allocs import show_allocs
-from yurt.cli.views.devices import show_use
+from yurt.cli.views.devices import show_given, show_use
 from yurt.cli.views.metrics import metric_lines, score_table
 
 Json = dict[str, Any]
@@ -212,6 +212,7 @@ def _show_task(call: Invocation, alloc: Json, name: str, stats: Json) -> None:
     _show_resources(call, alloc, name, stats)
     if call.flags.is_on("stats"):
         _show_stats(call, name, stats)
+    show_given(call, alloc, name)
     usage = ((stats.get("Tasks") or {}).get(name) or {}).get("ResourceUsage") or {}
     show_use(call, "Device Stats", usage.get("DeviceStats"), is_whole=call.flags.is_on("stats"))
     screen.title("Task Events:")

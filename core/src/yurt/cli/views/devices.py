@@ -7,6 +7,7 @@ from typing import Any
 
 from yurt.cli.command import Invocation
 from yurt.cli.screen import key_values
+from yurt.cli.text import mebibytes
 
 Json = dict[str, Any]
 MARK = "::"
@@ -37,6 +38,25 @@ def held_by(alloc: Json) -> Iterator[str]:
     tasks = ((alloc.get("AllocatedResources") or {}).get("Tasks") or {}).values()
     devices = (device for task in tasks for device in task.get("Devices") or ())
     yield from (each for device in devices for each in device.get("DeviceIDs") or ())
+
+
+def show_given(call: Invocation, alloc: Json, task: str) -> None:
+    """The devices that a task was given, and of a share how much."""
+    given = ((alloc.get("AllocatedResources") or {}).get("Tasks") or {}).get(task) or {}
+    rows = [[group_name(device), each.partition(MARK)[0], share_text(device)] for device in given.get("Devices") or ()
+            for each in device.get("DeviceIDs") or ()]  # fmt: skip
+    if rows:
+        call.screen.title("Task Devices:")
+        call.screen.table("Device Group|ID|Share", rows)
+
+
+def share_text(device: Json) -> str:
+    """ "slice, 20 GiB, 30 %", or "whole" """
+    if not device.get("Share"):
+        return "whole"
+    words = [device["Share"], mebibytes(device["MemoryMB"]) if device.get("MemoryMB") else ""]
+    words.append(f"{device['Compute']} %" if device.get("Compute") else "")
+    return ", ".join(word for word in words if word)
 
 
 def plugin_words(node: Json) -> list[str]:
