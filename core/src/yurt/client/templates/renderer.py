@@ -131,8 +131,9 @@ class Renderer:
                 await self._kill(process)
 
     async def _kill(self, process: asyncio.subprocess.Process) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
         transport = process._transport  # type: ignore[attr-defined]
         transport.close()
