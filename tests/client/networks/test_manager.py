@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from yurt.client.networks import manager, namespaces
+from yurt.client.networks.settings import NetworkSettings
 from yurt.sdk.driver import Capabilities, Mount
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.value import replace
@@ -239,3 +240,41 @@ async def test_tasks_of_the_host_network_that_start_together_share_one_resolver_
     networks, (alloc, group) = await node.networks(), asking("host", dns=DNSConfig(servers=("192.0.2.53",)))
     made = await asyncio.gather(*(networks.join(alloc, group, grouped(node.driver)) for _ in range(20)))
     assert len(set(made)) == 1 and len(made[0].mounts) == 1
+
+
+async def test_what_a_driver_made_waits_for_that_driver(node: Node, plugins: Plugins, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(manager, "LOOK_EVERY_S", 0.01)
+    maker = Maker(node.folder / "made")
+    first, (alloc, group) = await node.networks(drivers={"fake": maker}), asking()
+    await first.join(alloc, group, maker)
+
+    without = await node.networks(drivers={})
+    await until_idle(without.keep_house(), lambda: plugins.asked.count(("first", "DEL")) >= 3)
+    assert node.records.read(alloc.id) is not None and maker.destroyed == []
+
+    after = await node.networks(drivers={"fake": maker})
+    await until_idle(after.keep_house(), lambda: not list(node.records.folder.iterdir()))
+    assert maker.destroyed == [alloc.id]
+    namespaces.remove_folder(maker.folder)
+
+
+async def test_a_network_that_was_made_again_is_not_taken_away_with_what_failed_before(
+    node: Node, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(manager, "LOOK_EVERY_S", 0.01)
+    networks, (alloc, group) = await node.networks(), asking()
+    marks = plugins.fail("second", "ADD"), plugins.fail("first", "DEL")
+    with pytest.raises(RecoverableError):
+        await networks.join(alloc, group, grouped(node.driver))
+    for mark in marks:
+        mark.unlink()
+    made = await networks.join(alloc, group, grouped(node.driver))
+    looks: list[None] = []
+
+    def look(settings: NetworkSettings) -> tuple[tuple[str, int, int], ...]:
+        looks.append(None)
+        return ()
+
+    monkeypatch.setattr(manager, "folders_mark", look)
+    await until_idle(networks.keep_house(), lambda: len(looks) > 2 * manager.LOOKS_BEFORE_CLEARING)
+    assert namespaces.identity(made.namespace) and networks.status(alloc.id) == made.status

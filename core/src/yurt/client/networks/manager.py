@@ -5,12 +5,13 @@
 Each task asks before each start (`join`); the first makes the network, the others find it. What is found is trusted
 only when the namespace is the one that the record names. Anything half made is undone before it is made again, so
 that a crash anywhere leaves nothing that a later `join`, `release` or start of an agent does not find. A network that
-cannot be taken away keeps its record, and the next agent tries again.
+cannot be taken away keeps its record, and is tried again by and by, by this agent and by the next ones.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -37,6 +38,7 @@ ATTEMPTS = 3
 RETRY_S = 0.2
 AT_ONCE = 4
 LOOK_EVERY_S = 5.0
+LOOKS_BEFORE_CLEARING = 12
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +93,7 @@ class Networks:
         self._known: dict[str, NetworkRecord] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._left: tuple[NetworkRecord, ...] = ()
+        self._left: dict[str, NetworkRecord] = {}
 
     # What is offered.
 
@@ -100,34 +102,43 @@ class Networks:
         self.offered = await self.find(self._settings)
         self._left = await asyncio.to_thread(self._sort_records, allocs)
 
-    def _sort_records(self, allocs: set[str]) -> tuple[NetworkRecord, ...]:
+    def _sort_records(self, allocs: set[str]) -> dict[str, NetworkRecord]:
         """Take up the records of allocations that go on; those that nobody needs. Blocking."""
-        left = []
+        left = {}
         for record in self._folder.all():
             is_own = record.owner.state_dir == self._owner.state_dir
             if is_own and record.alloc_id in allocs:
                 self._known[record.alloc_id] = record
             elif is_own or record.owner.is_gone:
-                left.append(record)
-        return tuple(left)
+                left[record.alloc_id] = record
+        return left
 
     async def keep_house(self) -> None:
         """Take away what allocations left that nobody knows any more, then follow the plugins' folders."""
-        for record in self._left:
+        for record in self._left.values():
             log.info("taking away the network of allocation %s, which is gone", record.alloc_id)
-            await self._undo(record)
-        self._left = ()
+        await self._clear()
         for record in tuple(self._known.values()):
             await self._check(record)
         mark = await asyncio.to_thread(folders_mark, self._settings)
-        while True:
+        for look in itertools.count(1):
             await self._env.sleep(LOOK_EVERY_S)
+            if look % LOOKS_BEFORE_CLEARING == 0:
+                await self._clear()
             now = await asyncio.to_thread(folders_mark, self._settings)
             if now != mark:
                 mark, before = now, self.offered
                 self.offered = await self.find(self._settings)
                 if self.offered != before:
                     self.on_change()
+
+    async def _clear(self) -> None:
+        """Take away what should be gone."""
+        for record in tuple(self._left.values()):
+            async with self._lock(record.alloc_id):
+                del self._left[record.alloc_id]
+                if record.alloc_id not in self._known:
+                    await self._undo(record)
 
     async def _check(self, record: NetworkRecord) -> None:
         """Say when a network that an earlier agent made is not as it was made."""
@@ -267,8 +278,8 @@ class Networks:
 
     async def _make(self, plan: NetworkRecord, network: NetworkResource) -> NetworkRecord:
         """Make it, some times over when that fails; raises the last reason."""
-        self._known[plan.alloc_id] = plan
         for attempt in range(1, ATTEMPTS + 1):
+            self._known[plan.alloc_id] = plan
             try:
                 async with self._at_once:
                     record = await self._make_once(plan, network)
@@ -329,9 +340,14 @@ class Networks:
             except YurtError as error:
                 is_clean = False
                 log.warning("driver %s keeps the network of allocation %s: %s", record.maker, record.alloc_id, error)
+        elif record.maker:
+            is_clean = False
+            log.warning("driver %s, which made the network of allocation %s, is gone", record.maker, record.alloc_id)
+        self._known.pop(record.alloc_id, None)
         if is_clean:
-            self._known.pop(record.alloc_id, None)
             await asyncio.to_thread(self._folder.remove, record.alloc_id)
+        else:
+            self._left[record.alloc_id] = record
 
     async def _disconnect(self, record: NetworkRecord) -> bool:
         assert record.config is not None and record.attachment is not None
