@@ -11,7 +11,10 @@ import msgspec
 from yurt.agent.config import make_config
 from yurt.agent.config_keys import ABSENT, ACCEPTED, ROOT, USED, Block, Key
 from yurt.agent.data_dir import DataDir
+from yurt.agent.far import server_addresses
+from yurt.agent.node import plugin_context
 from yurt.agent.parts import agent_info, client_config, server_config
+from yurt.agent.tls import tls_block
 from yurt.storage.data_dir import DataDir as OwnedFolder
 
 from docs.generator.agent_notes import COMPUTED, NOTES, WHY_ACCEPTED
@@ -96,6 +99,9 @@ def outcome(data: Mapping[str, Any], folder: OwnedFolder, root: Path) -> dict[st
         "server": server_config(config, directory),
         "client": client_config(config, directory),
         "http": agent_info(config, ()),
+        "tls": tls_block(config),
+        "servers": server_addresses(config),
+        "plugins": {"chroot_env": plugin_context(config, directory, "zz").chroot_env},
         "agent": config,
     }
     flat: dict[str, Any] = {}

@@ -33,8 +33,11 @@ client.state_dir          Where the client keeps what it knows of its node and t
 client.alloc_dir          Where allocations live.
 client.node_class         The class of the node.
 client.node_pool          The pool of the node.
-client.options            Options of drivers, such as `driver.raw_exec.enable`, and `env.denylist`. `ephemeral_disk.over_size` says what becomes of an allocation that takes more than its `ephemeral_disk.size`: `stop` (the usual), `warn` or `off`.
-client.chroot_env         Files and folders of the host that tasks of `exec` and `java` see, and where; in place of the usual ones.
+client.options            Options of drivers, such as `driver.raw_exec.enable`, and `env.denylist`.
+                          `ephemeral_disk.over_size` says what becomes of an allocation that takes more than its
+                          `ephemeral_disk.size`: `stop` (the usual), `warn` or `off`.
+client.chroot_env         Files and folders of the host that tasks of `exec` and `java` see, and where; in place of
+                          the usual ones.
 client.meta               Metadata of the node.
 client.network_interface  The interface whose address tasks get.
 client.preferred_address_family  "ipv4" or "ipv6": which of an interface's addresses is taken first.
@@ -131,7 +134,8 @@ tls.http                  Users speak to the agent by HTTPS only.
 tls.rpc                   Agents speak to each other by mutual TLS only.
 tls.verify_https_client   Users show a certificate that the authority has signed.
 tls.ca_file               The certificate of the authority.
-tls.cert_file             The agent's certificate, which names its role: `server.<region>.nomad` or `client.<region>.nomad`.
+tls.cert_file             The agent's certificate, which names its role: `server.<region>.nomad` or
+                          `client.<region>.nomad`.
 tls.key_file              Its key.
 tls.tls_min_version       `tls12` or `tls13`, for HTTPS.
 plugin.name.config        The plugin's own options, see [drivers](drivers.md). `name` is the plugin's name or that

@@ -347,7 +347,8 @@ min               How many must run together: an allocation is placed only if so
                   `count` where it is not set. `service` and `batch` only.
 """,
     "EphemeralDisk": """
-sticky            Prefers the node of the allocation that is replaced, and takes over its `alloc/data` and `local` there.
+sticky            Prefers the node of the allocation that is replaced, and takes over its `alloc/data` and
+                  `local` there.
 migrate           The data of the allocation follows it to another node; with `sticky` it also stays on the same one.
 size              MiB that the scheduler counts; at least 10.
 """,

@@ -40,15 +40,20 @@ class TlsSettings(Value):
 
 def tls_settings(config: AgentConfig) -> TlsSettings:
     """The settings; raises Invalid, with all that is wrong, when the files do not fit together."""
-    given = config.raw.get("tls", {})
-    same = ("http", "rpc", "verify_https_client", "ca_file", "cert_file", "key_file")
-    settings = TlsSettings(
-        min_version=given.get("tls_min_version") or "tls12", **{name: given[name] for name in same if name in given}
-    )
+    settings = tls_block(config)
     problems = _problems(settings) if settings.is_used else []
     if problems:
         raise Invalid("\n".join(problems))
     return settings
+
+
+def tls_block(config: AgentConfig) -> TlsSettings:
+    """The settings as they are written."""
+    given = config.raw.get("tls", {})
+    same = ("http", "rpc", "verify_https_client", "ca_file", "cert_file", "key_file")
+    return TlsSettings(
+        min_version=given.get("tls_min_version") or "tls12", **{name: given[name] for name in same if name in given}
+    )
 
 
 def _problems(settings: TlsSettings) -> list[str]:
