@@ -167,15 +167,7 @@ class TableEditor(Generic[K, V]):
         assert len(self._rows) == known + len(rows), "rows that are there already"
         self.is_changed = True
         for column, extract in self._extract.items():
-            shared: dict[Hashable, dict[K, None]] = {}
-            for key, row in rows.items():
-                value = extract(row)
-                if value:
-                    keys = shared.get(value)
-                    if keys is None:
-                        keys = shared[value] = {}
-                    keys[key] = None
-            for value, keys in shared.items():
+            for value, keys in _sharing(rows, extract).items():
                 self._bucket(column, value).update(keys)
 
     def delete(self, key: K) -> V | None:
@@ -224,3 +216,17 @@ class TableEditor(Generic[K, V]):
             entries = self._by[column].get(value)
             bucket = self._buckets[(column, value)] = (immutables.Map() if entries is None else entries).mutate()
         return bucket
+
+
+def _sharing(rows: Mapping[K, V], extract: Extract) -> dict[Hashable, dict[K, None]]:
+    """The keys of the rows by their index key."""
+    shared: dict[Hashable, dict[K, None]] = {}
+    for key, row in rows.items():
+        value = extract(row)
+        if not value:
+            continue
+        keys = shared.get(value)
+        if keys is None:
+            keys = shared[value] = {}
+        keys[key] = None
+    return shared

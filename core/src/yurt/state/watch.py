@@ -88,8 +88,9 @@ class _Watched:
             due.update(self.rows[change.key])
         for column, entries in self.columns.items():
             extract = INDEXES[change.table].get(str(column)) if entries else None
-            if extract is not None:
-                for row in (change.before, change.after):
-                    value = extract(row) if row is not None else None
-                    if value and value in entries:
-                        due.update(entries[value])
+            if extract is None:
+                continue
+            for row in (change.before, change.after):
+                value = extract(row) if row is not None else None
+                if value and value in entries:
+                    due.update(entries[value])
