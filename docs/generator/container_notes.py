@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from docs.generator.markdown import notes
 
 ABOUT = {
-    "docker": "Runs a container of a Docker engine, on this machine or by TCP. The node tells whether the engine works, "
-    "and how to get one.",
+    "docker": "Runs a container of a Docker engine, on this machine or by TCP. The node tells whether the engine "
+    "works, and how to get one.",
     "podman": "Runs a container of podman by its socket, that of root or of a user. It takes podman 4 or later.",
 }
 
@@ -66,7 +66,7 @@ volumes                `source:/target:options`; a source outside the allocation
 BOTH_AGENT = paths("""
 auth>config                          A file of credentials, as `login` writes it.
 auth>helper                          A credential helper: `docker-credential-` is put before it.
-extra_labels                           Which of `job_id`, `job_name`, `task_group_name`, `task_name`, `namespace` are labels; patterns will do.
+extra_labels                           Of `job_id`, `job_name`, `task_group_name`, `task_name`, `namespace`.
 gc>image                             Remove images that this client brought when no task needs them.
 gc>image_delay                       How long after the last task.
 gc>container                         Remove the containers of ended tasks.
@@ -165,7 +165,7 @@ logging>options     Its options; `max-size` is when podman begins a new file.
 memory_reservation    As `100m`: what it is left when memory is short.
 memory_swap           As `100m`: memory and swap together.
 memory_swappiness     0 to 100.
-network_mode          `bridge`, `host`, `none`, `slirp4netns`, `pasta`, `task:NAME`, `container:NAME`, `ns:PATH` or a network.
+network_mode          `bridge`, `host`, `none`, `slirp4netns`, `pasta`, `task:T`, `container:C`, `ns:PATH` or a network.
 selinux_opts          Labels, as `type:my_t`.
 shm_size              As `64m`: size of /dev/shm.
 socket                The name of one of the agent's engines.

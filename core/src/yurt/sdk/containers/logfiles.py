@@ -4,7 +4,7 @@ Who takes over a task's output cuts the files to the length that the note gives,
 after. An agent that dies between the two writes thus neither loses nor doubles a line.
 
 The log folder is writable by the task, whose root could put links there: files are opened beneath a descriptor of
-the folder and never through a link, and what is no plain file is replaced.
+the folder and never through a link, and what is no plain file with one name is replaced.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def open_plain(folder: int, name: str) -> int:
     except OSError:
         os.unlink(name, dir_fd=folder)
         return os.open(name, FLAGS | os.O_CREAT | os.O_EXCL, FILE_MODE, dir_fd=folder)
-    if stat.S_ISREG(os.fstat(found).st_mode):
+    status = os.fstat(found)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
         return found
     os.close(found)
     os.unlink(name, dir_fd=folder)
