@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.executor.bundle import ContainerSpec, DeviceFile, container_id, oci_config
+from yurt.executor.bundle import Bind, ContainerSpec, DeviceFile, container_id, oci_config
 from yurt.executor.container_executor import explained
 from yurt.executor.runc import failure_in
 from yurt.executor.spec import UserIds
@@ -19,7 +19,8 @@ REQUEST = TaskRequest(
     task_id="a/web/0", alloc_id="a", task_name="web", job_id="j", group_name="g", namespace="default", config=None,
     env={"TOKEN": "x"}, dirs=DIRS, resources=TaskResources(cpu_shares=100, memory_mb=64),
 )  # fmt: skip
-SPEC = ContainerSpec.of_task(REQUEST, ("serve", "-p", "80"), host_folders=("/usr", "/etc"))
+HOST = tuple(Bind(source=folder, target=folder) for folder in ("/usr", "/etc"))
+SPEC = ContainerSpec.of_task(REQUEST, ("serve", "-p", "80"), host=HOST)
 NOBODY = UserIds(uid=65534, gid=65534, groups=(65534, 7))
 
 
@@ -116,4 +117,4 @@ def test_a_device_is_made_inside_and_its_cgroup_lets_it_be_used() -> None:
 
 def test_the_devices_of_a_request_are_those_of_its_bundle() -> None:
     node = DeviceNode(host_path="/dev/fuse", task_path="/dev/fuse")
-    assert ContainerSpec.of_task(replace(REQUEST, devices=(node,)), ("true",), host_folders=()).devices == (node,)
+    assert ContainerSpec.of_task(replace(REQUEST, devices=(node,)), ("true",), host=()).devices == (node,)
