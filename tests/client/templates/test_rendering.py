@@ -117,6 +117,17 @@ def test_every_function_that_consul_template_and_sprig_have_is_known() -> None:
     assert len(known) > 230
 
 
+def test_addresses_of_the_node() -> None:
+    known = {"eth0": ("10.1.2.3", "fd00::1"), "lo": ("127.0.0.1",), "wan": ("8.8.8.8", "192.168.0.9")}
+    text = (
+        "{{ sockaddr `GetPrivateIP` }} {{ sockaddr `GetPrivateIPs` }} {{ sockaddr `GetPublicIP` }} "
+        '{{ sockaddr `GetInterfaceIP "eth0"` }} {{ sockaddr `GetInterfaceIPs none` }}'
+    )
+    assert shown(text, addresses=known) == "10.1.2.3 10.1.2.3 192.168.0.9 8.8.8.8 10.1.2.3 "
+    for bad in ("GetAllInterfaces | sort", "", '"'):
+        assert "sockaddr" in render(request(f"{{{{ sockaddr `{bad}` }}}}")).error
+
+
 VARIABLE = Question(kind="variable", name="app/db", namespace="default")
 DB = {"Path": "app/db", "Namespace": "default", "Items": {"user": "anna", "Keys": "k"}, "ModifyIndex": 7}
 

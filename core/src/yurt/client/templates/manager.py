@@ -21,7 +21,7 @@ from yurt.client.templates.changes import RESTART_REASON, Consequences, conseque
 from yurt.client.templates.envfile import read_env
 from yurt.client.templates.questions import Question, Rendered, RenderRequest
 from yurt.client.templates.sources import Sources
-from yurt.client.templates.targets import Target, TemplatePlace, targets, text_of
+from yurt.client.templates.targets import Target, TemplatePlace, node_addresses, targets, text_of
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import events
 from yurt.sdk.driver import ExecResult
@@ -325,6 +325,7 @@ class TaskTemplates:
             denied=settings.denied_functions,
             answers=tuple((question, known[question]) for question in progress.asked if question in known),
             now=self._context.env.now(),
+            addresses=await asyncio.to_thread(node_addresses) if b"sockaddr" in text else {},
         )
         rendered = await self._context.renderer.render(request)
         if not rendered.error:

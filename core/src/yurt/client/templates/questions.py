@@ -47,7 +47,7 @@ class Answer(Value):
 
 
 class RenderRequest(Value):
-    """A template's text with all that it may use; `now` in unix nanoseconds."""
+    """A template's text with all that it may use; `now` in unix nanoseconds, addresses of the node by interface."""
 
     name: str
     text: bytes
@@ -59,6 +59,7 @@ class RenderRequest(Value):
     denied: tuple[str, ...] = ()
     answers: tuple[tuple[Question, Answer], ...] = ()
     now: int = 0
+    addresses: Mapping[str, tuple[str, ...]] = no_entries()
 
 
 class Rendered(Value):

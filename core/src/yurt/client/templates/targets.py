@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 
 from yurt.client.task_env import replace_references
@@ -110,3 +111,14 @@ def text_of(target: Target, dirs: TaskDirs, settings: TemplateSettings) -> bytes
         return files.read_file(target.source, dirs, is_sandboxed=settings.is_sandboxed)
     except YurtError as error:
         raise Invalid(f"template with source {target.source!r}: {error}") from None
+
+
+def node_addresses() -> dict[str, tuple[str, ...]]:
+    """The node's IPv4 and global IPv6 addresses by interface. Blocking."""
+    import psutil
+
+    found = {}
+    for name, entries in sorted(psutil.net_if_addrs().items()):
+        wanted = [entry.address for entry in entries if entry.family in (socket.AF_INET, socket.AF_INET6)]
+        found[name] = tuple(address for address in wanted if "%" not in address)
+    return found

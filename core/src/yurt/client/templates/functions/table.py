@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from inspect import CO_VARARGS
 
 from yurt.client.templates.functions import times
+from yurt.client.templates.functions.addresses import sockaddr
 from yurt.client.templates.functions.arguments import text
 from yurt.client.templates.functions.cluster import Asking, absent, products
 from yurt.client.templates.functions.cluster import functions as cluster_functions
@@ -16,7 +17,7 @@ from yurt.client.templates.questions import RenderRequest
 from yurt.gotemplate import Failure, Function
 from yurt.gotemplate.values import kind_of
 
-UNSAFE = ("plugin", "executeTemplate", "writeToFile", "sockaddr")
+UNSAFE = ("plugin", "executeTemplate", "writeToFile")
 SPRIG_ABSENT = (
     "randAlphaNum", "randAlpha", "randAscii", "randNumeric", "randBytes", "randInt", "shuffle", "uuidv4", "bcrypt",
     "htpasswd", "genPrivateKey", "derivePassword", "buildCustomCert", "genCA", "genCAWithKey", "genSelfSignedCert",
@@ -35,6 +36,7 @@ def table(request: RenderRequest, asking: Asking) -> dict[str, Function]:
         **_environment(request),
         **_scratch(),
         "timestamp": Function(lambda *layout: times.timestamp(request.now, *layout), 0, 1),
+        "sockaddr": Function(sockaddr(request.addresses), 1, 1),
         **_sprig(request),
         **{name: Function(absent("it is not available in this version")) for name in UNSAFE},
     }
