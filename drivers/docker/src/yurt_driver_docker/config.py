@@ -6,13 +6,14 @@ import os
 
 import msgspec
 from yurt.sdk.containers.common import DEFAULT_CAPS, owner_of, parse_duration
+from yurt.sdk.containers.dangling import DanglingRules
 from yurt.sdk.containers.engine import Tls
+from yurt.sdk.containers.options import AgentAuth, Gc, Volumes, dangling_rules, image_delay_s
 from yurt.sdk.driver import PluginContext
 from yurt.sdk.schema import decode_config
 
 DEFAULT_ENDPOINT = "unix:///var/run/docker.sock"
 DEFAULT_RUNTIMES = ("runc", "nvidia")
-MIN_PERIOD_S = 1.0
 
 
 class Auth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,43 +150,11 @@ class TaskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     work_dir: str = ""
 
 
-class AgentAuth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where credentials of registries are: a docker config file, or a credential helper."""
-
-    config: str = ""
-    helper: str = ""
-
-
 class AgentLogging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The log driver of containers that name none."""
 
     type: str = "json-file"
     config: dict[str, str] = {}
-
-
-class Dangling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Containers that no task knows any more."""
-
-    enabled: bool = True
-    period: str = "5m"
-    creation_grace: str = "5m"
-    dry_run: bool = False
-
-
-class Gc(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is removed when it is not needed."""
-
-    image: bool = True
-    image_delay: str = "3m"
-    container: bool = True
-    dangling_containers: Dangling = Dangling()
-
-
-class Volumes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whether tasks may mount what lies outside their allocation."""
-
-    enabled: bool | None = None
-    selinuxlabel: str = ""
 
 
 class AllowedModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -229,8 +198,6 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
     image_delay_s: float
     pull_s: float
     pull_activity_s: float
-    dangling_period_s: float
-    dangling_grace_s: float
 
 
 class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,6 +207,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
     options: PluginOptions
     volumes_enabled: bool
     durations: Durations
+    dangling: DanglingRules
     owner: str
     state_dir: str
     is_dev: bool = False
@@ -255,6 +223,7 @@ def plugin_config(context: PluginContext) -> PluginConfig:
         options=options,
         volumes_enabled=context.dev if asked is None else asked,
         durations=durations_of(options),
+        dangling=dangling_rules(options.gc),
         owner=owner_of(state_dir),
         state_dir=state_dir,
         is_dev=context.dev,
@@ -263,11 +232,8 @@ def plugin_config(context: PluginContext) -> PluginConfig:
 
 def durations_of(options: PluginOptions) -> Durations:
     """Every duration of the agent's configuration; raises Invalid that names the wrong one."""
-    gc, dangling = options.gc, options.gc.dangling_containers
     return Durations(
-        image_delay_s=parse_duration(gc.image_delay, option="gc.image_delay"),
+        image_delay_s=image_delay_s(options.gc),
         pull_s=parse_duration(options.image_pull_timeout, option="image_pull_timeout"),
         pull_activity_s=parse_duration(options.pull_activity_timeout, option="pull_activity_timeout"),
-        dangling_period_s=max(MIN_PERIOD_S, parse_duration(dangling.period, option="gc.dangling_containers.period")),
-        dangling_grace_s=parse_duration(dangling.creation_grace, option="gc.dangling_containers.creation_grace"),
     )

@@ -12,7 +12,7 @@ import msgspec
 from yurt.sdk.containers import exec_session, execute
 from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, parse_stamp, wall_clock
-from yurt.sdk.containers.dangling import Dangling, DanglingRules
+from yurt.sdk.containers.dangling import Dangling
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.logfiles import LogFiles
@@ -76,7 +76,7 @@ class DockerDriver:
         self._watch = Watch(self._engine, self._eye, on_end=self._tasks.on_end, on_list=self._tasks.on_list)
         self._pauses = PauseContainers(self._engine, self._acts, config, self._images)
         self._dangling = Dangling(
-            rules_of(config), self._clock, made_at=self._eye.made_at, knows=self._tasks.knows, remove=self._acts.remove
+            config.dangling, self._clock, made_at=self._eye.made_at, knows=self._tasks.knows, remove=self._acts.remove
         )
         self._janitor = Janitor(self._engine.target.socket_path, "", self._eye.owned)
         self._is_begun = False
@@ -282,14 +282,3 @@ class DockerDriver:
         self._tasks.close()
         await self._background.close()
         await self._engine.close()
-
-
-def rules_of(config: PluginConfig) -> DanglingRules:
-    """When a container that no task knows is removed."""
-    given = config.options.gc.dangling_containers
-    return DanglingRules(
-        enabled=given.enabled,
-        period_s=config.durations.dangling_period_s,
-        grace_s=config.durations.dangling_grace_s,
-        dry_run=given.dry_run,
-    )

@@ -28,11 +28,12 @@ from yurt.sdk.containers.images import (
     is_denied,
     is_hopeless,
 )
+from yurt.sdk.containers.options import AgentAuth
 from yurt.sdk.containers.telling import Telling
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 
-from yurt_driver_docker.config import AgentAuth, PluginConfig, TaskConfig
+from yurt_driver_docker.config import PluginConfig, TaskConfig
 
 log = logging.getLogger(__name__)
 

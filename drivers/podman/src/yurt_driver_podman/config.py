@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import msgspec
 from yurt.sdk.containers.common import DEFAULT_CAPS, owner_of, parse_duration
+from yurt.sdk.containers.dangling import DanglingRules
+from yurt.sdk.containers.options import AgentAuth, Gc, Volumes, dangling_rules, image_delay_s
 from yurt.sdk.driver import PluginContext
 from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import decode_config
 
 DEFAULT_SOCKET = "/run/podman/podman.sock"
 DEFAULT_NAME = "default"
-MIN_PERIOD_S = 1.0
 
 
 class Auth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,43 +87,11 @@ class TaskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     working_dir: str = ""
 
 
-class AgentAuth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where credentials of registries are: a containers auth file, or a credential helper."""
-
-    config: str = ""
-    helper: str = ""
-
-
 class AgentLogging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The log driver of containers that name none."""
 
     driver: str = "nomad"
     options: dict[str, str] = {}
-
-
-class Dangling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Containers that no task knows any more."""
-
-    enabled: bool = True
-    period: str = "5m"
-    creation_grace: str = "5m"
-    dry_run: bool = False
-
-
-class Gc(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is removed when it is not needed."""
-
-    image: bool = True
-    image_delay: str = "3m"
-    container: bool = True
-    dangling_containers: Dangling = Dangling()
-
-
-class Volumes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whether tasks may mount what lies outside their allocation."""
-
-    enabled: bool | None = None
-    selinuxlabel: str = ""
 
 
 class AllowedModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -168,8 +137,6 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
     image_delay_s: float
     pull_s: float
     client_s: float
-    dangling_period_s: float
-    dangling_grace_s: float
 
     def limit_s(self, image_pull_timeout: str) -> float:
         """How long an image may take: the task's own limit, or the agent's."""
@@ -185,6 +152,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
     options: PluginOptions
     volumes_enabled: bool
     durations: Durations
+    dangling: DanglingRules
     owner: str
     state_dir: str
     is_dev: bool = False
@@ -199,6 +167,7 @@ def plugin_config(context: PluginContext) -> PluginConfig:
         options=options,
         volumes_enabled=context.dev if asked is None else asked,
         durations=durations_of(options),
+        dangling=dangling_rules(options.gc),
         owner=owner_of(context.paths.state_dir),
         state_dir=context.paths.state_dir,
         is_dev=context.dev,
@@ -229,11 +198,8 @@ def plain_path(path: str) -> str:
 
 def durations_of(options: PluginOptions) -> Durations:
     """Every duration of the agent's configuration; raises Invalid that names the wrong one."""
-    gc, dangling = options.gc, options.gc.dangling_containers
     return Durations(
-        image_delay_s=parse_duration(gc.image_delay, option="gc.image_delay"),
+        image_delay_s=image_delay_s(options.gc),
         pull_s=parse_duration(options.image_pull_timeout, option="image_pull_timeout"),
         client_s=parse_duration(options.client_http_timeout, option="client_http_timeout"),
-        dangling_period_s=max(MIN_PERIOD_S, parse_duration(dangling.period, option="gc.dangling_containers.period")),
-        dangling_grace_s=parse_duration(dangling.creation_grace, option="gc.dangling_containers.creation_grace"),
     )

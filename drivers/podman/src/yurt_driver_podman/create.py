@@ -12,11 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from yurt.sdk.containers.common import (
-    MIB,
-    capabilities,
-    merged,
-)
+from yurt.sdk.containers.common import MIB, capabilities, check_rights, merged, pids_limit, soft_and_hard
 from yurt.sdk.containers.making import own_labels
 from yurt.sdk.driver import TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError
@@ -138,13 +134,6 @@ def memory_part(resources: TaskResources, config: TaskConfig) -> Body:
     return part
 
 
-def pids_limit(asked: int, most: int) -> int:
-    """The task's limit of processes, at most the agent's."""
-    if most > 0 and asked > most:
-        raise DriverError(f"pids_limit = {asked} exceeds the {most} that this client allows (pids_limit of its plugin)")
-    return asked or most
-
-
 def isolation_part(config: TaskConfig, site: Site) -> Body:
     """Namespaces, limits of the kernel and the root file system."""
     allowed = site.config.options.allowed_modes
@@ -189,24 +178,20 @@ def check_mode(option: str, mode: str, modes: list[str], plugin: PluginConfig) -
 
 def ulimit(name: str, text: str) -> Body:
     """`"1024:2048"` (soft, hard) or one number for both."""
-    soft, _, hard = text.partition(":")
-    try:
-        return {"type": name.lower().removeprefix("rlimit_"), "soft": int(soft), "hard": int(hard or soft)}
-    except ValueError:
-        raise DriverError(f'ulimit {name} = "{text}" is no limit; write it as "1024" or "1024:2048"') from None
+    soft, hard = soft_and_hard(name, text)
+    return {"type": name.lower().removeprefix("rlimit_"), "soft": soft, "hard": hard}
 
 
 def privilege_part(request: TaskRequest, site: Site) -> Body:
     """Rights beyond those of an ordinary process, each only as far as the agent allows it."""
     config: TaskConfig = request.config
     options = site.config.options
-    if config.privileged and not options.allow_privileged:
-        raise DriverError(
-            "privileged containers are off on this client;"
-            ' set plugin "podman" { config { allow_privileged = true } } in its configuration'
-        )
-    if config.oom_score_adj < 0:
-        raise DriverError("oom_score_adj must not be negative: a task may not be safer from the OOM killer than others")
+    check_rights(
+        privileged=config.privileged,
+        oom_score_adj=config.oom_score_adj,
+        allow_privileged=options.allow_privileged,
+        plugin="podman",
+    )
     part: Body = {"privileged": config.privileged, **security_part(config)}
     if config.oom_score_adj:
         part["oom_score_adj"] = config.oom_score_adj

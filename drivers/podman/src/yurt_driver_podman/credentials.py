@@ -7,9 +7,8 @@ import json
 import subprocess
 from typing import Any
 
+from yurt.sdk.containers.options import AgentAuth
 from yurt.sdk.errors import DriverError
-
-from yurt_driver_podman.config import AgentAuth
 
 DEFAULT_REGISTRY = "docker.io"
 INDEX_NAMES = ("https://index.docker.io/v1/", "index.docker.io")

@@ -12,7 +12,7 @@ import msgspec
 from yurt.sdk.containers import exec_session, execute
 from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, parse_stamp
-from yurt.sdk.containers.dangling import Dangling, DanglingRules
+from yurt.sdk.containers.dangling import Dangling
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.logfiles import LogFiles
@@ -54,20 +54,11 @@ class PodmanService:
         self._maker = Maker(self._acts, self._background, knows=self.tasks.knows, command=DRIVER)
         self.watch = Watch(self._engine, self._eye, on_end=self.tasks.on_end, on_list=self.tasks.on_list)
         self.dangling = Dangling(
-            self._rules(), clock, made_at=self._made_at, knows=self.tasks.knows, remove=self._acts.remove
+            config.dangling, clock, made_at=self._made_at, knows=self.tasks.knows, remove=self._acts.remove
         )
         self._janitor = Janitor(self._socket_path, PREFIX, self._eye.owned)
         self._looking = asyncio.Lock()
         self._is_begun = False
-
-    def _rules(self) -> DanglingRules:
-        given, durations = self._config.options.gc.dangling_containers, self._config.durations
-        return DanglingRules(
-            enabled=given.enabled,
-            period_s=durations.dangling_period_s,
-            grace_s=durations.dangling_grace_s,
-            dry_run=given.dry_run,
-        )
 
     def begin(self) -> None:
         """Start the work beside the calls, at the first of them."""

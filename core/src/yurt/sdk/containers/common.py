@@ -127,3 +127,30 @@ def core_mhz() -> float:
         return max(1.0, *(float(line.partition(":")[2]) for line in lines))
     except (OSError, ValueError):
         return UNKNOWN_MHZ
+
+
+def pids_limit(asked: int, most: int) -> int:
+    """A task's limit of processes, at most the agent's."""
+    if most > 0 and asked > most:
+        raise DriverError(f"pids_limit = {asked} exceeds the {most} that this client allows (pids_limit of its plugin)")
+    return asked or most
+
+
+def soft_and_hard(name: str, text: str) -> tuple[int, int]:
+    """A ulimit: `"1024:2048"` (soft, hard) or one number for both."""
+    soft, _, hard = text.partition(":")
+    try:
+        return int(soft), int(hard or soft)
+    except ValueError:
+        raise DriverError(f'ulimit {name} = "{text}" is no limit; write it as "1024" or "1024:2048"') from None
+
+
+def check_rights(*, privileged: bool, oom_score_adj: int, allow_privileged: bool, plugin: str) -> None:
+    """Refuse all rights unless the agent allows them, and a safer place than others when memory runs out."""
+    if privileged and not allow_privileged:
+        raise DriverError(
+            "privileged containers are off on this client;"
+            f' set plugin "{plugin}" {{ config {{ allow_privileged = true }} }} in its configuration'
+        )
+    if oom_score_adj < 0:
+        raise DriverError("oom_score_adj must not be negative: a task may not be safer from the OOM killer than others")
