@@ -141,3 +141,15 @@ def test_it_manages_nodes_and_namespaces(client: Any, dev_agent: Agent) -> None:
     client.namespace.delete_namespace("team")
     assert client.metrics.get_metrics()
     assert isinstance(client.node.get_allocations(node), list)
+
+
+def test_it_writes_and_reads_variables(client: Any) -> None:
+    from nomad.api.exceptions import VariableConflict
+
+    written = client.variable.create_variable("app/settings", {"Items": {"user": "anna"}})
+    assert client.variable.get_variable("app/settings") == written
+    assert [row["Path"] for row in client.variables.get_variables(prefix="app/")] == ["app/settings"]
+    with pytest.raises(VariableConflict, match="anna"):
+        client.variable.create_variable("app/settings", {"Items": {"user": "bert"}}, cas=0)
+    client.variable.delete_variable("app/settings", cas=written["ModifyIndex"])
+    assert "app/settings" not in client.variable
