@@ -40,23 +40,26 @@ class Cells:
         self._widest = int(counts.max(initial=0)) + 2
         size = len(spread.boosts)
         self._lists: list[list[list[Entry]]] = [[[] for _ in range(self._widest)] for _ in range(size)]
-        self._place: dict[int, tuple[int, Entry]] = {}
-        for row, total, tie, count in zip(
-            rows.tolist(), sums[rows].tolist(), ties[rows].tolist(), counts[rows].tolist(), strict=True
-        ):
-            entry = (-total, tie, row)
-            self._lists[self._cell_of_row[row]][count].append(entry)
-            self._place[row] = (count, entry)
+        places = spread.cell_of_row[rows] * self._widest + counts[rows]
+        order = np.lexsort((ties[rows], -sums[rows], places))
+        ordered = rows[order]
+        entries = list(zip((-sums[ordered]).tolist(), ties[ordered].tolist(), ordered.tolist(), strict=True))
+        self._place: dict[int, tuple[int, Entry]] = dict(
+            zip(ordered.tolist(), zip(counts[ordered].tolist(), entries, strict=True), strict=True)
+        )
+        numbers, firsts = np.unique(places[order], return_index=True)
+        ends = [*firsts.tolist()[1:], len(entries)] if entries else []
+        for place, first, end in zip(numbers.tolist(), firsts.tolist(), ends, strict=True):
+            self._lists[place // self._widest][place % self._widest] = entries[first:end]
         self._heads: FloatArray = np.full((size, self._widest), -np.inf)
         self._head_ties: TieArray = np.zeros((size, self._widest), np.uint64)
         self._scores: FloatArray = np.full((size, self._widest), -np.inf)
         self._parts: IntArray = np.maximum(1, np.arange(self._widest))
         for cell, lists in enumerate(self._lists):
-            for count, entries in enumerate(lists):
-                if entries:
-                    entries.sort()
-                    self._heads[cell, count] = -entries[0][0]
-                    self._head_ties[cell, count] = entries[0][1]
+            for count, ranked in enumerate(lists):
+                if ranked:
+                    self._heads[cell, count] = -ranked[0][0]
+                    self._head_ties[cell, count] = ranked[0][1]
         self._score_all()
 
     def best(self) -> int | None:

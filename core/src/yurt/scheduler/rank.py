@@ -82,6 +82,8 @@ class Ranker:
         self._metas: dict[int, NodeScoreMeta] = {}
         """Rows of the score table that still hold; shared by all placements that show them."""
         self._shown: dict[int, tuple[dict[str, float], int, int]] = {}
+        self._spread_metas: dict[int, tuple[int, tuple[dict[str, float], int, int], NodeScoreMeta]] = {}
+        """Rows of the score table under spreads, with the boost and the parts that they show."""
         self._sums: IntArray = np.zeros(0, np.int64)
         self._counts: IntArray = np.zeros(0, np.int64)
         self.scores: FloatArray = np.zeros(0)
@@ -170,10 +172,22 @@ class Ranker:
         else:
             found = [entry[2] for entry in self._window[:SCORES_KEPT]]
         others = [row for row in found if row != chosen][: SCORES_KEPT - 1]
-        if penalised or self._cells is not None:
+        if penalised:
             return tuple(self.meta(row, penalised) for row in (chosen, *others))
+        if self._cells is not None:
+            return tuple([self._spread_meta(row) for row in (chosen, *others)])
         metas = self._metas
         return tuple(metas.get(row) or self._remember(row) for row in (chosen, *others))
+
+    def _spread_meta(self, row: int) -> NodeScoreMeta:
+        """As `meta`; made once as long as neither the row nor its boost changes."""
+        boost = int(self.spread.boosts[self.spread.cell_of_row[row]])
+        known = self._spread_metas.get(row)
+        if known is not None and known[0] == boost and known[1] is self._shown.get(row):
+            return known[2]
+        made = self.meta(row)
+        self._spread_metas[row] = (boost, self._shown[row], made)
+        return made
 
     def _remember(self, row: int) -> NodeScoreMeta:
         made = self._metas[row] = self.meta(row)
