@@ -13,8 +13,8 @@ import psutil
 
 from yurt.client.alloc_runner import AllocRunner
 from yurt.client.config import ClientConfig
-from yurt.client.devices.claims import claim_of
 from yurt.client.devices.manager import DeviceManager
+from yurt.client.devices.usage import task_device_stats
 from yurt.client.task_runner import TaskRunner
 from yurt.lifecycle.task import RUNNING
 from yurt.runtime.env import Env
@@ -73,10 +73,8 @@ class UsageMeter:
             before = TaskStats(at=UnixNano(runner.machine.state.started_at))
         self._last[runner] = (run, sample)
         usage = _usage(before, sample, _core_mhz(node))
-        held = claim_of(runner.alloc, runner.name).ids
-        if held:
-            usage = replace(usage, device_stats=await self._devices.stats(held))
-        return TaskResourceUsage(resource_usage=usage, timestamp=sample.at)
+        used = replace(usage, device_stats=await task_device_stats(self._devices, runner))
+        return TaskResourceUsage(resource_usage=used, timestamp=sample.at)
 
 
 def _core_mhz(node: Node) -> float:

@@ -31,7 +31,8 @@ from yurt_device_nvidia.options import Settings
 from yurt_device_nvidia.reserving import parts_of, read_cdi_names, read_mig_minors, reservation
 from yurt_device_nvidia.xids import XidWatcher
 
-CALL_LIMIT_S = 20.0
+CALL_LIMIT_S = 60.0
+"""Of a call into the driver; waking eight cards without persistence takes seconds each."""
 NOT_LISTED = "the driver does not list it any more"
 
 log = logging.getLogger(__name__)

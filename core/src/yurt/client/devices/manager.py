@@ -116,6 +116,8 @@ class DeviceManager:
 
     def _take(self, name: str, found: DeviceFingerprint) -> None:
         before = self._health(name)
+        if not found.groups and found.description != self._found.get(name, DeviceFingerprint()).description:
+            log.warning("device plugin %s offers nothing: %s", name, summary(found)[1])
         self._found[name] = replace(found, groups=tuple(self._own(name, found.groups)))
         self._first[name].set()
         changes = tuple(
@@ -254,12 +256,12 @@ class DeviceManager:
         except YurtError as error:
             log.debug("device plugin %s gives no figures: %s", name, error)
 
-    async def stats(self, only: Iterable[str] | None = None) -> tuple[DeviceGroupStats, ...]:
-        """Use in the shape of the API; of the instances in `only` when it is given."""
+    async def stats(self) -> tuple[DeviceGroupStats, ...]:
+        """Use of all devices in the shape of the API."""
         if not self.plugins:
             return ()
-        uses, wanted = await self.uses(), None if only is None else frozenset(only)
-        found = (group_stats(group, uses, wanted) for group in self.groups)
+        uses = await self.uses()
+        found = (group_stats(group, uses) for group in self.groups)
         return tuple(each for each in found if each is not None)
 
 

@@ -1,0 +1,61 @@
+"""Use of the devices of one task, in the shape of the API.
+
+Of a whole device all figures are the task's. Of a shared one memory is what the task's own processes take, of what it
+booked, and only these are named; other figures (power, utilisation) are the card's, because nobody can part them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from yurt.client.devices.claims import claim_of
+from yurt.client.devices.manager import DeviceManager
+from yurt.client.devices.owners import LiveTask, Owners
+from yurt.client.devices.wire import group_stats
+from yurt.client.task_runner import TaskRunner
+from yurt.sdk.device import MIG, WHOLE, DeviceClaim, DeviceUse, Stat
+from yurt.sdk.value import replace
+from yurt.structs.rpc import DeviceGroupStats
+
+MIB = 1024 * 1024
+OWN_MEMORY = "Memory of the task's processes / memory that it booked"
+
+
+async def task_device_stats(manager: DeviceManager, runner: TaskRunner) -> tuple[DeviceGroupStats, ...]:
+    """Use of the devices that a task holds."""
+    claim = claim_of(runner.alloc, runner.name)
+    if not claim.devices:
+        return ()
+    uses = dict(await manager.uses())
+    booked = booked_mb(claim)
+    if booked and runner.handle is not None:
+        task = LiveTask(
+            alloc_id=runner.alloc.id, task_name=runner.name, task_id=runner.handle.task_id, pid=runner.handle.pid
+        )
+        uses |= await asyncio.to_thread(own_uses, task, booked, uses)
+    found = (group_stats(group, uses, claim.ids) for group in manager.groups)
+    return tuple(each for each in found if each is not None)
+
+
+def booked_mb(claim: DeviceClaim) -> dict[str, int]:
+    """MiB that a task booked of each card that it shares."""
+    found: dict[str, int] = {}
+    for devices in claim.devices:
+        for device in devices.ids if devices.share not in (WHOLE, MIG) else ():
+            found[device] = found.get(device, 0) + devices.memory_mb
+    return found
+
+
+def own_uses(task: LiveTask, booked: Mapping[str, int], uses: Mapping[str, DeviceUse]) -> dict[str, DeviceUse]:
+    """Use of shared cards by one task; reads /proc."""
+    owners = Owners((task,))
+    found = {}
+    for device, booked_of in booked.items():
+        use = uses.get(device)
+        if use is not None:
+            own = tuple(each for each in use.processes if owners.task_of(each.pid) is not None)
+            taken = sum(each.memory_bytes for each in own) // MIB
+            memory = Stat(value=taken, of=booked_of, unit="MiB", description=OWN_MEMORY)
+            found[device] = replace(use, summary=memory, stats={**use.stats, "Task memory": memory}, processes=own)
+    return found
