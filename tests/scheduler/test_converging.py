@@ -282,3 +282,23 @@ def test_while_canaries_try_a_version_what_is_lost_is_replaced_by_the_old_one(wa
     cluster.settle(new)
     assert {alloc.job.version for alloc in cluster.live(new) if alloc.job is not None} == {1}
     assert cluster.names(new) == _wanted(new)
+
+
+def test_a_deployment_does_not_succeed_while_one_of_its_own_that_was_well_waits_for_its_replacement() -> None:
+    cluster = Cluster()
+    job = _service(2, update=factories.update_strategy(max_parallel=2))
+    cluster.register(job)
+    cluster.evaluate(job)
+    cluster.clients_act(job)
+    failed = cluster.live(job)[0]
+    assert failed.deployment_status is not None and failed.deployment_status.healthy
+    cluster.end(failed, status.CLIENT_FAILED)
+    cluster.evaluate(job)
+    deployment = cluster.state.latest_deployment("default", job.id)
+    assert deployment is not None and deployment.status == "running"
+    marked = DesiredTransition(reschedule=True)
+    cluster.do(c.SetDesiredTransitions(transitions={failed.id: marked}, now=cluster.now))
+    cluster.now = UnixNano(cluster.now + seconds(60))
+    cluster.settle(job)
+    deployment = cluster.state.latest_deployment("default", job.id)
+    assert deployment is not None and deployment.status == "successful" and len(cluster.live(job)) == 2

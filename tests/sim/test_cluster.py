@@ -16,25 +16,28 @@ from contextlib import asynccontextmanager
 
 import pytest
 from yurt import scheduler
+from yurt.scheduler.bookings import overbooked
 from yurt.sdk.value import replace, seconds
 from yurt.server.config import ServerConfig
 from yurt.server.server import Server
 from yurt.state import Snapshot
+from yurt.state.usage import usage_of
 from yurt.storage.memory import MemoryLog
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.job import Job
 from yurt.structs.network import NetworkResource, Port
-from yurt.structs.node import Node
-from yurt.structs.policies import ReschedulePolicy
+from yurt.structs.node import Attribute, Node, NodeDevice, NodeDeviceResource
+from yurt.structs.policies import Gang, ReschedulePolicy
 from yurt.structs.questions import is_client_terminal, is_terminal
-from yurt.structs.resources import Resources
+from yurt.structs.resources import RequestedDevice, Resources
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv, settle
 
 NODES, STEPS, SEEDS = 5, 40, 4
+CARD_MB = 10_000
 STEP_S = 4.0
 CALM_S, CALM_STEP_S = 700.0, 8.0
 
@@ -117,7 +120,10 @@ def make_node(number: int) -> Node:
     """A node with one address for ports."""
     node = factories.node(id=factories.number_id(number, 0xA), status="initializing")
     address = NetworkResource(mode="host", device="eth0", ip=f"10.0.0.{number + 1}")
-    return replace(node, node_resources=replace(node.node_resources, networks=(address,)))
+    cards = tuple(NodeDevice(id=f"GPU-{number}-{card}", healthy=True) for card in range(2))
+    facts = {"memory": Attribute(int_val=CARD_MB, unit="MiB"), "sharing": Attribute(string_val="mps,slice")}
+    gpus = NodeDeviceResource(vendor="nvidia", type="gpu", name="H100", instances=cards, attributes=facts)
+    return replace(node, node_resources=replace(node.node_resources, networks=(address,), devices=(gpus,)))
 
 
 class Cluster:
@@ -135,7 +141,7 @@ class Cluster:
         """Now and then somebody registers, changes, scales or stops a job."""
         if self.chance.random() > 0.35:
             return
-        name = self.chance.choice(("one", "two", "three", "bulk"))
+        name = self.chance.choice(("one", "two", "three", "bulk", "gpu", "cards"))
         if self.chance.random() < 0.2 and self.server.state.jobs.get(("default", name)) is not None:
             await self.server.jobs.deregister("default", name)
             return
@@ -149,7 +155,7 @@ class Cluster:
         task = replace(
             group.tasks[0],
             config={"run_for": f"{self.chance.randint(1, 2)}h"},
-            resources=Resources(cpu=self.chance.choice((200, 900)), memory_mb=128),
+            resources=Resources(cpu=self.chance.choice((200, 900)), memory_mb=128, devices=self.some_devices(name)),
         )
         networks = (NetworkResource(mode="host", dynamic_ports=(Port(label="http"),)),)
         group = replace(
@@ -158,8 +164,19 @@ class Cluster:
             tasks=(task,),
             networks=networks,
             reschedule_policy=ReschedulePolicy(delay=seconds(5), delay_function="constant", unlimited=True),
+            gang=Gang(min=1) if name == "cards" else None,
         )
         return replace(job, task_groups=(group,))
+
+    def some_devices(self, name: str) -> tuple[RequestedDevice, ...]:
+        """GPUs, whole or shared, for the jobs that ask for such."""
+        if name == "cards":
+            return (RequestedDevice(name="gpu", count=self.chance.randint(1, 2)),)
+        if name != "gpu":
+            return ()
+        memory = self.chance.choice((2_000, 3_500, 6_000))
+        mode, compute = self.chance.choice(("mps", "slice")), self.chance.choice((0, 40))
+        return (RequestedDevice(name="gpu", share=mode, memory_mb=memory, compute=compute),)
 
     async def step(self, *, faults: bool) -> None:
         """Time passes, nodes live on, the state is checked."""
@@ -210,6 +227,9 @@ def check_room(node: Node, allocs: list[Allocation]) -> None:
     assert sum(task.memory.memory_mb for task in tasks) <= node.node_resources.memory.memory_mb
     ports = [(p.host_ip, p.value) for alloc in allocs for p in alloc.allocated_resources.shared.ports]
     assert len(ports) == len(set(ports)), "a port is held twice"
+    held = [key for alloc in allocs for key in usage_of(alloc).devices]
+    assert len(held) == len(set(held)), "a device is given twice"
+    assert not overbooked(node, held, held)
 
 
 def check_calm(state: Snapshot) -> None:

@@ -13,6 +13,7 @@ from yurt.scheduler.followups import followups
 from yurt.scheduler.ids import Ids
 from yurt.scheduler.names import NameIndex, index_of
 from yurt.scheduler.reconnect import decide
+from yurt.scheduler.reschedule import due
 from yurt.scheduler.rescheduling import Rescheduling, split
 from yurt.scheduler.results import InPlace, Place, Results, Stop
 from yurt.scheduler.waiting import waits_until
@@ -24,9 +25,11 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import AttributeUpdate
 from yurt.structs.status import (
+    CLIENT_FAILED,
     CLIENT_LOST,
     CLIENT_TERMINAL,
     CLIENT_UNKNOWN,
+    DEPLOYMENT_ACTIVE,
     DEPLOYMENT_FAILED,
     DEPLOYMENT_PAUSED,
     JOB_BATCH,
@@ -105,8 +108,20 @@ class GroupReconciler:
         self._migrate(classes.migrate, names)
         self._track(allocs, destructive, in_place, placed)
         self.results.desired[self.group.name] = DesiredUpdates(**self.counts)
-        return not (
-            destructive or in_place or place or classes.migrate or present.now or present.later or extra or is_canarying
+        is_moving = bool(classes.migrate or present.now or present.later or self._holds_failed(present.present))
+        return not (destructive or in_place or place or is_moving or extra or is_canarying)
+
+    def _holds_failed(self, present: list[Allocation]) -> bool:
+        """Whether failed allocations of the deployment wait to be marked for replacement.
+
+        Whoever watches the deployment marks them; once it has ended nobody would.
+        """
+        deployment = self.context.deployment
+        if deployment is None or deployment.status not in DEPLOYMENT_ACTIVE:
+            return False
+        return any(
+            alloc.client_status == CLIENT_FAILED and alloc.deployment_id == deployment.id and due(alloc).is_eligible
+            for alloc in present
         )
 
     # -- which allocations take part -------------------------------------------------------------------------------
