@@ -193,14 +193,19 @@ def running_server(folder: Path) -> Iterator[tuple[psutil.Process, int]]:
 def wait_for_leader(url: str) -> None:
     """Ask until a leader is named."""
     end = time.monotonic() + START_LIMIT_S
-    while time.monotonic() < end:
-        try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                if json.load(answer):
-                    return
-        except OSError:
-            time.sleep(0.05)
-    sys.exit("the server did not start")
+    while not has_leader(url):
+        if time.monotonic() > end:
+            sys.exit("the server did not start")
+        time.sleep(0.05)
+
+
+def has_leader(url: str) -> bool:
+    """Whether the server answers with a leader."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(json.load(answer))
+    except OSError:
+        return False
 
 
 if __name__ == "__main__":

@@ -44,15 +44,6 @@ def messages(server: FakeServerPort, alloc: Allocation, task: str = "web") -> li
     return [event.display_message for event in server.last_update(alloc.id).task_states[task].events]
 
 
-async def begun(env: FakeEnv, server: FakeServerPort) -> None:
-    """Move the virtual clock until the client has registered and asks for its allocations."""
-    for _ in range(200):
-        if "pull_allocs" in server.calls:
-            return
-        await env.advance(0.1)
-    raise AssertionError("the client did not begin")
-
-
 async def running(server: FakeServerPort, alloc: Allocation) -> None:
     server.put_alloc(alloc)
     await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
@@ -547,7 +538,7 @@ async def test_a_batch_allocation_is_ended_as_failed_when_its_max_run_duration_i
 ):
     env = FakeEnv()
     async with run_client(env=env, wait_ready=False) as client:
-        await begun(env, server)
+        await passes(env, lambda: "pull_allocs" in server.calls)
         alloc = limited(placed(client.node_id, job=batch()), 100)
         await running(server, alloc)
         await env.advance(98)
@@ -564,7 +555,7 @@ async def test_a_restart_does_not_lengthen_max_run_duration(run_client, server: 
     env = FakeEnv()
     again = RestartPolicy(attempts=3, interval=seconds(600), delay=seconds(5), mode="fail")
     async with run_client(env=env, wait_ready=False) as client:
-        await begun(env, server)
+        await passes(env, lambda: "pull_allocs" in server.calls)
         alloc = limited(placed(client.node_id, job=batch()), 100, restart_policy=again)
         await running(server, alloc)
         await env.advance(50)
@@ -582,7 +573,7 @@ async def test_max_run_duration_goes_on_over_a_restart_of_the_agent(
 ):
     env = FakeEnv()
     async with run_client(env=env, wait_ready=False) as client:
-        await begun(env, server)
+        await passes(env, lambda: "pull_allocs" in server.calls)
         alloc = limited(placed(client.node_id, job=batch()), 100)
         await running(server, alloc)
         await env.advance(60)
@@ -600,7 +591,7 @@ async def test_max_run_duration_goes_on_over_a_restart_of_the_agent(
 async def test_a_service_has_no_max_run_duration(run_client, server: FakeServerPort):
     env = FakeEnv()
     async with run_client(env=env, wait_ready=False) as client:
-        await begun(env, server)
+        await passes(env, lambda: "pull_allocs" in server.calls)
         alloc = limited(placed(client.node_id), 100)
         await running(server, alloc)
         await env.advance(300)

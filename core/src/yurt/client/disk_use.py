@@ -7,9 +7,11 @@ mounted from elsewhere does not. A walk is bounded, and the larger the trees, th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from yurt.client.alloc_dir import alloc_path
@@ -77,25 +79,28 @@ def bytes_below(root: str) -> int:
     except OSError:
         return 0
     total, left, folders = 0, ENTRIES_MAX, [root]
-    counted: set[tuple[int, int]] = set()
+    shared: set[int] = set()
     while folders and left > 0:
-        try:
-            entries = list(os.scandir(folders.pop()))
-        except OSError:
-            continue
-        left -= len(entries)
-        for entry in entries:
-            try:
-                found = entry.stat(follow_symlinks=False)
-            except OSError:
+        for path, found in _entries(folders.pop(), device):
+            left -= 1
+            if stat.S_ISDIR(found.st_mode):
+                folders.append(path)
+            elif found.st_nlink > 1 and found.st_ino in shared:
                 continue
-            if found.st_dev != device:
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(entry.path)
-            if found.st_nlink > 1 and not entry.is_dir(follow_symlinks=False):
-                if (found.st_dev, found.st_ino) in counted:
-                    continue
-                counted.add((found.st_dev, found.st_ino))
+            elif found.st_nlink > 1:
+                shared.add(found.st_ino)
             total += found.st_blocks * BLOCK
     return total
+
+
+def _entries(folder: str, device: int) -> Iterator[tuple[str, os.stat_result]]:
+    """What a folder holds on the device; what is gone meanwhile is left out."""
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        with contextlib.suppress(OSError):
+            found = entry.stat(follow_symlinks=False)
+            if found.st_dev == device:
+                yield entry.path, found
