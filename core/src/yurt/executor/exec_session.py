@@ -34,7 +34,7 @@ from yurt.sdk.value import NANOSECONDS, Duration
 PROGRAM = Path(__file__).with_name("exec_child.py")
 START_LIMIT_S = 20.0
 HANGUP_S = 0.5
-KILL_LIMIT_S = 5.0
+KILL_LIMIT_S = 2.0
 STATUS_BYTES = 256
 END_OF_INPUT = b"\x04"
 DEFAULT_TERM = "xterm"
@@ -171,16 +171,19 @@ class ProcessSession:
         finally:
             if not self._ended.done():
                 processes.send_signal(self._pid, self._started, signal.SIGKILL)
-            self._outputs.stop()
-            self._input.stop()
-            self._ends.close_ours()
+            self._let_go()
             self._transport.close()
             for act in self.on_close:
                 act()
             self._closing.set_result(None)
 
     async def _end(self) -> None:
-        """Hang up, and kill what does not go."""
+        """Hang up, and kill what does not go.
+
+        A launcher (runc) that stands between the command and us is left to itself: it ends after its command, whose
+        dead it buries. Were both killed at once, a dead process would stay in the task's PID namespace until the
+        machine's init finds it, and hold up the end of the task.
+        """
         found = await asyncio.to_thread(self._members)
         for pid, started in found:
             processes.send_signal(pid, started, signal.SIGHUP)
@@ -189,14 +192,25 @@ class ProcessSession:
             found += await asyncio.to_thread(self._members)
         for pid, started in found:
             processes.send_signal(pid, started, signal.SIGKILL)
+        self._let_go()
         await asyncio.wait([self._ended], timeout=KILL_LIMIT_S)
+        if not self._ended.done():
+            processes.send_signal(self._pid, self._started, signal.SIGKILL)
+            await asyncio.wait([self._ended], timeout=KILL_LIMIT_S)
+
+    def _let_go(self) -> None:
+        """Close the agent's ends; a launcher that has output left for nobody learns it."""
+        self._outputs.stop()
+        self._input.stop()
+        self._ends.close_ours()
+        self._ends = self._ends._replace(stdin=-1, outputs={})
 
     def _members(self) -> list[tuple[int, int]]:
         """All processes of the command's session, with their start times; blocking. Its leader has not been reaped."""
-        leaders = {self._pid, *self.other_leaders()}
-        found = [
-            (pid, processes.start_time(pid)) for pid in processes.all_pids() if processes.session_of(pid) in leaders
-        ]
+        inner = self.other_leaders()
+        leaders, spared = ({*inner, self._pid}, self._pid) if inner else ({self._pid}, 0)
+        pids = [pid for pid in processes.all_pids() if pid != spared and processes.session_of(pid) in leaders]
+        found = [(pid, processes.start_time(pid)) for pid in pids]
         return [(pid, started) for pid, started in found if started]
 
 
