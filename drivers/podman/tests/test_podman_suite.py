@@ -37,5 +37,5 @@ class TestPodman(DriverSuite):
             start_error="/no/such/command",
             executes=shell("exec sleep 1000"),
             catches=shell("trap 'echo caught' HUP; echo ready; while true; do sleep 0.1; done"),
-            many=30,
+            many=20,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
@@ -11,12 +12,13 @@ from typing import Any
 import msgspec
 from yurt.sdk.containers import exec_session, execute
 from yurt.sdk.containers.background import Background
-from yurt.sdk.containers.common import TASK_LABEL, core_mhz, parse_stamp, wall_clock
+from yurt.sdk.containers.common import TASK_LABEL, core_mhz, wall_clock
 from yurt.sdk.containers.dangling import Dangling
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.logfiles import LogFiles
 from yurt.sdk.containers.making import Maker, container_of
+from yurt.sdk.containers.starting import Recipe, Starter, handle_of
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.containers.watch import Watch
 from yurt.sdk.driver import (
@@ -29,7 +31,7 @@ from yurt.sdk.driver import (
     TaskRequest,
     TaskStats,
 )
-from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
+from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.value import Duration, UnixNano
 
 from yurt_driver_docker import reports
@@ -73,6 +75,7 @@ class DockerDriver:
         self._images = Images(self._engine, config, self._background)
         self._tasks = ContainerTasks(self._acts, self._background, self._clock)
         self._maker = Maker(self._acts, self._background, knows=self._tasks.knows, command=NAME)
+        self._starter = Starter(self._acts, self._maker, self._images.shelf, self._tasks)
         self._watch = Watch(self._engine, self._eye, on_end=self._tasks.on_end, on_list=self._tasks.on_list)
         self._pauses = PauseContainers(self._engine, self._acts, config, self._images)
         self._dangling = Dangling(
@@ -111,53 +114,23 @@ class DockerDriver:
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
         """Get the image, make the container, start it."""
-        self._tasks.reserve(request.task_id)
         self._begin()
-        try:
-            task, inspected = await self._start(request)
-        except BaseException:
-            self._tasks.give_up(request.task_id)
-            raise
-        self._take_up(task, inspected)
-        started_at = parse_stamp(str(inspected["State"].get("StartedAt") or "").encode())
-        return TaskHandle(
-            driver=NAME,
-            task_id=request.task_id,
-            pid=int(inspected["State"].get("Pid") or 0),
-            started_at=UnixNano(started_at or self._clock()),
-            address=task.container.address,
-            state=msgspec.to_builtins(task.container),
-        )
-
-    async def _start(self, request: TaskRequest) -> tuple[ContainerTask, dict[str, Any]]:
-        """All steps of a start; a container that cannot be started is removed again."""
         config: TaskConfig = request.config
-        image_id = await self._images.ensure(request)
-        self._images.shelf.hold(image_id, request.task_id)
-        container_id = ""
-        try:
-            body = create_body(request, await self._site(request, image_id))
-            attempts = config.container_exists_attempts or self._config.options.container_exists_attempts
-            container_id = await self._maker.make(request, body, attempts=attempts)
-            await self._acts.start(container_id)
-            inspected = await self._acts.inspect(container_id)
-        except BaseException as error:
-            self._images.shelf.release(image_id, request.task_id)
-            if container_id:
-                self._maker.remove_beside(container_id)
-            if isinstance(error, NotFound | Conflict):
-                raise RecoverableError(f"the container was not started: {error}") from None
-            raise
-        container = Container(
-            container_id=container_id,
-            image_id=image_id,
-            logs_dir=request.dirs.logs_dir,
-            task_name=request.task_name,
-            logs=self._rotation(request.logs),
+
+        async def body(image_id: str) -> Mapping[str, Any]:
+            return create_body(request, await self._site(request, image_id))
+
+        recipe = Recipe(
+            image=functools.partial(self._images.ensure, request),
+            body=body,
+            address=functools.partial(driver_address, wants_ipv6=config.advertise_ipv6_address),
+            rotation=self._rotation,
+            attempts=config.container_exists_attempts or self._config.options.container_exists_attempts,
             is_terminal=config.tty,
-            address=driver_address(inspected, wants_ipv6=config.advertise_ipv6_address),
         )
-        return ContainerTask(request.task_id, container), inspected
+        task, inspected = await self._starter.start(request, recipe)
+        self._take_up(task, inspected)
+        return handle_of(task, inspected, NAME, self._clock())
 
     async def _site(self, request: TaskRequest, image_id: str) -> Site:
         """What is known beside the task."""

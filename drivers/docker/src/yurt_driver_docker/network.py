@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -81,7 +82,7 @@ def bindings(request: TaskRequest) -> dict[str, list[dict[str, str]]]:
     return found
 
 
-def driver_address(inspected: dict[str, Any], *, wants_ipv6: bool) -> str:
+def driver_address(inspected: Mapping[str, Any], *, wants_ipv6: bool) -> str:
     """The container's own address, for services that advertise it; empty in a namespace of others."""
     networks = (inspected.get("NetworkSettings") or {}).get("Networks") or {}
     key = "GlobalIPv6Address" if wants_ipv6 else "IPAddress"

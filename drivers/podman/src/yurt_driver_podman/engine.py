@@ -100,6 +100,10 @@ class PodmanActs:
         made = await self.engine.act(post("/containers/create", {**body, "name": name}), slow=True)
         return str(made["Id"])
 
+    async def start(self, container_id: str) -> None:
+        """Let it run."""
+        await self.engine.act(post(f"/containers/{container_id}/start"), slow=True)
+
     async def inspect(self, container_id: str) -> dict[str, Any]:
         """What the engine knows of a container."""
         found: dict[str, Any] = await self.engine.ask(f"/containers/{container_id}/json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from yurt.sdk.containers.ports import published
@@ -84,7 +85,7 @@ def endpoint_options(config: TaskConfig) -> Part:
     return endpoint
 
 
-def driver_address(inspected: dict[str, Any]) -> str:
+def driver_address(inspected: Mapping[str, Any]) -> str:
     """The container's own address, for services that advertise it; empty in a namespace of others."""
     settings = inspected.get("NetworkSettings") or {}
     networks = settings.get("Networks") or {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
@@ -17,10 +18,11 @@ from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.logfiles import LogFiles
 from yurt.sdk.containers.making import Maker, container_of
+from yurt.sdk.containers.starting import Recipe, Starter, handle_of
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.containers.watch import Watch
 from yurt.sdk.driver import ExecResult, LogRotation, TaskHandle, TaskRequest, TaskStats
-from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
+from yurt.sdk.errors import Conflict, DriverError, NotFound
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 
 from yurt_driver_podman import reports
@@ -52,6 +54,7 @@ class PodmanService:
         self._notices = Notices()
         self.tasks = ContainerTasks(self._acts, self._background, clock)
         self._maker = Maker(self._acts, self._background, knows=self.tasks.knows, command=DRIVER)
+        self._starter = Starter(self._acts, self._maker, self._images.shelf, self.tasks)
         self.watch = Watch(self._engine, self._eye, on_end=self.tasks.on_end, on_list=self.tasks.on_list)
         self.dangling = Dangling(
             config.dangling, clock, made_at=self._made_at, knows=self.tasks.knows, remove=self._acts.remove
@@ -89,51 +92,22 @@ class PodmanService:
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
         """Get the image, make the container, start it."""
-        self.tasks.reserve(request.task_id)
         self.begin()
-        try:
-            task, inspected = await self._start(request)
-        except BaseException:
-            self.tasks.give_up(request.task_id)
-            raise
-        self._take_up(task, inspected)
-        started_at = parse_stamp(str(inspected["State"].get("StartedAt") or "").encode())
-        return TaskHandle(
-            driver=DRIVER,
-            task_id=request.task_id,
-            pid=int(inspected["State"].get("Pid") or 0),
-            started_at=UnixNano(started_at or self._clock()),
-            address=task.container.address,
-            state={**msgspec.to_builtins(task.container), "socket": self.socket},
-        )
 
-    async def _start(self, request: TaskRequest) -> tuple[ContainerTask, dict[str, Any]]:
-        """All steps of a start; a container that cannot be started is removed again."""
-        image_id = await self._images.ensure(request)
-        self._images.shelf.hold(image_id, request.task_id)
-        container_id = ""
-        try:
-            body = create_body(request, await self._site(image_id))
-            container_id = await self._maker.make(request, body, attempts=NAME_ATTEMPTS)
-            await self._engine.act(post(f"/containers/{container_id}/start"), slow=True)
-            inspected = await self._acts.inspect(container_id)
-        except BaseException as error:
-            self._images.shelf.release(image_id, request.task_id)
-            if container_id:
-                self._maker.remove_beside(container_id)
-            if isinstance(error, NotFound | Conflict):
-                raise RecoverableError(f"the container was not started: {error}") from None
-            raise
-        container = Container(
-            container_id=container_id,
-            image_id=image_id,
-            logs_dir=request.dirs.logs_dir,
-            task_name=request.task_name,
-            logs=self._rotation(request.logs),
+        async def body(image_id: str) -> Mapping[str, Any]:
+            return create_body(request, await self._site(image_id))
+
+        recipe = Recipe(
+            image=functools.partial(self._images.ensure, request),
+            body=body,
+            address=driver_address,
+            rotation=self._rotation,
+            attempts=NAME_ATTEMPTS,
             is_terminal=request.config.tty,
-            address=driver_address(inspected),
         )
-        return ContainerTask(request.task_id, container), inspected
+        task, inspected = await self._starter.start(request, recipe)
+        self._take_up(task, inspected)
+        return handle_of(task, inspected, DRIVER, self._clock(), socket=self.socket)
 
     async def _site(self, image_id: str) -> Site:
         """What is known beside the task."""
@@ -192,7 +166,7 @@ class PodmanService:
         with suppress(EngineDown):
             inspected = await self._acts.inspect(container.container_id)
             if self._config.options.recover_stopped and reports.is_restarted(inspected):
-                await self._engine.act(post(f"/containers/{container.container_id}/start"), slow=True)
+                await self._acts.start(container.container_id)
         if self.tasks.has(handle.task_id):
             return
         task = ContainerTask(handle.task_id, container)

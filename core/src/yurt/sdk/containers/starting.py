@@ -1,0 +1,101 @@
+"""The start of a task: image, container, run; what fails half-way leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from yurt.sdk.containers.common import parse_stamp
+from yurt.sdk.containers.images import ImageShelf
+from yurt.sdk.containers.making import Maker, MakingActs
+from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
+from yurt.sdk.driver import LogRotation, TaskHandle, TaskRequest
+from yurt.sdk.errors import Conflict, NotFound, RecoverableError
+from yurt.sdk.value import UnixNano
+
+Inspected = Mapping[str, Any]
+
+
+class StartingActs(MakingActs, Protocol):
+    """What is done with a container until it runs."""
+
+    async def start(self, container_id: str) -> None:
+        """Let it run."""
+        ...
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs by engine and task.
+
+    `image` brings the image and tells its id; `body` is the container to make of it; `address` reads the container's
+    own address; `rotation` is that of its log files.
+    """
+
+    image: Callable[[], Awaitable[str]]
+    body: Callable[[str], Awaitable[Mapping[str, Any]]]
+    address: Callable[[Inspected], str]
+    rotation: Callable[[LogRotation], LogRotation]
+    attempts: int
+    is_terminal: bool
+
+
+class Starter:
+    """Starts the tasks of one driver."""
+
+    def __init__(self, acts: StartingActs, maker: Maker, shelf: ImageShelf, tasks: ContainerTasks) -> None:
+        self._acts = acts
+        self._maker = maker
+        self._shelf = shelf
+        self._tasks = tasks
+
+    async def start(self, request: TaskRequest, recipe: Recipe) -> tuple[ContainerTask, Inspected]:
+        """Get the image, make the container, start it; its id is taken from the first moment."""
+        self._tasks.reserve(request.task_id)
+        try:
+            return await self._start(request, recipe)
+        except BaseException:
+            self._tasks.give_up(request.task_id)
+            raise
+
+    async def _start(self, request: TaskRequest, recipe: Recipe) -> tuple[ContainerTask, Inspected]:
+        image_id = await recipe.image()
+        self._shelf.hold(image_id, request.task_id)
+        container_id = ""
+        try:
+            body = await recipe.body(image_id)
+            container_id = await self._maker.make(request, body, attempts=recipe.attempts)
+            await self._acts.start(container_id)
+            inspected = await self._acts.inspect(container_id)
+        except BaseException as error:
+            self._shelf.release(image_id, request.task_id)
+            if container_id:
+                self._maker.remove_beside(container_id)
+            if isinstance(error, NotFound | Conflict):
+                raise RecoverableError(f"the container was not started: {error}") from None
+            raise
+        container = Container(
+            container_id=container_id,
+            image_id=image_id,
+            logs_dir=request.dirs.logs_dir,
+            task_name=request.task_name,
+            logs=recipe.rotation(request.logs),
+            is_terminal=recipe.is_terminal,
+            address=recipe.address(inspected),
+        )
+        return ContainerTask(request.task_id, container), inspected
+
+
+def handle_of(task: ContainerTask, inspected: Inspected, driver: str, now: UnixNano, **more: str) -> TaskHandle:
+    """What the client stores of a started task; `more` is the driver's own."""
+    state = inspected["State"]
+    started_at = parse_stamp(str(state.get("StartedAt") or "").encode())
+    return TaskHandle(
+        driver=driver,
+        task_id=task.task_id,
+        pid=int(state.get("Pid") or 0),
+        started_at=UnixNano(started_at or now),
+        address=task.container.address,
+        state={**msgspec.to_builtins(task.container), **more},
+    )
