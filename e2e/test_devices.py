@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 from yurt.testing.agent import Agent, pid_is_alive, raw_exec_job, register, running_agent, wait_for
+from yurt.testing.engines import PodmanEngine, missing
 
 fake = pytest.importorskip("yurt_device_nvidia.fake", reason="the NVIDIA plugin is not installed")
 
+NO_PODMAN = missing("podman", "runc", "conmon", "busybox")
 NVIDIA_MAJOR = 195
 NO_RESTART = {"Attempts": 0, "Mode": "fail", "Interval": 60_000_000_000, "Delay": 1_000_000_000}
 SOON = {"Delay": 5_000_000_000, "DelayFunction": "constant", "Unlimited": True}
@@ -420,3 +422,45 @@ def test_tasks_that_share_by_mps_have_a_daemon_and_limits_that_end_with_them(
         assert pid_is_alive(daemon)
         stop(agent, "mps")
         wait_for("the daemon's end", lambda: not pid_is_alive(daemon))
+
+
+@pytest.fixture
+def specification() -> Iterator[Path]:
+    """A specification of the Container Device Interface for two pretended GPUs, where engines look for them."""
+    file = Path("/var/run/cdi") / f"yurt-test-{os.getpid()}.json"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        devices = [{"name": gpu(number), "containerEdits": {"env": [f"CDI_GAVE={number}"]}} for number in range(2)]
+        file.write_text(json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": devices}))
+    except OSError as error:
+        pytest.skip(f"/var/run/cdi cannot be written: {error}")
+    yield file
+    file.unlink()
+
+
+@pytest.mark.skipif(bool(NO_PODMAN), reason=NO_PODMAN)
+def test_a_container_of_podman_gets_its_gpu_by_the_container_device_interface(
+    specification: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    engine = PodmanEngine(tmp_path_factory.mktemp("cdi"))
+    machine = tmp_path / "machine.json"
+    two = fake.layout("h100x8")
+    fake.write(machine, {**two, "gpus": two["gpus"][:2]})
+    podman = {"podman": {"config": {"socket_path": str(engine.socket)}}}
+    job = gpu_job("contained", "", driver="podman")
+    script = 'echo "sees $NVIDIA_VISIBLE_DEVICES engine gave $CDI_GAVE"; sleep 100'
+    job["TaskGroups"][0]["Tasks"][0]["Config"] = {
+        "image": PodmanEngine.image, "command": "/bin/sh", "args": ["-c", script], "network_mode": "none",
+    }  # fmt: skip
+    try:
+        engine.start()
+        engine.import_image()
+        with running_agent(tmp_path, extra={"plugin": {**settings(machine)["plugin"], **podman}}) as agent:
+            register(agent, job)
+            alloc = agent.running("contained", 1)[0]
+            words = log_of(agent, alloc, "gave").split()
+            (device,) = given_to(agent, alloc)
+    finally:
+        engine.stop()
+
+    assert (words[1], int(words[-1])) == (device, int(device.split("-")[2], 16))
