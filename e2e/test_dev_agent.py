@@ -250,3 +250,11 @@ def test_an_allocation_that_takes_too_much_disk_is_stopped(dev_agent: Agent) -> 
     )[0]
     events = [event["DisplayMessage"] for event in failed["TaskStates"]["main"]["Events"]]
     assert any("of 120 MiB of ephemeral_disk; raise ephemeral_disk" in text for text in events), events
+
+
+def test_the_use_of_the_host_is_measured_from_the_first_question_on(dev_agent: Agent) -> None:
+    stats = dev_agent.get("/v1/client/stats")
+
+    assert len(stats["CPU"]) == psutil.cpu_count()
+    assert all(50 < core["User"] + core["System"] + core["Idle"] <= 101 for core in stats["CPU"])
+    assert stats["CPUTicksConsumed"] >= 0

@@ -31,6 +31,8 @@ from yurt.structs.rpc import (
     TaskResourceUsage,
 )
 
+CPU_SAMPLE_S = 0.1
+"""Over how long the host's use of CPU is measured, while the caller waits."""
 MEASURED_MEMORY = ("RSS", "Swap")
 MEASURED_CPU = ("System Mode", "User Mode", "Percent")
 
@@ -129,7 +131,7 @@ async def host_usage(config: ClientConfig, env: Env, node: Node, devices: Device
 
 def _host_usage(config: ClientConfig, env: Env, core_mhz: float) -> HostStats:
     memory = psutil.virtual_memory()
-    cores = psutil.cpu_times_percent(interval=None, percpu=True)
+    cores = psutil.cpu_times_percent(interval=CPU_SAMPLE_S, percpu=True)
     busy = sum(100.0 - core.idle for core in cores)
     now = env.now()
     return HostStats(
@@ -140,7 +142,12 @@ def _host_usage(config: ClientConfig, env: Env, core_mhz: float) -> HostStats:
             "Free": memory.free,
         },
         cpu=tuple(
-            {"CPU": f"cpu{index}", "User": core.user, "System": core.system, "Idle": core.idle}
+            {
+                "CPU": f"cpu{index}",
+                "User": core.user + getattr(core, "nice", 0.0),
+                "System": core.system,
+                "Idle": core.idle,
+            }
             for index, core in enumerate(cores)
         ),
         disk_stats=tuple(_disk(part.device, part.mountpoint) for part in _partitions()),
