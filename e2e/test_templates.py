@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.testing.agent import Agent, ApiFailure, raw_exec_job, register, running_agent, wait_for
+from yurt.testing.agent import Agent, ApiFailure, pid_is_alive, raw_exec_job, register, running_agent, wait_for
 
 REPORTER = """
 trap 'echo hup' HUP
@@ -253,3 +255,18 @@ def test_variables_on_the_command_line(dev_agent: Agent) -> None:
     assert dev_agent.cli("var", "purge", "path/to/variable").stdout.startswith("Successfully purged")
     assert dev_agent.cli("var", "get", "path/to/variable").returncode == 1
     assert dev_agent.cli("operator", "root", "keyring", "rotate", "-full").stdout.count("active") == 1
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_under_a_lock_never_outlives_who_holds_it(dev_agent: Agent, tmp_path: Path, sign: int) -> None:
+    path, pid_file = f"locks/{sign}", tmp_path / "pid"
+    command = [*dev_agent.command, "var", "lock", "-ttl=10s", path, f"echo $$ > {pid_file}; exec sleep 100"]
+    holder = subprocess.Popen(command, env=dev_agent.environment())
+    pid = int(wait_for("the command", lambda: pid_file.exists() and pid_file.read_text().strip()))
+    held = dev_agent.cli("var", "lock", "-early-return", path, "true")
+    assert held.returncode == 1 and "held by somebody else" in held.stderr
+    holder.send_signal(sign)
+    holder.wait(timeout=15)
+    wait_for("the end of the command", lambda: not pid_is_alive(pid))
+    if sign == signal.SIGTERM:
+        assert dev_agent.cli("var", "lock", "-early-return", path, "exit 3").returncode == 3

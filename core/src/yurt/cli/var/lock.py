@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
 from typing import Any
 
@@ -24,6 +26,8 @@ ASK_AGAIN_S = 1.0
 POLL_S = 0.1
 KILL_AFTER_S = 10.0
 LOST_CODE = 1
+INTERRUPTED_CODE = 130
+PR_SET_PDEATHSIG = 1
 
 
 def run(call: Invocation) -> int:
@@ -37,15 +41,24 @@ def run(call: Invocation) -> int:
     show(call, {**held, "Lock": {**held["Lock"], "ID": ""}}, form)
     if call.is_verbose:
         call.screen.error(f'Lock on variable "{path}" acquired')
-    child = _start(call, words)
+    before = {sign: signal.signal(sign, _interrupt) for sign in (signal.SIGTERM, signal.SIGHUP)}
+    child: subprocess.Popen[bytes] | None = None
     try:
-        code = _guard(call, path, held["Lock"], child)
+        child = _start(call, words)
+        return _guard(call, path, held["Lock"], child)
     except KeyboardInterrupt:
-        code = _end(child)
+        return INTERRUPTED_CODE
     finally:
-        _end(child)
+        if child is not None:
+            _end(child)
         _release(call, path, held["Lock"])
-    return code
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """Whatever ends this command ends the one that it runs: nobody else may hold the lock meanwhile."""
+    raise KeyboardInterrupt
 
 
 def _duration(call: Invocation, flag: str) -> str:
@@ -79,9 +92,15 @@ def _acquire(call: Invocation, path: str, lock: Json) -> Json:
 def _start(call: Invocation, words: list[str]) -> subprocess.Popen[bytes]:
     command = ["/bin/sh", "-c", " ".join(words)] if call.flags.is_on("shell") else words
     try:
-        return subprocess.Popen(command, start_new_session=True)
+        return subprocess.Popen(command, start_new_session=True, preexec_fn=_end_with_parent)  # noqa: PLW1509 - no threads here
     except OSError as error:
         raise CliError(f"{command[0]}: cannot be started: {error.strerror}") from None
+
+
+def _end_with_parent() -> None:
+    """A command whose guard was killed gets a signal too, where the system can send one."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _guard(call: Invocation, path: str, lock: Json, child: subprocess.Popen[bytes]) -> int:
