@@ -13,7 +13,7 @@ from yurt.sdk.value import Duration, replace, seconds
 from yurt.structs.alloc import Allocation
 from yurt.structs.policies import RestartPolicy
 from yurt.structs.status import CLIENT_RUNNING, TASK_DEAD
-from yurt.structs.task import ChangeScript, Template, WaitConfig
+from yurt.structs.task import ChangeScript, DispatchPayloadConfig, Template, WaitConfig
 from yurt.testing import factories
 from yurt.testing.client_objects import placed
 from yurt.testing.fakes import FakeDriver, FakeEnv, FakeServerPort, eventually
@@ -317,3 +317,40 @@ async def test_a_start_renders_again_only_where_the_job_wants_it(
     driver.finish(driver.host.starts[0], ExitResult(exit_code=1))
     await eventually(lambda: len(driver.host.starts) == 2)
     assert (rendered(driver) != first) == is_each_time
+
+
+async def test_the_text_may_be_a_file_of_the_task(client: Client, server: FakeServerPort, driver: FakeDriver) -> None:
+    """Here the payload of a dispatched job; mostly it is an artifact."""
+    alloc = with_templates(
+        client.node_id,
+        template("", source_path="${NOMAD_TASK_DIR}/text.tpl"),
+        dispatch_payload=DispatchPayloadConfig(file="text.tpl"),
+    )
+    assert alloc.job is not None
+    await running(server, replace(alloc, job=replace(alloc.job, payload=b'{{ env "NOMAD_JOB_ID" }}')))
+    assert rendered(driver) == alloc.job_id
+
+
+async def test_other_delimiters_leave_the_usual_ones_alone(
+    client: Client, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    text = '{{ not mine }} <% env "NOMAD_GROUP_NAME" %>'
+    alloc = with_templates(client.node_id, template(text, left_delim="<%", right_delim="%>"))
+    await running(server, alloc)
+    assert rendered(driver) == f"{{{{ not mine }}}} {alloc.task_group}"
+
+
+async def test_a_file_of_the_task_is_followed(run_client: Any, server: FakeServerPort, driver: FakeDriver) -> None:
+    env = FakeEnv()
+    async with run_client(env=env) as client:
+        text = template("{{ file `local/text.tpl` }}!", change_mode="signal", change_signal="SIGHUP")
+        alloc = with_templates(client.node_id, text, dispatch_payload=DispatchPayloadConfig(file="text.tpl"))
+        assert alloc.job is not None
+        await running(server, replace(alloc, job=replace(alloc.job, payload=b"one")))
+        assert rendered(driver) == "one!"
+        task = driver.host.tasks[driver.host.starts[0]]
+        assert task.request is not None
+        (Path(task.request.dirs.local_dir) / "text.tpl").write_text("two")
+        await env.advance(3)
+        await eventually(lambda: task.signals == ["SIGHUP"])
+        assert rendered(driver) == "two!"

@@ -42,6 +42,13 @@ def test_paths_are_taken_from_the_task_or_the_shared_directory(dirs: TaskDirs) -
         assert stat.S_IMODE(made.stat().st_mode) == 0o640
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_may_belong_to_somebody(dirs: TaskDirs) -> None:
+    files.write(dirs.task_dir, "local/x", b"text", mode=0o400, owner=(65534, -1))
+    found = (Path(dirs.local_dir) / "x").stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (65534, 0, 0o400)
+
+
 @pytest.mark.parametrize("path", ["../other/secrets/x", "a/../../x", "", ".", "/", "a\0b", ".."])
 def test_a_path_that_leaves_is_refused(dirs: TaskDirs, path: str) -> None:
     with pytest.raises(Invalid):
