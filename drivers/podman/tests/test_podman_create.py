@@ -246,3 +246,10 @@ def test_a_client_may_have_several_engines_one_of_which_is_the_default() -> None
     ):
         with pytest.raises(Invalid):
             plugin_config(PluginContext(config=wrong))
+
+
+def test_memory_is_kept_to_the_nodes_of_the_devices() -> None:
+    near = TaskResources(cpu_shares=500, memory_mb=64, memory_nodes=(0, 1))
+
+    assert body(resources=near)["resource_limits"]["cpu"]["mems"] == "0,1"
+    assert "mems" not in body()["resource_limits"]["cpu"]

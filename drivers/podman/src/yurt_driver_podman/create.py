@@ -104,6 +104,8 @@ def resource_limits(resources: TaskResources, config: TaskConfig, site: Site) ->
         cpu["cpus"] = ",".join(map(str, resources.reserved_cores))
     elif config.cpuset_cpus:
         cpu["cpus"] = config.cpuset_cpus
+    if resources.memory_nodes:
+        cpu["mems"] = ",".join(map(str, resources.memory_nodes))
     part: Body = {"cpu": cpu, "memory": memory_part(resources, config)}
     limit = pids_limit(config.pids_limit, site.config.options.pids_limit)
     if limit:
