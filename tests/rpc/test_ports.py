@@ -1,0 +1,107 @@
+"""The ports between servers and clients, as they travel: no call is forgotten, and a client works over the codec."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from yurt.client.client import Client
+from yurt.client.config import ClientConfig
+from yurt.client.ports import ServerPort
+from yurt.rpc.contract import contract_of
+from yurt.rpc.peer import Peer, Served
+from yurt.rpc.proxy import far_port
+from yurt.runtime.env import RealEnv
+from yurt.sdk.driver import ExitResult
+from yurt.server.ports import NodePort
+from yurt.server.remote_clients import RemoteClient
+from yurt.server.server import Server
+from yurt.storage.client_db import ClientDatabase
+from yurt.structs.status import CLIENT_COMPLETE, CLIENT_RUNNING, JOB_BATCH
+from yurt.testing import factories
+from yurt.testing.client_objects import placed
+from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually
+
+
+def parameters(owner: type, name: str) -> list[str]:
+    return [each for each in inspect.signature(getattr(owner, name)).parameters if each != "self"]
+
+
+def test_every_call_of_a_client_is_offered_to_clients_elsewhere_and_held_against_their_node() -> None:
+    for name in contract_of(ServerPort):
+        for owner in (RemoteClient, Server, FakeServerPort):
+            assert parameters(owner, name) == parameters(ServerPort, name), f"{owner.__name__}.{name}"
+        assert "_own" in inspect.getsource(getattr(RemoteClient, name)), f"{name} does not look whose node it is about"
+
+
+def test_every_call_of_a_server_is_carried_out_by_a_client() -> None:
+    for name in contract_of(NodePort):
+        assert parameters(Client, name) == parameters(NodePort, name), name
+
+
+@asynccontextmanager
+async def over_the_codec(near: dict[str, Served], far: dict[str, Served]) -> AsyncIterator[tuple[Peer, Peer]]:
+    """Two ends joined by queues."""
+    wires: tuple[asyncio.Queue[bytes | None], asyncio.Queue[bytes | None]] = asyncio.Queue(), asyncio.Queue()
+
+    async def incoming(wire: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:
+        while (message := await wire.get()) is not None:
+            yield message
+
+    peers = (
+        Peer(send=wires[1].put, serves=near, is_dialler=True),
+        Peer(send=wires[0].put, serves=far, is_dialler=False),
+    )
+    async with asyncio.TaskGroup() as group:
+        for peer, wire in zip(peers, wires, strict=True):
+            group.create_task(peer.run(incoming(wire)))
+        try:
+            yield peers
+        finally:
+            for wire in wires:
+                wire.put_nowait(None)
+
+
+def always(peer: Peer) -> Any:
+    async def get() -> Peer:
+        return peer
+
+    return get
+
+
+async def test_a_client_runs_an_allocation_over_the_codec_and_is_asked_back(tmp_path: Path) -> None:
+    server, driver, database = FakeServerPort(), FakeDriver(), ClientDatabase(None)
+    serves: dict[str, Served] = {}
+    async with over_the_codec(serves, {"server": Served(contract_of(ServerPort), server)}) as (near, far):
+        client = Client(
+            ClientConfig(state_dir=str(tmp_path / "state"), alloc_dir=str(tmp_path / "alloc"), dev=True),
+            env=RealEnv(),
+            server=far_port(contract_of(ServerPort), "server", always(near)),
+            drivers={driver.name: driver},
+            plugin_attributes={},
+            database=database,
+        )
+        serves["node"] = Served(contract_of(NodePort), client)
+        node: NodePort = far_port(contract_of(NodePort), "node", always(far))
+        ready = asyncio.Event()
+        running = asyncio.ensure_future(client.run(ready=ready))
+        await asyncio.wait_for(ready.wait(), 20)
+
+        alloc = placed(client.node_id, job=factories.job(type=JOB_BATCH))
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+        (Path(client.config.alloc_dir) / alloc.id / "alloc" / "data" / "word").write_text("written")
+        assert [entry.name for entry in await node.list_files(alloc.id, "alloc/data")] == ["word"]
+        pieces = [piece async for piece in node.read_file(alloc.id, "alloc/data/word", offset=2, limit=3)]
+        assert b"".join(pieces) == b"itt"
+        assert (await node.host_stats()).timestamp > 0
+        driver.finish(f"{alloc.id}/web/0", ExitResult(exit_code=0))
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_COMPLETE)
+
+        running.cancel()
+        await asyncio.wait({running})
+    await database.close()
