@@ -106,7 +106,7 @@ def test_failures_are_told(agent: Agent) -> None:
     register(agent, without_retries(container_job("seven", "exit 7", kind="batch")))
     absent = container_job("absent", "true", kind="batch", image="127.0.0.1:9/absent:1")
     register(agent, without_retries(absent))
-    greedy = container_job("greedy", "x=a; while true; do x=$x$x; done", kind="batch")
+    greedy = container_job("greedy", "sleep 1; x=a; while true; do x=$x$x; done", kind="batch")
     greedy["TaskGroups"][0]["Tasks"][0]["Resources"] = {"CPU": 100, "MemoryMB": 16}
     register(agent, without_retries(greedy))
     register(agent, without_retries(container_job("rights", "true", kind="batch", privileged=True)))

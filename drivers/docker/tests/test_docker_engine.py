@@ -196,7 +196,7 @@ async def test_limits_are_set_in_the_kernel(bench: Bench) -> None:
 
 
 async def test_a_container_that_needs_too_much_memory_is_reported_as_such(bench: Bench) -> None:
-    script = "dd if=/dev/zero of=/dev/null bs=200M count=1"
+    script = "sleep 0.5; dd if=/dev/zero of=/dev/null bs=200M count=1"
     result, _ = await bench.run(shell(script), resources=TaskResources(cpu_shares=100, memory_mb=16))
     assert (result.oom_killed, result.is_success) == (True, False)
 

@@ -157,7 +157,7 @@ async def test_an_end_while_the_engine_is_dead_is_told_when_it_is_back(bench: Be
 
 
 async def test_a_container_that_needs_too_much_memory_is_reported_as_such(bench: Bench) -> None:
-    handle = await bench.start(shell("dd if=/dev/zero of=/dev/null bs=500M count=1"))
+    handle = await bench.start(shell("sleep 1; dd if=/dev/zero of=/dev/null bs=500M count=1"))
     result = await bench.wait(handle.task_id)
     assert (result.oom_killed, result.is_success) == (True, False)
 

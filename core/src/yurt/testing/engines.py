@@ -147,6 +147,7 @@ class PodmanEngine:
             self.process.terminate()
             self.process.wait(START_LIMIT_S)
         ip("link", "del", self.bridge)
+        unmount_below(self.folder)
 
 
 class DockerEngine:
@@ -235,6 +236,7 @@ class DockerEngine:
                 process.terminate()
                 process.wait(START_LIMIT_S)
         ip("link", "del", self.bridge)
+        unmount_below(self.folder)
 
     def save(self, image: str, path: str) -> None:
         """Write an image to an archive, and forget it."""
@@ -245,3 +247,10 @@ class DockerEngine:
 def ip(*arguments: str) -> None:
     """One command of iproute2; that something is there or gone already is no matter."""
     subprocess.run(["ip", *arguments], check=False, capture_output=True, timeout=10)
+
+
+def unmount_below(folder: Path) -> None:
+    """Undo what an engine that was killed left mounted, the latest first."""
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for path in reversed([each for each in mounts if each.startswith(f"{folder}/")]):
+        subprocess.run(["umount", "--lazy", path], check=False, capture_output=True, timeout=10)
