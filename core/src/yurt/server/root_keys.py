@@ -116,7 +116,7 @@ class RootKeys:
     def _due(self) -> int | None:
         """When a key is to be published, or the active one is too old."""
         limit = round(max(self._server.config.root_key_rotation_s, ROTATION_MIN_S) * NANOSECONDS)
-        times = [key.publish_time for key in self.listed() if key.state == KEY_PREPUBLISHED]
+        times: list[int] = [key.publish_time for key in self.listed() if key.state == KEY_PREPUBLISHED]
         times += [key.create_time + limit for key in self.listed() if key.state == KEY_ACTIVE and not times]
         return min(times, default=None)
 
