@@ -1,4 +1,4 @@
-"""Processes that outlive the agent, for drivers that start some: the one module of the SDK that does IO."""
+"""Processes that outlive the agent, for drivers that start some. Beside `yurt.sdk.containers` it alone does IO here."""
 
 from yurt.executor import (
     DEFAULT_CAPABILITIES,

@@ -77,10 +77,7 @@ class LogReader:
                 source = await self._read_to_end(source, sink)
                 if is_last:
                     break
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY_S):
-                        await changed.wait()
-                changed.clear()
+                await change_or_time(changed)
         if source is not None:
             os.close(source)
 
@@ -131,6 +128,14 @@ class LogReader:
             raise ValueError("a line has no end")
         if lines:
             sink.write(lines)
+
+
+async def change_or_time(changed: asyncio.Event) -> None:
+    """Wait for a notice, and look now and then without one."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LOOK_EVERY_S):
+            await changed.wait()
+    changed.clear()
 
 
 class Sink:
