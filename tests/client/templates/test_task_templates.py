@@ -13,7 +13,7 @@ from yurt.sdk.value import Duration, replace, seconds
 from yurt.structs.alloc import Allocation
 from yurt.structs.policies import RestartPolicy
 from yurt.structs.status import CLIENT_RUNNING, TASK_DEAD
-from yurt.structs.task import ChangeScript, DispatchPayloadConfig, Template, WaitConfig
+from yurt.structs.task import ChangeScript, DispatchPayloadConfig, TaskLifecycle, Template, WaitConfig
 from yurt.testing import factories
 from yurt.testing.client_objects import placed
 from yurt.testing.fakes import FakeDriver, FakeEnv, FakeServerPort, eventually
@@ -354,3 +354,22 @@ async def test_a_file_of_the_task_is_followed(run_client: Any, server: FakeServe
         await env.advance(3)
         await eventually(lambda: task.signals == ["SIGHUP"])
         assert rendered(driver) == "two!"
+
+
+async def test_a_task_that_had_ended_renders_anew_when_its_group_starts_again(
+    client: Client, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    job = factories.job(type="service")
+    group = job.task_groups[0]
+    text = template("{{ timestamp `05.000000` }}")
+    first = replace(group.tasks[0], name="first", lifecycle=TaskLifecycle(hook="prestart"), templates=(text,))
+    alloc = placed(client.node_id, job=replace(job, task_groups=(replace(group, tasks=(first, group.tasks[0])),)))
+    server.put_alloc(alloc)
+    await eventually(lambda: driver.host.starts)
+    before = rendered(driver)
+    driver.finish(driver.host.starts[0])
+    await eventually(lambda: len(driver.host.starts) == 2)
+    await client.restart_alloc(alloc.id, task="", all_tasks=True)
+    await eventually(lambda: len(driver.host.starts) == 3)
+    assert driver.host.starts[2].startswith(f"{alloc.id}/first/")
+    assert rendered(driver) != before

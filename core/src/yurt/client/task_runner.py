@@ -224,6 +224,8 @@ class TaskRunner:
         self._setups.templates.set_running(self.machine.phase == machine.RUNNING and not self.machine.is_killed)
         if self.machine.is_killed:
             self._killed.set()
+        else:
+            self._killed.clear()
         if self.machine.is_killed or self.machine.phase == machine.DEAD:
             self._setups.stop()
         for action in step.actions:
