@@ -191,7 +191,16 @@ def test_a_machine_without_card_and_driver_is_skipped_with_the_reason() -> None:
         plugin.yurt_device_plugins(PluginContext(config={"enabled": False}))
 
 
-@pytest.mark.parametrize("wrong", [{"sharing": ["half"]}, {"fingerprint_period": "soon"}, {"no_such": 1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sharing": ["half"]},
+        {"fingerprint_period": "soon"},
+        {"no_such": 1},
+        {"library": "fake:toaster"},
+        {"library": "fake:/no/file"},
+    ],
+)
 def test_a_wrong_configuration_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(Invalid, match=next(iter(wrong))):
         plugin.yurt_device_plugins(PluginContext(config=wrong))

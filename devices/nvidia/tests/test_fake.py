@@ -12,7 +12,7 @@ import pynvml
 import pytest
 from yurt.testing.agent import wait_for
 from yurt_device_nvidia import fake
-from yurt_device_nvidia.nvml import Nvml
+from yurt_device_nvidia.nvml import Nvml, NvmlProblem
 
 
 @pytest.fixture
@@ -103,3 +103,16 @@ def test_a_waiter_on_another_thread_is_woken_by_an_event(tmp_path: Path, install
     waiter.join(5)
 
     assert seen == [63]
+
+
+def test_a_file_that_is_being_spoilt_leaves_what_was_known(tmp_path: Path, installed: None) -> None:
+    path = tmp_path / "machine.json"
+    fake.write(path, fake.layout("h200"))
+    nvml = Nvml(f"fake:{path}")
+    nvml.open()
+    path.write_text("{")
+
+    assert len(nvml.look().cards) == 1
+    nvml.close()
+    with pytest.raises(NvmlProblem, match="cannot be read"):
+        Nvml(f"fake:{path}").open()

@@ -171,11 +171,15 @@ async def plugins(config: AgentConfig) -> list[Finding]:
                 findings.append(Finding(state, f"plugin {status.name}", f"{status.state}: {status.reason}"))
         names = sorted(loaded.drivers)
         found = await asyncio.gather(*(_fingerprint(name, loaded.drivers[name]) for name in names))
-        found += await asyncio.gather(*(_devices(name, plugin) for name, plugin in sorted(loaded.devices.items())))
+        offers = await asyncio.gather(*map(_devices, loaded.devices, loaded.devices.values()), return_exceptions=True)
         await manager.close()
     if not names:
         findings.append(Finding(BAD, "drivers", "none is installed", "pip install 'yurt[all]'"))
     assert all(isinstance(driver, Driver) for driver in loaded.drivers.values())
+    for name, offer in zip(loaded.devices, offers, strict=True):
+        findings.append(
+            Finding(BAD, f"devices {name}", f"failed: {offer}") if isinstance(offer, BaseException) else offer
+        )
     return findings + list(found)
 
 

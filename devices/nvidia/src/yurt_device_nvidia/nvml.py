@@ -115,7 +115,10 @@ class Nvml:
             from yurt_device_nvidia.fake import install
 
             source = self._library.removeprefix(FAKE_PREFIX)
-            install(Path(source) if "/" in source else source)
+            try:
+                install(Path(source) if "/" in source else source)
+            except (OSError, ValueError) as error:
+                raise NvmlProblem(f"the pretended machine {source} cannot be read: {error}", "mend the file") from None
         elif self._library != LIBRARY and nvml.nvmlLib is None:
             nvml.nvmlLib = ctypes.CDLL(self._library)
 

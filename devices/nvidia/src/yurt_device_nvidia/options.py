@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import msgspec
 from yurt.sdk.driver import PluginContext
@@ -10,7 +11,7 @@ from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import decode_config
 from yurt.sdk.value import Value
 
-from yurt_device_nvidia.nvml import LIBRARY
+from yurt_device_nvidia.nvml import FAKE_PREFIX, LIBRARY
 
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -47,12 +48,26 @@ def settings_of(context: PluginContext) -> Settings:
     unknown = sorted(set(options.sharing) - {"mps", "slice"})
     if unknown:
         raise Invalid(f'sharing = ["{unknown[0]}"]: modes of sharing a card are "mps" and "slice"')
+    check_fake(options.library)
     return Settings(
         options=options,
         fingerprint_s=max(PERIOD_MIN_S, seconds("fingerprint_period", options.fingerprint_period)),
         health_s=max(PERIOD_MIN_S, seconds("health_period", options.health_period)),
         quiet_s=seconds("xid_quiet_period", options.xid_quiet_period),
     )
+
+
+def check_fake(library: str) -> None:
+    """Refuse a stand-in that does not exist; a library that does not is found out later."""
+    name = library.removeprefix(FAKE_PREFIX)
+    if name == library or ("/" in name and Path(name).is_file()):
+        return
+    if "/" in name:
+        raise Invalid(f'library = "{library}": there is no file {name}')
+    from yurt_device_nvidia.fake.layouts import LAYOUTS
+
+    if name not in LAYOUTS:
+        raise Invalid(f'library = "{library}": there is no such machine; there are {", ".join(LAYOUTS)}, or fake:/path')
 
 
 def seconds(name: str, text: str) -> float:

@@ -158,8 +158,9 @@ class FakeLibrary:
 
 
 def install(source: Path | Json | str) -> FakeLibrary:
-    """Let `pynvml` use a fake: a file, a machine, or the name of a layout."""
+    """Let `pynvml` use a fake: a file, a machine, or the name of a layout; raises OSError or ValueError."""
     library = FakeLibrary(Machine(layout(source) if isinstance(source, str) else source))
+    library.machine.load()
     uninstall()
     pynvml.nvmlLib = library
     return library

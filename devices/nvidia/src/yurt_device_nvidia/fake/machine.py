@@ -7,6 +7,7 @@ those in the file at its first look too: `{"seq": 1, "gpu": "GPU-...", "kind": "
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -47,9 +48,14 @@ class Machine:
         """The machine as it is now; a file that cannot be read leaves what was known."""
         if self._path is None:
             return self._content
-        with self._lock:
+        with self._lock, contextlib.suppress(OSError, ValueError):
             self._look(self._path)
-            return self._content
+        return self._content
+
+    def load(self) -> None:
+        """Read the file; raises OSError or ValueError."""
+        if self._path is not None:
+            self._look(self._path)
 
     def _look(self, path: Path) -> None:
         found = os.stat(path)
