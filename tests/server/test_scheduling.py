@@ -9,7 +9,7 @@ from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import replace, seconds
 from yurt.structs.alloc import AllocDeploymentStatus
 from yurt.structs.commands import AllocUpdate, UpsertVolumes
-from yurt.structs.policies import DisconnectStrategy
+from yurt.structs.policies import DisconnectStrategy, ReschedulePolicy
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
 from yurt.structs.volume import RegisteredVolume, VolumeRequest
 from yurt.testing import factories
@@ -192,3 +192,24 @@ async def test_a_job_that_waits_for_a_volume_is_looked_at_again_when_it_is_regis
             for metric in e.failed_tg_allocs.values()
         )
     )
+
+
+async def test_one_that_was_healthy_and_fails_while_the_deployment_goes_on_is_replaced(bench: Any) -> None:
+    """Nobody but the deployment's watcher marks it, and no health changes: its failure alone must wake the watcher."""
+    policy = ReschedulePolicy(delay=seconds(5), delay_function="constant", unlimited=True)
+    await bench.add_node()
+    group = factories.group(count=2, reschedule_policy=policy, update=factories.update_strategy(max_parallel=2))
+    await bench.server.jobs.register(factories.job(task_groups=(group,)))
+    await bench.until(lambda: len(bench.live()) == 2)
+    first, _ = bench.live()
+    well = AllocDeploymentStatus(healthy=True, timestamp=bench.env.now())
+    for status, health in (("running", well), ("failed", None)):
+        update = AllocUpdate(id=first.id, node_id=first.node_id, client_status=status, deployment_status=health)
+        await bench.server.update_allocs(UpdateAllocsRequest(node_id=first.node_id, updates=(update,)))
+        await bench.until(lambda told=status: bench.server.state.allocs[first.id].client_status == told)
+    await bench.until(lambda: bench.server.state.allocs[first.id].desired_transition.reschedule)
+    (node,) = bench.server.state.nodes.values()
+    await bench.pass_time(30, node)
+    await bench.until(lambda: len(bench.live()) == 2)
+    deployment = bench.server.state.latest_deployment("default", "web")
+    assert deployment is not None and deployment.status == "running"

@@ -17,6 +17,7 @@ from yurt.state import Changes, Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.questions import is_deployment_active
+from yurt.structs.status import CLIENT_FAILED
 
 SMALL: Final = 50
 GATHER_S: Final = 0.25
@@ -128,8 +129,10 @@ class DeploymentWatcher:
 
 
 def _has_other_health(before: Allocation | None, after: Allocation | None) -> bool:
+    """Whether the deployment of an allocation must be looked at: also one that was healthy may fail."""
     if after is None or not after.deployment_id:
         return False
     if before is None:
         return after.deployment_status is not None
-    return before.deployment_status != after.deployment_status
+    has_failed = after.client_status == CLIENT_FAILED and before.client_status != CLIENT_FAILED
+    return has_failed or before.deployment_status != after.deployment_status
