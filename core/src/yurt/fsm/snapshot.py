@@ -211,7 +211,7 @@ def _text_digest(job: Job) -> str:
 
 def _batches(table: Table[Any, Any]) -> Iterator[list[tuple[Hashable, Any]]]:
     batch: list[tuple[Hashable, Any]] = []
-    for item in table.items():
+    for item in table.grouped("job") if table.name == "allocs" else table.items():
         batch.append(item)
         if len(batch) == CHUNK_ROWS:
             yield batch
@@ -294,7 +294,7 @@ class _Reader:
             ]
         self._rows += len(allocs)
         editor, fresh = self._editors["allocs"], {alloc.id: alloc for alloc in allocs}
-        if len(fresh) < len(allocs) or any(editor.get(alloc_id) is not None for alloc_id in fresh):
+        if len(fresh) < len(allocs) or editor.present(fresh):
             raise Invalid("the snapshot is broken: it has an allocation twice")
         editor.put_new(fresh)
 

@@ -79,6 +79,13 @@ class Table(Generic[K, V]):
         """All rows with their keys, in no particular order."""
         return iter(self._rows.items())
 
+    def grouped(self, column: str) -> Iterator[tuple[K, V]]:
+        """The rows of an index with their keys, those of one index key together; in no particular order otherwise."""
+        rows = self._rows
+        for keys in self._by[column].values():
+            for key in keys:
+                yield key, rows[key]
+
     def keys_where(self, column: str, value: Hashable) -> tuple[K, ...]:
         """Keys of the rows with that index key, sorted so that every replica sees one order."""
         found = self._by[column].get(value)
@@ -138,6 +145,10 @@ class TableEditor(Generic[K, V]):
         bucket = self._buckets.get((column, value))
         found = self._by[column].get(value) if bucket is None else bucket
         return 0 if found is None else len(found)
+
+    def present(self, keys: Iterable[K]) -> list[K]:
+        """Those of the keys that have a row."""
+        return list(filter(self._rows.__contains__, keys))
 
     def put(self, key: K, row: V) -> V | None:
         """Insert or replace; the row that was there before."""

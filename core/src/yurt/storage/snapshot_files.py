@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import struct
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -25,6 +26,8 @@ END = 0xFFFFFFFF
 """Stands where the length of another chunk would."""
 
 _length = struct.Struct("<I")
+_whole: deque[tuple[str, int, int]] = deque(maxlen=8)
+"""Files whose digest fitted: path, size and time of the last change."""
 
 
 def save(folder: Path, index: int, chunks: Iterable[bytes]) -> None:
@@ -54,7 +57,7 @@ def newest_whole(folder: Path) -> Path | None:
     """The newest file whose digest fits; what interrupted writes left behind is removed."""
     for stray in folder.glob("*.tmp"):
         stray.unlink()
-    return next((path for path in _files(folder) if _is_whole(path)), None)
+    return next((path for path in _files(folder) if _is_known_whole(path)), None)
 
 
 def load(folder: Path, up_to: int | None = None) -> tuple[int, Iterator[bytes]] | None:
@@ -62,7 +65,7 @@ def load(folder: Path, up_to: int | None = None) -> tuple[int, Iterator[bytes]] 
     if up_to is None:
         newest = newest_whole(folder)
     else:
-        newest = next((path for path in _files(folder) if _index(path) <= up_to and _is_whole(path)), None)
+        newest = next((path for path in _files(folder) if _index(path) <= up_to and _is_known_whole(path)), None)
     return None if newest is None else (_index(newest), _chunks(newest))
 
 
@@ -93,6 +96,18 @@ def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield _length.pack(len(chunk))
         yield chunk
     yield _length.pack(END)
+
+
+def _is_known_whole(path: Path) -> bool:
+    """Whether the digest fits; a file that has not changed since it was read is not read again."""
+    about = path.stat()
+    seen = (str(path), about.st_size, about.st_mtime_ns)
+    if seen in _whole:
+        return True
+    is_whole = _is_whole(path)
+    if is_whole:
+        _whole.append(seen)
+    return is_whole
 
 
 def _is_whole(path: Path) -> bool:
