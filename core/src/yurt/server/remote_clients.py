@@ -1,7 +1,7 @@
 """What a client that is connected from elsewhere may ask: the calls of `client.ports.ServerPort`, for its own node.
 
 A connection says at its beginning which node it speaks for, and proves it with the node's secret. Every later call is
-held against that.
+held against both: the node of a connection may have become known, with its secret, only after it was taken in.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hmac
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from yurt.sdk.errors import Invalid, PermissionDenied
+from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -33,24 +33,27 @@ class RemoteClient:
     """One connected client."""
 
     def __init__(self, server: Server, node_id: str, secret_id: str) -> None:
-        """Raises Invalid or PermissionDenied for a node that may not connect."""
+        """Raises Invalid or PermissionDenied for a node that may not connect, Unavailable before nodes are known."""
         if not node_id or not secret_id:
             raise Invalid("a client names its node and the node's secret when it connects")
-        known = server.state.nodes.get(node_id)
-        if known is not None and known.secret_id and not hmac.compare_digest(known.secret_id, secret_id):
-            raise PermissionDenied("node secret ID does not match")
+        if not server.is_restored:
+            raise Unavailable("this server still reads its state; try again in a moment")
         self.node_id = node_id
         self._secret_id = secret_id
         self._server = server
+        self._own(node_id)
 
     def _own(self, node_id: str) -> None:
         if node_id != self.node_id:
             raise PermissionDenied(f"this connection speaks for node {self.node_id}, not for {node_id}")
+        known = self._server.state.nodes.get(node_id)
+        if known is not None and known.secret_id and not _are_equal(known.secret_id, self._secret_id):
+            raise PermissionDenied("node secret ID does not match")
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register the node."""
         self._own(request.node.id)
-        if not hmac.compare_digest(request.node.secret_id, self._secret_id):
+        if not _are_equal(request.node.secret_id, self._secret_id):
             raise PermissionDenied("node secret ID does not match")
         return await self._server.register_node(request)
 
@@ -109,3 +112,8 @@ class RemoteClient:
         """The token of a task that runs on the node."""
         self._own(query.node_id)
         return await self._server.sign_identity(query)
+
+
+def _are_equal(secret: str, given: str) -> bool:
+    """Compared in constant time; as bytes, for `hmac` takes texts of ASCII only."""
+    return hmac.compare_digest(secret.encode(), given.encode())

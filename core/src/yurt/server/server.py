@@ -23,6 +23,7 @@ from yurt.server.deployments import Deployments
 from yurt.server.disks import fetch_disk
 from yurt.server.events import Event, EventBuffer
 from yurt.server.gc import HeapKeeper
+from yurt.server.host_volumes import HostVolumes
 from yurt.server.identities import Identities
 from yurt.server.jobs import Jobs
 from yurt.server.keyring import Keyring
@@ -90,6 +91,7 @@ class Server:
         self.system = System(self)
         self.root_keys = RootKeys(self)
         self.variables = Variables(self)
+        self.host_volumes = HostVolumes(self)
         self.identities = Identities(self)
         self.template_queries = TemplateQueries(self)
         self.keyring = Keyring(Path(config.data_dir) if config.data_dir else None)
@@ -103,6 +105,7 @@ class Server:
         self._ports: dict[str, NodePort] = {}
         self._term: Term | None = None
         self._wants_lead = False
+        self._is_restored = False
         self._lead_changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._finished = asyncio.Event()
@@ -117,6 +120,11 @@ class Server:
     def command_log(self) -> CommandLog:
         """The log, to read."""
         return self._log
+
+    @property
+    def is_restored(self) -> bool:
+        """The state is what the log says, and no longer empty because nothing was read yet."""
+        return self._is_restored
 
     @property
     def is_leader(self) -> bool:
@@ -248,6 +256,7 @@ class Server:
             self._snapshotter.index = self.state.index
         count = await self.writer.replay()
         self.node_service.start(self.state)
+        self._is_restored = True
         self._heap.freeze()
         if found is not None or count:
             log.info("state restored at index %d, %d commands replayed", self.state.index, count)
