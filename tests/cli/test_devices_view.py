@@ -1,0 +1,86 @@
+"""How devices are shown: figures, attributes, shares, the matrix of a node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from yurt.api.encode import to_wire
+from yurt.cli.node.topo import names, topology
+from yurt.cli.views.devices import attribute_text, holders, plugin_words, share_text, stat_text
+from yurt.client.devices.wire import attribute, stat_value
+from yurt.sdk.device import Quantity, Stat
+
+
+def instance(device: str, **attributes: Any) -> dict[str, Any]:
+    shown = {name: to_wire(attribute(value)) for name, value in attributes.items()}
+    return {"ID": device, "Healthy": True, "Locality": {"PciBusID": "0000:19:00.0"}, "Attributes": shown}
+
+
+def node(*instances: dict[str, Any], name: str = "H100") -> dict[str, Any]:
+    group = {"Vendor": "nvidia", "Type": "gpu", "Name": name, "Instances": list(instances)}
+    return {"ID": "n", "NodeResources": {"Devices": [group]}}
+
+
+@pytest.mark.parametrize(
+    ("stat", "text"),
+    [
+        (Stat(value=0, of=81559, unit="MiB"), "0 / 81559 MiB"),
+        (Stat(value=71.25, of=700, unit="W"), "71.2 / 700.0 W"),
+        (Stat(value=31, unit="C"), "31 C"),
+        (Stat(value="on"), "on"),
+        (Stat(value=False), "false"),
+    ],
+)
+def test_figures_are_read_at_a_glance(stat: Stat, text: str) -> None:
+    assert stat_text(to_wire(stat_value(stat))) == text
+
+
+def test_attributes_have_their_units() -> None:
+    values = [Quantity(value=80, unit="GiB"), "Enabled", True, 3]
+
+    assert [attribute_text(to_wire(attribute(value))) for value in values] == ["80 GiB", "Enabled", "true", "3"]
+
+
+def test_the_matrix_prefers_nvlink_and_is_ordered_by_number() -> None:
+    two = instance("b", index=1, numa_node=1, nvlink_links="a=18", topology="a=SYS", cpu_affinity="8-15")
+    one = instance("a", index=0, numa_node=0, nvlink_links="b=18", topology="b=SYS,c=PIX", cpu_affinity="0-7")
+    found = topology(node(two, one), {"a": ["alloc-1"]})
+
+    assert [each["ID"] for each in found] == ["a", "b"]
+    assert found[0]["Links"] == {"b": "NV18", "c": "PIX"}
+    assert (found[0]["Allocations"], found[1]["NUMANode"], found[1]["CPUAffinity"]) == (["alloc-1"], 1, "8-15")
+
+
+def test_parts_of_one_card_and_devices_without_numbers_have_names_of_their_own() -> None:
+    parts = topology(node(instance("m1", index=0), instance("m2", index=0), instance("g", index=1)), {})
+
+    assert names(parts) == ["GPU0", "GPU0.1", "GPU1"]
+    assert names(topology(node(instance("x"), instance("y")), {})) == ["GPU0", "GPU1"]
+    assert topology({"NodeResources": None}, {}) == []
+
+
+def test_a_share_counts_for_its_card_and_ended_allocations_hold_nothing() -> None:
+    def alloc(name: str, status: str, *ids: str) -> dict[str, Any]:
+        tasks = {"t": {"Devices": [{"DeviceIDs": list(ids)}]}}
+        return {"ID": name, "ClientStatus": status, "AllocatedResources": {"Tasks": tasks}}
+
+    found = holders([alloc("1", "running", "a::0", "b"), alloc("2", "pending", "a::1"), alloc("3", "complete", "b")])
+
+    assert found == {"a": ["1", "2"], "b": ["1"]}
+
+
+def test_shares_are_told_in_a_word() -> None:
+    assert share_text({}) == "whole"
+    assert share_text({"Share": "mps", "MemoryMB": 20480, "Compute": 30}) == "mps, 20 GiB, 30 %"
+
+
+def test_plugins_say_that_they_work_or_why_not() -> None:
+    attributes = {
+        "device.nvidia": "1",
+        "device.nvidia.cuda_version": "12.4",
+        "device.fpga.reason": "no driver",
+        "cpu": "x",
+    }
+
+    assert plugin_words({"Attributes": attributes}) == ["fpga (none: no driver)", "nvidia"]
