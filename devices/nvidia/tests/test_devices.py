@@ -131,6 +131,17 @@ async def test_a_programs_own_error_leaves_its_card_healthy(make_bench: MakeBenc
     assert is_healthy(found, gpu(1))
 
 
+async def test_errors_of_a_card_that_came_later_are_heard(make_bench: MakeBench, machine: Path) -> None:
+    bench = make_bench("l40s-pairs")
+    change_card(machine, gpu(3), gone=True)
+    await bench.wait_for(lambda found: len(found.groups[0].instances) == 3 or not is_healthy(found, gpu(3)))
+    change_card(machine, gpu(3), gone=False)
+    await bench.wait_for(lambda found: is_healthy(found, gpu(3)))
+    fake.change(machine, lambda state: state["events"].append({"seq": 1, "gpu": gpu(3), "kind": "xid", "data": 79}))
+
+    assert await bench.wait_for(lambda found: not is_healthy(found, gpu(3)))
+
+
 async def test_an_error_of_one_mig_instance_leaves_the_others_healthy(make_bench: MakeBench, machine: Path) -> None:
     bench = make_bench("mig-split")
     first = await bench.first()

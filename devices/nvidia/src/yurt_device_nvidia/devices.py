@@ -101,13 +101,19 @@ class NvidiaDevices:
             await self._watcher.stop()
             await self._caller.call(self._nvml.close)
         look = await self._caller.call(self._blocking_look)
-        if not self._watcher.is_listening and not self._is_closed:
-            self._watcher.start()
+        await self._listen_to(look)
         self._looked_s, self._system = now_s, look.system
         self._cards |= {card.uuid: card for card in look.cards}
         back = {uuid for uuid, old in self._conditions.items() if old.lost and not is_lost(look, uuid)}
         self._xids = {key: xid for key, xid in self._xids.items() if key[0] not in back}
         self._conditions = {**self._missing(look.conditions), **look.conditions}
+
+    async def _listen_to(self, look: Look) -> None:
+        """Hear the errors of these cards; those of a new one are heard by listening anew."""
+        if self._watcher.is_listening and not {card.uuid for card in look.cards} <= self._cards.keys():
+            await self._watcher.stop()
+        if not self._watcher.is_listening and not self._is_closed:
+            self._watcher.start()
 
     def _missing(self, found: Mapping[str, Condition] | tuple[()]) -> dict[str, Condition]:
         return {uuid: Condition(lost=NOT_LISTED) for uuid in self._cards if uuid not in found}

@@ -377,7 +377,7 @@ class Nvml:
         if events is None:
             return None
         wanted = nvml.nvmlEventTypeXidCriticalError | nvml.nvmlEventTypeDoubleBitEccError
-        for uuid, handle in self._handles.items():
+        for uuid, handle in tuple(self._handles.items()):
             if uuid.startswith("GPU-"):
                 try:
                     supported = self._ask(nvml.nvmlDeviceGetSupportedEventTypes, handle) or 0

@@ -86,6 +86,7 @@ class FakeLibrary:
         self._pointers: dict[str, Any] = {}
         self._order: list[str] = []
         self._seen = 0
+        self.registered: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         call = CALLS.get(name)
@@ -515,6 +516,7 @@ def remapped(lib: FakeLibrary, handle: int, *outs: int) -> None:
 
 @nvml("nvmlEventSetCreate", Pointer)
 def event_set(lib: FakeLibrary, out: int) -> None:
+    lib.registered = set()
     put(out, c_void_p, SET_HANDLE)
 
 
@@ -525,14 +527,15 @@ def event_types(lib: FakeLibrary, handle: int, out: int) -> None:
 
 @nvml("nvmlDeviceRegisterEvents", Handle, c_ulonglong, Pointer)
 def register_events(lib: FakeLibrary, handle: int, kinds: int, events: int) -> None:
-    return None
+    lib.registered.add(lib.card(handle)["uuid"])
 
 
 @nvml("nvmlEventSetWait_v2", Pointer, Pointer, c_uint)
 def wait_event(lib: FakeLibrary, events: int, out: int, timeout_ms: int) -> None:
     limit = time.monotonic() + timeout_ms / 1000
     while True:
-        new = [each for each in lib.machine.content["events"] if each["seq"] > lib._seen]
+        events_now = lib.machine.content["events"]
+        new = [each for each in events_now if each["seq"] > lib._seen and each["gpu"] in lib.registered]
         if new:
             write_event(lib, out, min(new, key=lambda each: each["seq"]))
             return
