@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 import pytest
 from yurt import scheduler
 from yurt.scheduler.bookings import overbooked
-from yurt.sdk.value import replace, seconds
+from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.config import ServerConfig
 from yurt.server.server import Server
 from yurt.state import Snapshot
@@ -232,7 +232,7 @@ def check_room(node: Node, allocs: list[Allocation]) -> None:
     assert not overbooked(node, held, held)
 
 
-def check_calm(state: Snapshot) -> None:
+def check_calm(state: Snapshot, now: UnixNano) -> None:
     """What must hold once nothing disturbs the cluster any more."""
     assert not [e for e in state.evals.values() if e.status == status.EVAL_PENDING and not e.wait_until]
     blocked = {(e.namespace, e.job_id): e for e in state.evals.where("status", status.EVAL_BLOCKED)}
@@ -253,7 +253,7 @@ def check_calm(state: Snapshot) -> None:
             is_full = len(running) == wanted or job.key in blocked or is_halted(state, job)
             assert is_full, f"{job.id}: {len(running)} of {wanted} run"
     for key, evaluation in blocked.items():
-        again = scheduler.attempt(state, replace(evaluation, status=status.EVAL_PENDING), now=factories.NOW, seed=1)
+        again = scheduler.attempt(state, replace(evaluation, status=status.EVAL_PENDING), now=now, seed=1)
         assert again.outcome.reblock or again.outcome.evaluation.failed_tg_allocs, f"{key} waits for nothing"
 
 
@@ -298,7 +298,7 @@ async def test_a_cluster_under_faults_keeps_its_invariants_and_settles(seed: int
             await made.step(faults=False)
         await settle()
 
-        check_calm(made.server.state)
+        check_calm(made.server.state, made.env.now())
         seen = Counter(alloc.client_status for alloc in made.server.state.allocs.values())
         assert len(seen) >= 3, f"the simulation did too little: {seen}"
 
