@@ -8,8 +8,10 @@ Like tasks it outlives the agent, but not one in development mode; the next agen
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -66,8 +68,9 @@ class MpsDaemons:
     async def quit(self, card: str) -> None:
         """Tell the daemon of a card to end; programs that still use it end it when they do."""
         async with self._locks.setdefault(card, asyncio.Lock()):
-            if is_alive(self.pipe_folder(card) / PID_FILE):
-                await self._control(card, given=b"quit\n")
+            pid_file = self.pipe_folder(card) / PID_FILE
+            if is_alive(pid_file) and await self._control(card, given=b"quit\n"):
+                terminate(pid_file)
             shutil.rmtree(self.pipe_folder(card).parent, ignore_errors=True)
 
     async def keep(self, cards: Iterable[str], *, startable: frozenset[str]) -> None:
@@ -132,6 +135,13 @@ def is_alive(pid_file: Path) -> bool:
     except (OSError, ValueError):
         return False
     return PROGRAM.encode() in name
+
+
+def terminate(pid_file: Path) -> None:
+    """End a daemon that cannot be told to quit."""
+    with contextlib.suppress(OSError, ValueError):
+        if is_alive(pid_file):
+            os.kill(int(pid_file.read_text()), signal.SIGTERM)
 
 
 def limits(claimed: ClaimedDevices, pipes: Path) -> Reservation:
