@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tarfile
 import time
@@ -101,7 +102,7 @@ class PodmanEngine:
         self.environ = {**os.environ, "CONTAINERS_CONF": str(folder / "containers.conf")}
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start it, and wait until it takes connections."""
         self.socket.unlink(missing_ok=True)
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -109,7 +110,7 @@ class PodmanEngine:
                 stdout=log, stderr=log, start_new_session=True, env=self.environ,
             )  # fmt: skip
         limit = time.monotonic() + START_LIMIT_S
-        while not self.socket.exists():
+        while not is_listening(self.socket):
             assert self.process.poll() is None, (self.folder / "log").read_text()[-500:]
             assert time.monotonic() < limit, "podman does not listen"
             time.sleep(0.02)
@@ -247,6 +248,12 @@ class DockerEngine:
 def ip(*arguments: str) -> None:
     """One command of iproute2; that something is there or gone already is no matter."""
     subprocess.run(["ip", *arguments], check=False, capture_output=True, timeout=10)
+
+
+def is_listening(path: Path) -> bool:
+    """Whether somebody takes connections at a socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 def unmount_below(folder: Path) -> None:
