@@ -43,7 +43,7 @@ GET /v1/client/allocation/:id/stats | What its tasks use now.
 PUT /v1/client/allocation/:id/restart | Restarts one task, the running ones, or all.
 PUT /v1/client/allocation/:id/signal | Sends a signal.
 GET /v1/client/allocation/:id/gc | Removes what an ended allocation left on its node.
-GET /v1/client/allocation/:id/exec | A websocket to a command in its task `task`; `command` is a JSON list, `tty` gives a terminal.
+GET /v1/client/allocation/:id/exec | A websocket to a command in its task; `tty` gives a terminal.
 GET /v1/client/allocation/:id/checks | What the checks of its services said last, by their ids.
 GET /v1/client/fs/ls/:id | The files in a folder of an allocation.
 GET /v1/client/fs/stat/:id | One of them.
@@ -74,9 +74,9 @@ GET /ui/jobs/:job_id | A page for a browser: a job with its allocations.
 GET /v1/scaling/policies | The `scaling` blocks of the groups of all jobs that are not stopped.
 GET /v1/scaling/policy/:id | One of them, whole; its id stays the same as long as its job and group keep their names.
 GET /v1/yurt/plugins | Yurt's own: the agent's plugins, and how they fared.
-PUT /v1/yurt/plugin/:name/reload | Yurt's own: reads a plugin's code again and keeps the tasks of its drivers; 409 says why the old code goes on.
+PUT /v1/yurt/plugin/:name/reload | Yurt's own: reads a plugin's code again; tasks are kept, 409 says why not.
 GET /v1/yurt/allocation/:id/why | Yurt's own: why an allocation is where it is.
-GET /v1/yurt/evaluation/:id/replay | Yurt's own: the evaluation made again from the log, and compared with what it stored.
+GET /v1/yurt/evaluation/:id/replay | Yurt's own: the evaluation made again, and compared with what is stored.
 PUT /v1/yurt/job/why-not | Yurt's own: why the job of the body could not be placed, and what would place it.
 GET /v1/jobs | All jobs.
 PUT /v1/jobs | Registers a job.

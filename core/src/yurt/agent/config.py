@@ -168,7 +168,8 @@ def _problems(config: AgentConfig) -> list[str]:
         found.append(f"Address templates ({{{{ ... }}}}) are {NOT_AVAILABLE}; write the address itself.")
     found += [
         f'client.chroot_env: "{path}" must be an absolute path'
-        for path in sum(map(list, config.client.get("chroot_env", {}).items()), [])
+        for pair in config.client.get("chroot_env", {}).items()
+        for path in pair
         if path and not path.startswith("/")
     ]
     if set(config.raw.get("keyring", {})) - {"aead"}:
