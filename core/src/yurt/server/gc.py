@@ -26,8 +26,8 @@ BUSY_COUNT: Final = 20_000
 IDLE_S: Final = 5.0
 """A quiet server collects its young objects as often as this."""
 MIDDLE_S: Final = 60.0
-"""As often the survivors are collected once more, or frozen when there are more than `FREEZE_COUNT`."""
-FREEZE_COUNT: Final = 100_000
+"""As often the survivors are collected once more, or frozen when there are more than `FREEZE_COUNT` (some 60 ms)."""
+FREEZE_COUNT: Final = 200_000
 
 OLD_COUNT: Final = 100_000
 """Up to so many old objects are looked at as well (some 10 ms): what ran for long and has ended, an allocation's
