@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from pathlib import Path
@@ -81,3 +82,17 @@ def test_an_agent_behind_a_unix_socket_is_reached(tmp_path: Path) -> None:
 def test_an_address_of_another_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="must begin with http://"):
         ApiClient(Connection(address="ftp://x"))
+
+
+def test_files_for_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    nothing, empty = str(tmp_path / "nothing.pem"), tmp_path / "empty.pem"
+    empty.write_text("no certificate")
+    address = "https://127.0.0.1:1"
+    for settings, wanted in (
+        (Connection(address=address, ca_cert=nothing), f"-ca-cert {nothing}: No such file"),
+        (Connection(address=address, ca_cert=str(empty)), "it holds no certificate"),
+        (Connection(address=address, client_cert=nothing), f"-client-cert {nothing}"),
+        (Connection(address=address, client_cert=str(empty)), "no certificate with its key"),
+    ):
+        with pytest.raises(Unreachable, match=re.escape(wanted)):
+            ApiClient(settings).read("/v1/jobs")

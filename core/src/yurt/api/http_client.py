@@ -272,12 +272,7 @@ class _TlsConnection(http.client.HTTPSConnection):
     """HTTPS with the authorities, certificate and server name that the flags name."""
 
     def __init__(self, settings: Connection, host: str, port: int, timeout_s: float | None) -> None:
-        context = ssl.create_default_context(cafile=settings.ca_cert or None, capath=settings.ca_path or None)
-        if settings.is_insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if settings.client_cert:
-            context.load_cert_chain(settings.client_cert, settings.client_key or None)
+        context = _tls_context(settings)
         super().__init__(host, port, timeout=timeout_s, context=context)
         self._server_name = settings.tls_server_name or host
         self._tls = context
@@ -286,6 +281,24 @@ class _TlsConnection(http.client.HTTPSConnection):
         """Open the socket and check the agent's certificate."""
         http.client.HTTPConnection.connect(self)
         self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._server_name)
+
+
+def _tls_context(settings: Connection) -> ssl.SSLContext:
+    """Raises Unreachable, with the flag, for files that cannot be used."""
+    used, wrong = f"-ca-cert {settings.ca_cert}", "it holds no certificate"
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_cert or None, capath=settings.ca_path or None)
+        used = f"-client-cert {settings.client_cert}, -client-key {settings.client_key}"
+        wrong = "no certificate with its key"
+        if settings.client_cert:
+            context.load_cert_chain(settings.client_cert, settings.client_key or None)
+    except OSError as error:
+        reason = wrong if isinstance(error, ssl.SSLError) else error.strerror
+        raise Unreachable(f"The files for TLS cannot be used: {used}: {reason}.") from None
+    if settings.is_insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _text(value: str | int | bool) -> str:

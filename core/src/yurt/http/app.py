@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from aiohttp import hdrs, web
@@ -36,6 +37,9 @@ BLOCKING_MAX = 10_000
 """Blocking queries that may wait at once; each costs about 9 KiB."""
 READER_LEFT = 499
 """The status of an answer that nobody reads; it stands in the log only."""
+INTERNAL = "Internal error: the agent's log says what went wrong"
+BEGUN: ContextVar[list[web.StreamResponse]] = ContextVar("answers that have begun")
+"""The answer of the request that is being carried out, once the answer has begun."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -67,10 +71,11 @@ def make_app(
 
 @web.middleware
 async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    BEGUN.set([])
     try:
         return await _here_or_at_a_server(request, handler)
     except YurtError as error:
-        return web.Response(status=status_of(error), text=str(error))
+        return _broken_off(request, error) or web.Response(status=status_of(error), text=str(error))
     except web.HTTPRequestEntityTooLarge:
         return web.Response(status=413, text=f"Request body is too large: the limit is {BODY_MAX} bytes")
     except web.HTTPNotFound:
@@ -83,7 +88,16 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
         if isinstance(error, ConnectionError) and _has_left(request):
             return web.Response(status=READER_LEFT)
         log.exception("%s %s failed", request.method, request.path)
-        return web.Response(status=500, text="Internal error: the agent's log says what went wrong")
+        return _broken_off(request, error) or web.Response(status=500, text=INTERNAL)
+
+
+def _broken_off(request: web.Request, error: Exception) -> web.StreamResponse | None:
+    """An answer that has begun ends without its last chunk, so that its reader does not take it for whole."""
+    begun = next(iter(BEGUN.get()), None)
+    if begun is not None and request.transport is not None:
+        log.info("%s %s ends before its end: %s", request.method, request.path, error)
+        request.transport.close()
+    return begun
 
 
 async def _here_or_at_a_server(request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -115,6 +129,8 @@ async def _compression(request: web.Request, handler: _Handler) -> web.StreamRes
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    if (begun := BEGUN.get(None)) is not None:
+        begun.append(response)
     response.headers.update(request.app[CONTEXT].agent.response_headers)
     if request.path.startswith(CORS_PREFIXES):
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = "*"

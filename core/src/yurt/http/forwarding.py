@@ -13,6 +13,7 @@ from typing import Protocol
 
 import aiohttp
 from aiohttp import hdrs, web
+from yarl import URL
 
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.value import Value, no_entries
@@ -73,9 +74,10 @@ class OwnApi:
         try:
             async with self._session.request(
                 request.method,
-                f"{self._address}{request.path}",
+                URL(f"{self._address}{request.path}", encoded=True),
                 headers=headers,
                 data=request.body or None,
+                allow_redirects=False,
                 ssl=self._tls or True,
             ) as answer:
                 yield ApiPart(status=answer.status, headers=_passed(dict(answer.headers)))

@@ -1,0 +1,72 @@
+"""Requests that an agent without a server passes on: what its reader sees, also when the answer breaks off."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from yurt.http.agent_info import AgentInfo
+from yurt.http.app import make_app
+from yurt.http.forwarding import ApiPart, ApiPort, ApiRequest, OwnApi
+from yurt.sdk.errors import Unavailable
+
+
+class Ends:
+    """The API of a server that goes away after so many parts."""
+
+    def __init__(self, *parts: ApiPart) -> None:
+        self.parts = parts
+
+    async def ask(self, request: ApiRequest) -> AsyncGenerator[ApiPart]:
+        for part in self.parts:
+            yield part
+        raise Unavailable("the connection to the other agent has ended")
+
+
+@asynccontextmanager
+async def client_agent(api: ApiPort) -> AsyncIterator[TestClient[Any, Any]]:
+    agent = AgentInfo(version="0.1.0", name="test", dev=False, plugins=())
+    async with TestClient(TestServer(make_app(None, None, agent, servers=api))) as client:
+        yield client
+
+
+async def test_an_answer_that_never_began_says_why() -> None:
+    async with client_agent(Ends()) as client, client.get("/v1/jobs") as answer:
+        assert answer.status >= 500
+        assert "has ended" in await answer.text()
+
+
+async def test_a_stream_that_breaks_off_is_not_taken_for_whole_and_holds_nothing_else() -> None:
+    api = Ends(ApiPart(status=200, headers={"Content-Type": "application/json"}), ApiPart(data=b'{"Index": 1}\n'))
+    got = b""
+    async with client_agent(api) as client, client.get("/v1/event/stream") as answer:
+        assert answer.status == 200
+        with pytest.raises(aiohttp.ClientPayloadError):
+            async for piece in answer.content.iter_any():
+                got += piece
+    assert got == b'{"Index": 1}\n'
+
+
+async def test_the_path_reaches_the_server_as_it_was_asked_and_redirects_reach_the_reader() -> None:
+    seen: list[str] = []
+
+    async def any_path(request: web.Request) -> web.Response:
+        seen.append(request.raw_path)
+        return web.Response(status=307, headers={"Location": "/ui/"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", any_path)
+    path = "/v1/job/a%2Fb%20c%3Fd/../x?filter=Name+%3D%3D+%22a%26b%22&prefix=%2B"
+    async with TestServer(app) as server:
+        own = OwnApi(str(server.make_url("")).rstrip("/"))
+        try:
+            parts = [part async for part in own.ask(ApiRequest(method="GET", path=path))]
+        finally:
+            await own.close()
+    assert seen == [path]
+    assert (parts[0].status, parts[0].headers["Location"]) == (307, "/ui/")
