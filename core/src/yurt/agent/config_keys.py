@@ -61,7 +61,7 @@ CLIENT_JOIN = block(start_join="list", retry_join="list", retry_max="int -", ret
 
 CLIENT = block(
     enabled="bool", state_dir="string", alloc_dir="string",
-    alloc_mounts_dir="string -", host_volumes_dir="string -", host_volume_plugin_dir="string -",
+    alloc_mounts_dir="string -", host_volumes_dir="string", host_volume_plugin_dir="string",
     common_plugin_dir="string -",
     servers="list", node_class="string", node_pool="string", options="map", meta="map", chroot_env="map",
     network_interface="string", preferred_address_family="string", network_speed="int",

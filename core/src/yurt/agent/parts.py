@@ -108,11 +108,17 @@ def client_config(config: AgentConfig, data: DataDir) -> ClientConfig:
             name: HostNetworkInfo(name=name, **body) for name, body in given.get("host_network", {}).items()
         },
         host_volumes={name: HostVolumeInfo(**body) for name, body in given.get("host_volume", {}).items()},
+        host_volumes_dir=_folder(given.get("host_volumes_dir"), data.alloc.parent / "host_volumes"),
+        host_volume_plugin_dir=_folder(given.get("host_volume_plugin_dir"), data.alloc.parent / "host_volume_plugins"),
         networks=network_settings(given),
         artifact=artifact_limits(given.get("artifact", {})),
         template=template_settings(given.get("template", {})),
         **settings,
     )
+
+
+def _folder(given: str | None, usual: Path) -> str:
+    return str(Path(given or usual).absolute())
 
 
 def network_settings(given: Mapping[str, Any]) -> NetworkSettings:

@@ -33,6 +33,8 @@ GROUPS = {
     "tls ca": "The authority that signs certificates",
     "tls cert": "Certificates that the authority signs",
     "var": "Look at variables and change them",
+    "volume": "Look at host volumes, make and delete them",
+    "volume claim": "Which allocations go back to which volumes",
 }
 
 _SUMMARIES = {
@@ -135,6 +137,13 @@ _SUMMARIES = {
     "var purge": "Delete a variable for good",
     "var put": "Create or change a variable",
     "version": "Print the version",
+    "volume claim delete": "Forget the claim of an allocation on a volume",
+    "volume claim list": "List the claims on sticky volumes",
+    "volume create": "Have a node make a volume",
+    "volume delete": "Delete a volume with what is in it",
+    "volume init": "Write an example file of a volume",
+    "volume register": "Offer a folder of a node as a volume",
+    "volume status": "Show a volume, or list them",
 }
 
 _RENAMED = {"fmt": "format"}

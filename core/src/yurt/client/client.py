@@ -29,6 +29,7 @@ from yurt.client.exec import ExecSessions
 from yurt.client.fingerprint.cni import with_networks
 from yurt.client.fingerprint.node import build_node, driver_schemas, with_driver
 from yurt.client.garbage import GarbageCollector
+from yurt.client.host_volumes import HostVolumes
 from yurt.client.life import life_line
 from yurt.client.networks.manager import Networks
 from yurt.client.ports import ServerPort
@@ -47,6 +48,7 @@ from yurt.storage.client_db import AllocRecord, ClientDatabase, DynamicMeta, Nod
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
+from yurt.structs.host_volume import HostVolume, HostVolumeMade
 from yurt.structs.node import DriverInfo, Node, NodeEvent
 from yurt.structs.questions import is_client_terminal, is_server_terminal
 from yurt.structs.rpc import (
@@ -98,6 +100,8 @@ class Client:
         self.networks = Networks(
             config.networks, env=env, drivers=drivers, state_dir=config.state_dir, is_dev=config.dev
         )
+        self.host_volumes = HostVolumes(config, database, lambda: self.node)
+        self.host_volumes.on_change = self._host_volumes_changed
         self.networks.on_change = self._networks_changed
         host_env = {name: value for name, value in os.environ.items() if name not in config.denied_env}
         self._context = ClientContext(
@@ -174,10 +178,12 @@ class Client:
                 supervised(group, f"fingerprint of driver {name}", self._follow_driver(name, driver))
             self.devices.begin(group)
             opening = group.create_task(self.networks.open({record.id for record in records}), name="networks")
+            await self.host_volumes.open()
             await self._wait_first_fingerprints()
             await self.devices.wait_first()
             await opening
             self._node = with_networks(self._node, self.networks.offered, self.config.networks)
+            self._node = self.host_volumes.applied(self._node)
             self._restore(records)
             group.create_task(self._connection.run(), name="heartbeats")
             group.create_task(reporter.run(), name="allocation reports")
@@ -302,6 +308,11 @@ class Client:
     def _networks_changed(self) -> None:
         """Plugins or configurations have come or gone."""
         self._node = with_networks(self._node, self.networks.offered, self.config.networks)
+        self._connection.node_changed()
+
+    def _host_volumes_changed(self) -> None:
+        """A volume has come or gone."""
+        self._node = self.host_volumes.applied(self._node)
         self._connection.node_changed()
 
     async def _wait_first_fingerprints(self) -> None:
@@ -526,6 +537,18 @@ class Client:
         if not runner.is_over:
             raise Conflict(f"allocation {alloc_id} still runs; its data moves when it has ended")
         return migration.pack(self.config.alloc_dir, runner.alloc.id, tuple(runner.tasks))
+
+    async def create_host_volume(self, volume: HostVolume) -> HostVolumeMade:
+        """Have a plugin make a volume and offer it."""
+        return await self.host_volumes.create(volume)
+
+    async def register_host_volume(self, volume: HostVolume) -> HostVolumeMade:
+        """Offer a folder of the node as a volume."""
+        return await self.host_volumes.register(volume)
+
+    async def delete_host_volume(self, volume: HostVolume) -> None:
+        """Offer a volume no longer, and have its plugin remove it."""
+        await self.host_volumes.delete(volume)
 
     async def collect_garbage(self, alloc_id: str | None) -> None:
         """Remove the directory of one terminal allocation, or of all of them."""

@@ -61,6 +61,8 @@ class ClientConfig(Value):
     network_speed: int = 0
     host_networks: Mapping[str, HostNetworkInfo] = no_entries()
     host_volumes: Mapping[str, HostVolumeInfo] = no_entries()
+    host_volumes_dir: str = ""
+    host_volume_plugin_dir: str = ""
     env_denylist: tuple[str, ...] = DEFAULT_ENV_DENYLIST
     networks: NetworkSettings = NetworkSettings()
     artifact: ArtifactLimits = ArtifactLimits()

@@ -14,6 +14,7 @@ from yurt.fsm.cluster import apply_cluster
 from yurt.fsm.deployments import apply_deployment
 from yurt.fsm.edit import Edit
 from yurt.fsm.evals import apply_evaluation
+from yurt.fsm.host_volumes import apply_host_volume
 from yurt.fsm.jobs import apply_job
 from yurt.fsm.nodes import apply_node
 from yurt.fsm.restore import apply_restore
@@ -27,6 +28,7 @@ from yurt.structs.commands import (
     ClusterCommand,
     DeploymentCommand,
     EvaluationCommand,
+    HostVolumeCommand,
     JobCommand,
     NodeCommand,
     Rejected,
@@ -68,6 +70,8 @@ def _dispatch(edit: Edit, command: AnyCommand) -> Rejected | None:
         return apply_service(edit, command)
     if isinstance(command, VariableCommand):
         return apply_variable(edit, command)
+    if isinstance(command, HostVolumeCommand):
+        return apply_host_volume(edit, command)
     if isinstance(command, DeploymentCommand):
         return apply_deployment(edit, command)
     if isinstance(command, RestoreCommand):

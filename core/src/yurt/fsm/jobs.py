@@ -11,6 +11,7 @@ from typing import assert_never
 
 from yurt.fsm.edit import Edit
 from yurt.fsm.evals import put_evaluations
+from yurt.fsm.host_volumes import drop_claims
 from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import JobKey, VersionKey
@@ -230,6 +231,7 @@ def _delete(edit: Edit, job: Job) -> None:
     edit.tx.delete("job_summaries", job.key)
     edit.tx.delete("periodic_launches", job.key)
     edit.tx.delete("scaling_events", job.key)
+    drop_claims(edit, job.key)
 
 
 def _prune_versions(edit: Edit, key: JobKey, *, keep: int) -> None:

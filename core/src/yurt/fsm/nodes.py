@@ -13,6 +13,7 @@ from typing import Any, assert_never
 
 from yurt.fsm.edit import Edit
 from yurt.fsm.evals import put_evaluations
+from yurt.fsm.host_volumes import follow_node
 from yurt.fsm.node_class import computed_class
 from yurt.fsm.reject import invalid, not_found
 from yurt.sdk.value import NANOSECONDS, replace
@@ -68,6 +69,7 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     registered = with_status(registered, node.status, before=existing, index=edit.index)
     registered = with_events(registered, command.events or (told if message else ()), index=edit.index)
     edit.tx.put("nodes", node.id, registered)
+    follow_node(edit, node.id)
     if command.create_node_pool and edit.tx.get("node_pools", node.node_pool) is None:
         pool = NodePool(name=node.node_pool, create_index=edit.index, modify_index=edit.index)
         edit.tx.put("node_pools", node.node_pool, pool)
@@ -129,6 +131,7 @@ def _set_status(edit: Edit, command: SetNodeStatus) -> Rejected | None:
     changed = with_status(node, command.status, before=node, index=edit.index)
     changed = with_events(changed, (command.event,), index=edit.index)
     edit.tx.put("nodes", node.id, replace(changed, status_updated_at=command.updated_at))
+    follow_node(edit, node.id)
     if command.status == status.NODE_DOWN:
         edit.drop_services("node", node.id)
     return put_evaluations(edit, command.evaluations)
@@ -183,6 +186,7 @@ def _delete(edit: Edit, command: DeleteNodes) -> Rejected | None:
         return _unknown(command.node_ids[0])
     for node_id in known:
         edit.tx.delete("nodes", node_id)
+        follow_node(edit, node_id)
         edit.drop_services("node", node_id)
     return put_evaluations(edit, command.evaluations)
 

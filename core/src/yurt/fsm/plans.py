@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.fsm.edit import SUMMARY_FIELDS, Edit
+from yurt.fsm.host_volumes import claim_volumes
 from yurt.fsm.jobs import update_deployment
 from yurt.fsm.reject import conflict, invalid
 from yurt.sdk.errors import Invalid
@@ -45,7 +46,9 @@ def apply_plan(edit: Edit, plan: Plan) -> Rejected | None:
         _change_attributes(edit, plan, attribute)
     for in_place in plan.in_place:
         _move(edit, plan, in_place)
-    edit.put_new_allocs(_placed(edit, plan, jobs))
+    placed = _placed(edit, plan, jobs)
+    edit.put_new_allocs(placed)
+    claim_volumes(edit, jobs.values(), placed)
     for placement in plan.placements:
         if placement.previous_allocation:
             _link(edit, placement)

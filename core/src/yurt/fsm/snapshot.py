@@ -23,6 +23,7 @@ from yurt.structs.alloc import AllocatedResources, Allocation
 from yurt.structs.cluster import DriverSchema, Namespace, NodePool, PeriodicLaunch, RestoreChunk, SchedulerConfiguration
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.host_volume import HostVolume, TaskGroupHostVolumeClaim
 from yurt.structs.job import Job, JobScalingEvents, JobSubmission
 from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.node import Node
@@ -60,6 +61,8 @@ ROWS: dict[str, Any] = {
     "restore_chunks": tuple[tuple[str, int], RestoreChunk],
     "staged_plans": tuple[tuple[str, int], StagedPlan],
     "csi_volumes": tuple[tuple[str, str], RegisteredVolume],
+    "host_volumes": tuple[str, HostVolume],
+    "host_volume_claims": tuple[str, TaskGroupHostVolumeClaim],
 }
 """How the rows of each table are written; a number stands for something shared.
 

@@ -30,6 +30,7 @@ TOPICS = (
 TYPE_OF_COMMAND = {
     "AddNodeEvents": "NodeStreamEvent",
     "ApplyPlan": "PlanResult",
+    "DeleteHostVolume": "HostVolumeDeleted",
     "DeleteJobs": "JobBatchDeregistered",
     "DeleteNodePools": "NodePoolDeleted",
     "DeleteNodes": "NodeDeregistration",
@@ -39,6 +40,7 @@ TYPE_OF_COMMAND = {
     "LockVariable": "VariableUpdated",
     "PromoteDeployment": "DeploymentPromotion",
     "PutVariable": "VariableUpdated",
+    "PutHostVolume": "HostVolumeRegistered",
     "RegisterJob": "JobRegistered",
     "RegisterNode": "NodeRegistration",
     "RegisterServices": "ServiceRegistration",
@@ -54,11 +56,13 @@ TYPE_OF_COMMAND = {
     "UpsertNodePools": "NodePoolUpserted",
 }
 _TOPIC_OF_TABLE = {
-    "allocs": "Allocation", "deployments": "Deployment", "evals": "Evaluation", "jobs": "Job", "node_pools": "NodePool",
+    "allocs": "Allocation", "deployments": "Deployment", "evals": "Evaluation", "host_volumes": "HostVolume",
+    "jobs": "Job", "node_pools": "NodePool",
     "nodes": "Node", "services": "Service", "variables": "Variable",
 }  # fmt: skip
 _TELLS_DELETION = frozenset(
     {
+        "HostVolumeDeleted",
         "JobDeregistered",
         "JobBatchDeregistered",
         "NodeDeregistration",

@@ -15,7 +15,7 @@ ENTERPRISE = (
     "/v1/quota/usage/{name}", "/v1/recommendations", "/v1/recommendation", "/v1/recommendation/{id}",
     "/v1/recommendations/apply", "/v1/operator/license", "/v1/operator/utilization", "/v1/deployment/unblock/{id}",
 )  # fmt: skip
-EMPTY_LISTS = ("/v1/plugins", "/v1/volumes")
+EMPTY_LISTS = ("/v1/plugins",)
 
 
 async def enterprise(call: Call) -> web.Response:
@@ -52,5 +52,4 @@ ROUTES = (
     _any_method("/v1/acl/{path:.*}", acl_disabled),
     route("/v1/plugin/csi/{id}", get=missing("plugin not found")),
     route("/v1/volume/csi/{id}", get=missing("volume not found")),
-    route("/v1/volume/host/{id}", get=missing("volume not found")),
 )

@@ -32,13 +32,14 @@ from yurt.http import (
     status_routes,
     ui,
     variables,
+    volumes,
 )
 from yurt.http.routing import add_routes
 
 _MODULES = (
     agent, alloc_exec, allocations, client_fs, client_node, deployments, evaluations, events, explain, fixed, jobs,
     keyring, metrics, monitor, namespaces, node_pools, nodes, operator, plugins, scaling, search, services,
-    snapshot, status_routes, ui, variables,
+    snapshot, status_routes, ui, variables, volumes,
 )  # fmt: skip
 
 

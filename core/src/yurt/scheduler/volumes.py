@@ -12,9 +12,13 @@ import numpy as np
 from yurt.scheduler.feasible import BoolArray, Check, check_mask, host_volumes_check
 from yurt.state.claims import claims, csi_requests, refusal, source_of
 from yurt.state.columns import IS_NODE
+from yurt.state.host_volumes import access_mode, claim_of, has_other_writer, host_requests
+from yurt.state.host_volumes import refusal as refusal_of_host
 from yurt.state.store import Snapshot
+from yurt.structs.host_volume import SINGLE_WRITER, HostVolume
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
+from yurt.structs.questions import alloc_name
 from yurt.structs.volume import RegisteredVolume, VolumeRequest
 
 
@@ -25,7 +29,11 @@ class Volumes:
         self._snapshot = snapshot
         self._job = job
         self._csi = csi_requests(group)
-        self._host = tuple(v for _, v in sorted(group.volumes.items()) if v.type == "host" and v.per_alloc)
+        self._group = group.name
+        self._host = tuple(request for request in host_requests(group) if self._is_special(request))
+        self._of_name: dict[str, list[tuple[int, HostVolume]]] = {}
+        self._written: set[str] = set()
+        """Host volumes that placements of this plan write to, by id."""
         self._claims = claims(snapshot, job.namespace) if self._csi else {}
         self._on_node: dict[tuple[int, str], set[str]] = {}
         """By row and plugin the volumes that are there."""
@@ -37,6 +45,9 @@ class Volumes:
         """Whether the group has such volumes."""
         return bool(self._csi or self._host)
 
+    def _is_special(self, request: VolumeRequest) -> bool:
+        return request.per_alloc or bool(self._snapshot.host_volumes.keys_where("name", request.source))
+
     def missing(self, index: int) -> tuple[str, ...]:
         """The CSI volumes of an allocation that nobody has registered."""
         sources = (source_of(request, index) for request in self._csi)
@@ -47,8 +58,10 @@ class Volumes:
         found: dict[str, BoolArray] = {}
         for request in self._host:
             source = source_of(request, index)
-            check = host_volumes_check(((source, request.read_only),))
-            found[f'missing host volume "{source}"'] = ~check_mask(self._snapshot, check)
+            if request.per_alloc:
+                check = host_volumes_check(((source, request.read_only),))
+                found[f'missing host volume "{source}"'] = ~check_mask(self._snapshot, check)
+            self._refuse_dynamic(found, request, source, index)
         for request in self._csi:
             found.update(self._refused_csi(request, source_of(request, index)))
         return {text: mask for text, mask in found.items() if mask.any()}
@@ -57,6 +70,35 @@ class Volumes:
         """The allocation with that index goes to the row."""
         for request in self._csi:
             self._note(source_of(request, index), (row,))
+        for request in self._host:
+            dynamic = self._dynamic(source_of(request, index))
+            self._written.update(volume.id for at, volume in dynamic if at == row and not request.read_only)
+
+    def _dynamic(self, source: str) -> list[tuple[int, HostVolume]]:
+        """The dynamic host volumes of that name that nodes offer, with their rows."""
+        if source not in self._of_name:
+            rows = self._snapshot.columns.rows
+            volumes = self._snapshot.host_volumes.where("name", source)
+            self._of_name[source] = [
+                (row, volume) for volume in volumes if (row := rows.get(volume.node_id)) is not None
+            ]
+        return self._of_name[source]
+
+    def _refuse_dynamic(self, found: dict[str, BoolArray], request: VolumeRequest, source: str, index: int) -> None:
+        offered = self._snapshot.columns.nodes.offered
+        name = alloc_name(self._job.id, self._group, index)
+        for row, volume in self._dynamic(source):
+            reason = refusal_of_host(volume, request, self._job.namespace)
+            if not reason and not request.read_only and access_mode(volume, request) == SINGLE_WRITER:
+                is_taken = volume.id in self._written or has_other_writer(self._snapshot, volume, self._job.key, name)
+                reason = f'host volume "{source}" has its single writer' if is_taken else ""
+            if reason:
+                found.setdefault(reason, np.zeros(len(offered), np.bool_))[row] = True
+        claim = claim_of(self._snapshot, self._job, self._group, index=index, source=source) if request.sticky else None
+        if claim is not None:
+            away = offered[:, IS_NODE] > 0
+            away[[row for row, volume in self._dynamic(source) if volume.id == claim.volume_id]] = False
+            found[f'sticky host volume "{source}" of {name} is on another node'] = away
 
     def _refused_csi(self, request: VolumeRequest, source: str) -> dict[str, BoolArray]:
         offered = self._snapshot.columns.nodes.offered

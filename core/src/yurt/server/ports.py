@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Protocol
 
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
+from yurt.structs.host_volume import HostVolume, HostVolumeMade
 from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, NodeMeta, StreamFrame
 
 
@@ -70,6 +71,18 @@ class NodePort(Protocol):
 
     def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
         """The data of an allocation that has ended, for its successor elsewhere."""
+        ...
+
+    async def create_host_volume(self, volume: HostVolume) -> HostVolumeMade:
+        """Have a plugin make a volume and offer it; the same id again changes it."""
+        ...
+
+    async def register_host_volume(self, volume: HostVolume) -> HostVolumeMade:
+        """Offer a folder of the node as a volume."""
+        ...
+
+    async def delete_host_volume(self, volume: HostVolume) -> None:
+        """Offer a volume no longer, and have its plugin remove it."""
         ...
 
     async def collect_garbage(self, alloc_id: str | None) -> None:

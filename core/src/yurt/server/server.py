@@ -23,6 +23,7 @@ from yurt.server.deployments import Deployments
 from yurt.server.disks import fetch_disk
 from yurt.server.events import Event, EventBuffer
 from yurt.server.gc import HeapKeeper
+from yurt.server.host_volumes import HostVolumes
 from yurt.server.identities import Identities
 from yurt.server.jobs import Jobs
 from yurt.server.keyring import Keyring
@@ -90,6 +91,7 @@ class Server:
         self.system = System(self)
         self.root_keys = RootKeys(self)
         self.variables = Variables(self)
+        self.host_volumes = HostVolumes(self)
         self.identities = Identities(self)
         self.template_queries = TemplateQueries(self)
         self.keyring = Keyring(Path(config.data_dir) if config.data_dir else None)

@@ -16,6 +16,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.host_volume import HostVolume, TaskGroupHostVolumeClaim
 from yurt.structs.job import Job, JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
 from yurt.structs.questions import is_eval_terminal, is_terminal
@@ -72,6 +73,12 @@ INDEXES: dict[str, dict[str, Any]] = {
     "restore_chunks": {},
     "staged_plans": {},
     "csi_volumes": {},
+    "host_volumes": {"node": attrgetter("node_id"), "name": attrgetter("name")},
+    "host_volume_claims": {
+        "job": attrgetter("namespace", "job_id"),
+        "group": attrgetter("namespace", "job_id", "task_group_name"),
+        "volume": attrgetter("volume_id"),
+    },
 }
 """Tables and their secondary indexes; `live` holds what is not terminal, by job."""
 
@@ -223,6 +230,16 @@ class Snapshot:
     def services(self) -> Table[str, ServiceRegistration]:
         """Registered service instances by id."""
         return self._tables["services"]
+
+    @property
+    def host_volumes(self) -> Table[str, HostVolume]:
+        """Dynamic host volumes by id."""
+        return self._tables["host_volumes"]
+
+    @property
+    def host_volume_claims(self) -> Table[str, TaskGroupHostVolumeClaim]:
+        """Claims of sticky host volumes by id."""
+        return self._tables["host_volume_claims"]
 
     @property
     def variables(self) -> Table[tuple[str, str], EncryptedVariable]:

@@ -21,13 +21,14 @@ from yurt.sdk.value import Value, no_entries, replace
 from yurt.storage.data_dir import DataDir
 from yurt.storage.sqlite_worker import SqliteWorker
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
+from yurt.structs.host_volume import HostVolume
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS allocs (id TEXT PRIMARY KEY, alloc BLOB NOT NULL, progress BLOB);
 """
 DIGEST_BYTES = 8
-IDENTITY, SEEN_INDEX, NODE_META = "identity", "seen_index", "node_meta"
+IDENTITY, SEEN_INDEX, NODE_META, VOLUMES = "identity", "seen_index", "node_meta", "host_volumes"
 
 T = TypeVar("T")
 
@@ -43,6 +44,13 @@ class DynamicMeta(Value):
     """What operators changed of the node's metadata while it ran; None hides a value of the configuration."""
 
     values: Mapping[str, str | None] = no_entries()
+
+
+class HostVolumeRecord(Value):
+    """A dynamic host volume of the node; one that was registered was there before and stays."""
+
+    volume: HostVolume
+    is_registered: bool = False
 
 
 class TaskRecord(Value):
@@ -105,6 +113,14 @@ class ClientDatabase:
     async def put_node_meta(self, meta: DynamicMeta) -> None:
         """Remember what was changed of the node's metadata."""
         await self._put_fact(NODE_META, _sealed(meta))
+
+    async def host_volumes(self) -> tuple[HostVolumeRecord, ...]:
+        """The dynamic host volumes of the node."""
+        return await self._fact(VOLUMES, tuple[HostVolumeRecord, ...]) or ()
+
+    async def put_host_volumes(self, records: tuple[HostVolumeRecord, ...]) -> None:
+        """Remember the dynamic host volumes of the node."""
+        await self._put_fact(VOLUMES, _sealed(records))
 
     async def seen_index(self) -> int:
         """The index of the newest list of allocations that was taken over."""
@@ -173,7 +189,7 @@ class ClientDatabase:
             ) from error
 
 
-def _sealed(value: Value | int) -> bytes:
+def _sealed(value: Value | int | tuple[Value, ...]) -> bytes:
     data = _encoder.encode(value)
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest() + data
 

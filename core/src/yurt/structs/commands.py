@@ -15,6 +15,7 @@ from yurt.sdk.value import UnixNano, Value, no_entries, wire_name
 from yurt.structs.alloc import AllocDeploymentStatus, AllocNetworkStatus, DesiredTransition, TaskState
 from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.host_volume import HostVolume
 from yurt.structs.job import Job, JobSubmission, JobVersionTag, ScalingEvent
 from yurt.structs.node import DrainMetadata, DrainStrategy, Node, NodeEvent
 from yurt.structs.plan import DeploymentUpdate, Plan
@@ -330,6 +331,27 @@ class DeleteNodePools(Command, tag=True):
     names: tuple[str, ...]
 
 
+class PutHostVolume(Command, tag=True):
+    """Store a dynamic host volume; its state follows from its node unless `keeps_state`."""
+
+    volume: HostVolume
+    now: UnixNano = UnixNano(0)
+    keeps_state: bool = False
+
+
+class DeleteHostVolume(Command, tag=True):
+    """Forget a dynamic host volume and the claims on it."""
+
+    namespace: str
+    id: str
+
+
+class DeleteHostVolumeClaim(Command, tag=True):
+    """Forget a claim: the next allocation may go to another volume."""
+
+    id: str
+
+
 class UpsertVolumes(Command, tag=True):
     """Register CSI volumes, or change them."""
 
@@ -394,6 +416,7 @@ ServiceCommand = RegisterServices | DeregisterServices
 VariableCommand = (
     PutVariable | DeleteVariable | LockVariable | ReleaseVariableLock | RekeyVariables | PutRootKey | DeleteRootKeys
 )
+HostVolumeCommand = PutHostVolume | DeleteHostVolume | DeleteHostVolumeClaim
 DeploymentCommand = SetDeploymentStatus | SetDeploymentAllocHealth | PromoteDeployment | DeleteDeployments
 ClusterCommand = (
     UpsertNamespaces
@@ -414,6 +437,7 @@ AnyCommand = (
     | AllocCommand
     | ServiceCommand
     | VariableCommand
+    | HostVolumeCommand
     | DeploymentCommand
     | ClusterCommand
     | RestoreCommand

@@ -28,13 +28,14 @@ from yurt.structs.alloc import (
 from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
 from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.host_volume import PENDING, UNAVAILABLE, HostVolume
 from yurt.structs.job import Job, JobSubmission, JobVersionTag, PeriodicConfig, ScalingEvent
 from yurt.structs.metrics import AllocationMetric
-from yurt.structs.node import DrainStrategy, NodeEvent
+from yurt.structs.node import DrainStrategy, HostVolumeInfo, NodeEvent
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Placement, Plan
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.variable import KEY_ACTIVE, KEY_PREPUBLISHED, EncryptedVariable, RootKeyMeta, VariableLock
-from yurt.structs.volume import RegisteredVolume
+from yurt.structs.volume import RegisteredVolume, VolumeRequest
 from yurt.testing import factories
 
 T = TypeVar("T")
@@ -43,6 +44,7 @@ JOBS = ("web", "db", "cron", "gone")
 NAMESPACES = ("default", "default", "ops")
 NODES = tuple(factories.number_id(number, kind=1) for number in range(4))
 GROUPS = ("web", "cache")
+VOLUME_NAME, VOLUME_IDS = "data", tuple(factories.number_id(number, kind=5) for number in range(3))
 PATHS = ("nomad/jobs", "nomad/jobs/web", "app/settings")
 CLIENT_STATUSES = (
     status.CLIENT_PENDING, status.CLIENT_RUNNING, status.CLIENT_RUNNING, status.CLIENT_COMPLETE, status.CLIENT_FAILED,
@@ -84,7 +86,8 @@ class CommandMaker:
             self._namespaces, self._delete_namespaces, self._pools, self._delete_pools, self._scheduler,
             self._variable, self._variable, self._lock, self._unlock, self._drop_variable, self._root_key,
             self._drop_root_keys, self._rekey,
-            self._volumes, self._delete_volumes, self._launch, self._schema, self._restore, lambda state: c.KeepAlive(),
+            self._volumes, self._delete_volumes, self._host_volume, self._host_volume, self._drop_host_volume,
+            self._drop_claim, self._launch, self._schema, self._restore, lambda state: c.KeepAlive(),
         )  # fmt: skip
 
     def command(self, state: Snapshot) -> c.AnyCommand:
@@ -157,7 +160,11 @@ class CommandMaker:
 
     def _job(self) -> Job:
         job_type = self._pick((status.JOB_SERVICE, status.JOB_SERVICE, status.JOB_BATCH, status.JOB_SYSTEM))
-        groups = tuple(factories.group(name, count=self._random.randrange(4)) for name in GROUPS[: self._pick((1, 2))])
+        sticky = VolumeRequest(name="v", type="host", source=VOLUME_NAME, sticky=True)
+        groups = tuple(
+            factories.group(name, count=self._random.randrange(4), volumes=self._pick(({}, {"v": sticky})))
+            for name in GROUPS[: self._pick((1, 2))]
+        )
         return factories.job(
             self._pick(JOBS),
             namespace=self._pick(NAMESPACES),
@@ -219,7 +226,10 @@ class CommandMaker:
 
     def _register_node(self, state: Snapshot) -> c.AnyCommand:
         node = factories.node(
-            self._pick(NODES), node_pool=self._pick(("default", "gpu")), meta={"rack": self._pick("ab")}
+            self._pick(NODES),
+            node_pool=self._pick(("default", "gpu")),
+            meta={"rack": self._pick("ab")},
+            host_volumes=self._pick(({}, {VOLUME_NAME: HostVolumeInfo(path="/v", id=self._pick(VOLUME_IDS))})),
         )
         return c.RegisterNode(
             node=replace(node, status=self._pick((status.NODE_INIT, status.NODE_READY, status.NODE_DOWN))),
@@ -266,6 +276,22 @@ class CommandMaker:
 
     def _delete_volumes(self, state: Snapshot) -> c.AnyCommand:
         return c.DeleteVolumes(keys=((self._pick(NAMESPACES), self._pick(("data", "log"))),))
+
+    def _host_volume(self, state: Snapshot) -> c.AnyCommand:
+        volume = HostVolume(
+            id=self._pick(VOLUME_IDS),
+            name=VOLUME_NAME,
+            namespace=self._pick(NAMESPACES),
+            node_id=self._any(state, "nodes"),
+            state=self._pick((PENDING, UNAVAILABLE)),
+        )
+        return c.PutHostVolume(volume=volume, now=self._now, keeps_state=self._maybe())
+
+    def _drop_host_volume(self, state: Snapshot) -> c.AnyCommand:
+        return c.DeleteHostVolume(namespace=self._pick(NAMESPACES), id=self._any(state, "host_volumes"))
+
+    def _drop_claim(self, state: Snapshot) -> c.AnyCommand:
+        return c.DeleteHostVolumeClaim(id=self._any(state, "host_volume_claims"))
 
     def _staged(self, state: Snapshot) -> c.AnyCommand:
         """A part of a plan, often followed by the plan."""

@@ -1,0 +1,44 @@
+"""`yurt volume create`."""
+
+from __future__ import annotations
+
+import time
+
+from yurt.cli.command import Command, Invocation
+from yurt.cli.flags import switch, text
+from yurt.cli.volume.spec import asked_volume
+
+READY_LIMIT_S = 60.0
+STEP_S = 0.2
+
+
+def run(call: Invocation) -> int:
+    """Make the volume of a file and wait until its node offers it."""
+    spec = asked_volume(call)
+    volume = call.api.put("/v1/volume/host/create", {"Volume": spec})["Volume"]
+    call.screen.line(f'Created host volume "{volume["Name"]}" with ID {volume["ID"]}')
+    if call.flags.is_on("detach"):
+        return 0
+    call.screen.line(f'Monitoring volume "{call.short(volume["ID"])}" on node {call.short(volume["NodeID"])}')
+    end = time.monotonic() + READY_LIMIT_S
+    while volume["State"] != "ready" and time.monotonic() < end:
+        time.sleep(STEP_S)
+        volume = call.api.get(f"/v1/volume/host/{volume['ID']}", {"namespace": volume["Namespace"]})
+    call.screen.line(f'Volume "{call.short(volume["ID"])}" is {volume["State"]}')
+    return 0 if volume["State"] == "ready" else 1
+
+
+COMMAND = Command(
+    "volume create",
+    "Make a host volume as a file describes it, in HCL or JSON.",
+    run,
+    (
+        switch("detach", "Do not wait until the volume is ready."),
+        switch("verbose", "Whole ids."),
+        switch("policy-override", "Accepted and without effect."),
+        text("id", "Change the volume with this id."),
+    ),
+    (1, 1),
+    "<input>",
+    "one argument: <input>",
+)

@@ -1,0 +1,218 @@
+"""Dynamic host volumes of this node: made, found again and removed by plugins.
+
+`mkdir` is built in: a folder below `host_volumes_dir`, named by the volume's id. Any other plugin is an executable in
+`host_volume_plugin_dir`. It is called with the operation as its argument and DHV_ variables, and answers with JSON on
+standard output. `create` is called again at every start of the agent, so a plugin must accept what is already there.
+A volume is written to the client's records before it is offered, and taken out before it is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from yurt.client.config import ClientConfig
+from yurt.client.volume_programs import find_programs
+from yurt.sdk.errors import Conflict, Invalid, NotFound, YurtError
+from yurt.sdk.value import replace
+from yurt.storage.client_db import ClientDatabase, HostVolumeRecord
+from yurt.structs.host_volume import HostVolume, HostVolumeMade
+from yurt.structs.node import HostVolumeInfo, Node
+
+MKDIR = "mkdir"
+MKDIR_VERSION = "0.1.0"
+DEFAULT_MODE = "0700"
+VOLUME_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+OWNER_MAX = 2**32 - 2
+ATTRIBUTE = "plugins.host_volume.{}.version"
+
+log = logging.getLogger(__name__)
+
+
+class Plugin(Protocol):
+    """What makes and removes volumes. Calls raise YurtError."""
+
+    version: str
+
+    async def create(self, volume: HostVolume, node: Node) -> HostVolumeMade:
+        """Make the volume, or find it as it is."""
+        ...
+
+    async def delete(self, volume: HostVolume, node: Node) -> None:
+        """Remove the volume with all that is in it."""
+        ...
+
+
+class Mkdir:
+    """Volumes that are folders. Parameters: `mode` (octal), `uid` and `gid`."""
+
+    version = MKDIR_VERSION
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    async def create(self, volume: HostVolume, node: Node) -> HostVolumeMade:
+        """Make the folder unless it is there."""
+        mode, owner = mkdir_parameters(volume.parameters)
+        return HostVolumeMade(path=await asyncio.to_thread(self._make, volume.id, mode, owner))
+
+    def _make(self, volume_id: str, mode: int, owner: tuple[int, int]) -> str:
+        path = os.path.join(self._folder, volume_id)
+        try:
+            os.makedirs(self._folder, mode=0o711, exist_ok=True)
+            try:
+                os.mkdir(path, mode=0o700)
+            except FileExistsError:
+                if os.path.islink(path) or not os.path.isdir(path):
+                    raise Conflict(f"{path} is there and is no folder") from None
+                return path
+            os.chown(path, *owner)
+            os.chmod(path, mode)
+        except OSError as error:
+            raise Invalid(f"mkdir: {path} cannot be made: {error.strerror}") from None
+        return path
+
+    async def delete(self, volume: HostVolume, node: Node) -> None:
+        """Remove the folder; one that is gone is no error."""
+        await asyncio.to_thread(self._remove, volume.id)
+
+    def _remove(self, volume_id: str) -> None:
+        path = os.path.join(self._folder, volume_id)
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise Invalid(f"mkdir: {path} cannot be removed: {error.strerror}") from None
+
+
+def mkdir_parameters(given: Mapping[str, str]) -> tuple[int, tuple[int, int]]:
+    """The mode and the owner of a folder; -1 leaves an id as it is. Raises Invalid."""
+    strange = sorted(set(given) - {"mode", "uid", "gid"})
+    if strange:
+        raise Invalid(f'mkdir: unknown parameter "{strange[0]}"; it has mode, uid and gid')
+    mode = given.get("mode", DEFAULT_MODE)
+    if not re.fullmatch(r"[0-7]{3,4}", mode):
+        raise Invalid(f'mkdir: mode = "{mode}" must be octal, such as "0755"')
+    owner = []
+    for name in ("uid", "gid"):
+        text = given.get(name, "-1")
+        if not re.fullmatch(r"-1|[0-9]{1,10}", text) or int(text) > OWNER_MAX:
+            raise Invalid(f'mkdir: {name} = "{text}" must be a number, or -1')
+        owner.append(int(text))
+    return int(mode, 8), (owner[0], owner[1])
+
+
+class HostVolumes:
+    """The dynamic host volumes of the node; `on_change` is called when another set is offered."""
+
+    def __init__(self, config: ClientConfig, store: ClientDatabase, node: Callable[[], Node]) -> None:
+        self._config, self._store, self._node = config, store, node
+        self._plugins: dict[str, Plugin] = {MKDIR: Mkdir(config.host_volumes_dir)} if config.host_volumes_dir else {}
+        self._records: dict[str, HostVolumeRecord] = {}
+        self._offered: dict[str, HostVolumeInfo] = {}
+        self._lock = asyncio.Lock()
+        self.on_change: Callable[[], None] = lambda: None
+
+    async def open(self) -> None:
+        """Find the plugins, and the volumes that were here before; what cannot be found again is not offered."""
+        folder = self._config.host_volume_plugin_dir
+        programs = await find_programs(folder, self._config.host_volumes_dir) if folder else {}
+        self._plugins = {**programs, **self._plugins}
+        self._records = {record.volume.id: record for record in await self._store.host_volumes()}
+        await asyncio.gather(*(self._take_up(record) for record in self._records.values()))
+
+    async def _take_up(self, record: HostVolumeRecord) -> None:
+        volume = record.volume
+        try:
+            made = await self._checked_path(volume) if record.is_registered else await self._make(volume)
+        except YurtError as error:
+            log.warning('host volume "%s" (%s) is not offered: %s', volume.name, volume.id, error)
+            return
+        self._offered[volume.name] = HostVolumeInfo(path=made.path, id=volume.id)
+
+    def applied(self, node: Node) -> Node:
+        """The node with the plugins and volumes that it has."""
+        versions = {ATTRIBUTE.format(name): plugin.version for name, plugin in self._plugins.items()}
+        return replace(
+            node,
+            attributes={**node.attributes, **versions},
+            host_volumes={**self._config.host_volumes, **self._offered},
+        )
+
+    async def create(self, volume: HostVolume) -> HostVolumeMade:
+        """Make a volume and offer it; doing so again with the same id changes it."""
+        async with self._lock:
+            self._check_name(volume)
+            return await self._offer(volume, await self._make(volume), is_registered=False)
+
+    async def register(self, volume: HostVolume) -> HostVolumeMade:
+        """Offer a folder that is there."""
+        async with self._lock:
+            self._check_name(volume)
+            return await self._offer(volume, await self._checked_path(volume), is_registered=True)
+
+    async def delete(self, volume: HostVolume) -> None:
+        """Offer the volume no longer and remove it; what was registered stays on disk. An unknown one is no error."""
+        async with self._lock:
+            record = self._records.get(volume.id)
+            if record is not None:
+                await self._drop(record)
+
+    async def _drop(self, record: HostVolumeRecord) -> None:
+        volume = record.volume
+        offered = self._offered.pop(volume.name, None)
+        self.on_change()
+        try:
+            if not record.is_registered:
+                await self._plugin(volume).delete(volume, self._node())
+        except YurtError:
+            if offered is not None:
+                self._offered[volume.name] = offered
+                self.on_change()
+            raise
+        rest = {key: each for key, each in self._records.items() if key != volume.id}
+        await self._store.put_host_volumes(tuple(rest.values()))
+        self._records = rest
+
+    async def _offer(self, volume: HostVolume, made: HostVolumeMade, *, is_registered: bool) -> HostVolumeMade:
+        stored = replace(volume, host_path=made.path, capacity_bytes=made.capacity_bytes)
+        records = {**self._records, volume.id: HostVolumeRecord(volume=stored, is_registered=is_registered)}
+        await self._store.put_host_volumes(tuple(records.values()))
+        self._records = records
+        self._offered[volume.name] = HostVolumeInfo(path=made.path, id=volume.id)
+        self.on_change()
+        return made
+
+    def _check_name(self, volume: HostVolume) -> None:
+        if not VOLUME_ID.fullmatch(volume.id):
+            raise Invalid(f'"{volume.id[:64]}" is no ID of a volume')
+        offered = self._offered.get(volume.name)
+        if volume.name in self._config.host_volumes or (offered is not None and offered.id != volume.id):
+            raise Conflict(f'this node offers a host volume "{volume.name}" already; choose another name')
+
+    def _plugin(self, volume: HostVolume) -> Plugin:
+        plugin = self._plugins.get(volume.plugin_id)
+        if plugin is None:
+            known = ", ".join(sorted(self._plugins)) or "none"
+            raise NotFound(f'this node has no host volume plugin "{volume.plugin_id}"; it has {known}')
+        return plugin
+
+    async def _make(self, volume: HostVolume) -> HostVolumeMade:
+        made = await self._plugin(volume).create(volume, self._node())
+        await self._check_folder(made.path)
+        return made
+
+    async def _checked_path(self, volume: HostVolume) -> HostVolumeMade:
+        await self._check_folder(volume.host_path)
+        return HostVolumeMade(path=volume.host_path, capacity_bytes=volume.capacity_bytes)
+
+    async def _check_folder(self, path: str) -> None:
+        is_plain = path.startswith("/") and path.strip("/.") and "\0" not in path and ".." not in path.split("/")
+        if not is_plain or not await asyncio.to_thread(os.path.isdir, path):
+            raise Invalid(f"host path {path!r} is not a folder of this node, given by its full path")

@@ -1,0 +1,142 @@
+"""Dynamic host volumes and the claims of sticky ones.
+
+A volume is ready while its node is ready and offers it by its id. An allocation of a group with a sticky volume gets
+a claim when it is placed; its successor of the same name takes the claim over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from yurt.fsm.edit import Edit
+from yurt.fsm.reject import conflict, invalid, not_found
+from yurt.sdk.value import replace
+from yurt.state.host_volumes import host_requests
+from yurt.state.store import JobKey
+from yurt.structs.alloc import Allocation
+from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, HostVolumeCommand, PutHostVolume, Rejected
+from yurt.structs.host_volume import PENDING, READY, UNAVAILABLE, HostVolume, TaskGroupHostVolumeClaim
+from yurt.structs.job import Job
+from yurt.structs.node import Node
+from yurt.structs.status import NODE_READY
+
+
+def apply_host_volume(edit: Edit, command: HostVolumeCommand) -> Rejected | None:
+    """Apply a command on host volumes."""
+    match command:
+        case PutHostVolume():
+            return _put(edit, command)
+        case DeleteHostVolume():
+            return _delete(edit, command)
+        case DeleteHostVolumeClaim():
+            if edit.tx.get("host_volume_claims", command.id) is None:
+                return not_found(f'host volume claim "{command.id}" not found')
+            edit.tx.delete("host_volume_claims", command.id)
+            return None
+        case _:
+            assert_never(command)
+
+
+def _put(edit: Edit, command: PutHostVolume) -> Rejected | None:
+    volume = command.volume
+    if not volume.id or not volume.name or not volume.node_id:
+        return invalid("a host volume needs an ID, a name and a node")
+    if edit.tx.get("namespaces", volume.namespace) is None:
+        return not_found(f'nonexistent namespace "{volume.namespace}"')
+    node: Node | None = edit.tx.get("nodes", volume.node_id)
+    if node is None:
+        return not_found(f'node "{volume.node_id}" not found')
+    known: HostVolume | None = edit.tx.get("host_volumes", volume.id)
+    if known is not None and (known.namespace, known.name, known.node_id) != (
+        volume.namespace, volume.name, volume.node_id,
+    ):  # fmt: skip
+        return conflict(f'host volume "{volume.id}" exists; its namespace, name and node do not change')
+    same_name = edit.tx.base.host_volumes.where("name", volume.name)
+    if any(other.node_id == volume.node_id and other.id != volume.id for other in same_name):
+        return conflict(f'node "{volume.node_id}" has a host volume "{volume.name}" already')
+    stored = replace(
+        volume,
+        create_index=edit.index if known is None else known.create_index,
+        create_time=command.now if known is None else known.create_time,
+        modify_index=edit.index,
+        modify_time=command.now,
+    )
+    edit.tx.put(
+        "host_volumes", volume.id, stored if command.keeps_state else replace(stored, state=_state(node, stored))
+    )
+    return None
+
+
+def _state(node: Node | None, volume: HostVolume) -> str:
+    """What holds of the volume, as its node is."""
+    offered = node.host_volumes.get(volume.name) if node is not None else None
+    if node is not None and node.status == NODE_READY and offered is not None and offered.id == volume.id:
+        return READY
+    return PENDING if volume.state == PENDING else UNAVAILABLE
+
+
+def _delete(edit: Edit, command: DeleteHostVolume) -> Rejected | None:
+    volume: HostVolume | None = edit.tx.get("host_volumes", command.id)
+    if volume is None or volume.namespace != command.namespace:
+        return not_found("volume not found")
+    edit.tx.delete("host_volumes", volume.id)
+    for claim in edit.tx.base.host_volume_claims.where("volume", volume.id):
+        edit.tx.delete("host_volume_claims", claim.id)
+    return None
+
+
+def follow_node(edit: Edit, node_id: str) -> None:
+    """Bring the states of a node's volumes in line with the node as it is after this command."""
+    node: Node | None = edit.tx.get("nodes", node_id)
+    for volume in edit.tx.base.host_volumes.where("node", node_id):
+        now = _state(node, volume)
+        if now != volume.state:
+            edit.tx.put("host_volumes", volume.id, replace(volume, state=now, modify_index=edit.index))
+
+
+def claim_volumes(edit: Edit, jobs: Iterable[Job | None], allocs: Sequence[Allocation]) -> None:
+    """Claims of allocations that were placed, for the sticky volumes of their groups."""
+    sticky = {
+        (job.version, group.name): names
+        for job in jobs
+        for group in (job.task_groups if job is not None else ())
+        if job is not None and (names := [request.source for request in host_requests(group) if request.sticky])
+    }
+    for alloc in allocs if sticky else ():
+        node: Node = edit.tx.get("nodes", alloc.node_id)
+        for name in sticky.get((alloc.job.version, alloc.task_group), ()) if alloc.job is not None else ():
+            offered = node.host_volumes.get(name)
+            if offered is not None and offered.id:
+                _claim(edit, alloc, name, offered.id)
+
+
+def _claim(edit: Edit, alloc: Allocation, volume_name: str, volume_id: str) -> None:
+    parts = (alloc.namespace, alloc.job_id, alloc.task_group, alloc.name, volume_name)
+    claim_id = _uuid("\0".join(parts))
+    known: TaskGroupHostVolumeClaim | None = edit.tx.get("host_volume_claims", claim_id)
+    claim = TaskGroupHostVolumeClaim(
+        id=claim_id,
+        namespace=alloc.namespace,
+        job_id=alloc.job_id,
+        task_group_name=alloc.task_group,
+        alloc_id=alloc.id,
+        alloc_name=alloc.name,
+        volume_id=volume_id,
+        volume_name=volume_name,
+        create_index=edit.index if known is None else known.create_index,
+        modify_index=edit.index,
+    )
+    edit.tx.put("host_volume_claims", claim_id, claim)
+
+
+def _uuid(text: str) -> str:
+    digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))
+
+
+def drop_claims(edit: Edit, key: JobKey) -> None:
+    """Forget the claims of a job that is forgotten."""
+    for claim in edit.tx.base.host_volume_claims.where("job", key):
+        edit.tx.delete("host_volume_claims", claim.id)

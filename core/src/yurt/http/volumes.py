@@ -1,0 +1,152 @@
+"""Volumes: dynamic host volumes, and the claims of sticky ones. There are no CSI volumes yet: their lists are empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from aiohttp import web
+
+from yurt.api.encode import to_wire
+from yurt.api.stubs import alloc_stub
+from yurt.http.call import Call, empty_answer, json_answer, read_answer
+from yurt.http.errors import Refused, failed_call
+from yurt.http.lists import list_answer, object_answer
+from yurt.http.query import flag
+from yurt.http.routing import route
+from yurt.sdk.errors import NotFound
+from yurt.sdk.value import Value, replace
+from yurt.state.host_volumes import users
+from yurt.state.store import Snapshot
+from yurt.structs.host_volume import HostVolume, HostVolumeStub, TaskGroupHostVolumeClaim
+
+NO_CSI = "CSI volumes are not available in this version; use a host volume"
+
+
+class HostVolumeBody(Value):
+    """What creates or registers a volume."""
+
+    volume: HostVolume | None = None
+    policy_override: bool = False
+
+
+class HostVolumeAnswer(Value):
+    """The volume as it is stored."""
+
+    volume: HostVolume
+    warnings: str = ""
+
+
+async def list_volumes(call: Call) -> web.Response:
+    """GET /v1/volumes: of the type that is asked for."""
+    kind = call.query.get("type", "")
+    if kind in ("", "csi"):
+        return read_answer(call, [], call.read_state().index)
+    if kind != "host":
+        raise Refused(404, "resource not found")
+    asked = {"node_id": call.query.get("node_id", ""), "node_pool": call.query.get("node_pool", ""),
+             "plugin_id": call.query.get("plugin_id", "")}  # fmt: skip
+    prefix = call.options.prefix
+
+    def rows(state: Snapshot) -> Iterable[HostVolume]:
+        return (
+            volume
+            for volume in state.host_volumes.values()
+            if call.options.sees(volume.namespace)
+            and (volume.id.startswith(prefix) or volume.name.startswith(prefix))
+            and all(value in ("", getattr(volume, name)) for name, value in asked.items())
+        )
+
+    return await list_answer(call, ("host_volumes",), rows, render=lambda _: lambda volume: to_wire(_stub(volume)))
+
+
+def _stub(volume: HostVolume) -> HostVolumeStub:
+    return HostVolumeStub(**{name: getattr(volume, name) for name in HostVolumeStub.__struct_fields__})
+
+
+async def read(call: Call) -> web.Response:
+    """GET /v1/volume/host/:id."""
+
+    def shown(volume: HostVolume, state: Snapshot) -> dict[str, Any]:
+        if not call.options.sees(volume.namespace):
+            raise NotFound("volume not found")
+        allocs = {alloc.id: alloc for alloc, _ in users(state, volume)}
+        wire: dict[str, Any] = to_wire(volume)
+        return wire | {"Allocations": [alloc_stub(alloc) for alloc in allocs.values()]}
+
+    return await object_answer(call, "host_volumes", call.part("id"), render=shown, missing="volume not found")
+
+
+async def create(call: Call) -> web.Response:
+    """PUT /v1/volume/host/create."""
+    stored, index = await failed_call(call.server.host_volumes.create(await _asked(call)))
+    return json_answer(call, HostVolumeAnswer(volume=stored), index=index)
+
+
+async def register(call: Call) -> web.Response:
+    """PUT /v1/volume/host/register."""
+    stored, index = await failed_call(call.server.host_volumes.register(await _asked(call)))
+    return json_answer(call, HostVolumeAnswer(volume=stored), index=index)
+
+
+async def _asked(call: Call) -> HostVolume:
+    body = await call.body(HostVolumeBody)
+    if body.volume is None:
+        raise Refused(400, "volume definition is required")
+    namespace = body.volume.namespace
+    if call.query.get("namespace") and not call.options.is_all_namespaces and namespace == "default":
+        namespace = call.options.namespace
+    return replace(body.volume, namespace=namespace or "default")
+
+
+async def delete(call: Call) -> web.Response:
+    """DELETE /v1/volume/host/:id/delete."""
+    force = flag(call.query, "force")
+    volumes, volume_id = call.server.host_volumes, call.part("id")
+    known = call.read_state().host_volumes.get(volume_id)
+    if known is None or not call.options.sees(known.namespace):
+        raise Refused(404, "volume not found")
+    index = await failed_call(volumes.delete(known.namespace, volume_id, force=force))
+    return json_answer(call, {}, index=index)
+
+
+async def list_claims(call: Call) -> web.Response:
+    """GET /v1/volumes/claims."""
+    names = {"job_id": "job_id", "task_group": "task_group_name", "volume_name": "volume_name"}
+    asked = {field: call.query.get(name, "") for name, field in names.items()}
+
+    def rows(state: Snapshot) -> Iterable[TaskGroupHostVolumeClaim]:
+        return (
+            claim
+            for claim in state.host_volume_claims.values()
+            if call.options.sees(claim.namespace)
+            and claim.id.startswith(call.options.prefix)
+            and all(value in ("", getattr(claim, field)) for field, value in asked.items())
+        )
+
+    return await list_answer(call, ("host_volume_claims",), rows, render=lambda _: to_wire)
+
+
+async def delete_claim(call: Call) -> web.Response:
+    """DELETE /v1/volumes/claim/:id."""
+    known = call.read_state().host_volume_claims.get(call.part("id"))
+    if known is None or not call.options.sees(known.namespace):
+        raise Refused(404, "host volume claim not found")
+    return empty_answer(index=await failed_call(call.server.host_volumes.delete_claim(known.namespace, known.id)))
+
+
+async def no_csi(call: Call) -> web.Response:
+    """A write of a CSI volume."""
+    raise Refused(501, NO_CSI)
+
+
+ROUTES = (
+    route("/v1/volumes", get=list_volumes, write=no_csi),
+    route("/v1/volumes/claims", get=list_claims),
+    route("/v1/volumes/claim/{id}", delete=delete_claim),
+    route("/v1/volume/host/create", write=create),
+    route("/v1/volume/host/register", write=register),
+    route("/v1/volume/host/{id}", get=read),
+    route("/v1/volume/host/{id}/delete", delete=delete),
+)
+"""Order matters: `create` and `register` are no ids."""

@@ -1,0 +1,75 @@
+"""What dynamic host volumes permit: whether a group's request fits one, who writes to it, and sticky claims.
+
+A request without an access mode is content with any that allows what it does. A single writer shares its volume with
+readers only; a former allocation of the same name does not count, for its successor waits for its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from yurt.state.claims import source_of
+from yurt.state.store import Snapshot
+from yurt.state.usage import is_using
+from yurt.structs import host_volume as modes
+from yurt.structs.alloc import Allocation
+from yurt.structs.host_volume import HostVolume, TaskGroupHostVolumeClaim
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.questions import alloc_index
+from yurt.structs.volume import VolumeRequest
+
+HOST = "host"
+
+
+def host_requests(group: TaskGroup) -> tuple[VolumeRequest, ...]:
+    """The host volumes that a group asks for, by name."""
+    return tuple(request for _, request in sorted(group.volumes.items()) if request.type == HOST)
+
+
+def access_mode(volume: HostVolume, request: VolumeRequest) -> str:
+    """The mode in which the volume would serve the request; empty when it has none that fits."""
+    for capability in volume.requested_capabilities:
+        mode = capability.access_mode
+        is_fit = mode == request.access_mode if request.access_mode else request.read_only or mode != modes.READER_ONLY
+        is_attached = not request.attachment_mode or capability.attachment_mode == request.attachment_mode
+        if is_fit and is_attached and (request.read_only or mode != modes.READER_ONLY):
+            return mode
+    return ""
+
+
+def refusal(volume: HostVolume, request: VolumeRequest, namespace: str) -> str:
+    """Why the volume can never serve the request as it is now, or nothing."""
+    name = volume.name
+    if volume.namespace != namespace:
+        return f'host volume "{name}" belongs to another namespace'
+    if volume.state != modes.READY:
+        return f'host volume "{name}" is {volume.state}'
+    if not access_mode(volume, request):
+        asked = request.access_mode or ("a reading mode" if request.read_only else "a writing mode")
+        return f'host volume "{name}" does not offer {asked} {request.attachment_mode}'.rstrip()
+    return ""
+
+
+def has_other_writer(snapshot: Snapshot, volume: HostVolume, key: tuple[str, str], name: str) -> bool:
+    """Whether an allocation writes to the volume, other than a former one of the same job and name."""
+    return any(
+        not request.read_only and ((alloc.namespace, alloc.job_id), alloc.name) != (key, name)
+        for alloc, request in users(snapshot, volume)
+    )
+
+
+def users(snapshot: Snapshot, volume: HostVolume) -> Iterator[tuple[Allocation, VolumeRequest]]:
+    """The allocations on the volume's node that use it, with what they asked for."""
+    for alloc in snapshot.allocs_of_node(volume.node_id):
+        group = alloc.job.group(alloc.task_group) if alloc.job is not None and is_using(alloc) else None
+        for request in host_requests(group) if group is not None and alloc.namespace == volume.namespace else ():
+            if source_of(request, alloc_index(alloc.name)) == volume.name:
+                yield alloc, request
+
+
+def claim_of(snapshot: Snapshot, job: Job, group: str, *, index: int, source: str) -> TaskGroupHostVolumeClaim | None:
+    """The claim of the allocation with that index on a volume of that name."""
+    for claim in snapshot.host_volume_claims.where("group", (job.namespace, job.id, group)):
+        if claim.volume_name == source and alloc_index(claim.alloc_name) == index:
+            return claim
+    return None
