@@ -78,6 +78,13 @@ async def test_a_template_is_written_before_its_task_starts(
     assert (Path(request_of(driver).dirs.local_dir) / "file").stat().st_mode & 0o777 == 0o600
 
 
+async def test_no_job_gets_a_setuid_file_out_of_the_agent(
+    client: Client, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    await running(server, with_templates(client.node_id, template("#!/bin/sh", perms="6755")))
+    assert (Path(request_of(driver).dirs.local_dir) / "file").stat().st_mode & 0o7777 == 0o755
+
+
 async def test_a_task_waits_for_a_variable_and_says_so(
     client: Client, server: FakeServerPort, driver: FakeDriver
 ) -> None:

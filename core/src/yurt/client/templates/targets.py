@@ -15,6 +15,8 @@ from yurt.structs.task import Template
 
 MODE = 0o644
 MODE_MAX = 0o7777
+MODE_BITS = 0o777
+"""A template is written by the agent, so a job must not get a setuid file out of it: those bits are left out."""
 
 
 class TemplatePlace(Value):
@@ -100,7 +102,7 @@ def _mode(perms: str) -> int:
         mode = -1
     if not 0 <= mode <= MODE_MAX:
         raise Invalid(f"perms {perms!r} are no octal mode; 0644 is one")
-    return mode
+    return mode & MODE_BITS
 
 
 def text_of(target: Target, dirs: TaskDirs, settings: TemplateSettings) -> bytes:
