@@ -65,7 +65,7 @@ def test_repositories_are_told_by_their_address(text: str, url: str):
 @pytest.mark.parametrize(
     ("text", "options", "reason"),
     [
-        ("s3::https://s3.amazonaws.com/bucket/key", {}, "not available in this version"),
+        ("gcs::https://storage.example/bucket/key", {}, "not available in this version"),
         ("gcs::https://www.googleapis.com/storage/v1/b", {}, "not available in this version"),
         ("hg::https://host/repo", {}, "not available in this version"),
         ("ftp://host/x", {}, 'cannot be downloaded by "ftp"'),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import hashlib
 import http.client
+import os
 import re
 import ssl
 import time
@@ -15,14 +17,16 @@ from typing import IO, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from yurt.client.artifacts.fetching import Fetch
-from yurt.client.artifacts.sources import Checksum, digest_of, shown_url
+from yurt.client.artifacts.signing import signed_headers
+from yurt.client.artifacts.sources import Checksum, S3Access, digest_of, shown_url
 from yurt.sdk.errors import Invalid, RecoverableError
+from yurt.sdk.value import replace
 
 CHUNK_BYTES: Final = 256 * 1024
 REDIRECTS_MAX: Final = 10
 IDLE_LIMIT_S: Final = 60.0
 SUMS_BYTES_MAX: Final = 1024 * 1024
-PRIVATE_HEADERS: Final = ("authorization", "www-authenticate", "cookie", "cookie2")
+PRIVATE_HEADERS: Final = ("authorization", "www-authenticate", "cookie", "cookie2", "x-amz-security-token")
 _SUM_LINE = re.compile(r"^(?:(\w+) \((.+)\) = ([0-9A-Fa-f]+)|([0-9A-Fa-f]+)(?:\s+\*?(.+))?)$")
 
 
@@ -69,9 +73,22 @@ def request_of(url: str, fetch: Fetch) -> urllib.request.Request:
     parts = urlsplit(url)
     credentials, at, host = parts.netloc.rpartition("@")
     headers = {"User-Agent": "yurt", **fetch.headers}
-    if at:
+    if url == fetch.source.url and fetch.source.s3 is not None:
+        headers |= _s3_headers(urlunsplit(parts._replace(netloc=host)), fetch.source.s3)
+    elif at:
         headers["Authorization"] = f"Basic {base64.b64encode(credentials.encode()).decode()}"
     return urllib.request.Request(urlunsplit(parts._replace(netloc=host)), headers=headers)
+
+
+def _s3_headers(url: str, access: S3Access) -> dict[str, str]:
+    """The signature of a request; none where nobody's key is known, for objects that are public."""
+    if not access.key_id:
+        key_id, secret = os.environ.get("AWS_ACCESS_KEY_ID", ""), os.environ.get("AWS_SECRET_ACCESS_KEY", "")
+        if not key_id or not secret:
+            return {}
+        access = replace(access, key_id=key_id, secret=secret, token=os.environ.get("AWS_SESSION_TOKEN", ""))
+    now = datetime.datetime.fromtimestamp(time.time(), datetime.UTC)  # noqa: TID251 - the store's clock judges it
+    return signed_headers(url, access, now)
 
 
 def download(fetch: Fetch, path: str) -> None:

@@ -19,8 +19,9 @@ from yurt.sdk.value import Value, replace
 HTTP: Final = "http"
 GIT: Final = "git"
 FILE: Final = "file"
-GETTERS: Final = (HTTP, GIT, FILE)
-NOT_BUILT: Final = ("s3", "gcs", "hg")
+S3: Final = "s3"
+GETTERS: Final = (HTTP, GIT, FILE, S3)
+NOT_BUILT: Final = ("gcs", "hg")
 ARCHIVES: Final = {
     "tar.gz": "tar.gz", "tgz": "tar.gz", "tar.bz2": "tar.bz2", "tbz2": "tar.bz2", "tar.xz": "tar.xz", "txz": "tar.xz",
     "tar": "tar", "zip": "zip", "gz": "gz", "bz2": "bz2", "xz": "xz",
@@ -35,6 +36,8 @@ NAME_BYTES_MAX: Final = 255
 _FORCED = re.compile(r"^([A-Za-z0-9]+)::(.+)$", re.DOTALL)
 _SSH_FORM = re.compile(r"^(?:[\w.-]+@)[\w.-]+:(?!/)[^?]+")
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
+_S3_HOST = re.compile(r"(?:^|\.)s3[.-](?:dualstack\.)?([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com")
+_S3_DEFAULT_REGION: Final = "us-east-1"
 _COMMIT = re.compile(r"^[^-\s:~^?*\[\\][^\s:~^?*\[\\]*$")
 
 
@@ -44,6 +47,15 @@ class Checksum(Value):
     kind: str = ""
     digest: str = ""
     list_url: str = ""
+
+
+class S3Access(Value):
+    """Who reads an object of an S3-compatible store; without a key the agent's variables, or nobody's name."""
+
+    region: str = _S3_DEFAULT_REGION
+    key_id: str = ""
+    secret: str = ""
+    token: str = ""
 
 
 class Source(Value):
@@ -58,6 +70,7 @@ class Source(Value):
     ref: str = ""
     depth: int = 0
     ssh_key: str = ""
+    s3: S3Access | None = None
 
     @property
     def shown(self) -> str:
@@ -96,7 +109,9 @@ def parse_source(text: str, options: Mapping[str, str] | None = None) -> Source:
         checksum=_checksum(parameters.pop("checksum", "")),
         file_name=_checked_name(file_name),
     )
-    return _git_source(source, parameters) if getter == GIT else _with_query(source, parameters)
+    if getter == GIT:
+        return _git_source(source, parameters)
+    return _with_query(_s3_source(source, parameters) if getter == S3 else source, parameters)
 
 
 def _split(text: str) -> tuple[str, str, dict[str, str]]:
@@ -110,13 +125,15 @@ def _split(text: str) -> tuple[str, str, dict[str, str]]:
 
 def _detected(name: str, address: str) -> tuple[str, str]:
     """Which getter an address is for, and its full form."""
-    if name in NOT_BUILT or address.startswith(("s3://", "gs://")):
+    if name in NOT_BUILT or address.startswith("gs://"):
         raise Invalid(
             f"artifacts from {name or address.partition(':')[0]} are not available in this version; "
             "use an https address of the object (a signed one, where it is private), or git"
         )
     if name and name not in (*GETTERS, "https"):
-        raise Invalid(f'unknown kind of artifact "{name}::"; this version has http, https, git and file')
+        raise Invalid(f'unknown kind of artifact "{name}::"; this version has http, https, git, s3 and file')
+    if name == S3 or address.startswith("s3://"):
+        return S3, _object_address(address)
     if not _SCHEME.match(address):
         return _without_scheme(name, address)
     scheme, _, rest = address.partition("://")
@@ -132,6 +149,20 @@ def _detected(name: str, address: str) -> tuple[str, str]:
     if not urlsplit(address).hostname:
         raise Invalid(f"the artifact's source {shown_url(address)!r} names no host")
     return HTTP, f"{scheme}://{rest}"
+
+
+def _object_address(address: str) -> str:
+    """The address of an object: `https://host/...`, `s3://host/...`, or `s3://bucket/...` of Amazon's own store."""
+    scheme, _, rest = address.rpartition("://")
+    host, slash, path = rest.partition("/")
+    if not slash or not path or not host:
+        raise Invalid(f"{shown_url(address)!r} names no object; write s3::https://HOST/BUCKET/KEY")
+    if scheme.lower() in ("http", "https"):
+        return address
+    if scheme.lower() not in ("", "s3"):
+        raise Invalid(f"an object cannot be fetched by {scheme}; use s3::https://...")
+    is_bucket = "." not in host and ":" not in host
+    return f"https://{host}.s3.amazonaws.com/{path}" if is_bucket else f"https://{rest}"
 
 
 def _without_scheme(name: str, address: str) -> tuple[str, str]:
@@ -198,9 +229,29 @@ def _checked_name(name: str) -> str:
     return name
 
 
+def _s3_source(source: Source, parameters: dict[str, str]) -> Source:
+    """The access that the parameters give; what is left of them is for the store."""
+    if parameters.pop("aws_profile", ""):
+        raise Invalid("aws_profile is not available: give aws_access_key_id and aws_access_key_secret")
+    host = urlsplit(source.url).hostname or ""
+    found = _S3_HOST.search(host)
+    access = S3Access(
+        region=parameters.pop("region", "") or (found[1] if found else _S3_DEFAULT_REGION),
+        key_id=parameters.pop("aws_access_key_id", ""),
+        secret=parameters.pop("aws_access_key_secret", ""),
+        token=parameters.pop("aws_access_token", ""),
+    )
+    if bool(access.key_id) != bool(access.secret):
+        raise Invalid("aws_access_key_id and aws_access_key_secret belong together")
+    version = parameters.pop("version", "")
+    if version:
+        parameters["versionId"] = version
+    return replace(source, s3=access)
+
+
 def _with_query(source: Source, parameters: Mapping[str, str]) -> Source:
     """The address with the parameters that are for its server."""
-    if source.getter != HTTP:
+    if source.getter not in (HTTP, S3):
         return source
     scheme, host, path, _, _ = urlsplit(source.url)
     url = urlunsplit((scheme, host, quote(path, safe="/%:@!$&'()*+,;=~-._"), urlencode(parameters), ""))
