@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_volumes_are_made_used_kept_and_deleted(tmp_path: Path) -> None:
         agent.kill()
         agent.start()
         for name in ("data", "other"):
-            wait_for(f"{name} again", lambda name=name: state_of(agent, name) == "ready")
+            wait_for(f"{name} again", partial(is_state, agent, name, "ready"))
         register(agent, user("later", "data", "cat /data/file"))
         assert finished(agent, "later") == "kept\n"
 
@@ -108,10 +109,10 @@ def test_volumes_are_made_used_kept_and_deleted(tmp_path: Path) -> None:
         assert agent.get("/v1/volumes/claims") == []
 
 
-def state_of(agent: Agent, name: str) -> str:
-    """The state of the volume with that name."""
+def is_state(agent: Agent, name: str, state: str) -> bool:
+    """The volume with that name has that state."""
     (found,) = agent.get(f"/v1/volumes?type=host&prefix={name}")
-    return str(found["State"])
+    return bool(found["State"] == state)
 
 
 def test_a_job_waits_for_its_volume_and_a_registered_folder_stays(tmp_path: Path) -> None:

@@ -87,10 +87,9 @@ client.template.nomad_retry.backoff  The first pause when the servers cannot be 
 client.template.nomad_retry.max_backoff  The longest such pause.
 client.host_volume.name.path  The folder of a volume that jobs may ask for.
 client.host_volume.name.read_only  Jobs may only ask for it with `read_only`.
-client.host_volumes_dir   Where the plugin `mkdir` makes dynamic host volumes, and others may; otherwise
-                  `host_volumes` below `data_dir`.
-client.host_volume_plugin_dir  The folder of programs that make dynamic host volumes; otherwise
-                  `host_volume_plugins` below `data_dir`. They are found when the agent starts.
+client.host_volumes_dir   Where the plugin `mkdir` makes dynamic host volumes, and others may.
+client.host_volume_plugin_dir  The folder of programs that make dynamic host volumes, found when the
+                  agent starts.
 client.host_network.name.cidr  The addresses of a network that ports may name.
 client.host_network.name.interface  Its interface.
 client.host_network.name.reserved_ports  Its ports that no task gets.
@@ -159,6 +158,8 @@ COMPUTED: dict[tuple[str, ...], str] = {
     ("client", "enabled"): "`false`",
     ("client", "state_dir"): "`data_dir`/client",
     ("client", "alloc_dir"): "`data_dir`/alloc",
+    ("client", "host_volumes_dir"): "`data_dir`/host_volumes",
+    ("client", "host_volume_plugin_dir"): "`data_dir`/host_volume_plugins",
     ("client", "client_min_port"): "`14000`",
     ("client", "client_max_port"): "`14512`",
     ("plugin_dir",): "`data_dir`/plugins",

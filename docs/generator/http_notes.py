@@ -126,6 +126,14 @@ GET /v1/vars | Metadata of variables; `prefix` begins a path.
 GET /v1/var/:path | A variable with its items.
 PUT /v1/var/:path | Stores items; `cas` or 409; `lock-acquire`, `lock-renew`, `lock-release`.
 DELETE /v1/var/:path | Deletes a variable; with `cas` only at that index.
+GET /v1/volumes | Dynamic host volumes with `type=host`, by `node_id`, `node_pool`, `prefix`; otherwise an empty list.
+PUT /v1/volumes | 501: CSI volumes are not available.
+GET /v1/volume/host/:id | A dynamic host volume with the allocations that use it.
+PUT /v1/volume/host/create | Has a node make a volume: `{"Volume": {...}}`.
+PUT /v1/volume/host/register | Offers a folder of a node as a volume.
+DELETE /v1/volume/host/:id/delete | Deletes a volume that nobody uses; `force` also when its node or plugin fails.
+GET /v1/volumes/claims | Claims on sticky volumes, by `job_id`, `task_group`, `volume_name`, `prefix`.
+DELETE /v1/volumes/claim/:id | Forgets a claim.
 PUT /v1/search | Objects whose id begins so.
 PUT /v1/search/fuzzy | Objects whose name holds this.
 GET /v1/status/leader | The leader's address.

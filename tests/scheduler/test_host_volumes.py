@@ -1,0 +1,140 @@
+"""Dynamic host volumes: states and claims in the state machine, and where the scheduler lets allocations go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from yurt import scheduler
+from yurt.fsm import apply
+from yurt.fsm.snapshot import decode, digest, encode
+from yurt.scheduler.attempts import Attempt
+from yurt.state import Snapshot
+from yurt.structs import commands as c
+from yurt.structs.cluster import Namespace
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.host_volume import HostVolume, HostVolumeCapability
+from yurt.structs.job import Job
+from yurt.structs.node import HostVolumeInfo, Node
+from yurt.structs.volume import VolumeRequest
+from yurt.testing import factories
+
+
+def volume_id(number: int) -> str:
+    return factories.number_id(number, kind=5)
+
+
+def node(number: int, *, offers: bool = True) -> Node:
+    offered = {"data": HostVolumeInfo(path="/d", id=volume_id(number))} if offers else {}
+    return factories.node(factories.number_id(number, kind=1), host_volumes=offered)
+
+
+def volume(number: int, mode: str = "single-node-writer", **changes: Any) -> HostVolume:
+    capability = HostVolumeCapability(access_mode=mode, attachment_mode="file-system")
+    known = {"id": volume_id(number), "name": "data", "node_id": factories.number_id(number, kind=1)}
+    return HostVolume(**{**known, "plugin_id": "mkdir", "requested_capabilities": (capability,), **changes})
+
+
+def job_with(name: str = "web", **request: Any) -> Job:
+    asked = VolumeRequest(**{"name": "data", "type": "host", "source": "data", **request})
+    return factories.job(name, task_groups=(factories.group(count=1, volumes={"data": asked}, update=None),))
+
+
+def after(state: Snapshot, *made: c.AnyCommand) -> Snapshot:
+    for command in made:
+        step = apply(state, command, index=state.index + 1)
+        assert isinstance(step.result, c.Applied), step.result
+        state = step.state
+    return state
+
+
+def cluster(*volumes: HostVolume, job: Job) -> Snapshot:
+    nodes = [c.RegisterNode(node=node(number)) for number in (1, 2)]
+    puts = [c.PutHostVolume(volume=each) for each in volumes]
+    return after(Snapshot.empty(), *nodes, *puts, c.RegisterJob(job=job))
+
+
+def attempt(state: Snapshot, job: Job) -> Attempt:
+    evaluation = Evaluation(id=f"eval-{job.id}", job_id=job.id, type=job.type, triggered_by="job-register")
+    return scheduler.attempt(state, evaluation, now=factories.NOW, seed=1)
+
+
+def reasons(made: Attempt) -> dict[str, int]:
+    (metric,) = made.outcome.evaluation.failed_tg_allocs.values()
+    return dict(metric.constraint_filtered)
+
+
+def test_the_state_follows_the_node_and_survives_a_snapshot() -> None:
+    state = after(Snapshot.empty(), c.RegisterNode(node=node(1, offers=False)), c.PutHostVolume(volume=volume(1)))
+    assert state.host_volumes[volume_id(1)].state == "pending"
+    state = after(state, c.RegisterNode(node=node(1)))
+    assert state.host_volumes[volume_id(1)].state == "ready"
+    assert digest(decode(encode(state))) == digest(state)
+    down = c.SetNodeStatus(node_id=node(1).id, status="down", updated_at=1)
+    state = after(state, down)
+    assert state.host_volumes[volume_id(1)].state == "unavailable"
+    state = after(state, c.DeleteHostVolume(namespace="default", id=volume_id(1)))
+    assert not len(state.host_volumes)
+
+
+def test_a_second_volume_of_the_name_on_a_node_is_refused() -> None:
+    state = cluster(volume(1), job=job_with())
+    other = c.PutHostVolume(volume=volume(1, id=volume_id(9)))
+    assert isinstance(apply(state, other, index=state.index + 1).result, c.Rejected)
+
+
+@pytest.mark.parametrize(
+    ("mode", "request_", "reason"),
+    [
+        ("single-node-writer", {}, ""),
+        ("single-node-multi-writer", {"access_mode": "single-node-multi-writer"}, ""),
+        ("single-node-reader-only", {"read_only": True}, ""),
+        ("single-node-reader-only", {}, 'host volume "data" does not offer a writing mode'),
+        (
+            "single-node-writer",
+            {"access_mode": "single-node-multi-writer"},
+            'host volume "data" does not offer single-node-multi-writer',
+        ),
+    ],
+)
+def test_the_capabilities_of_the_volume_decide(mode: str, request_: dict[str, Any], reason: str) -> None:
+    job = job_with(**request_)
+    made = attempt(cluster(volume(1, mode), volume(2, mode), job=job), job)
+    assert reason == next(iter(reasons(made)), "") if reason else len(made.plan.placements) == 1
+
+
+def test_a_volume_of_another_namespace_is_not_given() -> None:
+    job = job_with()
+    state = after(Snapshot.empty(), c.UpsertNamespaces(namespaces=(Namespace(name="ops"),)))
+    state = after(state, c.RegisterNode(node=node(1)), c.PutHostVolume(volume=volume(1, namespace="ops")))
+    made = attempt(after(state, c.RegisterJob(job=job)), job)
+    assert reasons(made) == {'host volume "data" belongs to another namespace': 1}
+
+
+def test_one_writer_keeps_another_out() -> None:
+    first, second = job_with("first"), job_with("second")
+    mode = "single-node-single-writer"
+    state = after(cluster(volume(1, mode), volume(2, mode), job=first), c.RegisterJob(job=second))
+    for job in (first, second):
+        state = after(state, c.ApplyPlan(plan=attempt(state, job).plan))
+    assert sorted(alloc.node_id for alloc in state.allocs.values()) == sorted([node(1).id, node(2).id])
+    third = job_with("third")
+    state = after(state, c.RegisterJob(job=third))
+    assert 'host volume "data" has its single writer' in reasons(attempt(state, third))
+
+
+def test_a_sticky_allocation_goes_back_to_its_volume_or_waits() -> None:
+    job = job_with(sticky=True)
+    state = cluster(volume(1), volume(2), job=job)
+    state = after(state, c.ApplyPlan(plan=attempt(state, job).plan))
+    (claim,), (alloc,) = state.host_volume_claims.values(), state.allocs.values()
+    assert (claim.alloc_id, claim.volume_id) == (alloc.id, volume_id(int(alloc.node_id[-1])))
+    ended = c.UpdateAllocsFromClient(updates=(c.AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status="lost"),))
+    away = c.SetNodeEligibility(node_id=alloc.node_id, eligibility="ineligible")
+    state = after(state, ended, away)
+    waiting = attempt(state, job)
+    assert not waiting.plan.placements
+    back = after(state, c.SetNodeEligibility(node_id=alloc.node_id, eligibility="eligible"))
+    assert [each.node_id for each in attempt(back, job).plan.placements] == [alloc.node_id]
+    free = after(state, c.DeleteHostVolumeClaim(id=claim.id))
+    assert [each.node_id == alloc.node_id for each in attempt(free, job).plan.placements] == [False]
