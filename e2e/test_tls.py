@@ -144,6 +144,10 @@ def test_files_that_do_not_fit_are_told_before_anything_starts(tmp_path: Path, k
         ({"key_file": "global-client-nomad-key.pem"}, "do not belong together"),
         ({"ca_file": "global-cli-nomad.pem"}, "not signed by the authority"),
         ({"cert_file": "absent.pem"}, "cert_file"),
+        (
+            {"cert_file": "global-client-nomad.pem", "key_file": "global-client-nomad-key.pem"},
+            "server.global.nomad only",
+        ),
     )
     whole = {"ca_file": "nomad-agent-ca.pem", "cert_file": "global-server-nomad.pem",
              "key_file": "global-server-nomad-key.pem"}  # fmt: skip

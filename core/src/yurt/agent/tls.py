@@ -41,7 +41,7 @@ class TlsSettings(Value):
 def tls_settings(config: AgentConfig) -> TlsSettings:
     """The settings; raises Invalid, with all that is wrong, when the files do not fit together."""
     settings = tls_block(config)
-    problems = _problems(settings) if settings.is_used else []
+    problems = _problems(settings, _own_name(config)) if settings.is_used else []
     if problems:
         raise Invalid("\n".join(problems))
     return settings
@@ -56,8 +56,15 @@ def tls_block(config: AgentConfig) -> TlsSettings:
     )
 
 
-def _problems(settings: TlsSettings) -> list[str]:
-    from yurt.rpc.certificates import Pair, check_pair
+def _own_name(config: AgentConfig) -> str:
+    """The name that clients expect in a server's certificate; "" for an agent that nobody dials."""
+    from yurt.rpc.certificates import SERVER, role_name
+
+    return role_name(SERVER, config.region) if config.is_server else ""
+
+
+def _problems(settings: TlsSettings, own_name: str) -> list[str]:
+    from yurt.rpc.certificates import Pair, check_pair, facts_of
 
     missing = [name for name in ("ca_file", "cert_file", "key_file") if not getattr(settings, name)]
     if missing:
@@ -68,6 +75,12 @@ def _problems(settings: TlsSettings) -> list[str]:
     try:
         pair = Pair(certificate=_read("cert_file", settings.cert_file), key=_read("key_file", settings.key_file))
         check_pair(pair, _read("ca_file", settings.ca_file))
+        names = facts_of(pair.certificate).names
+        if settings.rpc and own_name and own_name not in names:
+            found.append(
+                f"tls: clients speak to {own_name} only, and cert_file names {', '.join(names) or 'nobody'}; "
+                "make one with `yurt tls cert create -server`"
+            )
     except Invalid as error:
         found.append(f"tls: {error}")
     return found
