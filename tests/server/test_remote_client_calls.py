@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from yurt.client.ports import ServerPort
@@ -37,3 +37,16 @@ async def test_a_connection_made_before_its_node_registered_must_know_the_nodes_
     with pytest.raises(PermissionDenied, match="secret"):
         RemoteClient(bench.server, node.id, "a guess")
     assert (await own.pull_allocs(node.id, min_index=0, timeout_s=0)).allocs == {}
+
+
+async def test_a_node_whose_newest_connection_ended_is_reached_over_the_one_that_still_stands(bench: Any) -> None:
+    node = await bench.add_node()
+    older, newer = cast(Any, object()), cast(Any, object())
+    bench.server.attach_node(node.id, older)
+    bench.server.attach_node(node.id, newer)
+    assert bench.server.node_port(node.id) is newer
+    bench.server.detach_node(node.id, newer)
+    assert bench.server.node_port(node.id) is older
+    bench.server.detach_node(node.id, older)
+    with pytest.raises(Unavailable, match="No path to node"):
+        bench.server.node_port(node.id)

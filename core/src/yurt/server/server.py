@@ -102,7 +102,7 @@ class Server:
         self._log = log
         self._snapshotter = Snapshotter(log, writer=self.writer, env=env, config=config)
         self._heap = HeapKeeper(env=env, metrics=self.metrics)
-        self._ports: dict[str, NodePort] = {}
+        self._ports: dict[str, tuple[NodePort, ...]] = {}
         self._term: Term | None = None
         self._wants_lead = False
         self._is_restored = False
@@ -182,19 +182,20 @@ class Server:
         return await self.waiter.wait_past(keys, index_of, min_index=min_index, timeout_s=timeout_s)
 
     def attach_node(self, node_id: str, port: NodePort) -> None:
-        """The node can be reached through the port."""
-        self._ports[node_id] = port
+        """The node can be reached through the port, which is asked before those that it had already."""
+        self._ports[node_id] = (*self._ports.get(node_id, ()), port)
 
     def detach_node(self, node_id: str, port: NodePort) -> None:
-        """The node can no longer be reached through the port; a newer one stays."""
-        if self._ports.get(node_id) is port:
-            del self._ports[node_id]
+        """The node can no longer be reached through the port; others stay, older ones too."""
+        left = tuple(each for each in self._ports.pop(node_id, ()) if each is not port)
+        if left:
+            self._ports[node_id] = left
 
     def node_port(self, node_id: str) -> NodePort:
         """How to reach a node; raises NotFound or Unavailable."""
-        port = self._ports.get(node_id)
-        if port is not None:
-            return port
+        ports = self._ports.get(node_id)
+        if ports:
+            return ports[-1]
         if node_id not in self.state.nodes:
             raise NotFound(f"Unknown node {node_id}")
         raise Unavailable("No path to node")
