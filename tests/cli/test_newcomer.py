@@ -74,7 +74,7 @@ def test_make_dev_passes_flags_on() -> None:
 @pytest.mark.parametrize(
     "words",
     ["check", "operator raft list-peers", "plugin status", "acl token self",
-     "volume status", "quota list"],
+     "volume snapshot list", "quota list"],
 )  # fmt: skip
 def test_what_yurt_lacks_is_no_typing_mistake(run: Any, words: str) -> None:
     code, _, said = run(*words.split())

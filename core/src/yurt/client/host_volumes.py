@@ -204,8 +204,14 @@ class HostVolumes:
         return plugin
 
     async def _make(self, volume: HostVolume) -> HostVolumeMade:
-        made = await self._plugin(volume).create(volume, self._node())
-        await self._check_folder(made.path)
+        plugin = self._plugin(volume)
+        made = await plugin.create(volume, self._node())
+        try:
+            await self._check_folder(made.path)
+        except Invalid:
+            if volume.id not in self._records:
+                await plugin.delete(replace(volume, host_path=made.path), self._node())
+            raise
         return made
 
     async def _checked_path(self, volume: HostVolume) -> HostVolumeMade:

@@ -19,7 +19,7 @@ from yurt.structs.node import Node
 
 PLUGIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 FINGERPRINT_LIMIT_S = 10.0
-CALL_LIMIT_S = 60.0
+CALL_LIMIT_S = 50.0
 OUTPUT_MAX = 64 * 1024
 PROGRAMS_MAX = 100
 COMPLAINT_MAX = 500

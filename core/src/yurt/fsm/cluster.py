@@ -99,6 +99,8 @@ def _delete_namespaces(edit: Edit, command: DeleteNamespaces) -> Rejected | None
             return conflict(f'namespace "{name}" has non-terminal jobs; stop them first')
         if any(namespace == name for namespace, _ in edit.tx.base.variables.keys()):  # noqa: SIM118 - a Table is no mapping
             return conflict(f'namespace "{name}" holds variables; purge them first')
+        if any(volume.namespace == name for volume in edit.tx.base.host_volumes.values()):
+            return conflict(f'namespace "{name}" holds host volumes; delete them first')
         edit.tx.delete("namespaces", name)
     return None
 

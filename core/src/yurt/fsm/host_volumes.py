@@ -46,9 +46,9 @@ def _put(edit: Edit, command: PutHostVolume) -> Rejected | None:
     if edit.tx.get("namespaces", volume.namespace) is None:
         return not_found(f'nonexistent namespace "{volume.namespace}"')
     node: Node | None = edit.tx.get("nodes", volume.node_id)
-    if node is None:
-        return not_found(f'node "{volume.node_id}" not found')
     known: HostVolume | None = edit.tx.get("host_volumes", volume.id)
+    if node is None and known is None:
+        return not_found(f'node "{volume.node_id}" not found')
     if known is not None and (known.namespace, known.name, known.node_id) != (
         volume.namespace, volume.name, volume.node_id,
     ):  # fmt: skip

@@ -81,6 +81,11 @@ class EvalQueue:
                 limits.update(row.quota for row in (change.before, change.after) if row is not None)
             elif change.table == "csi_volumes" and change.after is not None:
                 self._enqueue(self.blocked.unblock_missing(change.after.id, index=index), now)
+            elif change.table == "host_volumes" and change.after is not None:
+                freed.add(change.after.node_id)
+            elif change.table == "host_volume_claims" and change.after is None:
+                named = self._current().host_volumes.where("name", change.before.volume_name)
+                freed.update(volume.node_id for volume in named)
             elif change.table == "scheduler_config":
                 self._is_paused = self._current().scheduler_config.pause_eval_broker
                 self._changed.set()

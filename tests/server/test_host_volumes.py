@@ -1,0 +1,111 @@
+"""Dynamic host volumes of a running server: which node is chosen, what is refused, and what a failure leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable
+from yurt.sdk.value import replace
+from yurt.structs.constraint import Constraint
+from yurt.structs.host_volume import HostVolume, HostVolumeCapability, HostVolumeMade
+from yurt.structs.node import HostVolumeInfo, Node
+from yurt.structs.rpc import RegisterNodeRequest
+
+CAPABILITY = HostVolumeCapability(access_mode="single-node-writer", attachment_mode="file-system")
+ASKED = HostVolume(name="data", plugin_id="mkdir", requested_capabilities=(CAPABILITY,))
+
+
+class Port:
+    """A node that makes volumes, or fails."""
+
+    def __init__(self, bench: Any, node: Node) -> None:
+        self.bench, self.node = bench, node
+        self.error: Exception | None = None
+        self.asked: list[str] = []
+
+    async def create_host_volume(self, volume: HostVolume) -> HostVolumeMade:
+        self._called("create")
+        await self._offer({volume.name: HostVolumeInfo(path="/v", id=volume.id)})
+        return HostVolumeMade(path="/v", capacity_bytes=9)
+
+    async def delete_host_volume(self, volume: HostVolume) -> None:
+        self._called("delete")
+        await self._offer({})
+
+    def _called(self, name: str) -> None:
+        self.asked.append(name)
+        if self.error is not None:
+            raise self.error
+
+    async def _offer(self, volumes: dict[str, HostVolumeInfo]) -> None:
+        node = replace(self.node, host_volumes=volumes, status="ready")
+        await self.bench.server.register_node(RegisterNodeRequest(node=node))
+        await self.bench.server.heartbeat(self.node.id, "ready")
+
+
+async def add_node(bench: Any, *, plugin: str = "mkdir", **changes: Any) -> Port:
+    node = await bench.add_node(attributes={f"plugins.host_volume.{plugin}.version": "1"}, **changes)
+    port = Port(bench, node)
+    bench.server.attach_node(node.id, port)
+    return port
+
+
+async def test_a_volume_goes_to_a_node_that_fits_and_the_emptiest(bench: Any) -> None:
+    await add_node(bench, plugin="other")
+    first, second = [await add_node(bench, meta={"rack": "a"}) for _ in range(2)]
+    rule = Constraint(l_target="${meta.rack}", operand="=", r_target="a")
+    made = [
+        (await bench.server.host_volumes.create(replace(ASKED, name=name, constraints=(rule,))))[0] for name in "ab"
+    ]
+    assert {volume.node_id for volume in made} == {first.node.id, second.node.id}
+    stored = bench.server.state.host_volumes[made[0].id]
+    assert (stored.state, stored.host_path, stored.capacity_bytes) == ("ready", "/v", 9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"name": "a/b"}, 'name "a/b" must be'),
+        ({"requested_capabilities": ()}, "at least one capability"),
+        ({"requested_capabilities": (replace(CAPABILITY, attachment_mode="block-device"),)}, "block-device"),
+        ({"requested_capabilities": (replace(CAPABILITY, access_mode="all"),)}, 'access_mode "all" must be one of'),
+        ({"requested_capacity_min_bytes": 2, "requested_capacity_max_bytes": 1}, "must be larger than capacity_min"),
+        ({"plugin_id": ""}, "missing plugin_id"),
+        ({"plugin_id": "zfs"}, r'no node can have the volume \(1: no host volume plugin "zfs"\)'),
+        ({"node_pool": "gpu"}, 'not in node pool "gpu"'),
+        ({"node_id": "none"}, "Unknown node none"),
+        ({"namespace": "ops"}, 'nonexistent namespace "ops"'),
+        ({"id": "unknown"}, "volume not found"),
+    ],
+)
+async def test_what_no_node_can_have_is_refused_with_its_reason(
+    bench: Any, changes: dict[str, Any], error: str
+) -> None:
+    port = await add_node(bench)
+    with pytest.raises((Invalid, Conflict, NotFound), match=error):
+        await bench.server.host_volumes.create(replace(ASKED, **changes))
+    assert (port.asked, len(bench.server.state.host_volumes)) == ([], 0)
+
+
+async def test_a_node_that_fails_leaves_no_volume(bench: Any) -> None:
+    port = await add_node(bench)
+    port.error = Invalid("the disk is full")
+    with pytest.raises(Invalid, match="the disk is full"):
+        await bench.server.host_volumes.create(ASKED)
+    assert (port.asked, len(bench.server.state.host_volumes)) == (["create"], 0)
+
+
+async def test_a_failed_deletion_keeps_the_volume_unless_forced(bench: Any) -> None:
+    port = await add_node(bench)
+    volume, _ = await bench.server.host_volumes.create(ASKED)
+    port.error = Unavailable("No path to node")
+    with pytest.raises(Unavailable):
+        await bench.server.host_volumes.delete("default", volume.id)
+    assert bench.server.state.host_volumes[volume.id].state == "ready"
+    await bench.server.nodes.purge(port.node.id)
+    assert bench.server.state.host_volumes[volume.id].state == "unavailable"
+    await bench.server.host_volumes.delete("default", volume.id, force=True)
+    assert len(bench.server.state.host_volumes) == 0
+    with pytest.raises(NotFound):
+        await bench.server.host_volumes.delete("default", volume.id)
