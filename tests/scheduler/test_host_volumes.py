@@ -123,6 +123,16 @@ def test_one_writer_keeps_another_out() -> None:
     assert 'host volume "data" has its single writer' in reasons(attempt(state, third))
 
 
+def test_two_plans_made_side_by_side_do_not_both_get_the_writer() -> None:
+    first, second = job_with("first"), job_with("second")
+    state = after(cluster(volume(1, "single-node-single-writer"), job=first), c.RegisterJob(job=second))
+    state = after(state, c.SetNodeEligibility(node_id=node(2).id, eligibility="ineligible"))
+    plans = [attempt(state, job).plan for job in (first, second)]
+    state = after(state, c.ApplyPlan(plan=plans[0]))
+    late = apply(state, c.ApplyPlan(plan=plans[1]), index=state.index + 1)
+    assert isinstance(late.result, c.Rejected) and late.result.message == 'host volume "data" has its single writer'
+
+
 def test_a_sticky_allocation_goes_back_to_its_volume_or_waits() -> None:
     job = job_with(sticky=True)
     state = cluster(volume(1), volume(2), job=job)

@@ -13,13 +13,16 @@ from typing import assert_never
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
-from yurt.state.host_volumes import host_requests
+from yurt.state.claims import source_of
+from yurt.state.host_volumes import access_mode, has_other_writer, host_requests
 from yurt.state.store import JobKey
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, HostVolumeCommand, PutHostVolume, Rejected
-from yurt.structs.host_volume import PENDING, READY, UNAVAILABLE, HostVolume, TaskGroupHostVolumeClaim
-from yurt.structs.job import Job
+from yurt.structs.host_volume import PENDING, READY, SINGLE_WRITER, UNAVAILABLE, HostVolume, TaskGroupHostVolumeClaim
+from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
+from yurt.structs.plan import Plan
+from yurt.structs.questions import alloc_index
 from yurt.structs.status import NODE_READY
 
 
@@ -94,6 +97,22 @@ def follow_node(edit: Edit, node_id: str) -> None:
         now = _state(node, volume)
         if now != volume.state:
             edit.tx.put("host_volumes", volume.id, replace(volume, state=now, modify_index=edit.index))
+
+
+def taken_by_writer(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
+    """Why the group cannot write to a volume that has a single writer, or nothing."""
+    writing = [request for request in host_requests(group) if not request.read_only]
+    for placement in plan.placements if writing else ():
+        node: Node | None = edit.tx.get("nodes", placement.node_id)
+        for request in writing if node is not None and placement.task_group == group.name else ():
+            source = source_of(request, alloc_index(placement.name))
+            offered = node.host_volumes.get(source) if node is not None else None
+            volume: HostVolume | None = edit.tx.get("host_volumes", offered.id) if offered is not None else None
+            if volume is None or access_mode(volume, request) != SINGLE_WRITER:
+                continue
+            if has_other_writer(edit.tx.base, volume, job.key, placement.name):
+                return f'host volume "{source}" has its single writer'
+    return ""
 
 
 def claim_volumes(edit: Edit, jobs: Iterable[Job | None], allocs: Sequence[Allocation]) -> None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.fsm.edit import SUMMARY_FIELDS, Edit
-from yurt.fsm.host_volumes import claim_volumes
+from yurt.fsm.host_volumes import claim_volumes, taken_by_writer
 from yurt.fsm.jobs import update_deployment
 from yurt.fsm.reject import conflict, invalid
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.state.claims import claims, csi_requests, refusal, source_of
+from yurt.state.host_volumes import host_requests
 from yurt.structs import status
 from yurt.structs.alloc import AllocatedResources, Allocation, AllocDeploymentStatus, AllocState, DesiredTransition
 from yurt.structs.commands import Rejected
@@ -68,8 +69,8 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
         wanted = job.group(group)
         if wanted is None:
             return invalid(f'job "{plan.job_id}" version {version} has no group "{group}"')
-        if csi_requests(wanted):
-            taken = _claimed(edit, plan, job, wanted)
+        if csi_requests(wanted) or host_requests(wanted):
+            taken = _claimed(edit, plan, job, wanted) or taken_by_writer(edit, plan, job, wanted)
             if taken:
                 return conflict(taken)
     get = edit.tx.reader("nodes")
@@ -88,7 +89,7 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
 
 def _claimed(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
     """Why the group cannot have one of its CSI volumes any more, or nothing."""
-    known = claims(edit.tx.base, plan.namespace)
+    known = claims(edit.tx.base, plan.namespace) if csi_requests(group) else {}
     indexes = {alloc_index(placement.name) for placement in plan.placements if placement.task_group == group.name}
     for request in csi_requests(group):
         for source in sorted({source_of(request, index) for index in indexes}):

@@ -1,0 +1,87 @@
+"""Dynamic host volumes over HTTP: made, listed, read, deleted, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from yurt.sdk.value import replace
+from yurt.structs.host_volume import HostVolume, HostVolumeMade
+from yurt.structs.rpc import RegisterNodeRequest
+from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, Api
+
+CAPABILITY = {"AccessMode": "single-node-writer", "AttachmentMode": "file-system"}
+ASKED = {"Name": "data", "PluginID": "mkdir", "RequestedCapabilities": [CAPABILITY], "Parameters": {"mode": "0755"}}
+
+
+class VolumeNode:
+    """A node that makes whatever it is asked for."""
+
+    async def create_host_volume(self, volume: HostVolume) -> HostVolumeMade:
+        return HostVolumeMade(path=f"/volumes/{volume.id}")
+
+    async def register_host_volume(self, volume: HostVolume) -> HostVolumeMade:
+        return HostVolumeMade(path=volume.host_path)
+
+    async def delete_host_volume(self, volume: HostVolume) -> None:
+        return None
+
+
+@pytest.fixture
+async def volumes(api_with_node: Api) -> Api:
+    """A server whose one node has the plugin mkdir."""
+    server = api_with_node.server
+    node = server.state.nodes[NODE_ID]
+    able = replace(node, attributes={**node.attributes, "plugins.host_volume.mkdir.version": "1"})
+    await server.register_node(RegisterNodeRequest(node=able))
+    await server.heartbeat(NODE_ID, "ready")
+    port: Any = VolumeNode()
+    server.attach_node(NODE_ID, port)
+    return api_with_node
+
+
+async def test_a_volume_is_made_listed_read_and_deleted(volumes: Api) -> None:
+    made = (await volumes.put("/v1/volume/host/create", {"Volume": ASKED})).json["Volume"]
+    assert (made["NodeID"], made["State"], made["HostPath"]) == (NODE_ID, "pending", f"/volumes/{made['ID']}")
+    (stub,) = (await volumes.get("/v1/volumes?type=host")).json
+    assert stub == {key: made[key] for key in stub}
+    assert "HostPath" not in stub
+    for query, count in (
+        ("prefix=da", 1), (f"node_id={NODE_ID}", 1), ("node_pool=gpu", 0), ("node_id=x", 0), ("namespace=ops", 0),
+    ):  # fmt: skip
+        assert len((await volumes.get(f"/v1/volumes?type=host&{query}")).json) == count, query
+    found = (await volumes.get(f"/v1/volume/host/{made['ID']}")).json
+    assert (found["Allocations"], found["Parameters"]) == ([], {"mode": "0755"})
+    assert (await volumes.get(f"/v1/volume/host/{made['ID']}?namespace=ops")).status == 404
+    deleted = await volumes.call("DELETE", f"/v1/volume/host/{made['ID']}/delete")
+    assert (deleted.status, deleted.json) == (200, {})
+    assert (await volumes.get("/v1/volumes?type=host")).json == []
+
+
+async def test_a_folder_is_registered(volumes: Api) -> None:
+    volume = {**ASKED, "NodeID": NODE_ID, "HostPath": "/srv/mine"}
+    made = (await volumes.put("/v1/volume/host/register", {"Volume": volume})).json["Volume"]
+    assert (made["HostPath"], made["NodePool"]) == ("/srv/mine", "default")
+    again = await volumes.put("/v1/volume/host/register", {"Volume": volume})
+    assert (again.status, 'has a host volume "data" already' in again.text) == (500, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "text"),
+    [
+        ("GET", "/v1/volumes?type=tape", 404, "resource not found"),
+        ("GET", f"/v1/volume/host/{UNKNOWN_ID}", 404, "volume not found"),
+        ("DELETE", f"/v1/volume/host/{UNKNOWN_ID}/delete", 404, "volume not found"),
+        ("DELETE", f"/v1/volume/host/{UNKNOWN_ID}/delete?force=maybe", 400, "force"),
+        ("DELETE", f"/v1/volumes/claim/{UNKNOWN_ID}", 404, "host volume claim not found"),
+        ("PUT", "/v1/volumes", 501, "CSI volumes are not available"),
+    ],
+)
+async def test_what_is_not_there_is_told(volumes: Api, method: str, path: str, status: int, text: str) -> None:
+    answer = await volumes.call(method, path)
+    assert (answer.status, text in answer.text) == (status, True), answer.text
+
+
+async def test_no_type_and_csi_are_empty_lists(volumes: Api) -> None:
+    for path in ("/v1/volumes", "/v1/volumes?type=csi", "/v1/volumes/claims"):
+        assert (await volumes.get(path)).json == []
