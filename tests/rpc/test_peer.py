@@ -158,6 +158,18 @@ async def test_a_slow_reader_stops_its_own_stream_and_nobody_elses() -> None:
             await pair.things[1].was_cancelled.wait()
 
 
+async def test_a_stream_whose_items_are_not_understood_ends_at_the_far_end_too() -> None:
+    class OtherPort(Protocol):
+        def count(self, limit: int) -> AsyncIterator[int]: ...
+
+    async with joined() as pair:
+        other = far_port(contract_of(OtherPort), "things", pair._getter(pair.peers[0]))
+        with pytest.raises(Invalid, match="speaks of something else"):
+            await anext(other.count(100_000))
+        async with asyncio.timeout(5):
+            await pair.things[1].was_cancelled.wait()
+
+
 async def test_a_stream_goes_both_ways() -> None:
     async def words() -> AsyncIterator[str]:
         for word in ("a", "b", "c"):

@@ -206,15 +206,16 @@ class Peer:
         is_over = False
         try:
             while True:
-                data = await inbox.get()
+                try:
+                    data = await inbox.get()
+                except YurtError:
+                    is_over = True
+                    raise
                 if data is None:
                     is_over = True
                     return
                 self._post(Grant(call_id, 1))
                 yield _decoded(data, method.item)
-        except YurtError:
-            is_over = True
-            raise
         finally:
             self._inboxes.pop(call_id, None)
             self._credits.pop(call_id, None)
