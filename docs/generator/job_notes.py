@@ -317,11 +317,11 @@ percent           The share in percent; all together at most 100, the rest goes 
 """,
     "VolumeRequest": """
 type              `host` or `csi`; no node offers `csi` in this version.
-source            The name of the client's `host_volume`.
+source            The name of the client's `host_volume`, or of a dynamic host volume.
 read_only         Needs no writable volume.
-sticky            Stored; has no effect.
-access_mode       For `csi`.
-attachment_mode   For `csi`.
+sticky            With a dynamic host volume: what replaces an allocation goes to the same volume, or waits for it.
+access_mode       For `csi` and dynamic host volumes: how it is used; `single-node-single-writer` is alone in writing.
+attachment_mode   For `csi` and dynamic host volumes; `file-system` is what there is.
 mount_options     For `csi`.
 per_alloc         Each allocation has a volume of its own, `<source>[<index>]`, and goes where that is.
 """,

@@ -35,7 +35,6 @@ def test_a_plain_job_has_no_warnings() -> None:
     [
         ("ephemeral_disk.migrate", job(EphemeralDisk={"Sticky": True, "Migrate": True})),
         ("consul", job(Consul={"Namespace": "n"})),
-        ('volume "v": sticky', job(Volumes={"v": {"Type": "host", "Source": "s", "Sticky": True}})),
         ("network.dns", job(Networks=[{"DNS": {"Servers": ["10.0.0.1"]}}])),
         ("network.cni", job(Networks=[{"CNI": {"Args": {"a": "b"}}}])),
         ("network.cidr", job(Networks=[{"CIDR": "10.0.0.0/8"}])),

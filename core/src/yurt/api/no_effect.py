@@ -15,10 +15,8 @@ from yurt.structs.task import Task
 
 
 def group_no_effects(group: TaskGroup) -> Iterator[str]:
-    """A line for each field of the group, its networks and its volumes."""
+    """A line for each field of the group and its networks."""
     named = [("ephemeral_disk.migrate", group.ephemeral_disk.migrate), ("consul", group.consul is not None)]
-    for volume in group.volumes.values():
-        named.append((f'volume "{volume.name}": sticky', volume.sticky))
     yield from lines(named)
     for network in group.networks:
         yield from lines(network_fields(network))

@@ -28,7 +28,7 @@ _SIZES = ("RequestedCapacityMinBytes", "RequestedCapacityMaxBytes", "CapacityByt
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{rest}": step ** (at + 1)
     for at, letter in enumerate("kmgtp")
-    for rest, step in (("", 1024), ("b", 1000), ("ib", 1024))
+    for rest, step in (("", 1000), ("b", 1000), ("ib", 1024))
 }
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
 

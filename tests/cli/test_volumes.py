@@ -1,0 +1,48 @@
+"""Files of volumes: HCL and JSON say the same, sizes have units, and mistakes are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from yurt.cli.errors import CliError
+from yurt.cli.volume.init import HCL, JSON
+from yurt.cli.volume.spec import parse_size, read_spec
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_examples_in_hcl_and_json_say_the_same(tmp_path: Path) -> None:
+    spec = read_spec(written(tmp_path, "v.hcl", HCL))
+    assert spec == read_spec(written(tmp_path, "v.json", JSON))
+    assert (spec["Name"], spec["RequestedCapacityMinBytes"]) == ("example", 10 * 1024 * 1024)
+    assert spec["Constraints"] == [{"LTarget": "${attr.kernel.name}", "Operand": "=", "RTarget": "linux"}]
+    assert spec["RequestedCapabilities"] == [{"AccessMode": "single-node-writer", "AttachmentMode": "file-system"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [(5, 5), ("7", 7), ("1KiB", 1024), ("1kb", 1000), ("1.5 GiB", 1610612736), ("2G", 2_000_000_000), ("3b", 3)],
+)
+def test_sizes_have_units(given: object, size: int) -> None:
+    assert parse_size("v.hcl", "capacity", given) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('name = "x"', "not available: CSI volumes"),
+        ('type = "csi"', "not available: CSI volumes"),
+        ('type = "tape"', 'unknown volume type "tape"'),
+        ('type = "host"\nnam = "x"', 'unknown key "nam".*name'),
+        ('type = "host"\ncapability {\n  acces_mode = "x"\n}', 'unknown key "acces_mode".*access_mode'),
+        ('type = "host"\ncapacity_min = "much"', '"much" is no size'),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, error: str) -> None:
+    with pytest.raises(CliError, match=error):
+        read_spec(written(tmp_path, "v.hcl", text))
