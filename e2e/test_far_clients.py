@@ -142,6 +142,20 @@ def test_a_stranger_is_told_why_it_may_not_join(tmp_path: Path) -> None:
         assert [node["Name"] for node in main.get("/v1/nodes")] == ["one"]
 
 
+def test_a_client_that_was_there_before_its_server_joins_when_that_comes(tmp_path: Path) -> None:
+    with cluster(tmp_path) as (main, _):
+        main.interrupt()
+        early = far_agent(tmp_path, "early", rpc_port(main))
+        early.spawn()
+        try:
+            wait_for("its first try", lambda: "cannot be used" in early.log.read_text())
+            wait_for("its second thoughts", lambda: "registering the node failed" in early.log.read_text(), 30)
+            main.start()
+            wait_for("the node", lambda: [n["Status"] for n in main.get("/v1/nodes")] == ["ready"], 12)
+        finally:
+            early.interrupt()
+
+
 def test_a_client_without_servers_says_what_is_missing(tmp_path: Path) -> None:
     agent = far_agent(tmp_path, "alone")
     done = agent.cli("agent", "-config", str(agent.config))

@@ -114,6 +114,10 @@ def test_dev_mode_lies_under_the_files() -> None:
         ({**SERVER, "data_dir": "data"}, f'data_dir "data" must be an absolute path; write {Path.cwd()}/data'),
         ({**SERVER, "server": {"enabled": True, "bootstrap_expect": 3}}, "not available in this version"),
         ({"client": {"enabled": True}, "data_dir": "/x"}, "needs to know where servers are"),
+        (
+            {"client": {"enabled": True, "server_join": {"retry_join": ["provider=aws tag=x"]}}, "data_dir": "/x"},
+            "finding servers by a cloud provider is not available",
+        ),
         ({**SERVER, "log_level": "loud"}, 'log_level "LOUD" is not one of'),
         ({**SERVER, "ports": {"rpc": 99999}}, "ports.rpc is 99999"),
         ({**SERVER, "bind_addr": "{{ GetPrivateIP }}"}, "Address templates"),

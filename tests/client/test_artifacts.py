@@ -476,7 +476,7 @@ async def test_a_failed_download_is_told_and_tried_again_by_the_restart_policy(
 
 async def test_what_can_never_be_fetched_fails_the_task_at_once(run_client, server: FakeServerPort):
     async with run_client() as client:
-        alloc = alloc_with(client.node_id, "s3::https://s3.amazonaws.com/b/k")
+        alloc = alloc_with(client.node_id, "gcs::https://storage.example/b/k")
         server.put_alloc(alloc)
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
         state = server.last_update(alloc.id).task_states["web"]

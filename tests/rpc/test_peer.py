@@ -217,3 +217,26 @@ async def test_what_is_no_message_ends_the_connection() -> None:
         async with asyncio.timeout(5):
             await pair.ended[1].wait()
         assert not pair.peers[1].is_open
+
+
+async def test_a_connection_that_cannot_send_any_more_ends() -> None:
+    async def send(message: bytes) -> None:
+        raise OSError("too large for the wire")
+
+    silent: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def incoming() -> AsyncIterator[bytes]:
+        while True:
+            yield await silent.get()
+
+    peer = Peer(send=send, serves={}, is_dialler=True)
+    running = asyncio.ensure_future(peer.run(incoming()))
+
+    async def get() -> Peer:
+        return peer
+
+    with pytest.raises(ConnectionLost):
+        await far_port(contract_of(ThingPort), "things", get).find("thing")
+    async with asyncio.timeout(5):
+        await running
+    assert not peer.is_open

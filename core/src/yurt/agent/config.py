@@ -148,7 +148,7 @@ def _problems(config: AgentConfig) -> list[str]:
     found = []
     if not config.is_server and not config.is_client:
         found.append("Must specify either server, client or dev mode for the agent.")
-    elif not config.is_server and not _names_servers(config.client):
+    elif not config.is_server and not _servers_named(config.client):
         found.append(
             "A client without a server in the same agent needs to know where servers are: client { servers = "
             '["10.0.0.1:4647"] }, or -servers=10.0.0.1:4647.'
@@ -167,6 +167,11 @@ def _problems(config: AgentConfig) -> list[str]:
     if any("{{" in address for address in (*config.http_addresses, config.rpc_address)):
         found.append(f"Address templates ({{{{ ... }}}}) are {NOT_AVAILABLE}; write the address itself.")
     found += [
+        f'client: "{address}" is no address of a server; finding servers by a cloud provider is {NOT_AVAILABLE}.'
+        for address in _servers_named(config.client)
+        if "=" in address or " " in address
+    ]
+    found += [
         f'client.chroot_env: "{path}" must be an absolute path'
         for pair in config.client.get("chroot_env", {}).items()
         for path in pair
@@ -177,9 +182,9 @@ def _problems(config: AgentConfig) -> list[str]:
     return found
 
 
-def _names_servers(client: Mapping[str, Any]) -> bool:
+def _servers_named(client: Mapping[str, Any]) -> list[str]:
     joined = client.get("server_join", {})
-    return bool(client.get("servers") or joined.get("retry_join") or joined.get("start_join"))
+    return [*client.get("servers", ()), *joined.get("retry_join", ()), *joined.get("start_join", ())]
 
 
 def _plugin_config(body: Mapping[str, Any]) -> Mapping[str, Any]:

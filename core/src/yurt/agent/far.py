@@ -109,6 +109,7 @@ class FarServers:
         """Offer the client's node to the servers, and follow what they say of each other."""
         self._serves[NODE] = Served(_NODE, client)
         client.follow_servers(self._link.learn)
+        self._link.on_open = client.server_found
 
     async def run(self) -> None:
         """Keep the connection until cancelled."""

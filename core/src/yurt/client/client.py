@@ -153,6 +153,10 @@ class Client:
         """Tell somebody whenever a server has named the servers."""
         self._connection.on_servers = learn
 
+    def server_found(self) -> None:
+        """A server can be reached again: the node makes itself known at once."""
+        self._connection.server_found()
+
     def has_alloc(self, alloc_id: str) -> bool:
         """The allocation is this node's."""
         return alloc_id in self.runners

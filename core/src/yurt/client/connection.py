@@ -54,6 +54,7 @@ class Connection:
         self._allowed = asyncio.Event()
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
+        self._found = asyncio.Event()
 
     def allow_ready(self) -> None:
         """All allocations have been fetched, taken up and reported."""
@@ -65,6 +66,11 @@ class Connection:
         if schemas != self._schemas:
             self._schemas = schemas
             self.node_changed()
+
+    def server_found(self) -> None:
+        """A server can be reached again: there is no need to wait for the next try."""
+        self._found.set()
+        self._wake.set()
 
     def node_changed(self) -> None:
         """The node differs from what was registered."""
@@ -87,7 +93,8 @@ class Connection:
             except YurtError as error:
                 retry_s = heartbeats.register_retry(self.contact, self._env.random())
                 log.warning("registering the node failed: %s; trying again in %.0fs", error, retry_s)
-                await self._env.sleep(retry_s)
+                self._found.clear()
+                await wait_or_sleep(self._env, self._found, retry_s)
                 continue
             self._take(reply)
             self.registered_index = reply.index

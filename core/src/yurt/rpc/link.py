@@ -48,6 +48,7 @@ class Link:
     ) -> None:
         self.addresses = addresses
         self.server = ""
+        self.on_open: Callable[[], None] = lambda: None
         self._first = addresses
         self._hello = hello
         self._serves = serves
@@ -136,6 +137,7 @@ class Link:
         peer = Peer(send=_sender(call), serves=self._serves, is_dialler=True)
         self._peer, self.server = peer, welcome.name
         self._open.set()
+        self.on_open()
         self._problem = "the connection has ended"
         log.info("connected to server %s at %s", welcome.name, address)
         try:

@@ -117,8 +117,9 @@ class Peer:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self._runs.set()
-                self._begin_work("rpc sender", self._send_all())
-                await self._receive(incoming)
+                sending = self._begin_work("rpc sender", self._send_all())
+                receiving = self._begin_work("rpc receiver", self._receive(incoming))
+                await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
                 self._end()
         finally:
             self._end()
