@@ -177,6 +177,8 @@ def test_data_moves_with_its_allocation_to_another_node(tmp_path: Path) -> None:
         job["TaskGroups"][0]["EphemeralDisk"] = {"SizeMB": 150, "Migrate": True, "Sticky": True}
         register(main, job)
         first = main.running("mover", 1)[0]
+        word = ("alloc", "fs", "-stat", first["ID"], "main/local/word")
+        wait_for("its word", lambda: main.cli(*word).returncode == 0)
         done = main.cli("node", "drain", "-enable", "-yes", "-deadline", "60s", first["NodeID"], timeout_s=90)
         assert done.returncode == 0, done.stderr
 

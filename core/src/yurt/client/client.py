@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 
 from yurt.client import disk_use, files, migration, node_meta, streams
 from yurt.client.alloc_dir import alloc_path, remove_alloc_dir
@@ -69,6 +70,8 @@ CUT_OFF_CHECK_S = 1.0
 log = logging.getLogger(__name__)
 
 
+END_LIMIT_S = 30.0
+"""How long the data of an allocation is waited for that is about to end."""
 CLEANING_LIMIT_S = 20.0
 """How long a stopping client waits for drivers to free what ended tasks held."""
 
@@ -535,12 +538,20 @@ class Client:
         driver, task_id = self._runner(request.alloc_id).running_task(request.task)
         return self._execs.run(driver, task_id, request, inputs)
 
-    def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
-        """The data of an allocation that has ended, for its successor elsewhere."""
+    async def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
+        """The data of an allocation that has ended, for its successor elsewhere.
+
+        The servers may know of its end a moment before its runner has put everything away.
+        """
         runner = self._runner(alloc_id)
-        if not runner.is_over:
-            raise Conflict(f"allocation {alloc_id} still runs; its data moves when it has ended")
-        return migration.pack(self.config.alloc_dir, runner.alloc.id, tuple(runner.tasks))
+        try:
+            async with asyncio.timeout(END_LIMIT_S):
+                await runner.wait_over()
+        except TimeoutError:
+            raise Conflict(f"allocation {alloc_id} still runs; its data moves when it has ended") from None
+        async with aclosing(migration.pack(self.config.alloc_dir, runner.alloc.id, tuple(runner.tasks))) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def create_host_volume(self, volume: HostVolume) -> HostVolumeMade:
         """Have a plugin make a volume and offer it."""

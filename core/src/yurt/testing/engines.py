@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import tarfile
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -95,8 +96,9 @@ class PodmanEngine:
         self.bridge = f"ypd{os.getpid() % 100_000}"
         subnet = f"10.{150 + os.getpid() % 50}.{os.getpid() // 50 % 256}.0/24"
         (folder / "networks" / "87-podman.conflist").write_text(json.dumps(podman_network(self.bridge, subnet)))
+        self.runroot = tempfile.mkdtemp(prefix="yurt-run-")  # podman takes no more than 50 characters
         self.command = (
-            "podman", "--root", str(folder / "storage"), "--runroot", str(folder / "run"),
+            "podman", "--root", str(folder / "storage"), "--runroot", self.runroot,
             "--tmpdir", str(folder / "tmp"), "--cgroup-manager", "cgroupfs", "--runtime", "runc",
         )  # fmt: skip
         self.environ = {**os.environ, "CONTAINERS_CONF": str(folder / "containers.conf")}
@@ -149,6 +151,8 @@ class PodmanEngine:
             self.process.wait(START_LIMIT_S)
         ip("link", "del", self.bridge)
         unmount_below(self.folder)
+        unmount_below(Path(self.runroot))
+        shutil.rmtree(self.runroot, ignore_errors=True)
 
 
 class DockerEngine:
