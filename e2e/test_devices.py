@@ -204,14 +204,20 @@ def test_a_gpu_that_breaks_is_told_and_the_task_moves_as_its_policy_says(gpus: G
 
 
 def test_a_gpu_that_falls_off_the_bus_is_unhealthy_alone_and_recovers(gpus: Gpus) -> None:
-    gpus.change(5, lost=True)
-    gpus.wait_health(5, is_ill=True)
-    others = {each: reason for each, reason in gpus.health().items() if each != gpu(5) and "Xid" not in reason}
+    before = gpus.health()
+    number = next(each for each in range(8) if not before[gpu(each)])
+    gpus.change(number, lost=True)
+    gpus.wait_health(number, is_ill=True)
+    others = {each: reason for each, reason in gpus.health().items() if each != gpu(number) and "Xid" not in reason}
     assert not any(others.values())
-    status = gpus.agent.cli("node", "status", "-self").stdout
-    assert re.search(rf"{gpu(5)} +it does not answer: GPU is lost", status)
-    gpus.change(5, lost=False)
-    gpus.wait_health(5, is_ill=False)
+
+    def shown() -> re.Match[str] | None:
+        status = gpus.agent.cli("node", "status", "-self").stdout
+        return re.search(rf"{gpu(number)} +it does not answer: GPU is lost", status)
+
+    wait_for("the reason", shown)
+    gpus.change(number, lost=False)
+    gpus.wait_health(number, is_ill=False)
 
     assert any(event["Message"].endswith("is healthy again") for event in gpus.node()["Events"])
 
@@ -227,8 +233,8 @@ def test_figures_are_in_statistics_metrics_and_the_command_line(gpus: Gpus) -> N
 
     def usage() -> dict[str, Any] | None:
         stats = agent.get(f"/v1/client/allocation/{alloc['ID']}/stats")["ResourceUsage"]["DeviceStats"]
-        found: dict[str, Any] = stats[0]["InstanceStats"][device]
-        return found if found["Summary"]["IntNumeratorVal"] == 20480 else None
+        found: dict[str, Any] = stats[0]["InstanceStats"][device] if stats else {}
+        return found if found and found["Summary"]["IntNumeratorVal"] == 20480 else None
 
     found = wait_for("the figures", usage)["Stats"]
     shown = agent.cli("alloc", "status", "-stats", alloc["ID"]).stdout
