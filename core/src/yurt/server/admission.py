@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import NamedTuple
 
 import msgspec
@@ -40,7 +41,9 @@ def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple
     """(errors, warnings) of a task's driver options; fine is what any known version of the driver takes."""
     stored = [row for row in state.table("schemas").values() if row.driver == task.driver]
     if not stored:
-        return (), (f'no node has shown which options driver "{task.driver}" takes, so they are not checked',)
+        text = f'no node has shown which options driver "{task.driver}" takes, so they are not checked'
+        near = get_close_matches(task.driver, {row.driver for row in state.table("schemas").values()}, n=1)
+        return (), (f'{text} (did you mean "{near[0]}"?)' if near else text,)
     found = [check_config(msgspec.convert(row.schema, Schema), task.config or {}) for row in stored]
     if any(not problems for problems in found):
         return (), ()
