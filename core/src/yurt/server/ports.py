@@ -1,12 +1,14 @@
-"""What a server needs of a client node: files, logs, use of resources, and actions on running allocations."""
+"""What a server needs of others: of a client node (files, logs, use of resources, actions on running allocations),
+and of the membership (which servers there are)."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Protocol
 
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.host_volume import HostVolume, HostVolumeMade
+from yurt.structs.member import Member
 from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, NodeMeta, StreamFrame
 
 
@@ -87,4 +89,16 @@ class NodePort(Protocol):
 
     async def collect_garbage(self, alloc_id: str | None) -> None:
         """Remove the directory of one terminal allocation, or of all of them."""
+        ...
+
+
+class Directory(Protocol):
+    """The servers that this one knows, of all regions, itself included."""
+
+    def members(self) -> tuple[Member, ...]:
+        """Sorted by name."""
+        ...
+
+    def subscribe(self, on_change: Callable[[], None]) -> None:
+        """Be called after each change."""
         ...

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol
 
+from yurt.sdk.errors import Conflict
 from yurt.sdk.value import Value
 from yurt.structs.commands import AnyCommand
 
@@ -40,11 +41,19 @@ class LogState(Value):
     snapshot_index: int = 0
 
 
+class LogTrimmed(Conflict):
+    """The entries that were asked for are gone; their state is in a snapshot of a server that has one."""
+
+
 class Leadership(Value):
-    """Whether this server may append from now on; `epoch` counts the changes."""
+    """Who may append from now on: this server, or the one named `leader` ("": nobody known).
+
+    `epoch` counts the terms.
+    """
 
     is_leader: bool
     epoch: int = 1
+    leader: str = ""
 
 
 class CommandLog(Protocol):
@@ -55,15 +64,37 @@ class CommandLog(Protocol):
         ...
 
     async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
-        """Make the commands durable, all or none; raises Conflict when `first_index` is not the next one."""
+        """Make the commands durable, all or none.
+
+        Raises Conflict when `first_index` is not the next one or another server leads by now: nothing was stored.
+        Raises Unavailable when the outcome is unknown.
+        """
         ...
 
     def entries(self, after: int) -> AsyncIterator[Entry]:
         """The entries that hold a command above `after`, oldest first; ends after the last one there is."""
         ...
 
+    def follow(self, after: int) -> AsyncIterator[Entry]:
+        """The entries that hold a command above `after`, then those that others append, until the log is closed.
+
+        Raises LogTrimmed when the entries after `after` are gone, now or later.
+        """
+        ...
+
     def campaign(self) -> AsyncIterator[Leadership]:
-        """Leadership gained and lost, until the log is closed."""
+        """Leadership gained and lost, and other servers' terms as they become known, until the log is closed."""
+        ...
+
+    async def resign(self) -> None:
+        """Give leadership up, so that another server takes it at once; nothing happens where there is no other."""
+        ...
+
+    async def confirm(self) -> None:
+        """Return when this server is known to lead still; raises Unavailable otherwise.
+
+        What it has applied is then no older than what any server acknowledged before the call.
+        """
         ...
 
     async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:

@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from yurt.sdk.errors import Conflict
-from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState
+from yurt.sdk.errors import Conflict, Unavailable
+from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState, LogTrimmed
 from yurt.structs.commands import AnyCommand
 
 KEPT_BATCHES = 256
@@ -46,16 +46,31 @@ class MemoryLog:
         """The entries that hold a command above `after`; raises Conflict when they were forgotten."""
         first = self._entries[0].first_index if self._entries else self._last_index + 1
         if after + 1 < first:
-            raise Conflict(f"the command log begins at index {first}, what follows index {after} was forgotten")
+            raise LogTrimmed(f"the command log begins at index {first}, what follows index {after} was forgotten")
         for entry in tuple(self._entries):
             if entry.last_index > after:
                 yield entry
+
+    async def follow(self, after: int) -> AsyncIterator[Entry]:
+        """The entries that there are; nobody else appends."""
+        closed = self._closed
+        async for entry in self.entries(after):
+            yield entry
+        await closed.wait()
 
     async def campaign(self) -> AsyncIterator[Leadership]:
         """Leads from the start; ends when the log is closed."""
         closed = self._closed
         yield Leadership(is_leader=True)
         await closed.wait()
+
+    async def resign(self) -> None:
+        """There is no other server."""
+
+    async def confirm(self) -> None:
+        """Leads until it is closed; raises Unavailable afterwards."""
+        if self._closed.is_set():
+            raise Unavailable("the command log is closed")
 
     async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
         """Keep the newest snapshot."""

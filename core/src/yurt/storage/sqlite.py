@@ -109,6 +109,13 @@ class SqliteLog:
                 return
             position = page[-1][0] + page[-1][1]
 
+    async def follow(self, after: int) -> AsyncIterator[Entry]:
+        """The entries that there are; nobody else appends."""
+        ended = self._ended
+        async for entry in self.entries(after):
+            yield entry
+        await ended.wait()
+
     async def campaign(self) -> AsyncIterator[Leadership]:
         """Leads from the start; lost when the disk failed; ends when the log is closed."""
         ended = self._ended
@@ -116,6 +123,14 @@ class SqliteLog:
         await ended.wait()
         if self._worker is not None:
             yield Leadership(is_leader=False)
+
+    async def resign(self) -> None:
+        """There is no other server."""
+
+    async def confirm(self) -> None:
+        """Leads until the disk fails or the log is closed; raises Unavailable afterwards."""
+        if self._ended.is_set():
+            raise Unavailable("the command log is closed or its disk failed")
 
     async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
         """Store the state at `index`; the chunks are made in another thread."""

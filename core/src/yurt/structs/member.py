@@ -1,0 +1,31 @@
+"""A server as the others know it: where it is reached, and whether it is there."""
+
+from __future__ import annotations
+
+from yurt.sdk.value import Value
+
+ALIVE, FAILED, LEFT, LEAVING = "alive", "failed", "left", "leaving"
+
+
+class Member(Value):
+    """One server of one region. Addresses are `host:port`.
+
+    `incarnation` grows with each start and each change that the server itself tells; the higher one holds.
+    `expect` is its bootstrap_expect (0: none), `has_data` whether it has ever been part of a cluster.
+    """
+
+    name: str
+    """The agent's name and the region, `srv1.global`: also the name of its etcd member and of its terms."""
+    region: str
+    datacenter: str
+    version: str
+    address: str
+    """Where it answers joins and membership: the `serf` port."""
+    rpc_addr: str
+    http_addr: str
+    etcd_addr: str = ""
+    """Where its own etcd member is reached by the others; "" with an etcd that stands by itself."""
+    status: str = ALIVE
+    incarnation: int = 0
+    expect: int = 0
+    has_data: bool = False
