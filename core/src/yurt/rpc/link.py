@@ -58,6 +58,11 @@ class Link:
         self._open = asyncio.Event()
         self._problem = "no connection has been tried yet"
 
+    @property
+    def problem(self) -> str:
+        """Why there is no connection, when there is none: the last thing that went wrong."""
+        return self._problem
+
     def learn(self, addresses: tuple[str, ...]) -> None:
         """The servers, as they say themselves; those that the agent was told stay behind them."""
         self.addresses = tuple(dict.fromkeys((*addresses, *self._first)))
