@@ -438,8 +438,10 @@ def together(agent: Agent, engine: DockerEngine | PodmanEngine, driver: str) -> 
     """A container that serves, and a process beside it; also over the death of the agent."""
     serve = 'mkdir /www; echo "$NOMAD_ALLOC_ID" > /www/index.html; exec httpd -f -p 8080 -h /www'
     container = task("server", driver, serve) | {
-        "Config": {"image": engine.image, "command": "/bin/sh", "args": ["-c", serve]}
-    }
+        "Config": {
+            "image": engine.image, "command": "/bin/sh", "args": ["-c", serve], "extra_hosts": ["store.test:10.9.8.7"],
+        }
+    }  # fmt: skip
     network = bridge({"Label": "web", "To": 8080}, Hostname="shop")
     register(agent, job("mixed", network, container, task("beside", "exec", "sleep 1000")))
     (alloc,) = agent.running("mixed", 1)
@@ -451,6 +453,8 @@ def together(agent: Agent, engine: DockerEngine | PodmanEngine, driver: str) -> 
         agent, alloc, "server", "sh", "-c", "hostname; grep -h localhost /etc/hosts | head -1"
     )
     assert f"{address} shop" in inside(agent, alloc, "server", "cat", "/etc/hosts")
+    for name in ("server", "beside"):
+        assert "10.9.8.7 store.test" in inside(agent, alloc, name, "cat", "/etc/hosts")
 
     agent.kill()
     agent.start()

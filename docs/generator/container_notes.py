@@ -38,7 +38,7 @@ cpu_hard_limit         `cpu` is a limit, not only a share.
 cpuset_cpus            Cores it may use, as `0-2`.
 dns_options            Lines of resolv.conf's options.
 entrypoint             Instead of the image's.
-extra_hosts            Lines for /etc/hosts, as `name:address`.
+extra_hosts            Lines for /etc/hosts, as `name:address`; in a network of the group, of all its tasks.
 force_pull             Pull although the image is here.
 group_add              Further groups of its user.
 hostname               Its host name.

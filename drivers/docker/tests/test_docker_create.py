@@ -316,6 +316,26 @@ def test_in_the_namespace_of_its_group_a_container_sets_no_network_of_its_own() 
     assert not {"PortBindings", "Dns", "ExtraHosts"} & set(made["HostConfig"])
 
 
+@pytest.mark.parametrize(
+    ("config", "hint"),
+    [
+        ({"dns_servers": ["10.0.0.2"]}, r"dns_servers .*network \{ dns"),
+        ({"dns_search_domains": ["corp"]}, r"dns_search_domains .*network \{ dns"),
+        ({"hostname": "web"}, r"hostname .*network \{ hostname \} of the group"),
+    ],
+)
+def test_names_that_the_network_of_the_group_decides_are_refused(config: dict[str, Any], hint: str) -> None:
+    resolver = HostMount(host_path="/run/r", task_path="/etc/resolv.conf", is_read_only=True)
+    with pytest.raises(DriverError, match=hint):
+        body(config, at=site(pause_id="p1"), network_namespace="/proc/7/ns/net", mounts=(resolver,))
+
+
+def test_a_container_that_joins_another_has_its_names() -> None:
+    for config in ({"dns_options": ["ndots:2"]}, {"extra_hosts": ["db:10.0.0.5"]}, {"hostname": "web"}):
+        with pytest.raises(DriverError, match="set it in the container that it joins"):
+            body({**config, "network_mode": "container:other"})
+
+
 def test_names_and_addresses_in_a_network_of_the_user() -> None:
     config = {"network_mode": "lan", "network_aliases": ["db"], "ipv4_address": "10.9.0.4", "ipv6_address": "fd::4"}
     assert body(config)["NetworkingConfig"] == {

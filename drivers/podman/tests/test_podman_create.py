@@ -138,6 +138,17 @@ def test_a_task_joins_the_namespace_of_its_group() -> None:
     assert "portmappings" not in made
 
 
+def test_names_that_the_network_of_the_group_decides_are_refused_or_shared() -> None:
+    shown = tuple(Mount(host_path="/run/x", task_path=path) for path in ("/etc/hosts", "/etc/resolv.conf"))
+    group = {"network_namespace": "/run/netns/x", "mounts": shown}
+    assert "hostadd" not in body({"extra_hosts": ["db:10.0.0.5"]}, **group)
+    assert body({"hostname": "web"}, **group)["hostname"] == "web"
+    with pytest.raises(DriverError, match=r"dns_search .*network \{ dns"):
+        body({"dns_search": ["corp"]}, **group)
+    with pytest.raises(DriverError, match=r"extra_hosts .*the container that it joins"):
+        body({"extra_hosts": ["db:10.0.0.5"], "network_mode": "container:other"})
+
+
 def test_without_root_the_default_network_is_that_of_a_user() -> None:
     assert body(at=site(is_rootless=True))["netns"] == {"nsmode": "slirp4netns"}
 

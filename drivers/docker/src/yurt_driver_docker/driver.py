@@ -15,6 +15,7 @@ from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, wall_clock
 from yurt.sdk.containers.dangling import Dangling
 from yurt.sdk.containers.engine import EngineDown
+from yurt.sdk.containers.hosts import share_names
 from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.logfiles import LogFiles
 from yurt.sdk.containers.making import Maker, container_of
@@ -118,7 +119,9 @@ class DockerDriver:
         config: TaskConfig = request.config
 
         async def body(image_id: str) -> Mapping[str, Any]:
-            return create_body(request, await self._site(request, image_id))
+            made = create_body(request, await self._site(request, image_id))
+            await asyncio.to_thread(share_names, request, config.extra_hosts)
+            return made
 
         recipe = Recipe(
             image=functools.partial(self._images.ensure, request),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from yurt.sdk.containers.hosts import HOSTS, check_names, shared_file
 from yurt.sdk.containers.ports import published
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import DriverError
@@ -34,6 +35,17 @@ def network_parts(request: TaskRequest, pause_id: str) -> NetworkParts:
     """Everything about the network; in a namespace that others own, ports and names are theirs."""
     config: TaskConfig = request.config
     mode = network_mode(request, pause_id)
+    check_names(
+        request,
+        mode,
+        {
+            "dns_servers": config.dns_servers,
+            "dns_search_domains": config.dns_search_domains,
+            "dns_options": config.dns_options,
+            "extra_hosts": config.extra_hosts,
+            "hostname": config.hostname,
+        },
+    )
     host: dict[str, Any] = {"NetworkMode": mode}
     body: dict[str, Any] = {}
     is_shared = mode.startswith("container:")
@@ -42,7 +54,7 @@ def network_parts(request: TaskRequest, pause_id: str) -> NetworkParts:
             "Dns": config.dns_servers,
             "DnsSearch": config.dns_search_domains,
             "DnsOptions": config.dns_options,
-            "ExtraHosts": config.extra_hosts,
+            "ExtraHosts": [] if shared_file(request, HOSTS) else config.extra_hosts,
         }
         body["Hostname"] = config.hostname or request.hostname
     if config.mac_address:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from yurt.sdk.containers.hosts import HOSTS, check_names, shared_file
 from yurt.sdk.containers.ports import published
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import DriverError
@@ -31,6 +32,7 @@ def network_part(request: TaskRequest, plugin: PluginConfig, *, is_rootless: boo
     config: TaskConfig = request.config
     mode = network_mode(request, is_rootless=is_rootless)
     kind, _, value = mode.partition(":")
+    check_names(request, mode, names_given(config))
     part: Part = {**namespace_part(kind, value, request), **names_part(config, plugin, request, kind)}
     endpoint = endpoint_options(config)
     is_network = kind not in (*ENGINE_MODES, *OTHERS_MODES)
@@ -63,11 +65,22 @@ def namespace_part(kind: str, value: str, request: TaskRequest) -> Part:
             return {"netns": {"nsmode": kind if kind in ENGINE_MODES else "bridge", "value": ""}}
 
 
+def names_given(config: TaskConfig) -> Part:
+    """The options for names, by their own names."""
+    return {
+        "dns": config.dns,
+        "dns_search": config.dns_search,
+        "dns_options": config.dns_options,
+        "extra_hosts": config.extra_hosts,
+        "hostname": config.hostname,
+    }
+
+
 def names_part(config: TaskConfig, plugin: PluginConfig, request: TaskRequest, kind: str) -> Part:
     """Host name, hosts file and name servers; a container that is joined has its own."""
     if kind in ("container", "task"):
         return {}
-    part: Part = {"hostadd": config.extra_hosts}
+    part: Part = {"hostadd": [] if shared_file(request, HOSTS) else config.extra_hosts}
     if kind != "host":
         part["hostname"] = config.hostname or request.hostname
     servers = config.dns or plugin.options.dns_servers

@@ -15,6 +15,7 @@ from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, parse_stamp
 from yurt.sdk.containers.dangling import Dangling
 from yurt.sdk.containers.engine import EngineDown
+from yurt.sdk.containers.hosts import share_names
 from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.logfiles import LogFiles
 from yurt.sdk.containers.making import Maker, container_of
@@ -95,7 +96,9 @@ class PodmanService:
         self.begin()
 
         async def body(image_id: str) -> Mapping[str, Any]:
-            return create_body(request, await self._site(image_id))
+            made = create_body(request, await self._site(image_id))
+            await asyncio.to_thread(share_names, request, request.config.extra_hosts)
+            return made
 
         recipe = Recipe(
             image=functools.partial(self._images.ensure, request),

@@ -369,7 +369,7 @@ class Networks:
         status = record.status or AllocNetworkStatus()
         hostname = network.hostname or record.alloc_id[:8]
         text = hosts_text(hostname, tuple(dict.fromkeys((status.address, status.address_ipv6))))
-        names = self._folder.write_file(record.alloc_id, NAMES, text.encode())
+        names = self._folder.write_file(record.alloc_id, NAMES, text.encode(), may_grow=True)
         own = merged(network.dns, status.dns or DNSConfig())
         wanted = merged(own, host_resolver(is_namespaced=True))
         return (

@@ -84,11 +84,15 @@ class RecordFolder:
         """Write a record, as a whole or not at all."""
         self.write_file(record.alloc_id, NAME, msgspec.json.encode(record), PRIVATE)
 
-    def write_file(self, alloc_id: str, name: str, data: bytes, mode: int = PUBLIC) -> Path:
-        """Write a file of an allocation; its path. One that has this content already stays the same file."""
+    def write_file(self, alloc_id: str, name: str, data: bytes, mode: int = PUBLIC, *, may_grow: bool = False) -> Path:
+        """Write a file of an allocation; its path. One that has this content already stays the same file.
+
+        To one that may grow, drivers have added what tasks ask for, which stays.
+        """
         path = self.path(alloc_id, name)
         with contextlib.suppress(FileNotFoundError):
-            if path.read_bytes() == data:
+            known = path.read_bytes()
+            if known == data or (may_grow and known.startswith(data)):
                 return path
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         fresh = path.with_suffix(".new")
