@@ -131,8 +131,8 @@ async def test_what_allocations_left_that_nobody_knows_goes_at_the_next_start(no
     made = await first.join(alloc, group, grouped(node.driver))
 
     second = await node.networks(allocs=())
-    await until_idle(second.keep_house(), lambda: not namespaces.identity(made.namespace))
-    assert plugins.asked == ADDED + DELETED and not list(node.records.folder.iterdir())
+    await until_idle(second.keep_house(), lambda: not list(node.records.folder.iterdir()))
+    assert plugins.asked == ADDED + DELETED and not namespaces.identity(made.namespace)
 
 
 async def until_idle(work: Any, is_done: Callable[[], bool]) -> None:
