@@ -1,0 +1,332 @@
+"""An etcd member as a child process of the agent: started, kept running, listened to, and ended with the agent.
+
+The child dies with the agent, however that ends (PR_SET_PDEATHSIG), since the next agent needs its ports and its data.
+It leads a session of its own, so that an interrupt at the terminal reaches the agent first, which gives its leadership
+away before it stops etcd. Its data survives being killed at any moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Conflict, Invalid, Unavailable
+from yurt.storage.etcd.settings import EtcdMemberConfig, etcd_arguments
+
+log = logging.getLogger(__name__)
+
+START_LIMIT_S: Final = 20.0
+STOP_LIMIT_S: Final = 5.0
+VERSION_LIMIT_S: Final = 10.0
+PROBE_PAUSE_S: Final = 0.02
+RESTART_PAUSE_FIRST_S, RESTART_PAUSE_MAX_S = 0.1, 10.0
+STEADY_S: Final = 60.0
+"""A member that ran this long is restarted without a growing pause."""
+LINE_BYTES_MAX: Final = 16 * 1024
+SAME_LINE_PAUSE_S: Final = 30.0
+"""Seconds in which etcd's same message is told once."""
+SAME_LINES_MAX: Final = 256
+LAST_LINES: Final = 5
+LAUNCH: Final = (
+    "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGKILL); "
+    "os.getppid() == int(sys.argv[1]) or os._exit(1); os.execvp(sys.argv[2], sys.argv[2:])"
+)
+"""Dies with the parent whose pid it is given, even when that ended before the first line ran."""
+REMOVED: Final = "permanently removed from the cluster"
+FLOOR_34, FLOOR_35 = (3, 4, 22), (3, 5, 6)
+NOISE: Final = frozenset({"simple token is not cryptographically signed"})
+"""Warnings about what is not in use."""
+GRPC_LINE: Final = re.compile(r"(INFO|WARNING): \d{4}/")
+"""Lines of etcd's own client inside itself."""
+LEVELS: Final = {"warn": logging.WARNING, "error": logging.ERROR, "panic": logging.ERROR, "fatal": logging.ERROR}
+
+Version = tuple[int, int, int]
+
+
+def has_member_data(data_dir: str) -> bool:
+    """Whether a member has run here: it may never take part in forming another cluster."""
+    return any((Path(data_dir) / "data" / "member" / "wal").glob("*.wal"))
+
+
+def check_version(version: Version) -> None:
+    """Raises Invalid for a version that may lose data (3.5.0-3.5.5, 3.4 below 3.4.22) or that is too old."""
+    floor = FLOOR_34 if version[:2] < (3, 5) else FLOOR_35
+    if version < floor:
+        raise Invalid(
+            f"etcd {_dotted(version)} is not safe to run with: it may lose or mix up data; "
+            f"install {_dotted(FLOOR_34)} or newer of 3.4, or {_dotted(FLOOR_35)} or newer"
+        )
+
+
+def make_folders(config: EtcdMemberConfig) -> None:
+    """Folders that no other user can look into; a socket that a killed etcd left behind is removed."""
+    Path(config.data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
+    for folder in (config.etcd_folder, config.socket_folder):
+        folder.mkdir(exist_ok=True, mode=0o700)
+    config.socket.unlink(missing_ok=True)
+
+
+def member_command(config: EtcdMemberConfig) -> list[str]:
+    """etcd's command line: it gets the disk before others of its class, and dies with the process that starts it."""
+    command = [config.binary, *etcd_arguments(config)]
+    if shutil.which("ionice") is not None:
+        command = ["ionice", "-t", "-c", "2", "-n", "0", *command]
+    if sys.platform == "linux":
+        command = [sys.executable, "-I", "-S", "-c", LAUNCH, str(os.getpid()), *command]
+    return command
+
+
+def member_environment() -> dict[str, str]:
+    """Nothing of the agent's environment but PATH: etcd takes settings from there, and secrets may be in it."""
+    return {"PATH": os.environ.get("PATH", os.defpath)}
+
+
+class EtcdMember:
+    """One member; `start` it, then keep `run` running, then `stop` it."""
+
+    def __init__(self, config: EtcdMemberConfig, *, env: Env) -> None:
+        self.config = config
+        self._env = env
+        self._process: _Process | None = None
+        self._is_checked = False
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the member has run before, with this data_dir."""
+        return has_member_data(self.config.data_dir)
+
+    @property
+    def pid(self) -> int:
+        """The pid of etcd; 0 while it does not run."""
+        return 0 if self._process is None or self._process.ended.is_set() else self._process.pid
+
+    async def version(self) -> Version:
+        """The version of the binary; raises Invalid when there is none, or when it is not safe to run with."""
+        binary = shutil.which(self.config.binary)
+        if binary is None:
+            raise Invalid(
+                f"{self.config.binary} is not on PATH; several servers need etcd "
+                "(apt install etcd-server), or an etcd that stands: etcd { endpoints = [...] }"
+            )
+        process = await asyncio.create_subprocess_exec(
+            binary,
+            "--version",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=member_environment(),
+        )
+        try:
+            async with asyncio.timeout(VERSION_LIMIT_S):
+                output, _ = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            raise Invalid(f"{binary} --version does not end within {VERSION_LIMIT_S:g} s") from None
+        found = re.search(rb"etcd Version: (\d+)\.(\d+)\.(\d+)", output)
+        if found is None:
+            told = output.decode("utf-8", "replace").strip()[:200]
+            raise Invalid(f'{binary} does not look like etcd: --version answers "{told}"')
+        version = (int(found[1]), int(found[2]), int(found[3]))
+        check_version(version)
+        return version
+
+    async def start(self) -> None:
+        """Start etcd; it listens when this returns, and answers once a majority of its cluster runs.
+
+        Raises Invalid for a binary or a configuration that cannot be used, Unavailable when etcd ended at once.
+        """
+        assert not self.pid, "the etcd member runs already"
+        command = member_command(self.config)
+        if not self._is_checked:
+            log.info("etcd %s is the server's own member %s", _dotted(await self.version()), self.config.name)
+            self._is_checked = True
+        make_folders(self.config)
+        self._process = process = await _spawn(self.config, command, env=self._env)
+        try:
+            async with asyncio.timeout(START_LIMIT_S):
+                while not await self._is_listening():
+                    if process.ended.is_set():
+                        raise Unavailable(f"etcd ended at its start ({process.told}); {process.last_words}")
+                    await self._env.sleep(PROBE_PAUSE_S)
+        except TimeoutError:
+            await self.stop()
+            raise Unavailable(f"etcd does not listen within {START_LIMIT_S:g} s; {process.last_words}") from None
+        except BaseException:
+            process.kill()
+            raise
+
+    async def run(self) -> None:
+        """Keep etcd running until cancelled; raises Conflict when the cluster has removed this member for good."""
+        pause_s = RESTART_PAUSE_FIRST_S
+        while True:
+            began = self._env.monotonic()
+            if self._process is not None:
+                await self._process.ended.wait()
+                if self._process.was_removed:
+                    raise Conflict(
+                        f"the etcd member {self.config.name} was removed from its cluster; "
+                        f"move {self.config.data_dir} away to join as a new one"
+                    )
+                log.error("etcd ended (%s), it is started again; %s", self._process.told, self._process.last_words)
+            if self._env.monotonic() - began > STEADY_S:
+                pause_s = RESTART_PAUSE_FIRST_S
+            await self._env.sleep(pause_s * (1 + self._env.random()))
+            pause_s = min(pause_s * 2, RESTART_PAUSE_MAX_S)
+            try:
+                await self.start()
+            except Unavailable as error:
+                log.debug("%s", error)
+
+    async def stop(self) -> None:
+        """End etcd in good order, or by force when it takes too long; calling it again does nothing."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_LIMIT_S):
+                await process.ended.wait()
+        except TimeoutError:
+            log.warning("etcd does not end within %g s, it is killed", STOP_LIMIT_S)
+        finally:
+            process.kill()
+        await process.ended.wait()
+        self.config.socket.unlink(missing_ok=True)
+
+    async def _is_listening(self) -> bool:
+        endpoint = self.config.client_endpoint
+        try:
+            if endpoint.startswith("unix://"):
+                _, writer = await asyncio.open_unix_connection(endpoint.removeprefix("unix://"))
+            else:
+                host, _, port = endpoint.rpartition("/")[2].rpartition(":")
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        except OSError:
+            return False
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        return True
+
+
+class _Process(asyncio.SubprocessProtocol):
+    """One run of etcd: its output goes to our log, its end is an event."""
+
+    def __init__(self, env: Env) -> None:
+        self.ended = asyncio.Event()
+        self.was_removed = False
+        self._env = env
+        self._rest = b""
+        self._last: deque[str] = deque(maxlen=LAST_LINES)
+        self._told_at: dict[str, float] = {}
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    @property
+    def pid(self) -> int:
+        """etcd's pid."""
+        assert self._transport is not None
+        return self._transport.get_pid()
+
+    @property
+    def told(self) -> str:
+        """How it ended."""
+        code = None if self._transport is None else self._transport.get_returncode()
+        return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+    @property
+    def last_words(self) -> str:
+        """What it complained of last."""
+        return "it said: " + " | ".join(self._last) if self._last else "it said nothing"
+
+    def send(self, number: int) -> None:
+        """Send a signal, if it still runs."""
+        if self._transport is not None and not self.ended.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                self._transport.send_signal(number)
+
+    def kill(self) -> None:
+        """End it at once, if it still runs."""
+        self.send(signal.SIGKILL)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It runs."""
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._transport = transport
+
+    def pipe_data_received(self, _fd: int, data: bytes | str) -> None:
+        """Some of its output."""
+        assert isinstance(data, bytes)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._rest = self._rest[-LINE_BYTES_MAX:]
+        for line in lines:
+            self._on_line(line)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """It has ended, and all of its output was read."""
+        if self._rest:
+            self._on_line(self._rest)
+        if self._transport is not None:
+            self._transport.close()
+        self.ended.set()
+
+    def _on_line(self, line: bytes) -> None:
+        level, text, message = _parsed(line)
+        self.was_removed = self.was_removed or REMOVED in text
+        if level == logging.DEBUG:
+            log.debug("etcd: %s", text)
+            return
+        self._last.append(text)
+        now = self._env.monotonic()
+        if now - self._told_at.get(message, -SAME_LINE_PAUSE_S) < SAME_LINE_PAUSE_S:
+            return
+        if len(self._told_at) >= SAME_LINES_MAX:
+            self._told_at.clear()
+        self._told_at[message] = now
+        log.log(level, "etcd: %s", text)
+
+
+async def _spawn(config: EtcdMemberConfig, command: list[str], *, env: Env) -> _Process:
+    _, process = await asyncio.get_running_loop().subprocess_exec(
+        lambda: _Process(env),
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=config.socket_folder,
+        env=member_environment(),
+        start_new_session=True,
+    )
+    return process
+
+
+def _parsed(line: bytes) -> tuple[int, str, str]:
+    """Level, text, and what stays the same when the text comes again with other figures."""
+    try:
+        fields = msgspec.json.decode(line, type=dict[str, object])
+    except msgspec.DecodeError:
+        text = line.decode("utf-8", "replace").strip()
+        return logging.DEBUG if GRPC_LINE.match(text) else logging.WARNING, text, text
+    message = str(fields.pop("msg", ""))
+    level = LEVELS.get(str(fields.pop("level", "")), logging.DEBUG)
+    if message in NOISE:
+        level = logging.DEBUG
+    for origin in ("ts", "caller", "stacktrace"):
+        fields.pop(origin, None)
+    told = ", ".join(f"{name}={value}" for name, value in fields.items())
+    return level, f"{message} ({told})" if told else message, message
+
+
+def _dotted(version: Version) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,124 @@
+"""What an etcd member and its clients are told: addresses, certificates, and the command line that follows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import Value
+
+HEARTBEAT_MS, ELECTION_MS = 50, 500
+QUOTA_BYTES: Final = 4 * 1024**3
+SNAPSHOT_COUNT: Final = 2_000
+"""Raft entries between two snapshots of etcd; it keeps them, and 5,000 before them, in memory."""
+REQUEST_BYTES_MAX: Final = 1_572_864
+"""The largest request that etcd takes, its default; an entry of the log is smaller (A9)."""
+SOCKET_NAME: Final = "etcd:0"
+"""etcd names a socket `<host>:<port>`, in the folder where it was started."""
+SOCKET_PATH_MAX: Final = 107
+"""Bytes that the system has room for in the path of a socket."""
+
+
+class EtcdSecurity(Value, rename=None):
+    """Files in PEM form: the authority that the other side's certificate must come from, and one's own pair."""
+
+    ca_file: str
+    cert_file: str = ""
+    key_file: str = ""
+
+
+class EtcdMemberConfig(Value, rename=None):
+    """One member. URLs are `http(s)://host:port`; `initial_cluster` names every member and its peer URL.
+
+    An empty `client_url` means a socket below `data_dir` that other users cannot reach; a loopback port is open to all
+    that runs on the machine. With `peer_security` peers show certificates to each other, and only those that are made
+    out for `peer_name` (when it is given) are members.
+    """
+
+    name: str
+    data_dir: str
+    peer_url: str
+    initial_cluster: Mapping[str, str]
+    token: str
+    is_new_cluster: bool
+    advertise_peer_url: str = ""
+    client_url: str = ""
+    peer_security: EtcdSecurity | None = None
+    peer_name: str = ""
+    heartbeat_ms: int = HEARTBEAT_MS
+    election_ms: int = ELECTION_MS
+    quota_bytes: int = QUOTA_BYTES
+    binary: str = "etcd"
+
+    @property
+    def etcd_folder(self) -> Path:
+        """What etcd knows as its data folder."""
+        return Path(self.data_dir).absolute() / "data"
+
+    @property
+    def socket_folder(self) -> Path:
+        """Where the socket lies, and where etcd is started."""
+        return Path(self.data_dir).absolute() / "socket"
+
+    @property
+    def socket(self) -> Path:
+        """The socket, when `client_url` is empty."""
+        return self.socket_folder / SOCKET_NAME
+
+    @property
+    def client_endpoint(self) -> str:
+        """Where clients reach the member, as `EtcdClient` and `EtcdLog` take it."""
+        return self.client_url or f"unix://{self.socket}"
+
+
+def etcd_arguments(config: EtcdMemberConfig) -> list[str]:
+    """The options of etcd; raises Invalid for a configuration that no etcd could run with."""
+    _check(config)
+    client_url = config.client_url or f"unix://{SOCKET_NAME}"
+    options = {
+        "name": config.name,
+        "data-dir": str(config.etcd_folder),
+        "listen-client-urls": client_url,
+        "advertise-client-urls": client_url,
+        "listen-peer-urls": config.peer_url,
+        "initial-advertise-peer-urls": config.advertise_peer_url or config.peer_url,
+        "initial-cluster": ",".join(f"{name}={url}" for name, url in sorted(config.initial_cluster.items())),
+        "initial-cluster-token": config.token,
+        "initial-cluster-state": "new" if config.is_new_cluster else "existing",
+        "heartbeat-interval": config.heartbeat_ms,
+        "election-timeout": config.election_ms,
+        "snapshot-count": SNAPSHOT_COUNT,
+        "quota-backend-bytes": config.quota_bytes,
+        "max-request-bytes": REQUEST_BYTES_MAX,
+        "pre-vote": "true",
+        "logger": "zap",
+        "log-outputs": "stderr",
+        **_peer_security(config),
+    }
+    return [f"--{name}={value}" for name, value in options.items()]
+
+
+def _peer_security(config: EtcdMemberConfig) -> dict[str, str]:
+    security = config.peer_security
+    if security is None:
+        return {}
+    return {
+        "peer-client-cert-auth": "true",
+        "peer-trusted-ca-file": security.ca_file,
+        "peer-cert-file": security.cert_file,
+        "peer-key-file": security.key_file,
+        **({"peer-cert-allowed-hostname": config.peer_name} if config.peer_name else {}),
+    }
+
+
+def _check(config: EtcdMemberConfig) -> None:
+    if config.name not in config.initial_cluster:
+        raise Invalid(f'the etcd member "{config.name}" is not in its initial cluster: {dict(config.initial_cluster)}')
+    if not config.client_url and len(os.fsencode(config.socket)) > SOCKET_PATH_MAX:
+        raise Invalid(
+            f"data_dir is too long for etcd's socket {config.socket}: the system takes {SOCKET_PATH_MAX} "
+            "bytes; choose a shorter data_dir"
+        )

@@ -1,0 +1,141 @@
+"""etcd members on the loopback interface for tests and benchmarks: started, killed, stopped for a while, started again.
+
+They are plain child processes, so that they may outlive an event loop, and die with the process that started them.
+`missing` says why they cannot be had.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from yurt.storage.etcd.member import make_folders, member_command, member_environment
+from yurt.storage.etcd.settings import QUOTA_BYTES, EtcdMemberConfig
+from yurt.testing.agent import free_ports, wait_for
+
+END_LIMIT_S = 10.0
+READY_LIMIT_S = 30.0
+
+
+def missing() -> str:
+    """Why no member can be started; empty when it can."""
+    return "" if shutil.which("etcd") else "etcd is not installed (apt install etcd-server)"
+
+
+class LocalMember:
+    """One etcd process."""
+
+    def __init__(self, config: EtcdMemberConfig) -> None:
+        self.config = config
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the server whose member this is."""
+        return self.config.name
+
+    @property
+    def endpoint(self) -> str:
+        """Where clients reach it."""
+        return self.config.client_endpoint
+
+    @property
+    def pid(self) -> int:
+        """The process, while it runs."""
+        return 0 if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start it, with the data that it had."""
+        assert self._process is None, self.name
+        make_folders(self.config)
+        with (Path(self.config.data_dir) / "etcd.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                member_command(self.config),
+                cwd=self.config.socket_folder,
+                env=member_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def signal(self, number: int) -> None:
+        """Send a signal: SIGSTOP to freeze it, SIGCONT to let it go on."""
+        assert self._process is not None, self.name
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(timeout=END_LIMIT_S)
+            self._process = None
+
+    def has_leader(self) -> bool:
+        """Whether it answers and knows a leader."""
+        done = subprocess.run(
+            ["etcdctl", "--endpoints", self.endpoint, "--command-timeout=2s", "get", "ready"],
+            env={**member_environment(), "ETCDCTL_API": "3"},
+            capture_output=True,
+            check=False,
+            timeout=END_LIMIT_S,
+        )
+        return done.returncode == 0
+
+
+class LocalEtcd:
+    """The members of one cluster."""
+
+    def __init__(self, members: tuple[LocalMember, ...]) -> None:
+        self.members = members
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where clients reach all of them."""
+        return tuple(member.endpoint for member in self.members)
+
+    def member(self, name: str) -> LocalMember:
+        """The member of a server."""
+        return next(member for member in self.members if member.name == name)
+
+    def wait_ready(self) -> None:
+        """Wait until every member answers."""
+        for member in self.members:
+            wait_for(f"etcd member {member.name}", member.has_leader, READY_LIMIT_S)
+
+
+def member_configs(count: int, folder: Path, *, quota_bytes: int = QUOTA_BYTES) -> tuple[EtcdMemberConfig, ...]:
+    """Members srv1.global, srv2.global ... of a new cluster, on free ports."""
+    urls = {f"srv{number}.global": f"http://127.0.0.1:{port}" for number, port in enumerate(free_ports(count), 1)}
+    return tuple(
+        EtcdMemberConfig(
+            name=name,
+            data_dir=str(folder / name),
+            peer_url=url,
+            initial_cluster=urls,
+            token=f"test-{folder.name}",
+            is_new_cluster=True,
+            quota_bytes=quota_bytes,
+        )
+        for name, url in urls.items()
+    )
+
+
+@contextmanager
+def local_etcd(count: int = 1, *, quota_bytes: int = QUOTA_BYTES) -> Iterator[LocalEtcd]:
+    """A cluster that runs and answers; its data lies in a short temporary folder, for the sake of its sockets."""
+    with tempfile.TemporaryDirectory(prefix="etcd-", ignore_cleanup_errors=True) as folder:
+        configs = member_configs(count, Path(folder), quota_bytes=quota_bytes)
+        etcd = LocalEtcd(tuple(LocalMember(config) for config in configs))
+        try:
+            for member in etcd.members:
+                member.start()
+            etcd.wait_ready()
+            yield etcd
+        finally:
+            for member in etcd.members:
+                member.kill()
