@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from yurt import __version__
+from yurt.agent.addresses import bracketed, with_port
 from yurt.agent.config import RPC_PORT, AgentConfig
 from yurt.agent.tls import TlsSettings, channel_credentials, own_http_context, server_credentials
 from yurt.client.client import Client
@@ -53,7 +54,7 @@ class FarClients:
 
     async def start(self) -> None:
         """Take connections; raises Invalid when the port cannot be had."""
-        address = f"{_bracketed(self._config.rpc_address)}:{self._config.rpc_port}"
+        address = f"{bracketed(self._config.rpc_address)}:{self._config.rpc_port}"
         port = await self._listener.start(address, server_credentials(self._tls))
         log.info("clients may connect to port %d%s", port, ", by mutual TLS" if self._tls.rpc else "")
 
@@ -120,17 +121,7 @@ def server_addresses(config: AgentConfig) -> tuple[str, ...]:
     """Where the configuration says that servers are, each with a port."""
     joined = config.client.get("server_join", {})
     given = (*config.client.get("servers", ()), *joined.get("retry_join", ()), *joined.get("start_join", ()))
-    return tuple(dict.fromkeys(with_port(address) for address in given))
-
-
-def with_port(address: str) -> str:
-    """`host`, `host:port`, `[v6]`, `[v6]:port` or a bare v6 address, with the port of servers where there is none."""
-    if address.count(":") > 1 and not address.startswith("["):
-        return f"[{address}]:{RPC_PORT}"
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdigit():
-        return f"{host}:{port}"
-    return f"{address}:{RPC_PORT}"
+    return tuple(dict.fromkeys(with_port(address, RPC_PORT) for address in given))
 
 
 def _always(peer: Peer) -> Callable[[], asyncio.Future[Peer]]:
@@ -144,8 +135,4 @@ def _always(peer: Peer) -> Callable[[], asyncio.Future[Peer]]:
 
 def _reachable(address: str) -> str:
     """An address of this machine at which it listens itself."""
-    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address) or _bracketed(address)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address) or bracketed(address)
