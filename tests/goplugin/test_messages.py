@@ -19,7 +19,7 @@ from yurt.goplugin.messages import (
     methods,
     read_files,
 )
-from yurt.goplugin.proto_text import json_name, read_proto
+from yurt.runtime.proto_text import json_name, read_proto
 
 
 @pytest.mark.parametrize("name", FILES)

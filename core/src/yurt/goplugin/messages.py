@@ -14,7 +14,7 @@ from google.protobuf import any_pb2, descriptor_pb2, duration_pb2, empty_pb2, ti
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from yurt.goplugin.proto_text import Kinds, learn, read_proto
+from yurt.runtime.proto_text import Kinds, learn, read_proto
 
 WELL_KNOWN = (any_pb2, duration_pb2, empty_pb2, timestamp_pb2, wrappers_pb2)
 FILES = (

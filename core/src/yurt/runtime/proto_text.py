@@ -1,4 +1,4 @@
-"""Reads the .proto files of this package into descriptors, so that no generated code has to be kept.
+"""Reads .proto files into descriptors, so that no generated code has to be kept.
 
 Generated modules demand a protobuf as new as the one that made them; descriptors built when they are needed do not.
 The reader knows what our own files use of proto3: messages, enums, oneofs, maps, repeated fields, services with
