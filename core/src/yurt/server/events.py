@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
+from yurt.sdk.errors import Conflict
 from yurt.state import Changes
 
 
@@ -24,17 +25,32 @@ class EventBuffer:
     def __init__(self, size: int = 100) -> None:
         self._events: deque[Event] = deque(maxlen=size)
         self._arrived = asyncio.Event()
+        self._times_broken = 0
+
+    def break_off(self) -> None:
+        """Events are missing from here on: those who follow are told, and begin anew if they like."""
+        self._events.clear()
+        self._times_broken += 1
+        self._wake()
 
     def add(self, event: Event) -> None:
         """Append, dropping the oldest one when full."""
         self._events.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
         arrived, self._arrived = self._arrived, asyncio.Event()
         arrived.set()
 
     async def subscribe(self, from_index: int = 0) -> AsyncIterator[Event]:
-        """Buffered events from `from_index` on, that one included, then new ones as they come."""
-        next_index = from_index
+        """Buffered events from `from_index` on, that one included, then new ones as they come.
+
+        Raises Conflict when this server took over the state of another one, and has not seen what happened between.
+        """
+        next_index, times_broken = from_index, self._times_broken
         while True:
+            if self._times_broken != times_broken:
+                raise Conflict("this server fetched its state from another one: events are missing, subscribe again")
             arrived = self._arrived
             found = [event for event in self._events if event.index >= next_index]
             for event in found:

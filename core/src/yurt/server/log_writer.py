@@ -1,9 +1,13 @@
-"""The one writer: gathers proposals into a batch, appends it to the log, and applies its commands in turns of the loop.
+"""The one writer: holds the state, and applies to it what this server appends to the log or what others did.
 
+While this server leads it gathers proposals into a batch, appends it and applies its commands in turns of the loop.
 While an append is under way further proposals gather; they form the next batch. A batch never exceeds `ENTRY_BYTES`
 in the log (A9): the commands of a large proposal go into several, in their order. A command is answered when it is
-durable and applied. An append that fails leaves its outcome unknown, so nothing more is acknowledged from this log
-until a new term (A10).
+durable and applied. An append that fails leaves its outcome unknown: nothing more is appended in this term, and what
+became of it is read from the log. A log that is broken for good is never opened again (A10).
+
+While another server leads, entries are applied as they come. Both ways go through one place, at consecutive indexes,
+never at the same time: no command is applied twice and none is left out.
 """
 
 from __future__ import annotations
@@ -20,8 +24,17 @@ from yurt.fsm import apply
 from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.state import Changes, Snapshot
-from yurt.storage.log import CommandLog
-from yurt.structs.commands import AnyCommand, Applied, ApplyPlan, RegisterJob, Rejected, Result, StagePlan
+from yurt.storage.log import CommandLog, Entry, LogBroken
+from yurt.structs.commands import (
+    AnyCommand,
+    Applied,
+    ApplyPlan,
+    RegisterJob,
+    Rejected,
+    Result,
+    StagePlan,
+    UpdateAllocsFromClient,
+)
 from yurt.structs.packed import packed
 
 log = logging.getLogger(__name__)
@@ -34,6 +47,10 @@ TURN_BYTES: Final = 16_384
 """Small commands are applied together, up to this, before others get the loop."""
 PLACEMENT_WORK: Final = 256
 """Bytes of an ordinary command whose application takes as long as that of a placement."""
+COMMAND_WORK: Final = 512
+"""What an entry's command counts when nobody knows its size."""
+LOST_APPEND_S: Final = 5.0
+"""How long an append may go on after leadership was lost; then its outcome is unknown, and read from the log."""
 
 OnApplied = Callable[[AnyCommand, Changes], None]
 KINDS: Final[dict[str, type[YurtError]]] = {"not_found": NotFound, "conflict": Conflict, "invalid": Invalid}
@@ -63,17 +80,22 @@ class _Proposal:
 
 
 class _Item(NamedTuple):
+    """A command on its way: as it was proposed and as the log holds it, its size there, and who waits for it."""
+
     command: AnyCommand
     stored: AnyCommand
-    """The command as the log holds it."""
     size: int
-    proposal: _Proposal
+    proposal: _Proposal | None = None
 
-    @property
-    def work(self) -> int:
-        """What applying it takes, in bytes of an ordinary command."""
-        command = self.command
-        return self.size + (PLACEMENT_WORK * len(command.plan.placements) if isinstance(command, ApplyPlan) else 0)
+
+def work_of(command: AnyCommand, size: int = COMMAND_WORK) -> int:
+    """What applying a command takes, in bytes of an ordinary command."""
+    match command:
+        case ApplyPlan(plan=plan):
+            return size + (TURN_BYTES if plan.blocks else PLACEMENT_WORK * len(plan.placements))
+        case UpdateAllocsFromClient(updates=updates):
+            return max(size, PLACEMENT_WORK * len(updates))
+    return size
 
 
 def _stored(command: AnyCommand) -> AnyCommand:
@@ -108,17 +130,24 @@ class LogWriter:
         self._encoder = msgspec.msgpack.Encoder()
         self._wake = asyncio.Event()
         self._refusal = NO_LEADER
+        self._append_limit: asyncio.Timeout | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def open(self) -> None:
-        """Accept proposals: this server leads. A log that failed once stays closed."""
+        """Accept proposals: this server leads and has applied all that the log holds. A broken log stays closed."""
         self._refusal = self._broken
 
     def close(self, reason: str = NO_LEADER) -> None:
-        """Refuse proposals from now on, those that wait included."""
-        self._refusal = reason
+        """Refuse proposals from now on, those that wait included; an append that is under way ends within a bound."""
+        self._refusal = self._broken or reason
         while self._pending:
-            self._pending.popleft().proposal.fail(Unavailable(reason))
+            proposal = self._pending.popleft().proposal
+            assert proposal is not None
+            proposal.fail(Unavailable(self._refusal))
         self._pending_bytes = 0
+        if self._append_limit is not None and not self._append_limit.expired():
+            self._append_limit.reschedule(asyncio.get_running_loop().time() + LOST_APPEND_S)
 
     @property
     def is_open(self) -> bool:
@@ -168,15 +197,49 @@ class LogWriter:
         return size
 
     async def replay(self) -> int:
-        """Apply what the log holds beyond the present state; how many commands that was."""
+        """Apply what the log holds beyond the present state, before anybody looks at it; how many commands it was."""
         count = 0
         async for entry in self._log.entries(self.state.index):
-            for offset, command in enumerate(entry.commands):
-                if entry.first_index + offset > self.state.index:
-                    self.state = apply(self.state, command, index=entry.first_index + offset).state
-                    count += 1
+            for command in self._fresh(entry):
+                self.state = apply(self.state, command, index=self.state.index + 1).state
+                count += 1
             await asyncio.sleep(0)
         return count
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing is being appended or applied any more."""
+        await self._idle.wait()
+
+    async def catch_up(self) -> None:
+        """Apply what the log holds by now; an append of an earlier term has ended before that."""
+        await self.wait_idle()
+        async for entry in self._log.entries(self.state.index):
+            await self.take(entry)
+
+    async def take(self, entry: Entry) -> None:
+        """Apply what is new in an entry of the log; raises Conflict when it leaves out an index.
+
+        When this is cancelled, what was applied stays so, and the rest is taken with the entry when it comes again.
+        """
+        assert self._idle.is_set() and not self.is_open, "the log is followed while this server writes it"
+        self._idle.clear()
+        try:
+            await self._apply([_Item(command, command, COMMAND_WORK) for command in self._fresh(entry)])
+        finally:
+            self._idle.set()
+
+    async def install(self, state: Snapshot) -> None:
+        """Go on from a newer state that another server had."""
+        await self.wait_idle()
+        assert not self.is_open and state.index > self.state.index, (state.index, self.state.index)
+        self.state = state
+
+    def _fresh(self, entry: Entry) -> Sequence[AnyCommand]:
+        """The entry's commands above the present state."""
+        known = self.state.index + 1 - entry.first_index
+        if known < 0:
+            raise Conflict(f"the command log leaves out what follows index {self.state.index}")
+        return entry.commands[known:]
 
     async def run(self) -> None:
         """Write batches until cancelled."""
@@ -189,8 +252,7 @@ class LogWriter:
                     batch = self._gather()
                     await self._write(batch)
         finally:
-            for item in batch:
-                item.proposal.fail(Unavailable("the server is shutting down; the change may or may not be stored"))
+            _fail(batch, "the server is shutting down; the change may or may not be stored")
             self.close("the server is shutting down")
 
     def _gather(self) -> list[_Item]:
@@ -203,35 +265,60 @@ class LogWriter:
         return batch
 
     async def _write(self, batch: list[_Item]) -> None:
+        assert self._idle.is_set(), "the log is written while it is followed"
         self._on_their_way = len(batch)
+        self._idle.clear()
         try:
-            await self._log.append(self.state.index + 1, [item.stored for item in batch])
+            async with asyncio.timeout(None) as self._append_limit:
+                await self._log.append(self.state.index + 1, [item.stored for item in batch])
         except Exception as error:
+            self._append_limit = None
             self._on_their_way = 0
-            log.error("appending to the command log failed, this server stops leading: %s", error)
-            if not isinstance(error, Conflict):
-                self._broken = f"the command log failed, restart the agent once its disk is well: {error}"
-            for item in batch:
-                item.proposal.fail(Unavailable(f"the change may not be stored: {error}"))
-            self.close(self._broken or NO_LEADER)
-            self._on_failed()
+            self._give_up(batch, error)
         else:
+            self._append_limit = None
             await self._apply(batch)
+        finally:
+            self._append_limit = None
+            self._on_their_way = 0
+            self._idle.set()
 
-    async def _apply(self, batch: list[_Item]) -> None:
+    def _give_up(self, batch: list[_Item], error: Exception) -> None:
+        """Stop leading: another server leads, or the outcome is unknown."""
+        log.error("appending to the command log failed, this server stops leading: %s", error or type(error).__name__)
+        if isinstance(error, LogBroken) or not isinstance(error, Conflict | Unavailable | TimeoutError):
+            self._broken = f"the command log failed, restart the agent once its disk is well: {error}"
+        _fail(batch, NO_LEADER if isinstance(error, Conflict) else f"the change may or may not be stored: {error}")
+        self.close()
+        self._on_failed()
+
+    async def _apply(self, items: Sequence[_Item]) -> None:
         changes: list[Changes] = []
         turn = 0
-        for item in batch:
-            work = item.work
-            if turn and turn + work > TURN_BYTES:
-                await asyncio.sleep(0)
-                turn = 0
-            turn += work
-            step = apply(self.state, item.command, index=self.state.index + 1)
-            self.state = step.state
-            self._on_their_way -= 1
-            changes.append(step.changes)
-            self._on_applied(item.command, step.changes)
+        try:
+            for item in items:
+                work = work_of(item.command, item.size)
+                if turn and turn + work > TURN_BYTES:
+                    await asyncio.sleep(0)
+                    turn = 0
+                turn += work
+                changes.append(self._apply_one(item))
+        finally:
+            self.batches += 1
+            self._on_batch(tuple(change for part in changes for change in part))
+
+    def _apply_one(self, item: _Item) -> Changes:
+        step = apply(self.state, item.command, index=self.state.index + 1)
+        assert step.state.index == self.state.index + 1, (step.state.index, self.state.index)
+        self.state = step.state
+        self._on_their_way = max(0, self._on_their_way - 1)
+        self._on_applied(item.command, step.changes)
+        if item.proposal is not None:
             item.proposal.add(step.result)
-        self.batches += 1
-        self._on_batch(tuple(change for part in changes for change in part))
+        return step.changes
+
+
+def _fail(batch: Sequence[_Item], reason: str) -> None:
+    for item in batch:
+        if item.proposal is not None:
+            item.proposal.fail(Unavailable(reason))

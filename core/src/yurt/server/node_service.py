@@ -11,6 +11,7 @@ from yurt.duties.evals import Mint, evals_for_node
 from yurt.duties.nodes import (
     granted_status,
     missed_status,
+    refused_report,
     registered,
     registration_needs_evals,
     set_status,
@@ -36,9 +37,12 @@ from yurt.structs.rpc import (
 
 REPORT_LIMIT = 2_000
 """Reports of clients in one command."""
+KNOWN_LIMIT_S = 5.0
+"""How long a server that follows waits to learn of a node."""
 
 
 class _Report(NamedTuple):
+    node_id: str
     updates: tuple[AllocUpdate, ...]
     answer: asyncio.Future[int]
 
@@ -46,7 +50,9 @@ class _Report(NamedTuple):
 class NodeService:
     """The server's side of its clients."""
 
-    def __init__(self, *, env: Env, writer: LogWriter, waiter: StateWaiter, servers: tuple[str, ...]) -> None:
+    def __init__(
+        self, *, env: Env, writer: LogWriter, waiter: StateWaiter, servers: Callable[[], tuple[str, ...]]
+    ) -> None:
         self._env = env
         self._writer = writer
         self._waiter = waiter
@@ -82,7 +88,7 @@ class NodeService:
         known = state.nodes.get(request.node.id)
         _check_node(request.node, known)
         mint = self._mint()
-        node = registered(state, request.node, mint.now)
+        node = registered(known, request.node, mint.now)
         await self._store_schemas(request)
         evaluations: tuple[Evaluation, ...] = ()
         if registration_needs_evals(known, node):
@@ -116,14 +122,27 @@ class NodeService:
                 return min_index + 1
             return self._alloc_indexes.get(node_id, self._base_index)
 
-        if node_id not in self._writer.state.nodes:
-            raise NotFound("node not found")
+        await self._reach(node_id, min_index, timeout_s)
         if min_index > 0:
             keys = [("allocs", "node", node_id)]
             await self._waiter.wait_past(keys, changed_at, min_index=min_index, timeout_s=timeout_s)
         state = self._writer.state
         allocs = {alloc.id: alloc.alloc_modify_index for alloc in state.allocs_of_node(node_id)}
         return AllocPull(index=state.index, allocs=allocs)
+
+    async def _reach(self, node_id: str, min_index: int, timeout_s: float) -> None:
+        """A server that follows waits until it knows what the caller knows; it does not say that a node is unknown."""
+        if self.heartbeats is not None:
+            if node_id not in self._writer.state.nodes:
+                raise NotFound("node not found")
+            return
+        if not await self._waiter.wait_index(min_index, timeout_s=timeout_s):
+            raise Unavailable(f"this server is at index {self._writer.state.index} and has not reached {min_index} yet")
+        limit_s = min(timeout_s, KNOWN_LIMIT_S)
+        known = [("nodes", node_id)]
+        state = await self._waiter.wait_past(known, lambda s: node_id in s.nodes, min_index=0, timeout_s=limit_s)
+        if node_id not in state.nodes:
+            raise Unavailable(f"this server does not know node {node_id} yet")
 
     async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
         """The node's allocations with those ids; those that are gone are left out."""
@@ -137,11 +156,12 @@ class NodeService:
         node = self._writer.state.nodes.get(request.node_id)
         if node is None:
             raise NotFound("node not found")
-        if node.status in (status.NODE_DOWN, status.NODE_DISCONNECTED):
-            raise Invalid(f"node {node.id} is not allowed to update allocs while in status {node.status}")
+        refusal = refused_report(node)
+        if refusal:
+            raise Invalid(refusal)
         if not request.updates:
             return self._writer.state.index
-        report = _Report(request.updates, asyncio.get_running_loop().create_future())
+        report = _Report(request.node_id, request.updates, asyncio.get_running_loop().create_future())
         self._reports.append(report)
         self._has_reports.set()
         return await report.answer
@@ -171,12 +191,19 @@ class NodeService:
             return
         mint = self._mint()
         lost = missed_status(state, node, mint.now)
-        await self._writer.propose(set_status(state, node, lost, mint, event="Node heartbeat missed"))
+        if lost != node.status:
+            await self._writer.propose(set_status(state, node, lost, mint, event="Node heartbeat missed"))
+        if lost == status.NODE_DISCONNECTED and self.heartbeats is not None:
+            self.heartbeats.reset(node_id)
 
     async def _store_reports(self) -> None:
         reports, count = [], 0
         while self._reports and count < REPORT_LIMIT:
             report = self._reports.pop(0)
+            refusal = refused_report(self._writer.state.nodes.get(report.node_id))
+            if refusal:
+                _settle(report.answer, Invalid(refusal))
+                continue
             count += len(report.updates)
             reports.append(report)
         updates = tuple(update for report in reports for update in report.updates)
@@ -192,8 +219,10 @@ class NodeService:
             if not isinstance(error, Exception):
                 raise
         else:
+            nodes = self._writer.state.nodes
             for report in reports:
-                _settle(report.answer, applied.index)
+                refusal = refused_report(nodes.get(report.node_id), index=applied.index)
+                _settle(report.answer, Invalid(refusal) if refusal else applied.index)
 
     async def _store_schemas(self, request: RegisterNodeRequest) -> None:
         known = self._writer.state.table("schemas")
@@ -213,7 +242,7 @@ class NodeService:
             heartbeat_ttl_s=heartbeats.reset(node_id),
             index=index,
             node_status=node.status if node is not None else "",
-            servers=self._servers,
+            servers=self._servers(),
         )
 
     def _mint(self) -> Mint:

@@ -1,8 +1,7 @@
-"""The server: restores the state, follows leadership, and offers the cluster's operations.
+"""The server: restores the state, follows or leads the cluster, and offers the cluster's operations.
 
-Three tasks live as long as the server: the log writer, the campaign reader, which takes every gain and loss of
-leadership at once whatever the duties do, and the term keeper, which starts and ends terms to match. All that only a
-leader does is in `Term`.
+Two things live as long as the server: the log writer, which holds the state, and its role (`roles`), which follows the
+log or runs a `Term`, all that only a leader does. What must be carried out by the leader finds it from any server.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import NotFound, Unavailable
 from yurt.server.allocs import Allocs
+from yurt.server.catching_up import fetch_snapshot
 from yurt.server.config import ServerConfig
+from yurt.server.confirmation import Confirmation
 from yurt.server.deployments import Deployments
 from yurt.server.disks import fetch_disk
 from yurt.server.events import Event, EventBuffer
@@ -27,27 +28,28 @@ from yurt.server.host_volumes import HostVolumes
 from yurt.server.identities import Identities
 from yurt.server.jobs import Jobs
 from yurt.server.keyring import Keyring
+from yurt.server.leader_calls import LeaderCalls
 from yurt.server.life import log_life
 from yurt.server.log_writer import LogWriter
 from yurt.server.metrics import Metrics
 from yurt.server.node_service import NodeService
 from yurt.server.nodes import Nodes
+from yurt.server.peers import NoPeers, Peers
 from yurt.server.ports import NodePort
 from yurt.server.replay import History, replay
+from yurt.server.roles import Roles
 from yurt.server.root_keys import RootKeys
 from yurt.server.services import Services
 from yurt.server.snapshots import Snapshotter
 from yurt.server.stats import server_stats
 from yurt.server.system import System
 from yurt.server.template_queries import TemplateQueries
-from yurt.server.term import Term
 from yurt.server.variables import Variables
 from yurt.server.waiting import StateWaiter
 from yurt.state import Changes, Snapshot
 from yurt.state.watch import Watches, WatchKey
-from yurt.storage.log import CommandLog
-from yurt.structs.cluster import SchedulerConfiguration
-from yurt.structs.commands import AnyCommand, Applied, DropStagedPlans, FinishRestore, SetSchedulerConfiguration
+from yurt.storage.log import CommandLog, LogTrimmed
+from yurt.structs.commands import AnyCommand, Applied, FinishRestore
 from yurt.structs.explain import Replay
 from yurt.structs.rpc import (
     AllocBatch,
@@ -65,24 +67,28 @@ from yurt.structs.service import ServiceRegistration
 
 if TYPE_CHECKING:
     from yurt.scheduler.limits import LimitsOf
+    from yurt.server.term import Term
 
 log = logging.getLogger(__name__)
 
+SNAPSHOT_RETRY_S = 1.0
+
 
 class Server:
-    """One server of a region."""
+    """One server of a region; `peers` are the others, none unless they are set before `run`."""
 
     def __init__(self, config: ServerConfig, *, env: Env, log: CommandLog, limits: LimitsOf | None = None) -> None:
         self.config = config
+        self.peers: Peers = NoPeers(config.rpc_addr)
         self.env = env
         self.watches = Watches()
         self.events = EventBuffer(config.event_buffer_size)
         self.metrics = Metrics()
-        self.writer = LogWriter(
-            log, on_applied=self._on_applied, on_batch=self.watches.wake, on_failed=self._stop_leading
-        )
+        self.writer = LogWriter(log, on_applied=self._on_applied, on_batch=self.watches.wake, on_failed=self._step_down)
         self.waiter = StateWaiter(self.watches, lambda: self.state)
-        self.node_service = NodeService(env=env, writer=self.writer, waiter=self.waiter, servers=(config.rpc_addr,))
+        self.node_service = NodeService(
+            env=env, writer=self.writer, waiter=self.waiter, servers=lambda: self.peers.addresses
+        )
         self.jobs = Jobs(self)
         self.nodes = Nodes(self)
         self.allocs = Allocs(self)
@@ -96,17 +102,16 @@ class Server:
         self.template_queries = TemplateQueries(self)
         self.keyring = Keyring(Path(config.data_dir) if config.data_dir else None)
         self.started_at = env.now()
-        self.leader_since = 0
+        self.roles = Roles(self, log)
+        self.leader_calls = LeaderCalls(self)
+        self.confirmation = Confirmation(log.confirm)
         self.history = History()
         self.limits: Mapping[str, LimitsOf] = {} if limits is None else {"limits": limits}
         self._log = log
         self._snapshotter = Snapshotter(log, writer=self.writer, env=env, config=config)
         self._heap = HeapKeeper(env=env, metrics=self.metrics)
         self._ports: dict[str, tuple[NodePort, ...]] = {}
-        self._term: Term | None = None
-        self._wants_lead = False
         self._is_restored = False
-        self._lead_changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._finished = asyncio.Event()
         self._finished.set()
@@ -129,23 +134,32 @@ class Server:
     @property
     def is_leader(self) -> bool:
         """This server leads, and its duties run."""
-        return self._term is not None and self.writer.is_open
+        return self.roles.term is not None and self.writer.is_open
+
+    @property
+    def leader_name(self) -> str:
+        """The name of the server that leads, as far as this one knows; "" for none."""
+        return self.roles.leader_name
+
+    @property
+    def leader_since(self) -> int:
+        """When this server's present or last term began, unix ns; 0: never."""
+        return self.roles.leader_since
 
     @property
     def term(self) -> Term | None:
         """What runs while this server leads."""
-        return self._term
+        return self.roles.term
 
     async def run(self, *, ready: asyncio.Event) -> None:
-        """Restore, campaign and serve until cancelled or stopped; `ready` is set when the first term has begun."""
+        """Restore and serve until cancelled or stopped; `ready` is set once the state is there and a leader known."""
         self._finished.clear()
         try:
             await self._restore()
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(self.writer.run(), name="log writer"),
-                    group.create_task(self._read_campaign(), name="campaign"),
-                    group.create_task(self._keep_terms(ready), name="terms"),
+                    group.create_task(self.roles.run(ready), name="roles"),
                 ]
                 tasks.append(supervised(group, "snapshots", self._snapshotter.run()))
                 tasks.append(supervised(group, "garbage collector", self._heap.run()))
@@ -206,11 +220,11 @@ class Server:
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register a node."""
-        return await self.node_service.register_node(request)
+        return await self.leader_calls.make(lambda leader: leader.register_node(request))
 
     async def heartbeat(self, node_id: str, status: str) -> NodeReply:
         """The node lives and believes itself to be `status`."""
-        return await self.node_service.heartbeat(node_id, status)
+        return await self.leader_calls.make(lambda leader: leader.heartbeat(node_id, status))
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
         """The node's allocations once they changed beyond `min_index`."""
@@ -222,19 +236,19 @@ class Server:
 
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
         """A client's reports; the index at which they were stored."""
-        return await self.node_service.update_allocs(request)
+        return await self.leader_calls.make(lambda leader: leader.update_allocs(request))
 
     async def emit_events(self, request: NodeEventsRequest) -> None:
         """Add events to a node."""
-        await self.node_service.emit_events(request)
+        await self.leader_calls.make(lambda leader: leader.emit_events(request))
 
     async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
         """Service instances that run on the node; the index at which they are stored."""
-        return await self.services.register(node_id, services)
+        return await self.leader_calls.make(lambda leader: leader.register_services(node_id, services))
 
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
         """Service instances that no longer run on the node."""
-        return await self.services.deregister(node_id, ids)
+        return await self.leader_calls.make(lambda leader: leader.deregister_services(node_id, ids))
 
     def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
         """The data of an allocation's predecessor, from the node where it ran."""
@@ -248,6 +262,15 @@ class Server:
         """The token of a task that runs on a node."""
         return await self.identities.sign(query)
 
+    async def install(self, state: Snapshot) -> None:
+        """Go on from the state of another server, which is newer; whoever waits for a change looks again."""
+        await self.writer.install(state)
+        self._snapshotter.index = state.index
+        self.node_service.start(state)
+        self.events.break_off()
+        self.watches.wake_all()
+        self.waiter.reached(state.index)
+
     async def _restore(self) -> None:
         self._heap.start()
         await self._log.open()
@@ -255,67 +278,39 @@ class Server:
         if found is not None:
             self.writer.state = snapshots.decode(found[1])
             self._snapshotter.index = self.state.index
-        count = await self.writer.replay()
+        count = await self._replay()
         self.node_service.start(self.state)
         self._is_restored = True
         self._heap.freeze()
         if found is not None or count:
             log.info("state restored at index %d, %d commands replayed", self.state.index, count)
 
-    async def _read_campaign(self) -> None:
-        async for event in self._log.campaign():
-            self._wants_lead = event.is_leader
-            if not event.is_leader:
-                self.writer.close()
-            self._lead_changed.set()
+    async def _replay(self) -> int:
+        """Apply the log; where it begins too late, a snapshot of another server comes before it."""
+        while True:
+            try:
+                return await self.writer.replay()
+            except LogTrimmed as trimmed:
+                if isinstance(self.peers, NoPeers):
+                    raise
+                try:
+                    self.writer.state = await fetch_snapshot(self.peers, self._log, after=self.state.index)
+                    self._snapshotter.index = self.state.index
+                except Unavailable as error:
+                    log.error("this server cannot start yet: %s; %s", trimmed, error)
+                    await self.env.sleep(SNAPSHOT_RETRY_S)
 
-    def _stop_leading(self) -> None:
-        self._wants_lead = False
-        self._lead_changed.set()
-
-    async def _keep_terms(self, ready: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as group:
-            running: asyncio.Task[None] | None = None
-            while True:
-                await self._lead_changed.wait()
-                self._lead_changed.clear()
-                if running is not None:
-                    self._term = None
-                    running.cancel()
-                    await asyncio.wait({running})
-                    running = None
-                if self._wants_lead:
-                    term = await self._begin_term()
-                    running = group.create_task(term.run(), name="term")
-                    ready.set()
-
-    async def _begin_term(self) -> Term:
-        if not self.writer.is_open:
-            await self.writer.replay()
-            self.writer.open()
-            await self._set_defaults()
-            if len(self.state.table("staged_plans")):
-                await self.writer.propose(DropStagedPlans())
-        term = Term(self)
-        term.restore()
-        self._term = term
-        self.leader_since = self.env.now()
-        return term
-
-    async def _set_defaults(self) -> None:
-        """The scheduler configuration of the agent's file holds until somebody stores another."""
-        configured = self.config.scheduler_config
-        if configured != SchedulerConfiguration() and "" not in self.state.table("scheduler_config"):
-            await self.writer.propose(SetSchedulerConfiguration(configuration=configured))
+    def _step_down(self) -> None:
+        self.roles.step_down()
 
     def _on_applied(self, command: AnyCommand, changes: Changes) -> None:
         index = self.state.index
         self.node_service.observe(changes, index=index)
-        if self._term is not None:
-            self._term.observe(changes, index=index)
+        if self.roles.term is not None:
+            self.roles.term.observe(changes, index=index)
         if isinstance(command, FinishRestore) and changes:
             self.node_service.start(self.state)
-            self._lead_changed.set()
+            self.roles.begin_anew()
         else:
             log_life(changes)
         self.events.add(Event(index, changes, type(command).__name__))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol
 
-from yurt.sdk.errors import Conflict
+from yurt.sdk.errors import Conflict, Unavailable
 from yurt.sdk.value import Value
 from yurt.structs.commands import AnyCommand
 
@@ -45,6 +45,10 @@ class LogTrimmed(Conflict):
     """The entries that were asked for are gone; their state is in a snapshot of a server that has one."""
 
 
+class LogBroken(Unavailable):
+    """Stable storage failed: the outcome is unknown and stays so, and this log takes nothing more until a restart."""
+
+
 class Leadership(Value):
     """Who may append from now on: this server, or the one named `leader` ("": nobody known).
 
@@ -67,7 +71,8 @@ class CommandLog(Protocol):
         """Make the commands durable, all or none.
 
         Raises Conflict when `first_index` is not the next one or another server leads by now: nothing was stored.
-        Raises Unavailable when the outcome is unknown.
+        Raises Unavailable when the outcome is unknown: what became of it is known once `entries` was read again, and
+        this server appends nothing more before it has won a new term. Raises LogBroken when reading tells nothing.
         """
         ...
 

@@ -19,7 +19,7 @@ import msgspec
 from yurt.sdk.errors import Conflict, Unavailable
 from yurt.storage import snapshot_files
 from yurt.storage.data_dir import DataDir
-from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState
+from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogBroken, LogState
 from yurt.storage.sqlite_worker import SqliteWorker
 from yurt.structs.commands import AnyCommand
 
@@ -73,7 +73,7 @@ class SqliteLog:
     async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
         """Make the commands durable, all or none; raises Conflict when `first_index` is not the next one.
 
-        Raises Unavailable when the disk failed: the outcome is unknown and the log takes nothing more.
+        Raises LogBroken when the disk failed: the outcome is unknown and the log takes nothing more.
         """
         if not commands:
             return
@@ -88,9 +88,9 @@ class SqliteLog:
 
         try:
             await self._open_worker.call(insert)
-        except Unavailable:
+        except Unavailable as error:
             self._ended.set()
-            raise
+            raise LogBroken(str(error)) from None
 
     async def entries(self, after: int) -> AsyncIterator[Entry]:
         """The entries that hold a command above `after`; raises Conflict at one that is broken or missing."""

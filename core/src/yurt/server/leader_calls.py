@@ -1,0 +1,113 @@
+"""Calls that only the leader carries out, made at any server.
+
+A call is carried out here while this server leads, and at the leader otherwise. While nobody leads, the leader cannot
+be reached or says that it leads no more, the call waits for another one, for a bounded time: such calls bear being
+made again. What is offered to other servers is carried out here or not at all, so no call goes round in circles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from yurt.rpc.peer import ConnectionLost
+from yurt.sdk.errors import Unavailable
+from yurt.server.log_writer import NO_LEADER
+from yurt.server.peers import LeaderPort
+from yurt.structs.rpc import (
+    IdentityQuery,
+    NodeEventsRequest,
+    NodeReply,
+    RegisterNodeRequest,
+    SignedIdentity,
+    UpdateAllocsRequest,
+)
+from yurt.structs.service import ServiceRegistration
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+T = TypeVar("T")
+
+LEADER_WAIT_S: Final = 5.0
+"""How long a call waits for a leader."""
+LOOK_S: Final = 0.1
+"""A leader that was found but does not lead yet is asked again after this."""
+
+
+def is_no_leader(error: Exception) -> bool:
+    """Whether a call failed because nobody led where it was made; it was not carried out."""
+    return isinstance(error, Unavailable) and str(error) == NO_LEADER
+
+
+class LocalCalls:
+    """The calls carried out by this server, which leads or refuses."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def _lead(self) -> Server:
+        if not self._server.is_leader:
+            raise Unavailable(NO_LEADER)
+        return self._server
+
+    async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
+        """Register or re-register a node."""
+        return await self._lead().node_service.register_node(request)
+
+    async def heartbeat(self, node_id: str, status: str) -> NodeReply:
+        """A node lives."""
+        return await self._lead().node_service.heartbeat(node_id, status)
+
+    async def update_allocs(self, request: UpdateAllocsRequest) -> int:
+        """A node's reports."""
+        return await self._lead().node_service.update_allocs(request)
+
+    async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
+        """Services that run on a node."""
+        return await self._lead().services.register(node_id, services)
+
+    async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
+        """Services that no longer run on a node."""
+        return await self._lead().services.deregister(node_id, ids)
+
+    async def emit_events(self, request: NodeEventsRequest) -> None:
+        """Events of a node."""
+        await self._lead().node_service.emit_events(request)
+
+    async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
+        """The token of a task."""
+        return await self._lead().identities.sign(query)
+
+
+class LeaderCalls:
+    """Finds the leader for a call."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.here = LocalCalls(server)
+
+    async def make(self, call: Callable[[LeaderPort], Awaitable[T]]) -> T:
+        """Carry a call out at the leader; raises Unavailable ("No cluster leader") when there is none in time."""
+        roles, loop = self._server.roles, asyncio.get_running_loop()
+        end_s = loop.time() + LEADER_WAIT_S
+        while True:
+            seen = roles.news
+            try:
+                return await call(self._port())
+            except Unavailable as error:
+                if not isinstance(error, ConnectionLost) and not is_no_leader(error):
+                    raise
+            left_s = end_s - loop.time()
+            if left_s <= 0:
+                raise Unavailable(NO_LEADER)
+            await roles.wait_news(seen, min(left_s, LOOK_S) if roles.leader_name else left_s)
+
+    def _port(self) -> LeaderPort:
+        name = self._server.roles.leader_name
+        if self._server.is_leader:
+            return self.here
+        if not name or name == self._server.config.name:
+            raise Unavailable(NO_LEADER)
+        return self._server.peers.leader(name)

@@ -1,0 +1,150 @@
+"""How the servers of one region reach each other, and what each of them offers to the others.
+
+`Peers` is what a server knows of the others; `agent.peers` implements it over connections. `PeerPort` is what each
+offers: only servers may call it, for it hands out root keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+from yurt.sdk.errors import Unavailable
+from yurt.sdk.value import Value
+from yurt.server.keyring import RootKey
+from yurt.server.ports import NodePort
+from yurt.structs.rpc import (
+    IdentityQuery,
+    NodeEventsRequest,
+    NodeReply,
+    RegisterNodeRequest,
+    SignedIdentity,
+    UpdateAllocsRequest,
+)
+from yurt.structs.service import ServiceRegistration
+
+
+class PeerStatus(Value):
+    """How a server fares: the index that it has applied, that of its newest snapshot on disk, and whether it leads."""
+
+    name: str
+    index: int
+    snapshot_index: int = 0
+    is_leader: bool = False
+
+
+class SnapshotPart(Value):
+    """A part of a state: first its index, then chunks, last the digest (BLAKE2b, 32 bytes) of all chunks."""
+
+    index: int = 0
+    data: bytes = b""
+    digest: bytes = b""
+
+
+class PeerPort(Protocol):
+    """One server, seen from another one."""
+
+    async def status(self) -> PeerStatus:
+        """How it fares."""
+        ...
+
+    def snapshot(self, after: int) -> AsyncGenerator[SnapshotPart]:
+        """Its present state; raises Unavailable when that is not beyond index `after`."""
+        ...
+
+    async def root_key(self, key_id: str) -> RootKey:
+        """A root key; raises Unavailable when it is not there."""
+        ...
+
+    async def take_root_key(self, key: RootKey) -> None:
+        """Keep a root key; it is durable when this returns."""
+        ...
+
+    async def has_node(self, node_id: str) -> bool:
+        """Whether a client is connected there."""
+        ...
+
+
+class LeaderPort(Protocol):
+    """Calls of clients that only the leader carries out; raise Unavailable ("No cluster leader") where nobody leads."""
+
+    async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
+        """Register or re-register a node."""
+        ...
+
+    async def heartbeat(self, node_id: str, status: str) -> NodeReply:
+        """A node lives."""
+        ...
+
+    async def update_allocs(self, request: UpdateAllocsRequest) -> int:
+        """A node's reports."""
+        ...
+
+    async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
+        """Services that run on a node."""
+        ...
+
+    async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
+        """Services that no longer run on a node."""
+        ...
+
+    async def emit_events(self, request: NodeEventsRequest) -> None:
+        """Events of a node."""
+        ...
+
+    async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
+        """The token of a task."""
+        ...
+
+
+class Peers(Protocol):
+    """The other servers of the region, by name."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that are there, sorted."""
+        ...
+
+    @property
+    def voters(self) -> int:
+        """How many servers make up the cluster, this one and those that are away included."""
+        ...
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """`host:port` at which clients reach the servers that are there, this one included."""
+        ...
+
+    def peer(self, name: str) -> PeerPort:
+        """What a server offers to servers; its calls raise Unavailable while it cannot be reached."""
+        ...
+
+    def leader(self, name: str) -> LeaderPort:
+        """The server of that name, for calls that a leader carries out."""
+        ...
+
+    def node(self, name: str, node_id: str) -> NodePort:
+        """A client that is connected to the server of that name."""
+        ...
+
+
+class NoPeers:
+    """A server that stands alone."""
+
+    names: tuple[str, ...] = ()
+    voters = 1
+
+    def __init__(self, address: str) -> None:
+        self.addresses = (address,)
+
+    def peer(self, name: str) -> PeerPort:
+        """Raises Unavailable."""
+        raise Unavailable(f"server {name} is not known")
+
+    def leader(self, name: str) -> LeaderPort:
+        """Raises Unavailable."""
+        raise Unavailable(f"server {name} is not known")
+
+    def node(self, name: str, node_id: str) -> NodePort:
+        """Raises Unavailable."""
+        raise Unavailable(f"server {name} is not known")
