@@ -1,0 +1,251 @@
+"""A client of etcd's API: every call has a time-out, every failure is one of the closed set.
+
+Reads are asked of the next endpoint when one does not answer. What changes something is asked once: after a failure
+its outcome is unknown, and only the caller can tell what that means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable, YurtError
+from yurt.storage.etcd.messages import Message, message, method
+from yurt.storage.etcd.settings import EtcdSecurity
+
+CALL_LIMIT_S: Final = 5.0
+LONG_CALL_LIMIT_S: Final = 120.0
+"""For what etcd does in one go: rewriting its file, compaction that is waited for."""
+ATTEMPT_LIMIT_MIN_S: Final = 0.5
+MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
+KEEPALIVE_MS: Final = 10_000
+"""Silence after which the connection is asked whether it is there; etcd allows 5 s."""
+OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_MS // 2),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+NO_SPACE: Final = "database space exceeded"
+ALARM_NOSPACE: Final = 1
+
+
+class NoSpace(Unavailable):
+    """etcd's quota is exhausted: it takes nothing more until space is made."""
+
+
+class Compacted(Conflict):
+    """The revision that was asked for is no longer kept."""
+
+
+class EtcdClient:
+    """A client of one cluster. Endpoints are `http(s)://host:port`, or `unix:///path` of a member beside."""
+
+    def __init__(self, endpoints: Sequence[str], *, security: EtcdSecurity | None = None) -> None:
+        """Raises Invalid for endpoints that cannot be used; nothing is connected yet."""
+        if not endpoints:
+            raise Invalid("etcd has no endpoints; give at least one, as http://host:2379")
+        for endpoint in endpoints:
+            _check(endpoint, security)
+        self.endpoints = tuple(endpoints)
+        self._security = security
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._current = 0
+
+    async def close(self) -> None:
+        """Close the connections; calls that are under way are cancelled."""
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            await channel.close()
+
+    async def range(
+        self, key: bytes, range_end: bytes = b"", *, limit: int = 0, keys_only: bool = False, timeout_s: float = 0.0
+    ) -> Message:
+        """Keys from `key` up to, not including, `range_end`, in order; a linearizable read."""
+        request = message("RangeRequest", key=key, range_end=range_end, limit=limit, keys_only=keys_only)
+        return await self._read("KV", "Range", request, timeout_s=timeout_s or CALL_LIMIT_S)
+
+    async def put(self, key: bytes, value: bytes) -> Message:
+        """Store a value."""
+        return await self._write("KV", "Put", message("PutRequest", key=key, value=value))
+
+    async def delete(self, key: bytes, range_end: bytes = b"") -> Message:
+        """Delete a key, or a range of them."""
+        return await self._write("KV", "DeleteRange", message("DeleteRangeRequest", key=key, range_end=range_end))
+
+    async def txn(
+        self,
+        compare: Sequence[Message],
+        success: Sequence[Message],
+        failure: Sequence[Message] = (),
+        *,
+        timeout_s: float = CALL_LIMIT_S,
+    ) -> Message:
+        """All of `success` when all of `compare` holds, else all of `failure`."""
+        request = message("TxnRequest", compare=compare, success=success, failure=failure)
+        return await self._write("KV", "Txn", request, timeout_s=timeout_s)
+
+    async def compact(self, revision: int, *, is_waited_for: bool = False) -> None:
+        """Forget what the store was before a revision; raises Compacted when that is done already."""
+        request = message("CompactionRequest", revision=revision, physical=is_waited_for)
+        await self._write("KV", "Compact", request, timeout_s=LONG_CALL_LIMIT_S if is_waited_for else CALL_LIMIT_S)
+
+    async def watch(self, key: bytes, range_end: bytes, *, start_revision: int) -> AsyncIterator[Message]:
+        """WatchResponses from a revision on, until the caller leaves; the first one comes when the watch stands.
+
+        Raises Compacted when the revision is gone, Unavailable when the connection ends.
+        """
+        described = method("Watch", "Watch")
+        # A member that lost its majority says so only when asked; another one may be better.
+        metadata = (("hasleader", "true"),) if len(self.endpoints) > 1 else None
+        call = self._channel(self._endpoint).stream_stream(
+            described.path,
+            request_serializer=described.request.SerializeToString,
+            response_deserializer=described.response.FromString,
+        )(metadata=metadata)
+        create = message(
+            "WatchCreateRequest", key=key, range_end=range_end, start_revision=start_revision, fragment=True
+        )
+        try:
+            await call.write(message("WatchRequest", create_request=create))
+            async for response in call:
+                if response.compact_revision:
+                    raise Compacted(f"etcd has forgotten what was before revision {response.compact_revision}")
+                if response.canceled:
+                    raise Unavailable(f"etcd ended the watch: {response.cancel_reason}")
+                yield response
+            raise Unavailable("etcd ended the watch")
+        except grpc.aio.AioRpcError as error:
+            self._leave(self._endpoint, error)
+            raise _translated(error, self._endpoint) from None
+        finally:
+            call.cancel()
+
+    async def status(self, endpoint: str = "", *, timeout_s: float = CALL_LIMIT_S) -> Message:
+        """What one member says of itself; it answers without a majority too."""
+        where = endpoint or self._endpoint
+        return await self._ask(where, "Maintenance", "Status", message("StatusRequest"), timeout_s=timeout_s)
+
+    async def alarms(self) -> tuple[Message, ...]:
+        """The alarms that stand, each with the member that raised it."""
+        return tuple((await self._read("Maintenance", "Alarm", message("AlarmRequest"))).alarms)
+
+    async def disarm(self, alarm: Message) -> None:
+        """Take an alarm back; it comes again when its cause is still there."""
+        request = message("AlarmRequest", action=2, memberID=alarm.memberID, alarm=alarm.alarm)
+        await self._write("Maintenance", "Alarm", request)
+
+    async def defragment(self, endpoint: str) -> None:
+        """Give space back to the disk; the member answers nothing meanwhile."""
+        request = message("DefragmentRequest")
+        await self._ask(endpoint, "Maintenance", "Defragment", request, timeout_s=LONG_CALL_LIMIT_S)
+
+    async def read(self, service: str, name: str, request: Message) -> Message:
+        """Any other call that changes nothing."""
+        return await self._read(service, name, request)
+
+    async def write(self, service: str, name: str, request: Message) -> Message:
+        """Any other call that changes something."""
+        return await self._write(service, name, request)
+
+    @property
+    def _endpoint(self) -> str:
+        return self.endpoints[self._current % len(self.endpoints)]
+
+    async def _read(self, service: str, name: str, request: Message, *, timeout_s: float = CALL_LIMIT_S) -> Message:
+        attempt_s = max(timeout_s / len(self.endpoints), min(timeout_s, ATTEMPT_LIMIT_MIN_S))
+        for _ in self.endpoints[1:]:
+            try:
+                return await self._ask(self._endpoint, service, name, request, timeout_s=attempt_s)
+            except Unavailable:
+                continue
+        return await self._ask(self._endpoint, service, name, request, timeout_s=attempt_s)
+
+    async def _write(self, service: str, name: str, request: Message, *, timeout_s: float = CALL_LIMIT_S) -> Message:
+        return await self._ask(self._endpoint, service, name, request, timeout_s=timeout_s)
+
+    async def _ask(self, endpoint: str, service: str, name: str, request: Message, *, timeout_s: float) -> Message:
+        described = method(service, name)
+        call = self._channel(endpoint).unary_unary(
+            described.path,
+            request_serializer=described.request.SerializeToString,
+            response_deserializer=described.response.FromString,
+        )
+        try:
+            return await call(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            self._leave(endpoint, error)
+            raise _translated(error, endpoint) from None
+
+    def _channel(self, endpoint: str) -> grpc.aio.Channel:
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            channel = self._channels[endpoint] = _channel(endpoint, self._security)
+        return channel
+
+    def _leave(self, endpoint: str, error: grpc.aio.AioRpcError) -> None:
+        """The next call goes to another endpoint when this one did not answer."""
+        if endpoint == self._endpoint and error.code() in (
+            grpc.StatusCode.UNAVAILABLE,
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+        ):
+            self._current = (self._current + 1) % len(self.endpoints)
+
+
+def _check(endpoint: str, security: EtcdSecurity | None) -> None:
+    scheme, separator, address = endpoint.partition("://")
+    if not separator or scheme not in ("http", "https", "unix") or not address:
+        raise Invalid(f'"{endpoint}" is no endpoint of etcd; write http://host:2379 or https://host:2379')
+    if scheme == "http" and security is not None:
+        raise Invalid(f"certificates are given, but the endpoint {endpoint} is not encrypted; write https://{address}")
+
+
+def _channel(endpoint: str, security: EtcdSecurity | None) -> grpc.aio.Channel:
+    scheme, _, address = endpoint.partition("://")
+    if scheme == "unix":
+        return grpc.aio.insecure_channel(f"unix:{address}", options=OPTIONS)
+    address = address.rstrip("/")
+    if scheme == "http":
+        return grpc.aio.insecure_channel(address, options=OPTIONS)
+    return grpc.aio.secure_channel(address, _credentials(security), options=OPTIONS)
+
+
+def _credentials(security: EtcdSecurity | None) -> grpc.ChannelCredentials:
+    if security is None:
+        return grpc.ssl_channel_credentials()
+    try:
+        authority, key, certificate = (
+            Path(path).read_bytes() if path else None
+            for path in (security.ca_file, security.key_file, security.cert_file)
+        )
+    except OSError as error:
+        raise Invalid(f"a file of etcd's certificates can not be read: {error}") from error
+    return grpc.ssl_channel_credentials(authority, key, certificate)
+
+
+_KINDS: Final[dict[Any, type[YurtError]]] = {
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.INVALID_ARGUMENT: Invalid,
+    grpc.StatusCode.FAILED_PRECONDITION: Conflict,
+    grpc.StatusCode.OUT_OF_RANGE: Compacted,
+    grpc.StatusCode.UNAUTHENTICATED: PermissionDenied,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
+}
+
+
+def _translated(error: grpc.aio.AioRpcError, endpoint: str) -> YurtError:
+    details = (error.details() or error.code().name).removeprefix("etcdserver: ")
+    if NO_SPACE in details:
+        return NoSpace(f"etcd at {endpoint} has no space left by its quota")
+    kind = _KINDS.get(error.code(), Unavailable)
+    return kind(f"etcd at {endpoint}: {details}")

@@ -1,0 +1,88 @@
+"""The members of an etcd cluster, as its own calls tell and change them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from yurt.sdk.value import Value
+from yurt.storage.etcd.client import ALARM_NOSPACE, EtcdClient
+from yurt.storage.etcd.messages import Message, message
+
+STATUS_LIMIT_S: Final = 2.0
+
+
+class EtcdPeer(Value, rename=None):
+    """One member; its name is empty until it has run for the first time."""
+
+    id: int
+    name: str
+    peer_urls: tuple[str, ...] = ()
+    is_learner: bool = False
+
+
+class EtcdStatus(Value, rename=None):
+    """What a member says of itself; ids are 0 for nobody, sizes are bytes."""
+
+    member_id: int
+    leader_id: int
+    version: str
+    raft_term: int
+    raft_index: int
+    applied_index: int
+    size: int
+    size_in_use: int
+    errors: tuple[str, ...] = ()
+    is_learner: bool = False
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads its cluster, as far as it knows."""
+        return self.leader_id != 0 and self.leader_id == self.member_id
+
+
+async def list_members(client: EtcdClient) -> tuple[EtcdPeer, ...]:
+    """All members, by name; raises Unavailable."""
+    answer = await client.read("Cluster", "MemberList", message("MemberListRequest"))
+    return tuple(sorted((_peer(each) for each in answer.members), key=lambda peer: (peer.name, peer.id)))
+
+
+async def add_member(client: EtcdClient, peer_url: str, *, is_learner: bool = False) -> EtcdPeer:
+    """Admit a member, which is to start with `initial-cluster-state existing`; raises Conflict or Unavailable."""
+    request = message("MemberAddRequest", peerURLs=[peer_url], isLearner=is_learner)
+    return _peer((await client.write("Cluster", "MemberAdd", request)).member)
+
+
+async def remove_member(client: EtcdClient, member_id: int) -> None:
+    """Remove a member for good; raises NotFound, Conflict or Unavailable."""
+    await client.write("Cluster", "MemberRemove", message("MemberRemoveRequest", ID=member_id))
+
+
+async def move_leader(client: EtcdClient, member_id: int) -> None:
+    """Make another member lead; to be asked of the one that leads. Raises Conflict or Unavailable."""
+    await client.write("Maintenance", "MoveLeader", message("MoveLeaderRequest", targetID=member_id))
+
+
+async def member_status(client: EtcdClient, endpoint: str = "", *, timeout_s: float = STATUS_LIMIT_S) -> EtcdStatus:
+    """What the member at an endpoint says of itself; raises Unavailable."""
+    answer = await client.status(endpoint, timeout_s=timeout_s)
+    return EtcdStatus(
+        member_id=answer.header.member_id,
+        leader_id=answer.leader,
+        version=answer.version,
+        raft_term=answer.raftTerm,
+        raft_index=answer.raftIndex,
+        applied_index=answer.raftAppliedIndex,
+        size=answer.dbSize,
+        size_in_use=answer.dbSizeInUse,
+        errors=tuple(answer.errors),
+        is_learner=answer.isLearner,
+    )
+
+
+async def no_space_alarms(client: EtcdClient) -> tuple[Message, ...]:
+    """The alarms of members whose quota is exhausted."""
+    return tuple(alarm for alarm in await client.alarms() if alarm.alarm == ALARM_NOSPACE)
+
+
+def _peer(told: Message) -> EtcdPeer:
+    return EtcdPeer(id=told.ID, name=told.name, peer_urls=tuple(told.peerURLs), is_learner=told.isLearner)
