@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from yurt.goplugin.background import Background
+from yurt.runtime.background import Background
 from yurt.sdk.driver import LogRotation
 from yurt.sdk.value import Value
 

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from yurt.goplugin.background import Background
 from yurt.goplugin.connection import CallSpec, Connection, NotOffered, PluginGone
 from yurt.goplugin.hclspec import encode_config, schema_from_spec, struct_of
 from yurt.goplugin.messages import (
@@ -29,6 +28,7 @@ from yurt.goplugin.messages import (
     base_message,
 )
 from yurt.goplugin.process import PluginProcess, PluginSpec, find_process, log_line, start_process
+from yurt.runtime.background import Background
 from yurt.runtime.env import Env
 from yurt.sdk.errors import DriverError, Invalid, RecoverableError, YurtError
 from yurt.sdk.schema import decode_config

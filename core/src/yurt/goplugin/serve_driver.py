@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from yurt.goplugin import convert
-from yurt.goplugin.background import Background
 from yurt.goplugin.connection import NOT_FOUND_TEXT
 from yurt.goplugin.hclspec import decode_options, spec_from_schema
 from yurt.goplugin.messages import Message, driver_message
 from yurt.goplugin.output_pump import TaskOutput
 from yurt.goplugin.stats import stats_message
+from yurt.runtime.background import Background
 from yurt.runtime.env import Env
 from yurt.sdk.driver import Driver, ExitResult, NetworkDriver, TaskHandle, TaskStats
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError, YurtError

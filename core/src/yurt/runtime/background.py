@@ -1,4 +1,7 @@
-"""The work that a plugin's adapter does between calls: named tasks with one owner, all ended by `close`."""
+"""The work that an object does between calls: named tasks with one owner, all ended by `close`.
+
+For objects whose contract has no `run`, so that their tasks cannot live in a TaskGroup of the caller.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Background:
-    """Owns tasks. The contract of drivers has no `run`, so they cannot live in a TaskGroup of the caller."""
+    """Owns tasks."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
