@@ -189,6 +189,15 @@ def test_a_node_offers_its_bridge_and_the_networks_of_the_configuration(agent: A
     found = agent.get(f"/v1/node/{node['ID']}")
     modes = {network["Mode"] for network in found["NodeResources"]["Networks"]}
     assert {"host", "bridge", f"cni/{PAIRS}"} <= modes
+    of_modes = {network["Mode"]: network for network in found["NodeResources"]["NodeNetworks"]}
+    assert {"host", "bridge", f"cni/{PAIRS}"} <= of_modes.keys() and of_modes["bridge"]["Device"] == BRIDGE
+    addresses = [
+        (each["Alias"], each["Address"])
+        for network in found["NodeResources"]["NodeNetworks"]
+        for each in network["Addresses"] or ()
+    ]
+    assert ("default", found["Attributes"]["unique.network.ip-address"]) in addresses
+    assert ("side", SIDE_ADDRESS) in addresses
     assert found["Attributes"]["plugins.cni.version.bridge"].startswith("v")
     assert found["Attributes"]["nomad.bridge.hairpin_mode"] == "true"
 

@@ -49,6 +49,7 @@ ADDED = {
     "Attribute": {"Bool", "Float", "Int", "String"},  # the servers' spelling, which its Go client reads by tags
     "HostStats": {"Timestamp"},  # written by Nomad's clients
     "Node": {"ComputedClass", "LastAllocUpdateIndex", "LastMissedHeartbeatIndex", "SecretID"},  # written by the servers
+    "NodeResources": {"NodeNetworks"},  # written by the servers, unknown to Nomad's Go client
     "RescheduleEvent": {"Delay"},  # as above
     "TaskState": {"Paused"},  # as above
 }

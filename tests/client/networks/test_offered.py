@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from yurt.client.fingerprint.cni import with_networks
-from yurt.client.fingerprint.network import host_networks
+from yurt.client.fingerprint.network import NetworkFacts, host_networks, node_networks
 from yurt.client.networks import offered
 from yurt.client.networks.offered import Offered, find_offered, folders_mark, packet_filter, version_told
 from yurt.client.networks.settings import NetworkSettings
@@ -97,6 +97,15 @@ def test_a_host_network_is_told_by_the_address_of_this_machine_in_it():
     found = host_networks(wanted)
     assert {name: network.cidr for name, network in found.items()} == {"loop": "127.0.0.1/8", "by-name": "127.0.0.1/32"}
     assert (found["loop"].interface, found["loop"].reserved_ports) == ("lo", "22")
+
+
+def test_addresses_of_a_node_are_told_by_the_names_of_their_networks():
+    named = host_networks({"loop": HostNetworkInfo(cidr="127.0.0.0/8", reserved_ports="22")})
+    (found,) = node_networks(NetworkFacts("lo", "127.0.0.1", 1000), named)
+    assert (found.mode, found.device, found.speed) == ("host", "lo", 1000)
+    assert found.mac_address == "00:00:00:00:00:00"
+    told = [(each.alias, each.family, each.address, each.reserved_ports) for each in found.addresses]
+    assert told[0] == ("default", "ipv4", "127.0.0.1", "") and told[-1] == ("loop", "ipv4", "127.0.0.1", "22")
 
 
 @pytest.mark.parametrize(("network", "reason"), [({"cidr": "x"}, "cidr"), ({}, "needs a cidr or an interface")])

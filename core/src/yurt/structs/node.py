@@ -134,6 +134,26 @@ class NodeDeviceResource(Value):
     attributes: Mapping[str, Attribute] = no_entries()
 
 
+class NodeNetworkAddress(Value):
+    """An address of a node, by the name of the network that it answers for: `default`, or that of a host network."""
+
+    family: str = ""
+    alias: str = ""
+    address: str = ""
+    reserved_ports: str = ""
+    gateway: str = ""
+
+
+class NodeNetworkResource(Value):
+    """An interface of a node whose addresses have names, or a mode of group networks; speed in Mbit/s."""
+
+    mode: str = ""
+    device: str = ""
+    mac_address: str = ""
+    speed: int = 0
+    addresses: tuple[NodeNetworkAddress, ...] = ()
+
+
 class NodeResources(Value, rename=spelled(cpu="Cpu")):
     """All that a node has."""
 
@@ -141,6 +161,7 @@ class NodeResources(Value, rename=spelled(cpu="Cpu")):
     memory: NodeMemoryResources = NodeMemoryResources()
     disk: NodeDiskResources = NodeDiskResources()
     networks: tuple[NetworkResource, ...] = ()
+    node_networks: tuple[NodeNetworkResource, ...] = ()
     devices: tuple[NodeDeviceResource, ...] = ()
     min_dynamic_port: int = 20000
     max_dynamic_port: int = 32000

@@ -17,11 +17,13 @@ import psutil
 
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
-from yurt.structs.node import HostNetworkInfo
+from yurt.structs.node import HostNetworkInfo, NodeNetworkAddress, NodeNetworkResource
 
 ROUTES = Path("/proc/net/route")
 DEFAULT_SPEED_MBITS = 1000
 ROUTE_UP = 1
+DEFAULT_ALIAS = "default"
+HOST_MODE = "host"
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +90,41 @@ def _address_in(network: HostNetworkInfo, name: str, addresses: dict[str, list[s
             if given is None or ipaddress.ip_address(text) in given:
                 return interface, f"{text}/{given.prefixlen if given is not None else (128 if ':' in text else 32)}"
     return None
+
+
+def node_networks(
+    facts: NetworkFacts | None, named: Mapping[str, HostNetworkInfo], *, family: str = ""
+) -> tuple[NodeNetworkResource, ...]:
+    """The interfaces whose addresses have names: the first of each family on the node's own one, and host networks."""
+    names: dict[str, list[NodeNetworkAddress]] = {}
+    if facts is not None:
+        firsts = {":" in text: text for text in reversed(_addresses(family).get(facts.interface, ()))}
+        ordered = sorted(firsts.values(), key=lambda text: text != facts.ip)
+        names[facts.interface] = [_named(DEFAULT_ALIAS, text) for text in ordered]
+    for name, network in named.items():
+        address = _named(name, network.cidr.partition("/")[0], network.reserved_ports)
+        names.setdefault(network.interface, []).append(address)
+    speeds = {} if facts is None else {facts.interface: facts.speed_mbits}
+    return tuple(
+        NodeNetworkResource(
+            mode=HOST_MODE,
+            device=interface,
+            mac_address=_mac_address(interface),
+            speed=speeds.get(interface) or _speed(interface),
+            addresses=tuple(addresses),
+        )
+        for interface, addresses in names.items()
+    )
+
+
+def _named(alias: str, text: str, reserved_ports: str = "") -> NodeNetworkAddress:
+    kind = "ipv6" if ":" in text else "ipv4"
+    return NodeNetworkAddress(family=kind, alias=alias, address=text, reserved_ports=reserved_ports)
+
+
+def _mac_address(interface: str) -> str:
+    entries = psutil.net_if_addrs().get(interface, ())
+    return next((entry.address for entry in entries if entry.family == psutil.AF_LINK), "")
 
 
 def network_facts(wanted: str, speed_override: int, *, family: str = "") -> NetworkFacts | None:

@@ -15,7 +15,7 @@ import msgspec
 
 from yurt.client.config import ClientConfig
 from yurt.client.fingerprint.host import CpuFacts, cpu_facts, host_attributes, host_name, memory_bytes
-from yurt.client.fingerprint.network import host_networks, network_facts
+from yurt.client.fingerprint.network import host_networks, network_facts, node_networks
 from yurt.sdk.driver import HEALTHY, UNDETECTED, Driver, Fingerprint
 from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import schema_of
@@ -52,7 +52,9 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
         "unique.storage.bytestotal": str(disk.total),
         "unique.storage.bytesfree": str(disk.free),
     }
-    network = network_facts(config.network_interface, config.network_speed, family=config.networks.preferred_family)
+    family = config.networks.preferred_family
+    network = network_facts(config.network_interface, config.network_speed, family=family)
+    named = host_networks(config.host_networks, family=family)
     networks: tuple[NetworkResource, ...] = ()
     if network is not None:
         attributes["unique.network.ip-address"] = network.ip
@@ -66,6 +68,7 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
                 mbits=network.speed_mbits,
             ),
         )
+    resources = _resources(config, cpu, disk.free, networks)
     return Node(
         id=identity.node_id,
         secret_id=identity.secret_id,
@@ -76,10 +79,10 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
         http_addr=config.http_addr,
         meta=config.meta,
         attributes=attributes,
-        node_resources=_resources(config, cpu, disk.free, networks),
+        node_resources=replace(resources, node_networks=node_networks(network, named, family=family)),
         reserved_resources=_reserved(config),
         host_volumes=config.host_volumes,
-        host_networks=host_networks(config.host_networks, family=config.networks.preferred_family),
+        host_networks=named,
         node_max_allocs=config.node_max_allocs,
         scheduling_eligibility=INELIGIBLE if config.default_ineligible else ELIGIBLE,
     )
