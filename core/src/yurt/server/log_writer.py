@@ -285,8 +285,10 @@ class LogWriter:
 
     def _give_up(self, batch: list[_Item], error: Exception) -> None:
         """Stop leading: another server leads, or the outcome is unknown."""
-        log.error("appending to the command log failed, this server stops leading: %s", error or type(error).__name__)
-        if isinstance(error, LogBroken) or not isinstance(error, Conflict | Unavailable | TimeoutError):
+        if isinstance(error, TimeoutError):
+            error = Unavailable("the command log does not answer")
+        log.error("appending to the command log failed, this server stops leading: %s", error)
+        if isinstance(error, LogBroken) or not isinstance(error, Conflict | Unavailable):
             self._broken = f"the command log failed, restart the agent once its disk is well: {error}"
         _fail(batch, NO_LEADER if isinstance(error, Conflict) else f"the change may or may not be stored: {error}")
         self.close()

@@ -190,6 +190,7 @@ class Roles:
                 log.warning("following the command log failed at index %d: %s", before, error, exc_info=trace)
             if self._server.state.index > before:
                 pause_s = RETRY_FIRST_S
+                continue
             await self._server.env.sleep(pause_s)
             pause_s = min(pause_s * 2, RETRY_MAX_S)
 

@@ -32,8 +32,10 @@ from yurt.server.leader_calls import LeaderCalls
 from yurt.server.life import log_life
 from yurt.server.log_writer import LogWriter
 from yurt.server.metrics import Metrics
+from yurt.server.node_ports import NodePorts
 from yurt.server.node_service import NodeService
 from yurt.server.nodes import Nodes
+from yurt.server.peer_calls import PeerCalls
 from yurt.server.peers import NoPeers, Peers
 from yurt.server.ports import NodePort
 from yurt.server.replay import History, replay
@@ -108,9 +110,10 @@ class Server:
         self.history = History()
         self.limits: Mapping[str, LimitsOf] = {} if limits is None else {"limits": limits}
         self._log = log
-        self._snapshotter = Snapshotter(log, writer=self.writer, env=env, config=config)
+        self._snapshotter = Snapshotter(self, log)
         self._heap = HeapKeeper(env=env, metrics=self.metrics)
-        self._ports: dict[str, tuple[NodePort, ...]] = {}
+        self.node_ports = NodePorts(lambda: self.peers)
+        self.peer_calls = PeerCalls(self)
         self._is_restored = False
         self._stopping = asyncio.Event()
         self._finished = asyncio.Event()
@@ -130,6 +133,11 @@ class Server:
     def is_restored(self) -> bool:
         """The state is what the log says, and no longer empty because nothing was read yet."""
         return self._is_restored
+
+    @property
+    def snapshot_index(self) -> int:
+        """The index of this server's newest snapshot; 0: none."""
+        return self._snapshotter.index
 
     @property
     def is_leader(self) -> bool:
@@ -197,22 +205,17 @@ class Server:
 
     def attach_node(self, node_id: str, port: NodePort) -> None:
         """The node can be reached through the port, which is asked before those that it had already."""
-        self._ports[node_id] = (*self._ports.get(node_id, ()), port)
+        self.node_ports.attach(node_id, port)
 
     def detach_node(self, node_id: str, port: NodePort) -> None:
         """The node can no longer be reached through the port; others stay, older ones too."""
-        left = tuple(each for each in self._ports.pop(node_id, ()) if each is not port)
-        if left:
-            self._ports[node_id] = left
+        self.node_ports.detach(node_id, port)
 
     def node_port(self, node_id: str) -> NodePort:
-        """How to reach a node; raises NotFound or Unavailable."""
-        ports = self._ports.get(node_id)
-        if ports:
-            return ports[-1]
-        if node_id not in self.state.nodes:
+        """How to reach a node, here or through another server; raises NotFound or Unavailable."""
+        if not self.node_ports.has(node_id) and node_id not in self.state.nodes:
             raise NotFound(f"Unknown node {node_id}")
-        raise Unavailable("No path to node")
+        return self.node_ports.find(node_id)
 
     def stats(self) -> dict[str, dict[str, str]]:
         """Figures for `/v1/agent/self`."""

@@ -1,0 +1,51 @@
+"""What a server carries out for the other servers of its region."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+
+from yurt.sdk.errors import Unavailable
+from yurt.server.catching_up import send_snapshot
+from yurt.server.keyring import RootKey
+from yurt.server.peers import PeerStatus, SnapshotPart
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+
+class PeerCalls:
+    """The `PeerPort` of one server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def status(self) -> PeerStatus:
+        """How this server fares."""
+        server = self._server
+        return PeerStatus(
+            name=server.config.name,
+            index=server.state.index,
+            snapshot_index=server.snapshot_index,
+            is_leader=server.is_leader,
+        )
+
+    async def snapshot(self, after: int) -> AsyncGenerator[SnapshotPart]:
+        """The present state."""
+        if not self._server.is_restored:
+            raise Unavailable("this server still reads its state")
+        async for part in send_snapshot(self._server.state, after):
+            yield part
+
+    async def root_key(self, key_id: str) -> RootKey:
+        """A root key that is here."""
+        return await asyncio.to_thread(self._server.keyring.get, key_id)
+
+    async def take_root_key(self, key: RootKey) -> None:
+        """Keep a root key."""
+        await asyncio.to_thread(self._server.keyring.add, key)
+
+    async def has_node(self, node_id: str) -> bool:
+        """Whether a client is connected here."""
+        return self._server.node_ports.has(node_id)

@@ -1,0 +1,147 @@
+"""Several servers of one region in one process: a shared log between them, and calls that go straight across."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from yurt.rpc.peer import ConnectionLost
+from yurt.runtime.env import Env
+from yurt.server.config import ServerConfig
+from yurt.server.peers import LeaderPort, PeerPort
+from yurt.server.ports import NodePort
+from yurt.server.server import Server
+from yurt.testing.shared_log import LogView, SharedLog
+
+NAMES = ("srv1.global", "srv2.global", "srv3.global")
+
+
+class LocalPeers:
+    """The other servers of one server."""
+
+    def __init__(self, group: ServerGroup, name: str) -> None:
+        self._group = group
+        self._name = name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that run, whether they can be reached or not."""
+        return tuple(sorted(name for name in self._group.servers if name != self._name))
+
+    @property
+    def voters(self) -> int:
+        """All that ever ran."""
+        return len(self._group.members)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Of those that run."""
+        return tuple(server.config.rpc_addr for _, server in sorted(self._group.servers.items()))
+
+    def peer(self, name: str) -> PeerPort:
+        """What the other one offers."""
+        return self._reach(name).peer_calls
+
+    def leader(self, name: str) -> LeaderPort:
+        """The calls that the other one carries out when it leads."""
+        return self._reach(name).leader_calls.here
+
+    def node(self, name: str, node_id: str) -> NodePort:
+        """A node that is connected to the other one."""
+        return self._reach(name).node_ports.here(node_id)
+
+    def _reach(self, name: str) -> Server:
+        server = self._group.servers.get(name)
+        if server is None or {name, self._name} & self._group.cut_off:
+            raise ConnectionLost(f"server {name} cannot be reached")
+        return server
+
+
+class ServerGroup:
+    """Servers that may be started, stopped and cut off from each other."""
+
+    def __init__(self, env: Env, **config: Any) -> None:
+        self.env = env
+        self.log = SharedLog()
+        self.servers: dict[str, Server] = {}
+        self.members: set[str] = set()
+        self.cut_off: set[str] = set()
+        self._config = config
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+
+    def __getitem__(self, name: str) -> Server:
+        return self.servers[name]
+
+    def view(self, name: str) -> LogView:
+        """The log as a server sees it."""
+        return self.log.views[name]
+
+    @property
+    def leader(self) -> Server:
+        """The server that leads."""
+        (leader,) = [server for server in self.servers.values() if server.is_leader]
+        return leader
+
+    @property
+    def followers(self) -> list[Server]:
+        """The others."""
+        return [server for server in self.servers.values() if not server.is_leader]
+
+    def start(self, name: str) -> asyncio.Event:
+        """Start a server; set once it knows a leader."""
+        number = len(self.members | {name})
+        config = {"rpc_addr": f"10.0.0.{number}:4647"} | self._config
+        server = Server(ServerConfig(name=name, **config), env=self.env, log=self.log.view(name))
+        server.peers = LocalPeers(self, name)
+        ready = asyncio.Event()
+        self.members.add(name)
+        self.servers[name] = server
+        assert self._tasks is not None
+        self._running[name] = self._tasks.create_task(server.run(ready=ready), name=name)
+        return ready
+
+    async def stop(self, name: str) -> None:
+        """Stop a server."""
+        server = self.servers.pop(name)
+        await server.stop()
+        await asyncio.wait({self._running.pop(name)})
+
+    async def kill(self, name: str) -> None:
+        """End a server without a word; its disk stays."""
+        del self.servers[name]
+        task = self._running.pop(name)
+        task.cancel()
+        await asyncio.wait({task})
+        await self.view(name).close()
+
+    def cut(self, name: str) -> None:
+        """A server reaches neither the log nor the others."""
+        self.cut_off.add(name)
+        self.view(name).cut_off()
+
+    def mend(self, name: str) -> None:
+        """It reaches them again."""
+        self.cut_off.discard(name)
+        self.view(name).reach()
+
+    @asynccontextmanager
+    async def running(self, names: Iterable[str] = NAMES) -> AsyncIterator[ServerGroup]:
+        """The servers with the first of them leading."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            started = [self.start(name) for name in names]
+            self.log.elect(next(iter(self.servers)))
+            async with asyncio.timeout(5):
+                for ready in started:
+                    await ready.wait()
+            try:
+                yield self
+            finally:
+                for view in self.log.views.values():
+                    view.go.set()
+                    view.news.set()
+                for name in tuple(self.servers):
+                    await self.stop(name)

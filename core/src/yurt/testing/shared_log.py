@@ -1,0 +1,211 @@
+"""One command log in memory that several servers share, each by a view of its own, with faults on demand.
+
+It keeps what the real shared log promises: an append is fenced by the epoch and by the next index, an entry is there
+as a whole or not at all, whoever wins a term has a higher epoch than all before. Everything else may go wrong when a
+test says so: appends whose outcome nobody learns, notifications that come late, leadership that comes and goes, a
+server that reaches nothing, a log that was trimmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+from enum import Enum
+
+from yurt.sdk.errors import Conflict, Unavailable
+from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState, LogTrimmed
+from yurt.structs.commands import AnyCommand
+
+
+class Outcome(Enum):
+    """What becomes of an append that does not tell."""
+
+    STORED = "stored"
+    LOST = "lost"
+
+
+class SharedLog:
+    """What all servers see: the entries and who leads."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.epoch = 0
+        self.leader = ""
+        self.views: dict[str, LogView] = {}
+        self.first_index = 1
+        self.moved = asyncio.Event()
+
+    def view(self, name: str) -> LogView:
+        """The log as the server of that name sees it; a server that starts anew gets a new one with the old disk."""
+        before = self.views.get(name)
+        made = self.views[name] = LogView(self, name, before.snapshot if before is not None else None)
+        return made
+
+    @property
+    def last_index(self) -> int:
+        """The index of the last command."""
+        return self.entries[-1].last_index if self.entries else self.first_index - 1
+
+    def elect(self, name: str) -> None:
+        """The server leads from now on, in a new term; "": nobody does."""
+        self.epoch += 1
+        self.leader = name
+        for view in self.views.values():
+            view.tell(Leadership(is_leader=view.name == name, epoch=self.epoch, leader=name))
+        self.wake()
+
+    def trim(self, below: int) -> None:
+        """Forget the commands below an index, whoever still needs them."""
+        self.entries = [entry for entry in self.entries if entry.last_index >= below]
+        self.first_index = self.entries[0].first_index if self.entries else below
+
+    def wake(self) -> None:
+        """Let everyone look again."""
+        moved, self.moved = self.moved, asyncio.Event()
+        moved.set()
+
+    def commands(self) -> list[AnyCommand]:
+        """Everything that the log holds, in order."""
+        return [command for entry in self.entries for command in entry.commands]
+
+
+class LogView:
+    """A `CommandLog` of one server."""
+
+    def __init__(self, shared: SharedLog, name: str, snapshot: tuple[int, tuple[bytes, ...]] | None = None) -> None:
+        self.name = name
+        self.snapshot = snapshot
+        self.outcomes: deque[Outcome] = deque()
+        """What becomes of the next appends; those after them tell."""
+        self.is_cut_off = False
+        self.go = asyncio.Event()
+        """While it is not set, appends wait."""
+        self.go.set()
+        self.news = asyncio.Event()
+        """While it is not set, neither entries of others nor words about leadership arrive."""
+        self.news.set()
+        self.confirmations = 0
+        self._shared = shared
+        self._told: asyncio.Queue[Leadership | None] = asyncio.Queue()
+        self._is_closed = False
+
+    def tell(self, told: Leadership) -> None:
+        """A word about leadership, which arrives unless the server is cut off."""
+        if self.is_cut_off:
+            told = Leadership(is_leader=False, epoch=told.epoch)
+        self._told.put_nowait(told)
+
+    def cut_off(self) -> None:
+        """The server reaches the log no more; it stops leading when it did."""
+        self.is_cut_off = True
+        if self._shared.leader == self.name:
+            self._shared.elect("")
+        self._shared.wake()
+
+    def reach(self) -> None:
+        """The log can be reached again."""
+        self.is_cut_off = False
+        leader = self._shared.leader
+        self.tell(Leadership(is_leader=leader == self.name, epoch=self._shared.epoch, leader=leader))
+        self._shared.wake()
+
+    async def open(self) -> LogState:
+        """What the log holds."""
+        self._check()
+        return LogState(
+            last_index=self._shared.last_index,
+            first_index=self._shared.first_index if self._shared.entries else 0,
+            snapshot_index=self.snapshot[0] if self.snapshot else 0,
+        )
+
+    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+        """Store the commands when this server leads, or do as the next outcome says."""
+        await self.go.wait()
+        await asyncio.sleep(0)
+        self._check()
+        shared = self._shared
+        if shared.leader != self.name:
+            raise Conflict(f"server {shared.leader or 'nobody'} leads")
+        if first_index != shared.last_index + 1:
+            raise Conflict(f"the next index is {shared.last_index + 1}, not {first_index}")
+        outcome = self.outcomes.popleft() if self.outcomes else None
+        if outcome is not Outcome.LOST and commands:
+            shared.entries.append(Entry(first_index=first_index, commands=tuple(commands)))
+            shared.wake()
+        if outcome is not None:
+            shared.elect("")
+            raise Unavailable("the log did not answer in time")
+
+    async def entries(self, after: int) -> AsyncIterator[Entry]:
+        """What follows an index; raises LogTrimmed."""
+        self._check()
+        if after + 1 < self._shared.first_index:
+            raise LogTrimmed(f"the log begins at index {self._shared.first_index}")
+        for entry in tuple(self._shared.entries):
+            if entry.last_index > after:
+                yield entry
+
+    async def follow(self, after: int) -> AsyncIterator[Entry]:
+        """What follows an index, for ever."""
+        while not self._is_closed:
+            await self.news.wait()
+            moved = self._shared.moved
+            if not self.is_cut_off:
+                async for entry in self.entries(after):
+                    yield entry
+                    after = entry.last_index
+            if moved is self._shared.moved:
+                await moved.wait()
+
+    async def campaign(self) -> AsyncIterator[Leadership]:
+        """Every word about leadership, in order."""
+        if self._shared.leader and not self.is_cut_off:
+            leads = self._shared.leader == self.name
+            self._told.put_nowait(Leadership(is_leader=leads, epoch=self._shared.epoch, leader=self._shared.leader))
+        while (told := await self._told.get()) is not None:
+            await self.news.wait()
+            yield told
+
+    async def resign(self) -> None:
+        """The next server that is there leads; nothing happens where this one does not lead or is alone."""
+        others = [view.name for view in self._shared.views.values() if view is not self and not view.is_cut_off]
+        if self._shared.leader == self.name and others:
+            self._shared.elect(sorted(others)[0])
+
+    async def confirm(self) -> None:
+        """Whether this server leads, in truth."""
+        await asyncio.sleep(0)
+        self.confirmations += 1
+        self._check()
+        if self._shared.leader != self.name:
+            raise Unavailable("another server leads")
+
+    async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
+        """Keep the newest snapshot of this server."""
+        self.snapshot = (index, tuple(chunks))
+
+    async def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
+        """The newest snapshot of this server."""
+        found = self.snapshot
+        return found if found is None or up_to is None or found[0] <= up_to else None
+
+    async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
+        """Forget what all need no more; only the leader knows that."""
+        assert self._shared.leader == self.name, f"{self.name} trims the log and does not lead"
+        if below - keep > self._shared.first_index:
+            self._shared.trim(below - keep)
+
+    async def close(self) -> None:
+        """End what waits; the entries stay."""
+        self._is_closed = True
+        self._told.put_nowait(None)
+        if self._shared.views.get(self.name) is self and self._shared.leader == self.name:
+            self._shared.elect("")
+        self._shared.wake()
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise Conflict("the command log is closed")
+        if self.is_cut_off:
+            raise Unavailable("the log cannot be reached")

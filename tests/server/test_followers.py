@@ -1,0 +1,292 @@
+"""Three servers on one log: they have the same state, any of them takes over, none does what only a leader does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import pytest
+from yurt.fsm.snapshot import digest
+from yurt.sdk.errors import Conflict, NotFound, Unavailable
+from yurt.server.server import Server
+from yurt.structs.commands import AllocUpdate, KeepAlive, RegisterJob
+from yurt.structs.node import Node
+from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
+from yurt.testing import factories
+from yurt.testing.fakes import FakeEnv, eventually, settle
+from yurt.testing.servers import NAMES, ServerGroup
+from yurt.testing.shared_log import Outcome
+
+FIRST, SECOND, THIRD = NAMES
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[ServerGroup]:
+    """Three servers of which the first leads."""
+    async with ServerGroup(FakeEnv(), trailing_entries=5).running() as made:
+        await eventually(lambda: made[FIRST].is_leader)
+        yield made
+
+
+async def add_node(server: Server) -> Node:
+    """A client that registers and becomes ready through a server."""
+    node = factories.node(status="initializing")
+    await server.register_node(RegisterNodeRequest(node=node))
+    await server.heartbeat(node.id, "ready")
+    return node
+
+
+async def agree(group: ServerGroup) -> None:
+    """Wait until all servers have applied all there is, and hold them against each other."""
+    await eventually(lambda: {server.state.index for server in group.servers.values()} == {group.log.last_index})
+    assert len({digest(server.state) for server in group.servers.values()}) == 1
+
+
+async def elect(group: ServerGroup, name: str) -> Server:
+    """Have a server lead."""
+    group.log.elect(name)
+    await eventually(lambda: group[name].is_leader)
+    return group[name]
+
+
+async def test_what_one_server_stores_all_of_them_have_and_those_who_wait_are_woken(group: ServerGroup) -> None:
+    follower = group[SECOND]
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(
+            follower.wait_past([("jobs",)], lambda state: state.jobs.index, min_index=0, timeout_s=5)
+        )
+        await add_node(group[FIRST])
+        await group[FIRST].jobs.register(factories.job())
+    assert ("default", "web") in waiting.result().jobs
+    await eventually(lambda: len(follower.state.allocs) == 1)
+    await agree(group)
+    assert [server.is_leader for server in group.servers.values()] == [True, False, False]
+    assert {server.leader_name for server in group.servers.values()} == {FIRST}
+
+
+async def test_another_server_takes_over_what_the_dead_leader_left(group: ServerGroup) -> None:
+    await group[FIRST].jobs.register(factories.job())
+    await agree(group)
+    await group.kill(FIRST)
+    leader = await elect(group, SECOND)
+    await add_node(leader)
+    await eventually(lambda: len(leader.state.allocs) == 1)
+    group.start(FIRST)
+    await agree(group)
+
+
+async def test_calls_of_clients_are_carried_out_by_the_leader_whichever_server_they_reach(group: ServerGroup) -> None:
+    node = await add_node(group[SECOND])
+    await group[FIRST].jobs.register(factories.job())
+    await eventually(lambda: len(group[THIRD].state.allocs) == 1)
+    (alloc,) = group[THIRD].state.allocs.values()
+    pull = await group[THIRD].pull_allocs(node.id, min_index=0, timeout_s=1)
+    assert set(pull.allocs) == {alloc.id}
+    update = AllocUpdate(id=alloc.id, node_id=node.id, client_status="running")
+    index = await group[THIRD].update_allocs(UpdateAllocsRequest(node_id=node.id, updates=(update,)))
+    assert group[FIRST].state.allocs[alloc.id].modify_index == index
+    reply = await group[THIRD].heartbeat(node.id, "ready")
+    assert reply.servers == ("10.0.0.1:4647", "10.0.0.2:4647", "10.0.0.3:4647")
+
+
+async def test_a_call_waits_for_the_next_leader_and_not_for_ever(
+    group: ServerGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await add_node(group[FIRST])
+    await agree(group)
+    await group.kill(FIRST)
+    async with asyncio.TaskGroup() as tasks:
+        beat = tasks.create_task(group[SECOND].heartbeat(node.id, "ready"))
+        await settle()
+        assert not beat.done()
+        await elect(group, THIRD)
+    assert beat.result().node_status == "ready"
+    group.log.elect("")
+    await eventually(lambda: not group[THIRD].is_leader)
+    monkeypatch.setattr("yurt.server.leader_calls.LEADER_WAIT_S", 0.05)
+    with pytest.raises(Unavailable, match="No cluster leader"):
+        await group[SECOND].heartbeat(node.id, "ready")
+
+
+async def test_an_unknown_node_is_told_so_by_the_leader_only(
+    group: ServerGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt.server.node_service.KNOWN_LIMIT_S", 0.02)
+    stranger = factories.new_id()
+    with pytest.raises(NotFound):
+        await group[FIRST].pull_allocs(stranger, min_index=0, timeout_s=1)
+    with pytest.raises(Unavailable, match="does not know"):
+        await group[SECOND].pull_allocs(stranger, min_index=0, timeout_s=1)
+    with pytest.raises(NotFound):
+        await group[SECOND].heartbeat(stranger, "ready")
+
+
+async def test_a_follower_answers_a_pull_once_it_knows_as_much_as_the_client(group: ServerGroup) -> None:
+    node = await add_node(group[FIRST])
+    await agree(group)
+    group.view(SECOND).news.clear()
+    await group[FIRST].jobs.register(factories.job())
+    await eventually(lambda: len(group[FIRST].state.allocs) == 1)
+    seen = group[FIRST].state.index
+    with pytest.raises(Unavailable, match="has not reached"):
+        await group[SECOND].pull_allocs(node.id, min_index=seen, timeout_s=0.02)
+    async with asyncio.TaskGroup() as tasks:
+        pulling = tasks.create_task(group[SECOND].pull_allocs(node.id, min_index=seen - 1, timeout_s=5))
+        await settle()
+        assert not pulling.done()
+        group.view(SECOND).news.set()
+    assert pulling.result().index >= seen
+    assert len(pulling.result().allocs) == 1
+
+
+@pytest.mark.parametrize("outcome", [Outcome.STORED, Outcome.LOST])
+async def test_an_append_of_unknown_outcome_is_told_as_such_and_read_again(
+    group: ServerGroup, outcome: Outcome
+) -> None:
+    before = group.log.last_index
+    group.view(FIRST).outcomes.append(outcome)
+    with pytest.raises(Unavailable, match="may or may not be stored"):
+        await group[FIRST].propose(RegisterJob(job=factories.job()))
+    await eventually(lambda: not group[FIRST].is_leader)
+    leader = await elect(group, FIRST)
+    await leader.propose(KeepAlive())
+    await agree(group)
+    stored = [command for command in group.log.commands()[before:] if isinstance(command, RegisterJob)]
+    assert len(stored) == (1 if outcome is Outcome.STORED else 0)
+
+
+async def test_an_append_that_is_under_way_when_leadership_goes_ends_before_the_log_is_followed(
+    group: ServerGroup,
+) -> None:
+    view = group.view(FIRST)
+    view.go.clear()
+    async with asyncio.TaskGroup() as tasks:
+        waits = tasks.create_task(refused(group[FIRST].propose(KeepAlive())))
+        await settle()
+        behind = tasks.create_task(refused(group[FIRST].propose(KeepAlive())))
+        await settle()
+        leader = await elect(group, SECOND)
+        assert str(await behind) == "No cluster leader"
+        await leader.propose(RegisterJob(job=factories.job()))
+        assert not waits.done()
+        view.go.set()
+    assert str(waits.result()) == "No cluster leader"
+    await agree(group)
+
+
+async def refused(proposal: Any) -> Exception:
+    """What a proposal is refused with."""
+    with pytest.raises(Unavailable) as caught:
+        await proposal
+    return caught.value
+
+
+async def test_a_server_cut_off_neither_leads_nor_confirms_and_comes_back(group: ServerGroup) -> None:
+    group.cut(FIRST)
+    await eventually(lambda: not group[FIRST].is_leader)
+    leader = await elect(group, SECOND)
+    with pytest.raises(Unavailable):
+        await group[FIRST].confirmation.wait()
+    await leader.jobs.register(factories.job())
+    assert ("default", "web") not in group[FIRST].state.jobs
+    group.mend(FIRST)
+    await agree(group)
+
+
+async def test_reads_that_wait_share_a_confirmation_and_none_takes_an_earlier_one(group: ServerGroup) -> None:
+    leader, view = group[FIRST], group.view(FIRST)
+    await asyncio.gather(*(leader.confirmation.wait() for _ in range(50)))
+    assert view.confirmations <= 2
+
+
+async def test_a_reader_who_leaves_while_he_confirms_leaves_the_others_unharmed(group: ServerGroup) -> None:
+    leader = group[FIRST]
+    leaving = asyncio.ensure_future(leader.confirmation.wait())
+    await asyncio.sleep(0)
+    staying = [asyncio.ensure_future(leader.confirmation.wait()) for _ in range(3)]
+    await asyncio.sleep(0)
+    leaving.cancel()
+    staying[0].cancel()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*staying[1:])
+
+
+async def test_a_server_behind_the_trimmed_log_fetches_a_state_and_follows_on(group: ServerGroup) -> None:
+    stream = group[SECOND].events.subscribe(0)
+    await group[FIRST].propose(KeepAlive())
+    await anext(stream)
+    await agree(group)
+    group.cut(SECOND)
+    for name in ("one", "two"):
+        await group[FIRST].jobs.register(factories.job(name))
+    group.log.trim(group.log.last_index)
+    group.mend(SECOND)
+    await agree(group)
+    assert group.view(SECOND).snapshot is not None
+    with pytest.raises(Conflict, match="subscribe again"):
+        await anext(stream)
+
+
+async def test_a_server_without_a_snapshot_never_starts_empty_where_the_log_begins_later(group: ServerGroup) -> None:
+    await group[FIRST].jobs.register(factories.job())
+    await agree(group)
+    await group.kill(THIRD)
+    group.view(THIRD).snapshot = None
+    group.log.trim(group.log.last_index)
+    group.cut_off.add(THIRD)
+    ready = group.start(THIRD)
+    await settle()
+    assert not ready.is_set()
+    assert not group[THIRD].is_restored
+    group.cut_off.discard(THIRD)
+    await group.env.advance(2)
+    await agree(group)
+    await group.kill(THIRD)
+    group.start(THIRD)
+    await agree(group)
+
+
+async def test_only_what_a_majority_has_in_snapshots_is_trimmed(group: ServerGroup) -> None:
+    for name in (SECOND, THIRD):
+        group.cut(name)
+    for _ in range(20):
+        await group[FIRST].propose(KeepAlive())
+    saver = group[FIRST]._snapshotter
+    await saver.save()
+    assert saver.index == group.log.last_index
+    assert group.log.first_index == 1
+    group.mend(SECOND)
+    await eventually(lambda: group[SECOND].state.index == group.log.last_index)
+    await group[SECOND]._snapshotter.save()
+    assert group.log.first_index == 1
+    await saver._trim()
+    assert group.log.first_index > 1
+
+
+class EchoNode:
+    """A client of which only files are asked."""
+
+    async def list_files(self, alloc_id: str, path: str) -> tuple[Any, ...]:
+        return (alloc_id, path)
+
+    async def read_file(self, alloc_id: str, path: str, *, offset: int, limit: int) -> AsyncGenerator[bytes]:
+        yield path.encode()
+
+
+async def test_a_node_is_reached_through_the_server_that_it_is_connected_to(group: ServerGroup) -> None:
+    node = await add_node(group[FIRST])
+    await agree(group)
+    client: Any = EchoNode()
+    group[THIRD].attach_node(node.id, client)
+    port = group[SECOND].node_port(node.id)
+    assert await port.list_files("a", "/x") == ("a", "/x")
+    assert [piece async for piece in port.read_file("a", "/y", offset=0, limit=0)] == [b"/y"]
+    group[THIRD].detach_node(node.id, client)
+    group[FIRST].attach_node(node.id, client)
+    assert await port.list_files("b", "/") == ("b", "/")
+    group[FIRST].detach_node(node.id, client)
+    with pytest.raises(Unavailable, match="No path to node"):
+        await port.list_files("c", "/")
+    with pytest.raises(NotFound):
+        group[SECOND].node_port(factories.new_id())
