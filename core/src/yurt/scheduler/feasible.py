@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from yurt.scheduler.devices import has_devices, looks_at_instances
-from yurt.scheduler.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY, holds, predicate
-from yurt.scheduler.targets import is_unique, reader, resolve
-from yurt.state.columns import DATACENTER, IS_NODE, IS_READY, NODE_CLASS, POOL, SHAPE, NodeRows
+from yurt.scheduler.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY, answers, holds
+from yurt.scheduler.targets import is_unique, resolve, resolve_all
+from yurt.state.columns import DATACENTER, IS_NODE, IS_READY, NODE_CLASS, POOL, SHAPE, NodeRows, Shape
 from yurt.state.store import Snapshot
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, TaskGroup
@@ -41,6 +41,8 @@ class Check(NamedTuple):
     is_class_wide: bool
     is_per_node: bool = False
     constraint: Constraint | None = None
+    part: Callable[[Shape], Hashable] | None = None
+    """What of a node's shape the test looks at, if it is a part of it."""
 
 
 class Candidates(NamedTuple):
@@ -139,7 +141,14 @@ def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
             return _frozen(passed)
         table = np.zeros(max(1, len(rows.shapes.values)), np.bool_)
         shapes = rows.row_of_shape
-        table[list(shapes)] = _answers(snapshot, check, list(shapes.values()))
+        part, values = check.part, rows.shapes.values
+        if part is None:
+            table[list(shapes)] = _answers(snapshot, check, list(shapes.values()))
+        else:
+            parts = [part(values[number]) for number in shapes]
+            alike = dict(zip(parts, shapes.values(), strict=True))
+            known = dict(zip(alike, _answers(snapshot, check, list(alike.values())), strict=True))
+            table[list(shapes)] = [known[each] for each in parts]
         return _frozen(table[rows.offered[:, SHAPE]] & (rows.offered[:, IS_NODE] > 0))
 
     found = remembered(rows, check.key, compute)
@@ -149,14 +158,17 @@ def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
 
 def _answers(snapshot: Snapshot, check: Check, rows: list[int]) -> list[bool]:
     """Which of the rows pass; of a constraint each pair of values is compared once."""
-    nodes, ids = snapshot.nodes, snapshot.columns.nodes.ids
-    constraint = check.constraint
+    nodes, constraint = _nodes_of(snapshot, rows), check.constraint
     if constraint is None or constraint.r_target.startswith("${") or not constraint.l_target.startswith("${"):
-        return [check.test(nodes[ids[row]]) for row in rows]
-    read, test = reader(constraint.l_target), predicate(constraint.operand, constraint.r_target)
-    values = [read(nodes[ids[row]]) for row in rows]
-    known = {value: test(value) for value in dict.fromkeys(values)}
+        return [check.test(node) for node in nodes]
+    values = resolve_all(constraint.l_target, nodes)
+    known = answers(constraint.operand, constraint.r_target, dict.fromkeys(values))
     return [known[value] for value in values]
+
+
+def _nodes_of(snapshot: Snapshot, rows: list[int]) -> list[Node]:
+    ids = snapshot.columns.nodes.ids
+    return snapshot.nodes.rows([ids[row] for row in rows])
 
 
 def property_codes(snapshot: Snapshot, target: str) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
@@ -166,18 +178,16 @@ def property_codes(snapshot: Snapshot, target: str) -> tuple[npt.NDArray[np.int6
     def compute() -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
         values: dict[str, int] = {}
         codes = np.full(len(rows.offered), -1, np.int64)
+        is_node = rows.offered[:, IS_NODE] > 0
+        asked = np.flatnonzero(is_node).tolist() if is_unique(target) else list(rows.row_of_shape.values())
+        found = resolve_all(target, _nodes_of(snapshot, asked))
+        numbers = [-1 if value is None else values.setdefault(value, len(values)) for value in found]
         if is_unique(target):
-            for row in np.flatnonzero(rows.offered[:, IS_NODE]).tolist():
-                value = resolve(target, snapshot.nodes[rows.ids[row]])
-                if value is not None:
-                    codes[row] = values.setdefault(value, len(values))
+            codes[asked] = numbers
         else:
             table = np.full(max(1, len(rows.shapes.values)), -1, np.int64)
-            for number, row in rows.row_of_shape.items():
-                value = resolve(target, snapshot.nodes[rows.ids[row]])
-                if value is not None:
-                    table[number] = values.setdefault(value, len(values))
-            codes = np.where(rows.offered[:, IS_NODE] > 0, table[rows.offered[:, SHAPE]], -1)
+            table[list(rows.row_of_shape)] = numbers
+            codes = np.where(is_node, table[rows.offered[:, SHAPE]], -1)
         codes.flags.writeable = False
         return codes, tuple(values)
 
@@ -195,7 +205,15 @@ def checks_of(job: Job, group: TaskGroup) -> tuple[Check, ...]:
         if constraint.operand not in (DISTINCT_HOSTS, DISTINCT_PROPERTY)
     ]
     drivers = tuple(sorted({task.driver for task in group.tasks}))
-    checks.append(Check("missing drivers", ("drivers", drivers), lambda node: _has_drivers(node, drivers), False))
+    checks.append(
+        Check(
+            "missing drivers",
+            ("drivers", drivers),
+            lambda node: _has_drivers(node, drivers),
+            is_class_wide=False,
+            part=lambda shape: shape.drivers,
+        )
+    )
     devices = tuple(device for task in group.tasks for device in task.resources.devices)
     if devices:
         checks.append(_device_check(devices))

@@ -7,7 +7,7 @@ node's attribute may hold anything.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from yurt.scheduler.regexps import compiled
 from yurt.scheduler.versions import is_version_within
@@ -32,15 +32,14 @@ def holds(operand: str, left: str | None, right: str | None) -> bool:
     return compare is not None and compare(left, right)
 
 
-def predicate(operand: str, right: str) -> Callable[[str | None], bool]:
+def answers(operand: str, right: str, lefts: Iterable[str | None]) -> dict[str | None, bool]:
     """The same as `holds` for many left sides."""
-    if operand == "regexp":
-        pattern = compiled(right)
-        if pattern is None:
-            return lambda left: False
-        search = pattern.search
-        return lambda left: left is not None and search(left)
-    return lambda left: holds(operand, left, right)
+    pattern = compiled(right) if operand == "regexp" else None
+    if pattern is None:
+        return {left: holds(operand, left, right) for left in lefts}
+    found: dict[str | None, bool] = {None: False}
+    found.update(pattern.search_all(left for left in lefts if left is not None))
+    return found
 
 
 def _is_ordered(operand: str) -> Callable[[str, str], bool]:

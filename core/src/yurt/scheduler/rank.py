@@ -39,6 +39,8 @@ LN10 = math.log(10.0)
 
 Entry = tuple[float, int, int]
 """(negative score, tie, row): the smallest is the best."""
+Shown = tuple[dict[str, float], int, int]
+"""The parts of a score by name, their sum, and how many of them are not 0."""
 
 
 class _Fits(NamedTuple):
@@ -81,8 +83,12 @@ class Ranker:
         self._memo: dict[tuple[int, int, int, int], int] = {}
         self._metas: dict[int, NodeScoreMeta] = {}
         """Rows of the score table that still hold; shared by all placements that show them."""
-        self._shown: dict[int, tuple[dict[str, float], int, int]] = {}
-        self._spread_metas: dict[int, tuple[int, tuple[dict[str, float], int, int], NodeScoreMeta]] = {}
+        self._shown: dict[int, Shown] = {}
+        self._alike: dict[tuple[int, int, int | None, int | None], Shown] = {}
+        """The parts that rows in equal situations share."""
+        self._boosted: dict[tuple[int, int], tuple[dict[str, float], float]] = {}
+        """Parts with a boost, by the identity of those without, which `_alike` keeps."""
+        self._boosted_metas: dict[int, tuple[int, Shown, NodeScoreMeta]] = {}
         """Rows of the score table under spreads, with the boost and the parts that they show."""
         self._sums: IntArray = np.zeros(0, np.int64)
         self._counts: IntArray = np.zeros(0, np.int64)
@@ -99,8 +105,8 @@ class Ranker:
         self._shown.clear()
         for row in rows:
             self._own[row] += sign
-        if self.spread.is_used:
-            self.spread.count(rows, sign)
+            if self.spread.is_used:
+                self.spread.count(row, sign)
         self._is_stale = True
 
     def reopen(self) -> None:
@@ -146,11 +152,11 @@ class Ranker:
     def placed(self, row: int) -> None:
         """A placement of this group went to the row."""
         self._own[row] += 1
-        changed = self.spread.count((row,)) if self.spread.is_used else []
+        changed = self.spread.count(row) if self.spread.is_used else ()
         if not self._is_stale:
             self._score_row(row)
             if self._cells is not None:
-                self._cells.boosted(changed)
+                self._cells.placed(row, changed)
             self._generation = self.view.generation
 
     def placed_run(self, rows: IntArray) -> None:
@@ -166,28 +172,39 @@ class Ranker:
             kept = min(SCORES_KEPT, len(scores))
             rows = np.argpartition(-scores, kept - 1)[:kept].tolist() if kept else []
             entries = sorted((-float(scores[r]), self.ties.of(r), r) for r in rows if scores[r] != IMPOSSIBLE)
-            found = [entry[2] for entry in entries]
-        elif self._cells is not None:
-            found = self._cells.top()
-        else:
-            found = [entry[2] for entry in self._window[:SCORES_KEPT]]
-        others = [row for row in found if row != chosen][: SCORES_KEPT - 1]
-        if penalised:
+            others = [entry[2] for entry in entries if entry[2] != chosen][: SCORES_KEPT - 1]
             return tuple(self.meta(row, penalised) for row in (chosen, *others))
         if self._cells is not None:
-            return tuple([self._spread_meta(row) for row in (chosen, *others)])
+            found = self._cells.top()
+            if not found or found[0][0] != chosen:
+                others = [entry for entry in found if entry[0] != chosen]
+                found = [(chosen, self.spread.boost(chosen)), *others[: SCORES_KEPT - 1]]
+            return tuple([self._boosted_meta(row, boost) for row, boost in found])
+        others = [entry[2] for entry in self._window[:SCORES_KEPT] if entry[2] != chosen][: SCORES_KEPT - 1]
         metas = self._metas
         return tuple(metas.get(row) or self._remember(row) for row in (chosen, *others))
 
-    def _spread_meta(self, row: int) -> NodeScoreMeta:
+    def _boosted_meta(self, row: int, boost: int) -> NodeScoreMeta:
         """As `meta`; made once as long as neither the row nor its boost changes."""
-        boost = int(self.spread.boosts[self.spread.cell_of_row[row]])
-        known = self._spread_metas.get(row)
-        if known is not None and known[0] == boost and known[1] is self._shown.get(row):
+        shown = self._shown.get(row) or self._show(row)
+        known = self._boosted_metas.get(row)
+        if known is not None and known[0] == boost and known[1] is shown:
             return known[2]
-        made = self.meta(row)
-        self._spread_metas[row] = (boost, self._shown[row], made)
+        scores, norm = self._with_boost(shown, boost)
+        made = NodeScoreMeta(node_id=self.view.rows.ids[row], scores=scores, norm_score=norm)
+        self._boosted_metas[row] = (boost, shown, made)
         return made
+
+    def _with_boost(self, shown: Shown, boost: int) -> tuple[dict[str, float], float]:
+        """Parts with their boost, and their mean; shared by rows in equal situations."""
+        key = (id(shown), boost)
+        found = self._boosted.get(key)
+        if found is None:
+            scores, total, count = shown
+            if boost:
+                scores, total, count = {**scores, "allocation-spread": boost / UNIT}, total + boost, count + 1
+            found = self._boosted[key] = (scores, round(total / count) / UNIT)
+        return found
 
     def _remember(self, row: int) -> NodeScoreMeta:
         made = self._metas[row] = self.meta(row)
@@ -200,7 +217,7 @@ class Ranker:
             shown = {**shown, "node-reschedule-penalty": -1.0}
             total, count = total - UNIT, count + 1
         if self.spread.is_used:
-            boost = int(self.spread.boosts[self.spread.cell_of_row[row]])
+            boost = self.spread.boost(row)
             if boost:
                 shown = {**shown, "allocation-spread": boost / UNIT}
                 total, count = total + boost, count + 1
@@ -214,21 +231,26 @@ class Ranker:
         """The parts of a row's score that do not follow from what is used."""
         found = [int(part[row]) for part in (self.affinity, self.devices) if part is not None]
         if self.spread.is_used:
-            found.append(int(self.spread.boosts[self.spread.cell_of_row[row]]))
+            found.append(self.spread.boost(row))
         return tuple(found)
 
-    def _show(self, row: int) -> tuple[dict[str, float], int, int]:
+    def _show(self, row: int) -> Shown:
         """A row's parts without spread and penalty, their sum and number; kept until the row changes."""
         own, binpack = int(self._own[row]), self._binpack(row)
-        anti = self._anti_affinity(own)
-        total, count = binpack + anti, 1 + (own > 0)
-        scores = {"binpack": binpack / UNIT, "job-anti-affinity": anti / UNIT, "node-reschedule-penalty": 0.0}
-        for name, part in (("node-affinity", self.affinity), ("devices", self.devices)):
-            if part is not None:
-                value = int(part[row])
-                scores[name] = value / UNIT
-                total, count = total + value, count + (value != 0)
-        found = self._shown[row] = (scores, total, count)
+        affinity = None if self.affinity is None else int(self.affinity[row])
+        devices = None if self.devices is None else int(self.devices[row])
+        key = (own, binpack, affinity, devices)
+        found = self._alike.get(key)
+        if found is None:
+            anti = self._anti_affinity(own)
+            total, count = binpack + anti, 1 + (own > 0)
+            scores = {"binpack": binpack / UNIT, "job-anti-affinity": anti / UNIT, "node-reschedule-penalty": 0.0}
+            for name, value in (("node-affinity", affinity), ("devices", devices)):
+                if value is not None:
+                    scores[name] = value / UNIT
+                    total, count = total + value, count + (value != 0)
+            found = self._alike[key] = (scores, total, count)
+        self._shown[row] = found
         return found
 
     def exhausted(self) -> dict[str, BoolArray]:
@@ -365,7 +387,7 @@ class Ranker:
         sums[rows] -= UNIT
         counts[rows] += 1
         if self.spread.is_used:
-            boosts = self.spread.boosts[self.spread.cell_of_row]
+            boosts = self.spread.boosts()
             sums += boosts
             counts += boosts != 0
         scores: FloatArray = np.where(self.scores == IMPOSSIBLE, IMPOSSIBLE, sums / counts)
@@ -391,7 +413,7 @@ class Ranker:
 
     def _binpack(self, row: int) -> int:
         asked = self.ask.plain.usage
-        used, offered = self.view.used_on(row), self.view.offered[row].tolist()
+        used, offered = self.view.used_on(row), self.view.offered_on(row)
         key = (used[CPU], used[MEMORY], offered[CPU], offered[MEMORY])
         known = self._memo.get(key)
         if known is None:

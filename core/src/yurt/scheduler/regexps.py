@@ -9,6 +9,7 @@ what is kept are bounded.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ from yurt.scheduler.regexp_syntax import (
 PATTERN_CACHE = 256
 PROGRAM_MAX, TEXT_MAX, KEPT_MAX = 2000, 4096, 20_000
 NO_CHAR = ""
+OWN_END = 2
+"""So many characters at the end of a text are taken as its own, where many are searched: `host-17` of `host-1701`."""
 
 
 class _Step(NamedTuple):
@@ -67,13 +70,39 @@ class Regexp:
         """Whether the pattern matches anywhere in the text; a text that is too long never does."""
         if len(text) > TEXT_MAX:
             return False
+        return self._ends(self._after(text))
+
+    def search_all(self, texts: Iterable[str]) -> dict[str, bool]:
+        """The same for many texts; openings that several share are read once."""
+        found: dict[str, bool] = {}
+        states: dict[str, _State] = {}
+        for text in texts:
+            if len(text) > TEXT_MAX:
+                found[text] = False
+                continue
+            opening = text[:-OWN_END]
+            state = states.get(opening)
+            if state is None:
+                state = states[opening] = self._after(opening)
+            for char in text[-OWN_END:]:
+                if state.is_match:
+                    break
+                state = state.ways.get(char) or self._read(state, char)
+            found[text] = state.is_match or self._ends(state)
+        return found
+
+    def _after(self, text: str) -> _State:
+        """The state after a text; MATCHED as soon as there is a match in it."""
         state = self._state(frozenset((self._start,)), NO_CHAR)
         for char in text:
-            after = state.ways.get(char) or self._read(state, char)
-            if after.is_match:
-                return True
-            state = after
-        return (state.ways.get(NO_CHAR) or self._read(state, NO_CHAR)).is_match
+            if state.is_match:
+                break
+            state = state.ways.get(char) or self._read(state, char)
+        return state
+
+    def _ends(self, state: _State) -> bool:
+        """Whether there is a match when the text ends here."""
+        return state.is_match or (state.ways.get(NO_CHAR) or self._read(state, NO_CHAR)).is_match
 
     def _state(self, places: frozenset[int], before: str) -> _State:
         key = (places, before)

@@ -1,18 +1,20 @@
 """Spread: the boost that a node gets for the value it has of an attribute (semantics 15).
 
-Boosts are whole numbers of 1e-9, kept per value and summed per cell, a cell being a combination of values. A placement
-changes the boost of one value, or of all values of an attribute when the least or the most count of it changes; only
-the cells that have a changed value are told to whoever ranks.
+Boosts are whole numbers of 1e-9. Nodes with equal values of all attributes are a cell: they always have the same boost.
+What a value is worth depends on its *level*: for an even spread the number of allocations that it has, for targets the
+value itself. A placement changes the level or the worth of one value, and now and then what all levels are worth, when
+the least or the most count of an attribute changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from yurt.scheduler.feasible import property_codes
+from yurt.scheduler.feasible import property_codes, remembered
 from yurt.state.columns import IntArray
 from yurt.state.store import Snapshot
 from yurt.structs.constraint import Spread
@@ -20,87 +22,107 @@ from yurt.structs.job import Job, TaskGroup
 
 FloatArray = npt.NDArray[np.float64]
 IMPLICIT_TARGET = "*"
+NO_VALUE = -1
+"""The code and the level of nodes that lack the attribute."""
 UNIT = 1_000_000_000
 """Scores are compared in this many parts of one."""
 
 
+class CellNumbers(NamedTuple):
+    """The combinations of values that occur: the cell of each row, and for each cell the code of each attribute."""
+
+    numbers: IntArray
+    of_row: list[int]
+    codes: tuple[tuple[int, ...], ...]
+
+
 class SpreadScore:
-    """All spreads of a group: one boost per cell."""
+    """All spreads of a group."""
 
     def __init__(self, snapshot: Snapshot, job: Job, group: TaskGroup) -> None:
         spreads = (*group.spreads, *job.spreads)
         weight = sum(spread.weight for spread in spreads)
-        self._parts = [_part(snapshot, spread, group.count, weight_sum=weight) for spread in spreads]
-        self.cell_of_row: IntArray = np.zeros(0, np.int64)
-        self.boosts: IntArray = np.zeros(1, np.int64)
-        if not self._parts:
-            return
-        self._codes = self._number_cells()
-        self.boosts = np.zeros(len(self._codes[0]), np.int64)
-        self._cells_of: list[dict[int, IntArray]] = []
-        for part, codes in zip(self._parts, self._codes, strict=True):
-            self._cells_of.append({code: np.flatnonzero(codes == code) for code in set(codes.tolist())})
-            self.boosts += part.shown[codes]
-        self._everywhere: IntArray = np.arange(len(self.boosts))
-
-    def _number_cells(self) -> list[IntArray]:
-        """Number the combinations of values that occur; for each part the value of each cell."""
-        cells = np.zeros(len(self._parts[0].codes), np.int64)
-        firsts = np.zeros(0, np.int64)
-        for part in self._parts:
-            mixed = cells * (int(part.codes.max(initial=0)) + 2) + part.codes + 1
-            _, firsts, cells = np.unique(mixed, return_index=True, return_inverse=True)
-        self.cell_of_row = cells.reshape(-1)
-        return [part.codes[firsts] for part in self._parts]
+        self.parts = [_part(snapshot, spread, group.count, weight_sum=weight) for spread in spreads]
+        if self.parts:
+            key = ("cells", tuple(spread.attribute for spread in spreads))
+            found = remembered(snapshot.columns.nodes, key, lambda: _number_cells([p.codes for p in self.parts]))
+            assert isinstance(found, CellNumbers)
+            self.cells = found
 
     @property
     def is_used(self) -> bool:
         """Whether the group spreads at all."""
-        return bool(self._parts)
+        return bool(self.parts)
 
-    def count(self, rows: Iterable[int], sign: int = 1) -> list[IntArray]:
-        """Allocations of the group that are on these rows; the cells whose boost changed."""
-        changed = []
-        for row in rows:
-            for part, codes, cells_of in zip(self._parts, self._codes, self._cells_of, strict=True):
-                code = part.code_of_row[row]
-                if code < 0:
-                    continue
-                before = part.boosts[code]
-                if part.count(code, sign):
-                    shown = part.shown
-                    part.shown = np.array(part.boosts, np.int64)
-                    self.boosts += (part.shown - shown)[codes]
-                    changed.append(self._everywhere)
-                elif part.boosts[code] != before:
-                    cells = cells_of[code]
-                    self.boosts[cells] += part.boosts[code] - before
-                    part.shown[code] = part.boosts[code]
-                    changed.append(cells)
-        return changed
+    def boost(self, row: int) -> int:
+        """The boost of one row."""
+        return sum([part.boost(part.code_of_row[row]) for part in self.parts])
+
+    def boosts(self) -> IntArray:
+        """The boosts of all rows."""
+        found: IntArray = sum((part.boosts()[part.codes] for part in self.parts), np.zeros(1, np.int64))
+        return found
+
+    def count(self, row: int, sign: int = 1) -> tuple[bool, ...]:
+        """An allocation of the group is on the row; for each spread, whether other values changed their worth too."""
+        return tuple([part.count(part.code_of_row[row], sign) for part in self.parts])
 
 
 class _Part:
-    """One spread; boosts are indexed by value number, and by -1 for nodes without the attribute."""
+    """One spread."""
 
-    def __init__(self, codes: IntArray, size: int) -> None:
+    def __init__(self, codes: IntArray, code_of_row: list[int], size: int) -> None:
         self.codes = codes
-        self.code_of_row: list[int] = codes.tolist()
-        self.boosts = [0] * size + [-UNIT]
-        self.shown: IntArray = np.array(self.boosts, np.int64)
-        """The boosts that the cells have."""
-        self._counts = [0] * (size + 1)
+        self.code_of_row = code_of_row
+        self.size = size
+        self._counts = [0] * size
+
+    def boosts(self) -> IntArray:
+        """The boosts by code; the last is that of nodes without the attribute."""
+        return np.array([*map(self.boost, range(self.size)), self.boost(NO_VALUE)], np.int64)
+
+    def boost(self, code: int) -> int:
+        """The boost of nodes with that value."""
+        return self.worth(self.level(code))
+
+    def level(self, code: int) -> int:
+        """What the worth of a value follows from."""
+        raise NotImplementedError
+
+    def worth(self, level: int) -> int:
+        """The boost of a level."""
+        raise NotImplementedError
+
+    def count(self, code: int, sign: int) -> bool:
+        """One more or less with that value; whether other levels are worth something else now."""
+        raise NotImplementedError
 
 
 class _Even(_Part):
-    """As many for each value. `count` tells whether boosts of other values changed too."""
+    """As many for each value; the level is their number."""
 
-    def __init__(self, codes: IntArray, size: int) -> None:
-        super().__init__(codes, size)
+    def __init__(self, codes: IntArray, code_of_row: list[int], size: int) -> None:
+        super().__init__(codes, code_of_row, size)
         self._numbers: dict[int, int] = {}
         self._range = (0, 0)
+        self._worth = {NO_VALUE: -UNIT}
+
+    def level(self, code: int) -> int:
+        return NO_VALUE if code < 0 else self._counts[code]
+
+    def boost(self, code: int) -> int:
+        known = self._worth.get(NO_VALUE if code < 0 else self._counts[code])
+        return super().boost(code) if known is None else known
+
+    def worth(self, level: int) -> int:
+        known = self._worth.get(level)
+        if known is None:
+            known = self._worth[level] = self._boost(level)
+        return known
 
     def count(self, code: int, sign: int) -> bool:
+        if code < 0:
+            return False
         old = self._counts[code]
         new = self._counts[code] = old + sign
         numbers = self._numbers
@@ -112,10 +134,9 @@ class _Even(_Part):
         seen = [number for number in numbers if number > 0]
         found = (min(seen), max(seen)) if seen else (0, 0)
         if found == self._range:
-            self.boosts[code] = self._boost(new)
             return False
         self._range = found
-        self.boosts[:-1] = [self._boost(count) for count in self._counts[:-1]]
+        self._worth = {NO_VALUE: -UNIT}
         return True
 
     def _boost(self, count: int) -> int:
@@ -128,29 +149,37 @@ class _Even(_Part):
 
 
 class _Targeted(_Part):
-    """A share for each value."""
+    """A share for each value; the level is its code."""
 
-    def __init__(self, codes: IntArray, desired: list[float], weight: float) -> None:
-        super().__init__(codes, len(desired))
+    def __init__(self, codes: IntArray, code_of_row: list[int], *, desired: list[float], weight: float) -> None:
+        super().__init__(codes, code_of_row, len(desired))
         self._desired = desired
         self._weight = weight
         self._has_zero = 0 in desired
+        self._boosts = [0] * len(desired) + [-UNIT]
         self._fill()
-        self.shown = np.array(self.boosts, np.int64)
+
+    def level(self, code: int) -> int:
+        return code
+
+    def worth(self, level: int) -> int:
+        return self._boosts[level]
 
     def count(self, code: int, sign: int) -> bool:
+        if code < 0:
+            return False
         self._counts[code] += sign
         if self._has_zero:
             self._fill()
             return True
-        self.boosts[code] = self._boost(code)
+        self._boosts[code] = self._boost(code)
         return False
 
     def _fill(self) -> None:
         size = len(self._desired)
         values = [self._boost(code) for code in range(size)]
         least = min((-UNIT, *values))
-        self.boosts[:-1] = [least if self._desired[code] == 0 else values[code] for code in range(size)]
+        self._boosts[:-1] = [least if self._desired[code] == 0 else values[code] for code in range(size)]
 
     def _boost(self, code: int) -> int:
         desired = self._desired[code]
@@ -159,12 +188,24 @@ class _Targeted(_Part):
         return round((desired - self._counts[code] - 1) / desired * self._weight * UNIT)
 
 
-def _part(snapshot: Snapshot, spread: Spread, count: int, *, weight_sum: int) -> _Even | _Targeted:
+def _part(snapshot: Snapshot, spread: Spread, count: int, *, weight_sum: int) -> _Part:
     codes, values = property_codes(snapshot, spread.attribute)
+    code_of_row = remembered(snapshot.columns.nodes, ("code of row", spread.attribute), codes.tolist)
+    assert isinstance(code_of_row, list)
     if not spread.spread_target:
-        return _Even(codes, len(values))
+        return _Even(codes, code_of_row, len(values))
     wanted = {target.value: target.percent / 100 * count for target in spread.spread_target}
     rest = count - sum(wanted.values())
     implicit = wanted.get(IMPLICIT_TARGET, rest if 0 < rest < count else -1.0)
     desired = [wanted.get(value, implicit) for value in values]
-    return _Targeted(codes, desired, spread.weight / weight_sum if weight_sum else 0.0)
+    return _Targeted(codes, code_of_row, desired=desired, weight=spread.weight / weight_sum if weight_sum else 0.0)
+
+
+def _number_cells(codes_of: Iterable[IntArray]) -> CellNumbers:
+    cells, firsts = np.zeros(1, np.int64), np.zeros(0, np.int64)
+    columns = list(codes_of)
+    for codes in columns:
+        mixed = cells * (int(codes.max(initial=0)) + 2) + codes + 1
+        _, firsts, cells = np.unique(mixed, return_index=True, return_inverse=True)
+        cells = cells.reshape(-1)
+    return CellNumbers(cells, cells.tolist(), tuple(zip(*(codes[firsts].tolist() for codes in columns), strict=True)))

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Final
 
 from yurt.structs.node import Node
 
 _UNIQUE_PREFIXES = ("${node.unique.", "${attr.unique.", "${meta.unique.")
+_FIELDS: Final = {
+    "node.unique.id": "id",
+    "node.unique.name": "name",
+    "node.datacenter": "datacenter",
+    "node.class": "node_class",
+    "node.pool": "node_pool",
+}
 
 
 def is_unique(target: str) -> bool:
@@ -25,28 +33,16 @@ def resolve(target: str, node: Node) -> str | None:
         return node.attributes.get(name[5:])
     if name.startswith("meta."):
         return node.meta.get(name[5:])
-    match name:
-        case "node.unique.id":
-            return node.id
-        case "node.datacenter":
-            return node.datacenter
-        case "node.unique.name":
-            return node.name
-        case "node.class":
-            return node.node_class
-        case "node.pool":
-            return node.node_pool
-        case _:
-            return None
+    field: str | None = getattr(node, _FIELDS[name]) if name in _FIELDS else None
+    return field
 
 
-def reader(target: str) -> Callable[[Node], str | None]:
+def resolve_all(target: str, nodes: Iterable[Node]) -> list[str | None]:
     """The same as `resolve` for many nodes."""
     name = target[2:-1] if target.startswith("${") and target.endswith("}") else ""
+    key = name[5:]
     if name.startswith("attr."):
-        key = name[5:]
-        return lambda node: node.attributes.get(key)
+        return [node.attributes.get(key) for node in nodes]
     if name.startswith("meta."):
-        key = name[5:]
-        return lambda node: node.meta.get(key)
-    return lambda node: resolve(target, node)
+        return [node.meta.get(key) for node in nodes]
+    return [resolve(target, node) for node in nodes]

@@ -27,6 +27,8 @@ class View:
         self._used: IntArray | None = None
         self._touched: dict[int, list[int]] = {}
         """What is used on the rows that changed, until so many have that all is copied."""
+        self._offers: dict[int, list[int]] = {}
+        """What rows offer, of those that were asked for one by one."""
         self._held: dict[str, Held] = {}
         self._released: set[str] = set()
         self._usages: dict[tuple[int, int, str], Usage] = {}
@@ -59,6 +61,13 @@ class View:
             return amounts
         touched = self._touched.get(row)
         return self.columns.used_on(row) if touched is None else touched
+
+    def offered_on(self, row: int) -> list[int]:
+        """What one row offers."""
+        found = self._offers.get(row)
+        if found is None:
+            found = self._offers[row] = self.offered[row].tolist()
+        return found
 
     def node(self, row: int) -> Node:
         """The node of a row."""
@@ -115,8 +124,7 @@ class View:
 
     def exhausted(self, row: int, usage: Usage) -> list[str]:
         """The dimensions in which a usage does not fit on a row."""
-        used, offered = self.used_on(row), self.offered[row].tolist()
-        asked = usage.amounts
+        used, offered, asked = self.used_on(row), self.offered_on(row), usage.amounts
         found = [name for column, name in DIMENSIONS if used[column] + asked[column] > offered[column]]
         if 0 < offered[ALLOCS] < used[ALLOCS] + 1:
             found.append("max allocations exceeded")

@@ -67,6 +67,10 @@ class Table(Generic[K, V]):
         """Those of the keys that have a row."""
         return list(filter(self._rows.__contains__, keys))
 
+    def rows(self, keys: Iterable[K]) -> list[V]:
+        """The rows of keys that are all there."""
+        return list(map(self._rows.__getitem__, keys))
+
     def keys(self) -> Iterator[K]:
         """All keys, in no particular order."""
         return iter(self._rows.keys())
