@@ -33,7 +33,7 @@ bench: setup ## the benchmarks that the README quotes
 
 FUZZ_SECONDS ?= 60
 fuzz: setup ## job files against a coverage-guided fuzzer, FUZZ_SECONDS for each of its targets
-	@for target in job variables body format template expression; do \
+	@for target in job variables body lines format template expression; do \
 		$(UV) run --quiet --group fuzz python jobspec/fuzz/harness.py $$target -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 

@@ -30,6 +30,7 @@ from yurt_jobspec import (
     Inputs,
     JobspecError,
     format_source,
+    lines,
     parse_body,
     parse_job,
     parse_job_with_findings,
@@ -41,7 +42,7 @@ from yurt_jobspec.diagnostics import EvaluationError, Source
 from yurt_jobspec.evaluator import Evaluator, Scope
 from yurt_jobspec.expressions import ExpressionParser, SyntaxProblem
 from yurt_jobspec.lexer import tokenize_template
-from yurt_jobspec.parser import parse_expression
+from yurt_jobspec.parser import parse_expression, parse_tokens
 from yurt_jobspec.templates import parse_template
 
 NAME = "fuzz.hcl"
@@ -133,13 +134,25 @@ def expression(text: str) -> None:
         assert all(0 <= problem.start <= problem.end <= len(text) + 2 for problem in error.problems), error.problems
 
 
+def lines_and_tokens(text: str) -> None:
+    """A body read by lines is the one that its tokens give."""
+    for is_lenient in (False, True):
+        found = lines.read_body(text, is_lenient=is_lenient)
+        try:
+            wanted = parse_tokens(Source(NAME, text), is_lenient=is_lenient)
+        except JobspecError as error:
+            assert found is None, error
+        else:
+            assert repr(found) == repr(wanted)
+
+
 def told(error: JobspecError, text: str) -> None:
     """Whatever is wrong can be shown."""
     assert error.diagnostics
     assert render(error.diagnostics, {NAME: text})
     json.dumps(to_sarif(error.diagnostics))
-    lines = [item.line or 0 for item in error.diagnostics if item.filename == NAME]
-    assert all(line <= text.count("\n") + 2 for line in lines)
+    told_at = [item.line or 0 for item in error.diagnostics if item.filename == NAME]
+    assert all(line <= text.count("\n") + 2 for line in told_at)
 
 
 TARGETS: dict[str, Callable[[str], None]] = {
@@ -149,6 +162,7 @@ TARGETS: dict[str, Callable[[str], None]] = {
     "format": layout,
     "template": template,
     "expression": expression,
+    "lines": lines_and_tokens,
 }
 
 

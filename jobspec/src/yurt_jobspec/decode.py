@@ -34,7 +34,9 @@ _BITS = {
     "uint32": (0, 2**32 - 1),
 }
 _SIZE_DIGITS_MAX = 15
-_MAPS = ("map", "multimap", "free")
+_MAPS = frozenset(("map", "multimap", "free"))
+_ONCE = _MAPS | {"block"}
+"""Kinds of blocks that may stand in a body once."""
 
 
 class Placed(NamedTuple):
@@ -83,16 +85,21 @@ class Decoder:
         result: dict[str, Any] = dict(schema.zeros)
         for field, label in zip(schema.labels, block.labels, strict=False):
             result[field] = label.text
-            self.mark(result, field, label.start, label.end)
-        self.mark(result, None, block.start, block.labels[-1].end if block.labels else block.name_end)
+        if self.marks is not None:
+            self.mark_head(block, schema, result)
         self.body(block.body, schema, placed.scope, result)
         finish.apply(self, schema.name, result, block)
         return result
 
+    def mark_head(self, block: Block, schema: BlockSchema, result: dict[str, Any]) -> None:
+        for field, label in zip(schema.labels, block.labels, strict=False):
+            self.mark(result, field, label.start, label.end)
+        self.mark(result, None, block.start, block.labels[-1].end if block.labels else block.name_end)
+
     def body(self, body: Body, schema: BlockSchema, scope: Scope, result: dict[str, Any]) -> None:
-        seen: dict[str, Block] = {}
+        fields = schema.attributes
         for attribute in body.attributes:
-            field = schema.attributes.get(attribute.name)
+            field = fields.get(attribute.name)
             if field is not None:
                 self.argument(attribute, field, scope, result)
             else:
@@ -101,7 +108,12 @@ class Decoder:
             if not any(attribute.name == name for attribute in body.attributes):
                 detail = f'The argument "{name}" is required, but no definition was found.'
                 self.report("Missing required argument", detail, body.missing, body.missing)
-        for placed in self.expanded(body.blocks, scope):
+        if body.blocks:
+            self.blocks(body.blocks, schema, scope, result)
+
+    def blocks(self, blocks: tuple[Block, ...], schema: BlockSchema, scope: Scope, result: dict[str, Any]) -> None:
+        seen: dict[str, Block] = {}
+        for placed in self.expanded(blocks, scope):
             child = schema.blocks.get(placed.block.type)
             if child is None:
                 self.unknown_block(placed.block, schema)
@@ -110,7 +122,7 @@ class Decoder:
 
     def nested(self, placed: Placed, child: Child, seen: dict[str, Block], result: dict[str, Any]) -> None:
         block = placed.block
-        if child.kind in ("block", *_MAPS):
+        if child.kind in _ONCE:
             if block.type in seen:
                 line = self.source.position(seen[block.type].start)[0]
                 detail = f"Only one {block.type} block is allowed. Another was defined on line {line}."
@@ -237,7 +249,7 @@ class Decoder:
     def argument(self, attribute: Attribute, field: Field, scope: Scope, result: dict[str, Any]) -> None:
         node = attribute.value
         try:
-            value = self.evaluator.evaluate(node, scope)
+            value = node.value if type(node) is Literal else self.evaluator.evaluate(node, scope)
         except EvaluationError as error:
             self.record(error)
             return
@@ -334,7 +346,11 @@ class Decoder:
         """One entry of a map, in the map's kind; nulls are left out."""
         if is_null(value):
             return
-        self.mark(target, key, attribute.start, attribute.end)
+        if self.marks is not None:
+            self.mark(target, key, attribute.start, attribute.end)
+        if type(value) is str and kind != "multimap":
+            target[key] = value
+            return
         try:
             if kind == "free":
                 target[key] = to_driver_config(value, self.charge)
@@ -350,7 +366,7 @@ def _whole(kind: str) -> Any:
     low, high = _BITS[kind]
 
     def read(value: Value) -> int:
-        number = convert(value, "number")
+        number = value if type(value) is int else convert(value, "number")
         if number == 0:
             return 0
         if not isinstance(number, int) or not low <= number <= high:
@@ -390,6 +406,8 @@ def _size(value: Value) -> int:
 
 
 def _strings(value: Value) -> list[str | None]:
+    if type(value) is tuple and all(type(item) is str for item in value):
+        return list(value)
     return [None if is_null(item) else item for item in convert(value, ("list", "string")).items]
 
 

@@ -161,6 +161,9 @@ class Evaluator:
         values: list[Value] = []
         problems: list[Problem] = []
         for node in nodes:
+            if type(node) is Literal:
+                values.append(node.value)
+                continue
             try:
                 values.append(self.evaluate(node, scope))
             except BudgetExhausted:

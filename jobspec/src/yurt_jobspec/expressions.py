@@ -67,7 +67,8 @@ PRECEDENCE = {
     "/": 6,
     "%": 6,
 }
-_KEYWORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
+KEYWORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
+"""The words that are values, not references."""
 _LEGACY_INDEX = re.compile(r"\d+(?:\.\d+)?\Z")
 
 
@@ -217,8 +218,8 @@ class ExpressionParser:
         self.at += 1
         if self.kinds[self.at] in ("(", "::"):
             return self.call(name, start)
-        if name in _KEYWORDS:
-            return Literal(_KEYWORDS[name], start, end)
+        if name in KEYWORDS:
+            return Literal(KEYWORDS[name], start, end)
         return Variable(name, start, end)
 
     def call(self, name: str, start: int) -> Expr:

@@ -87,26 +87,29 @@ class _Mode(NamedTuple):
     mark: str = ""
 
 
+_FILE = _Mode("file", 0, True)
+
+
 @lru_cache(maxsize=64)
 def _closing(mark: str) -> re.Pattern[str]:
     return re.compile(r"[ \t]*" + re.escape(mark) + r"(?=[ \t]*\r?(?:\n|\Z))")
 
 
 class _Lexer:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, at: int) -> None:
         self.text = text
-        self.at = 1 if text.startswith("\ufeff") else 0
+        self.at = at
         self.kinds: list[str] = []
         self.starts: list[int] = []
         self.ends: list[int] = []
         self.comments: list[Comment] = []
         self.problems: list[Problem] = []
-        self.modes: list[_Mode] = [_Mode("file", 0, True)]
+        self.modes: list[_Mode] = [_FILE]
+        self.outermost = 0
+        """So many modes are open where the next line end is the last token to read; none for a whole file."""
         self.done = False
 
     def run(self) -> Tokens:
-        if not self.text.isascii():
-            self._check_encoding()
         while not self.done:
             self.step()
         return Tokens(self.kinds, self.starts, self.ends, self.comments, self.problems)
@@ -121,7 +124,7 @@ class _Lexer:
         else:
             self._code()
 
-    def _check_encoding(self) -> None:
+    def check_encoding(self) -> None:
         """Bytes that are not UTF-8 arrive as lone surrogates; the first one is enough to name."""
         bad = SURROGATE.search(self.text)
         if bad:
@@ -141,8 +144,8 @@ class _Lexer:
             self.problems.append(Problem("Nested too deeply", detail, start, start + 1))
             self._stop()
 
-    def _stop(self) -> None:
-        end = len(self.text)
+    def _stop(self, end: int | None = None) -> None:
+        end = len(self.text) if end is None else end
         self._emit(END, end, end)
         self.done = True
 
@@ -178,12 +181,17 @@ class _Lexer:
                     return
             elif group == _WORD and end - start == 3 and text[start:end] == "for":
                 newlines = self._maybe_for(end, newlines)
+            elif group == _LINE_END and len(self.modes) == self.outermost:
+                self._stop(end)
+                return
 
     def _other(self, group: int, start: int, end: int, newlines: bool) -> None:
         if group == 8:
             self.comments.append(Comment(len(self.kinds), start, end))
             if newlines and self.text[end - 1] == "\n":
                 self._emit(NEWLINE, end - 1, end)
+                if len(self.modes) == self.outermost:
+                    self._stop(end)
         elif group == 9:
             self.comments.append(Comment(len(self.kinds), start, end))
         elif group in (10, 11):
@@ -333,12 +341,30 @@ class _Lexer:
 
 def tokenize(text: str) -> Tokens:
     """The tokens of a text; the last one is always END."""
-    return _Lexer(text).run()
+    lexer = _Lexer(text, at=start_of(text))
+    if not text.isascii():
+        lexer.check_encoding()
+    return lexer.run()
+
+
+def tokenize_item(text: str, at: int, depth: int) -> Tokens:
+    """The tokens of the argument or block that begins at an offset inside so many blocks: up to the line end behind
+    it, and END.
+    """
+    lexer = _Lexer(text, at)
+    lexer.modes = [_FILE] * (depth + 1)
+    lexer.outermost = depth + 1
+    return lexer.run()
+
+
+def start_of(text: str) -> int:
+    """Where a file begins: behind the byte order mark, if it has one."""
+    return 1 if text.startswith("\ufeff") else 0
 
 
 def tokenize_template(text: str) -> Tokens:
     """The tokens of a bare template, as JSON strings are: text and sequences up to the end."""
-    lexer = _Lexer(text)
+    lexer = _Lexer(text, at=start_of(text))
     while lexer.at < len(text) and not lexer.done:
         if len(lexer.modes) > 1:
             lexer.step()

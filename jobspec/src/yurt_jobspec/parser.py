@@ -1,246 +1,22 @@
-"""Tokens to bodies: arguments and blocks.
+"""Texts to trees: the entries of the parser.
 
-A file is a body, and so is what stands between the braces of a block. A line that cannot be read becomes a problem
-and the parser goes on with the next line of the same body, so that a file's mistakes are found together.
+A file is read twice at most. `lines` reads what is plainly right, which is nearly every file; where it finds anything
+that it does not know for certain, the file is read again as a whole, token by token, and that reading finds all
+mistakes and says where they are.
 """
 
 from __future__ import annotations
 
+from . import lines
+from .bodies import BodyParser
 from .diagnostics import JobspecError, Problem, Source
-from .expressions import ExpressionParser, SyntaxProblem, normalize
+from .expressions import ExpressionParser, SyntaxProblem
 from .findings import Findings
-from .lexer import (
-    CLOSE_QUOTE,
-    DIRECTIVE,
-    END,
-    IDENT,
-    INTERPOLATION,
-    NEWLINE,
-    OPEN_QUOTE,
-    SEQUENCE_END,
-    STRING,
-    TEXT,
-    Tokens,
-    tokenize,
-)
-from .nodes import Attribute, Block, Body, Expr, Label, Literal
+from .lexer import END, Tokens, tokenize
+from .nodes import Body, Expr
 
 MAX_SOURCE_CHARACTERS = 4 * 1024 * 1024
 """A job file longer than this is refused before it is read."""
-
-_PLAIN_LINE = [IDENT, "=", STRING, NEWLINE]
-_OPENERS = ("{", "(", "[", INTERPOLATION, DIRECTIVE, OPEN_QUOTE)
-_CLOSERS = ("}", ")", "]", SEQUENCE_END, CLOSE_QUOTE)
-
-
-class _BodyParser(ExpressionParser):
-    is_lenient = False
-    """Agent files are older than the language: argument names may be quoted, and a block may be written on one line."""
-
-    def body(self, opening: int | None) -> Body:
-        """The body up to its closing brace, or up to the end of the file when `opening` is None."""
-        attributes: dict[str, Attribute] = {}
-        blocks: list[Block] = []
-        while True:
-            self.skip_newlines()
-            kind = self.kinds[self.at]
-            if kind == END or (kind == "}" and opening is not None):
-                break
-            try:
-                self.item(attributes, blocks)
-            except SyntaxProblem as error:
-                self.problems.append(error.problem)
-                self.depth = 0
-                self.recover(inside=opening is not None)
-        if self.kinds[self.at] == END and opening is not None and not self.problems:
-            detail = (
-                "There is no closing brace for this block before the end of the file. "
-                "This may be caused by incorrect brace nesting elsewhere in this file."
-            )
-            self.problems.append(
-                Problem("Unclosed configuration block", detail, self.starts[opening], self.ends[opening])
-            )
-        missing = self.starts[opening] if opening is not None else 0
-        return Body(tuple(attributes.values()), tuple(blocks), missing, self.ends[self.at])
-
-    def item(self, attributes: dict[str, Attribute], blocks: list[Block]) -> None:
-        if self.kinds[self.at : self.at + 4] == _PLAIN_LINE:
-            self.plain_line(attributes)
-            return
-        kind = self.kinds[self.at]
-        following = self.kinds[self.at + 1] if kind != END else END
-        if kind != IDENT and not (self.is_lenient and kind == STRING and following in ("=", "{", STRING)):
-            self.not_an_item(kind)
-        if following == "=":
-            self.add_attribute(attributes, self.attribute())
-            self.end_of_argument()
-        elif following in ("{", STRING, OPEN_QUOTE, IDENT):
-            blocks.append(self.block())
-            if not self.ends_item(self.kinds[self.at]):
-                self.reject("Missing newline after block definition", "A block definition must end with a newline.")
-        else:
-            self.at += 1
-            hint = "Write '=' instead of ':'." if following == ":" else None
-            detail = "An argument or block definition is required here. To set an argument, use the equals sign '='."
-            self.reject("Invalid argument or block", detail, hint=hint)
-
-    def plain_line(self, attributes: dict[str, Attribute]) -> None:
-        """`name = "text"`, which most lines are, without a detour through expressions."""
-        at, starts, ends = self.at, self.starts, self.ends
-        start, end = starts[at + 2], ends[at + 2]
-        value = Literal(normalize(self.text[start + 1 : end - 1]), start, end, True)
-        name_start, name_end = starts[at], ends[at]
-        self.add_attribute(attributes, Attribute(self.text[name_start:name_end], value, name_start, name_end, end))
-        self.at = at + 4
-
-    def not_an_item(self, kind: str) -> None:
-        if kind in (STRING, OPEN_QUOTE):
-            start = self.starts[self.at]
-            hint = 'A map with such keys is written as an argument: name = { "key" = value }.'
-            raise SyntaxProblem(
-                Problem("Invalid argument name", "Argument names must not be quoted.", start, start + 1, hint)
-            )
-        self.reject("Argument or block definition required", "An argument or block definition is required here.")
-
-    def add_attribute(self, attributes: dict[str, Attribute], attribute: Attribute) -> None:
-        if attribute.name in attributes:
-            detail = f'The argument "{attribute.name}" was already set. Each argument may be set only once.'
-            self.problems.append(Problem("Attribute redefined", detail, attribute.start, attribute.name_end))
-            return
-        attributes[attribute.name] = attribute
-
-    def attribute(self) -> Attribute:
-        name, start, name_end = self.word().strip('"'), self.starts[self.at], self.ends[self.at]
-        self.at += 2
-        value: Expr = self.expression()
-        return Attribute(name, value, start, name_end, value.end)
-
-    def end_of_argument(self) -> None:
-        kind = self.kinds[self.at]
-        if self.ends_item(kind):
-            return
-        if kind == ",":
-            detail = "Argument definitions must be separated by newlines, not commas."
-            self.reject("Unexpected comma after argument", detail)
-        self.reject("Missing newline after argument", "An argument definition must end with a newline.")
-
-    def ends_item(self, kind: str) -> bool:
-        """May the next item begin here? A lenient file separates those of one line by nothing, or by a comma."""
-        if kind == "," and self.is_lenient:
-            self.at += 1
-        return kind in (NEWLINE, END) or (self.is_lenient and kind in (",", "}", IDENT, STRING))
-
-    # Blocks.
-
-    def block(self) -> Block:
-        start, type_name = self.starts[self.at], self.word().strip('"')
-        self.at += 1
-        labels = self.labels()
-        opening = self.at
-        self.at += 1
-        is_single = self.kinds[self.at] != NEWLINE and not self.is_lenient
-        body = self.single_line_body(opening) if is_single else self.body(opening)
-        end = self.ends[self.at]
-        if self.kinds[self.at] == "}":
-            self.at += 1
-        return Block(type_name, labels, body, self.starts[opening], start, end)
-
-    def labels(self) -> tuple[Label, ...]:
-        labels: list[Label] = []
-        while True:
-            kind, start, end = self.kinds[self.at], self.starts[self.at], self.ends[self.at]
-            if kind == "{":
-                return tuple(labels)
-            if kind == IDENT:
-                labels.append(Label(self.word(), start, end))
-                self.at += 1
-            elif kind == STRING:
-                labels.append(Label(normalize(self.text[start + 1 : end - 1]), start, end))
-                self.at += 1
-            elif kind == OPEN_QUOTE:
-                labels.append(self.quoted_label(start))
-            elif kind == "=":
-                detail = (
-                    'The equals sign "=" indicates an argument definition, and must not be used when defining a block.'
-                )
-                self.reject("Invalid block definition", detail)
-            else:
-                detail = 'The content of a block stands between "{" and "}", starting on the line of the block header.'
-                self.reject("Invalid block definition", detail)
-
-    def quoted_label(self, start: int) -> Label:
-        from .templates import parse_quoted
-
-        index = self.at + 1
-        while self.kinds[index] == TEXT:
-            index += 1
-        if self.kinds[index] in (INTERPOLATION, DIRECTIVE):
-            sign = self.word(index)[0]
-            detail = (
-                "Template sequences are not allowed in this string. "
-                f'To include a literal "{sign}", double it (as "{sign}{sign}") to escape it.'
-            )
-            place = Problem("Invalid string literal", detail, self.starts[index], self.starts[index] + 2)
-            self.problems.append(place)
-            while self.kinds[index] not in (CLOSE_QUOTE, END):
-                index += 1
-            self.at = index if self.kinds[index] == END else index + 1
-            return Label("", start, self.ends[index])
-        value = parse_quoted(self)
-        text = getattr(value, "value", "")
-        return Label(str(text), start, value.end)
-
-    def single_line_body(self, opening: int) -> Body:
-        """`type { name = value }`, or no content at all. Behind a mistake the block is read on to its brace."""
-        try:
-            return self.single_argument(opening)
-        except SyntaxProblem as error:
-            self.problems.append(error.problem)
-            self.depth = 0
-            self.recover(inside=True)
-            return self.body(opening)
-
-    def single_argument(self, opening: int) -> Body:
-        missing = self.starts[opening]
-        if self.kinds[self.at] == "}":
-            return Body((), (), missing, self.ends[self.at])
-        if self.kinds[self.at] != IDENT or self.kinds[self.at + 1] != "=":
-            return self.not_single_line(opening)
-        attribute = self.attribute()
-        if self.kinds[self.at] == "}":
-            return Body((attribute,), (), missing, self.ends[self.at])
-        summary = "Invalid single-argument block definition"
-        if self.kinds[self.at] == NEWLINE:
-            detail = (
-                "An argument on the line of the opening brace makes a single-line block, "
-                "which must be closed on the same line, right behind the argument."
-            )
-        else:
-            detail = "A single-line block holds one argument only. Write several arguments on lines of their own."
-        self.reject(summary, detail)
-
-    def not_single_line(self, opening: int) -> Body:
-        if self.kinds[self.at] == END:
-            return self.body(opening)
-        if self.kinds[self.at] in (STRING, OPEN_QUOTE):
-            self.not_an_item(STRING)
-        detail = "A single-line block can contain only a single argument. Begin a new line after the opening brace."
-        self.reject("Invalid single-argument block definition", detail)
-
-    def recover(self, *, inside: bool) -> None:
-        """Skip to the end of the line, and over whatever was opened on the way; `inside` a block its brace ends the
-        skip too.
-        """
-        depth = 0
-        while self.kinds[self.at] != END:
-            kind = self.kinds[self.at]
-            if depth == 0 and (kind == NEWLINE or (inside and kind == "}")):
-                return
-            if kind in _OPENERS:
-                depth += 1
-            elif kind in _CLOSERS and depth:
-                depth -= 1
-            self.at += 1
 
 
 def parse_file(source: Source, *, is_lenient: bool = False) -> Body:
@@ -249,9 +25,14 @@ def parse_file(source: Source, *, is_lenient: bool = False) -> Body:
     Raises JobspecError with all syntax errors.
     """
     check_size(source)
+    body = lines.read_body(source.text, is_lenient=is_lenient)
+    return parse_tokens(source, is_lenient=is_lenient) if body is None else body
+
+
+def parse_tokens(source: Source, *, is_lenient: bool = False) -> Body:
+    """The body of a file, read by tokens alone. Raises JobspecError with all syntax errors."""
     tokens = tokenize(source.text)
-    parser = _BodyParser(source.text, tokens)
-    parser.is_lenient = is_lenient
+    parser = BodyParser(source.text, tokens, is_lenient=is_lenient)
     try:
         body = parser.body(None)
     except RecursionError:
