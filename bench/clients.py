@@ -179,6 +179,7 @@ def running_server(folder: Path) -> Iterator[tuple[psutil.Process, int]]:
         json.dumps({
             "name": "bench", "data_dir": str(folder / "data"), "bind_addr": "127.0.0.1", "log_level": "ERROR",
             "ports": {"http": http, "rpc": rpc, "serf": serf}, "server": {"enabled": True},
+            "limits": {"rpc_max_conns_per_client": 0},
         })
     )  # fmt: skip
     process = subprocess.Popen([*YURT, "agent", "-config", str(config)], stdout=subprocess.DEVNULL)

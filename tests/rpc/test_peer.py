@@ -14,6 +14,7 @@ from yurt.rpc.peer import ConnectionLost, Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.sdk.errors import Invalid, NotFound, Unavailable
 from yurt.sdk.value import Value
+from yurt.testing.wires import wire_pair
 
 
 class Thing(Value):
@@ -69,15 +70,11 @@ class Pair:
 
     def __init__(self) -> None:
         self.things = Things(), Things()
-        self.wires: tuple[asyncio.Queue[bytes | None], asyncio.Queue[bytes | None]] = asyncio.Queue(), asyncio.Queue()
+        self.wires = wire_pair()
         contract = contract_of(ThingPort)
         self.peers = tuple(
-            Peer(
-                send=self.wires[1 - end].put,
-                serves={"things": Served(contract, self.things[end])},
-                is_dialler=end == 0,
-            )
-            for end in (0, 1)
+            Peer(wire, serves={"things": Served(contract, self.things[end])}, is_dialler=end == 0)
+            for end, wire in enumerate(self.wires)
         )
         self.ended = asyncio.Event(), asyncio.Event()
         self.ports = tuple(far_port(contract, "things", self._getter(peer)) for peer in self.peers)
@@ -88,17 +85,12 @@ class Pair:
 
         return get
 
-    async def incoming(self, end: int) -> AsyncIterator[bytes]:
-        while (message := await self.wires[end].get()) is not None:
-            yield message
-
     async def run(self, end: int) -> None:
-        await self.peers[end].run(self.incoming(end))
+        await self.peers[end].run()
         self.ended[end].set()
 
     def cut(self) -> None:
-        for wire in self.wires:
-            wire.put_nowait(None)
+        self.wires[0].close()
 
 
 @asynccontextmanager
@@ -213,30 +205,7 @@ async def test_a_call_that_the_far_end_does_not_know_is_refused() -> None:
 
 async def test_what_is_no_message_ends_the_connection() -> None:
     async with joined() as pair:
-        pair.wires[1].put_nowait(b"\xc1 nonsense")
+        pair.wires[1].receive(b"\xc1 nonsense")
         async with asyncio.timeout(5):
             await pair.ended[1].wait()
         assert not pair.peers[1].is_open
-
-
-async def test_a_connection_that_cannot_send_any_more_ends() -> None:
-    async def send(message: bytes) -> None:
-        raise OSError("too large for the wire")
-
-    silent: asyncio.Queue[bytes] = asyncio.Queue()
-
-    async def incoming() -> AsyncIterator[bytes]:
-        while True:
-            yield await silent.get()
-
-    peer = Peer(send=send, serves={}, is_dialler=True)
-    running = asyncio.ensure_future(peer.run(incoming()))
-
-    async def get() -> Peer:
-        return peer
-
-    with pytest.raises(ConnectionLost):
-        await far_port(contract_of(ThingPort), "things", get).find("thing")
-    async with asyncio.timeout(5):
-        await running
-    assert not peer.is_open

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from yurt.structs.status import CLIENT_COMPLETE, CLIENT_RUNNING, JOB_BATCH
 from yurt.testing import factories
 from yurt.testing.client_objects import placed
 from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually
+from yurt.testing.wires import joined_peers
 
 
 def parameters(owner: type, name: str) -> list[str]:
@@ -43,29 +42,6 @@ def test_every_call_of_a_server_is_carried_out_by_a_client() -> None:
         assert parameters(Client, name) == parameters(NodePort, name), name
 
 
-@asynccontextmanager
-async def over_the_codec(near: dict[str, Served], far: dict[str, Served]) -> AsyncIterator[tuple[Peer, Peer]]:
-    """Two ends joined by queues."""
-    wires: tuple[asyncio.Queue[bytes | None], asyncio.Queue[bytes | None]] = asyncio.Queue(), asyncio.Queue()
-
-    async def incoming(wire: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:
-        while (message := await wire.get()) is not None:
-            yield message
-
-    peers = (
-        Peer(send=wires[1].put, serves=near, is_dialler=True),
-        Peer(send=wires[0].put, serves=far, is_dialler=False),
-    )
-    async with asyncio.TaskGroup() as group:
-        for peer, wire in zip(peers, wires, strict=True):
-            group.create_task(peer.run(incoming(wire)))
-        try:
-            yield peers
-        finally:
-            for wire in wires:
-                wire.put_nowait(None)
-
-
 def always(peer: Peer) -> Any:
     async def get() -> Peer:
         return peer
@@ -76,7 +52,7 @@ def always(peer: Peer) -> Any:
 async def test_a_client_runs_an_allocation_over_the_codec_and_is_asked_back(tmp_path: Path) -> None:
     server, driver, database = FakeServerPort(), FakeDriver(), ClientDatabase(None)
     serves: dict[str, Served] = {}
-    async with over_the_codec(serves, {"server": Served(contract_of(ServerPort), server)}) as (near, far):
+    async with joined_peers(serves, {"server": Served(contract_of(ServerPort), server)}) as (near, far):
         client = Client(
             ClientConfig(state_dir=str(tmp_path / "state"), alloc_dir=str(tmp_path / "alloc"), dev=True),
             env=RealEnv(),

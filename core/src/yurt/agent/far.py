@@ -1,6 +1,6 @@
 """Agents that are joined over the network: a server's clients elsewhere, and a client's servers elsewhere.
 
-Imported only by agents that have the one or the other, for gRPC costs time and memory.
+Imported only by agents that have the one or the other.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from yurt import __version__
 from yurt.agent.addresses import bracketed, with_port
 from yurt.agent.config import RPC_PORT, AgentConfig
+from yurt.agent.limits import rpc_limits
 from yurt.agent.tls import TlsSettings, channel_credentials, own_http_context, server_credentials
 from yurt.client.client import Client
 from yurt.client.ports import ServerPort
@@ -49,7 +50,13 @@ class FarClients:
         self._api = OwnApi(address, own_http_context(tls))
         self._listener = Listener(
             accept=self._accept,
-            welcome=Welcome(version=__version__, region=config.region, name=f"{config.name}.{config.region}"),
+            welcome=Welcome(
+                version=__version__,
+                region=config.region,
+                name=f"{config.name}.{config.region}",
+                rpc_addr=config.advertise_rpc,
+            ),
+            limits=rpc_limits(config),
         )
 
     async def start(self) -> None:

@@ -6,17 +6,19 @@ a server takes `client.<region>.nomad` and other servers. That is Nomad's `verif
 
 from __future__ import annotations
 
+import logging
 import ssl
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
 
 if TYPE_CHECKING:
-    import grpc
-
     from yurt.agent.config import AgentConfig
+
+log = logging.getLogger(__name__)
 
 VERSIONS = {"tls12": ssl.TLSVersion.TLSv1_2, "tls13": ssl.TLSVersion.TLSv1_3}
 
@@ -93,15 +95,6 @@ def _read(name: str, path: str) -> bytes:
         raise Invalid(f"{name} {path} cannot be read: {error.strerror}") from None
 
 
-def _files(settings: TlsSettings) -> tuple[bytes, bytes, bytes]:
-    """Authority, key, certificate."""
-    return (
-        _read("ca_file", settings.ca_file),
-        _read("key_file", settings.key_file),
-        _read("cert_file", settings.cert_file),
-    )
-
-
 def http_context(settings: TlsSettings) -> ssl.SSLContext | None:
     """How HTTP is served; None for plain text."""
     if not settings.http:
@@ -131,25 +124,64 @@ def reload_http(context: ssl.SSLContext | None, settings: TlsSettings) -> None:
         context.load_verify_locations(settings.ca_file)
 
 
-def server_credentials(settings: TlsSettings) -> grpc.ServerCredentials | None:
-    """How agents are taken in; the files are read for each connection, so a renewed certificate counts at once."""
+def server_credentials(settings: TlsSettings) -> Callable[[], ssl.SSLContext] | None:
+    """How agents are taken in; renewed files count from the next connection on, files that do not fit never do."""
     if not settings.rpc:
         return None
-    import grpc
+    contexts = _Contexts(settings, ssl.PROTOCOL_TLS_SERVER)
+    contexts.current()
+    return contexts.current
 
-    def fetched() -> Any:
+
+def channel_credentials(settings: TlsSettings) -> ssl.SSLContext:
+    """How a server is dialled; raises Invalid when a file cannot be used."""
+    return _agent_context(settings, ssl.PROTOCOL_TLS_CLIENT)
+
+
+class _Contexts:
+    """The context for the files as they are, or as they were when they could last be used."""
+
+    def __init__(self, settings: TlsSettings, side: int) -> None:
+        self._settings = settings
+        self._side = side
+        self._stamp: tuple[tuple[int, int], ...] = ()
+        self._context: ssl.SSLContext | None = None
+
+    def current(self) -> ssl.SSLContext:
+        """Raises Invalid when the files never could be used."""
+        stamp = _stamp_of(self._settings)
+        if self._context is None or stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._context = _agent_context(self._settings, self._side)
+            except Invalid as error:
+                if self._context is None:
+                    raise
+                log.error("the renewed files of tls are not used: %s", error)
+        return self._context
+
+
+def _stamp_of(settings: TlsSettings) -> tuple[tuple[int, int], ...]:
+    """Changes when a file does."""
+    found = []
+    for path in (settings.ca_file, settings.cert_file, settings.key_file):
         try:
-            authority, key, certificate = _files(settings)
-        except Invalid:
-            return None
-        return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=authority)
+            facts = Path(path).stat()
+            found.append((facts.st_mtime_ns, facts.st_size))
+        except OSError:
+            found.append((0, 0))
+    return tuple(found)
 
-    return grpc.dynamic_ssl_server_credentials(fetched(), fetched, require_client_authentication=True)
 
-
-def channel_credentials(settings: TlsSettings) -> grpc.ChannelCredentials:
-    """How a server is dialled; raises Invalid when a file cannot be read."""
-    import grpc
-
-    authority, key, certificate = _files(settings)
-    return grpc.ssl_channel_credentials(authority, key, certificate)
+def _agent_context(settings: TlsSettings, side: int) -> ssl.SSLContext:
+    """Both ends show a certificate that the authority has signed."""
+    context = ssl.SSLContext(side)
+    context.minimum_version = VERSIONS[settings.min_version]
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_verify_locations(settings.ca_file)
+        context.load_cert_chain(settings.cert_file, settings.key_file)
+    except (OSError, ssl.SSLError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise Invalid(f"tls: ca_file, cert_file and key_file cannot be used: {reason}") from None
+    return context

@@ -6,17 +6,25 @@ items of a stream grants them in advance, so a slow reader stops the sender of i
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from yurt.sdk import errors
 from yurt.sdk.errors import Unavailable, YurtError
 
-PROTOCOL = 1
+PROTOCOL = 2
 """The version of these frames; ends of different versions do not speak to each other."""
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 """The largest message that an end takes."""
+GREETING_BYTES_MAX = 64 * 1024
+"""The largest message of an end that has not said yet who it is."""
 GATHER_BYTES = 256 * 1024
 """Frames that wait are sent together, up to this."""
+FRAME_BYTES = 32
+"""What a frame counts when frames are gathered, besides what it carries."""
+FRAMES_MAX = GATHER_BYTES // FRAME_BYTES + 1
+"""Frames in a message."""
 WINDOW = 16
 """Items of a stream that may be under way."""
 
@@ -70,7 +78,7 @@ class Grant(Frame, tag=7, frozen=True):
 AnyFrame = Ask | Answer | Failure | Item | End | Cancel | Grant
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[AnyFrame])
+_decoder = msgspec.msgpack.Decoder(Annotated[list[AnyFrame], msgspec.Meta(max_length=FRAMES_MAX)])
 
 _KINDS: dict[str, type[YurtError]] = {
     name: kind
@@ -92,12 +100,16 @@ class Hello(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Welcome(msgspec.Struct, kw_only=True, frozen=True):
-    """What the other end answers; `problem` is set when it will not speak to the one that dialled."""
+    """What the other end answers; `problem` is set when it will not speak to the one that dialled.
+
+    `rpc_addr` is the address under which it knows itself, the one that lists of servers name.
+    """
 
     protocol: int = PROTOCOL
     version: str = ""
     region: str = ""
     name: str = ""
+    rpc_addr: str = ""
     problem: str = ""
     kind: str = ""
 
@@ -109,7 +121,8 @@ def encode(frames: list[AnyFrame]) -> bytes:
 
 def decode(message: bytes) -> list[AnyFrame]:
     """The frames of a message; raises msgspec.DecodeError for what is none."""
-    return _decoder.decode(message)
+    found: list[AnyFrame] = _decoder.decode(message)
+    return found
 
 
 def failure(call_id: int, error: YurtError) -> Failure:

@@ -1,36 +1,48 @@
-"""The gRPC adapter of the end that dials: one connection to one of several servers, made anew whenever it ends.
+"""The end that dials: one connection to one of several servers, made anew whenever it ends.
 
 Whoever needs the connection waits a moment for it, so that a server's end is a short delay for its clients and no
-error. Servers are tried in turn, the next one at once, all of them again after a growing pause.
+error. Servers are tried in turn, the next one at once, all of them again after a growing pause. Each link has an order
+of its own, so that the clients of a server that ends spread over the others.
+
+A connection is left for the next server when: it ends; the machine behind it is silent (the kernel notices within
+`wire.SILENCE_S`, whatever hangs or was cut off); the process behind it answers nothing for `IDLE_S` + `ANSWER_S`; the
+servers no longer name it; or the client says that it is of no use (`doubt`). When servers are new, some links move to
+them as soon as nothing is under way, so that every server has its share.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import ssl
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import grpc
-import grpc.aio
-
-from yurt.rpc.channel import GREETING_LIMIT_S, METHOD, OPTIONS, SERVICE, decode_welcome, encode_greeting
 from yurt.rpc.frames import Hello, Welcome, error_of
+from yurt.rpc.greeting import decode_welcome, encode_greeting
 from yurt.rpc.peer import ConnectionLost, Peer, Served
+from yurt.rpc.wire import SocketWire, watch_for_silence
 from yurt.runtime.env import Env
+from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Unavailable, YurtError
 
 log = logging.getLogger(__name__)
 
+CONNECT_LIMIT_S = 3.0
+"""How long a server may take to accept a connection, the handshake of TLS included."""
+GREETING_LIMIT_S = 3.0
+"""How long it may take to answer the greeting."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 PATIENCE_S = 10.0
 """How long a call waits for a connection before it fails."""
+IDLE_S, ANSWER_S = 5.0, 3.0
+"""Silence after which a server is asked whether it is there, and how long it may take to answer."""
 
 
 class Security(NamedTuple):
     """How servers are dialled: the credentials, made anew for each connection, and the name that a server shows."""
 
-    credentials: Callable[[], grpc.ChannelCredentials]
+    credentials: Callable[[], ssl.SSLContext]
     server_name: str
 
 
@@ -46,17 +58,26 @@ class Link:
         env: Env,
         security: Security | None = None,
     ) -> None:
-        self.addresses = addresses
         self.server = ""
+        """The name of the server that is connected, or ""."""
         self.on_open: Callable[[], None] = lambda: None
-        self._first = addresses
+        self._told = addresses
+        self._env = env
+        self._order = _shuffled(addresses, env)
+        self._named: frozenset[str] = frozenset()
         self._hello = hello
         self._serves = serves
-        self._env = env
         self._security = security
         self._peer: Peer | None = None
+        self._known_as = ""
+        self._moves = False
         self._open = asyncio.Event()
         self._problem = "no connection has been tried yet"
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The servers, the next one to try first."""
+        return tuple(self._order)
 
     @property
     def problem(self) -> str:
@@ -65,7 +86,27 @@ class Link:
 
     def learn(self, addresses: tuple[str, ...]) -> None:
         """The servers, as they say themselves; those that the agent was told stay behind them."""
-        self.addresses = tuple(dict.fromkeys((*addresses, *self._first)))
+        named = frozenset(addresses)
+        if not named or named == self._named:
+            return
+        before, self._named = self._named, named
+        added = [address for address in addresses if address not in self._order]
+        self._order = [each for each in self._order if each in named or each in self._told]
+        for address in _shuffled(tuple(added), self._env):
+            self._order.insert(int(self._env.random() * (len(self._order) + 1)), address)
+        if self._peer is None or not before:
+            return
+        if self._known_as in before and self._known_as not in named:
+            log.info("server %s is no longer one of the servers; going to the next one", self.server)
+            self._peer.close()
+        elif named - before and self._env.random() < len(named - before) / len(named):
+            self._moves = True
+
+    def doubt(self, reason: str) -> None:
+        """The server that is connected is of no use: go to the next one, where there is one."""
+        if self._peer is not None and len(self._order) > 1:
+            log.warning("going from server %s to the next one: %s", self.server, reason)
+            self._peer.close()
 
     async def peer(self) -> Peer:
         """The connection, once it stands; raises ConnectionLost when no server could be reached."""
@@ -85,7 +126,9 @@ class Link:
         """Keep a connection until cancelled."""
         pause_s = PAUSE_FIRST_S
         while True:
-            for address in self.addresses:
+            for _ in range(len(self._order)):
+                address = self._order[0]
+                self._order = [*self._order[1:], address]
                 if await self._use(address):
                     pause_s = PAUSE_FIRST_S
             await self._env.sleep(pause_s * (1 + self._env.random()))
@@ -93,41 +136,47 @@ class Link:
 
     async def _use(self, address: str) -> bool:
         """Whether a connection to the server stood; it has ended."""
+        wire = SocketWire()
         try:
-            channel = self._channel(address)
-        except YurtError as error:
-            self._tell_problem(address, error)
-            return False
-        try:
-            call = channel.stream_stream(f"/{SERVICE}/{METHOD}")()
             try:
-                welcome = await self._greet(call)
+                await self._connect(wire, address)
+                welcome = await self._greet(wire)
             except YurtError as error:
                 self._tell_problem(address, error)
                 return False
-            await self._carry(call, address, welcome)
+            await self._carry(wire, address, welcome)
             return True
         finally:
-            await channel.close()
+            wire.close()
 
-    def _channel(self, address: str) -> grpc.aio.Channel:
-        if self._security is None:
-            return grpc.aio.insecure_channel(address, options=OPTIONS)
-        options = (*OPTIONS, ("grpc.ssl_target_name_override", self._security.server_name))
-        return grpc.aio.secure_channel(address, self._security.credentials(), options=options)
+    async def _connect(self, wire: SocketWire, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        tls: dict[str, Any] = {}
+        if self._security is not None:
+            tls = {"ssl": self._security.credentials(), "server_hostname": self._security.server_name}
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_LIMIT_S):
+                transport, _ = await loop.create_connection(lambda: wire, host.strip("[]"), int(port), **tls)
+        except TimeoutError:
+            raise Unavailable(f"it cannot be reached within {CONNECT_LIMIT_S:g} s") from None
+        except ssl.SSLError as error:
+            raise Unavailable(f"no connection by TLS: {error.reason or error}") from None
+        except OSError as error:
+            raise Unavailable(f"it cannot be reached: {error.strerror or error}") from None
+        except ValueError as error:
+            raise Unavailable(f"this is no address of a server: {error}") from None
+        connection = transport.get_extra_info("socket")
+        if connection is not None:
+            watch_for_silence(connection)
 
-    async def _greet(self, call: Any) -> Welcome:
+    async def _greet(self, wire: SocketWire) -> Welcome:
+        wire.write(encode_greeting(self._hello()))
         try:
             async with asyncio.timeout(GREETING_LIMIT_S):
-                await call.write(encode_greeting(self._hello()))
-                answer = await call.read()
+                welcome = decode_welcome(await wire.greeting())
         except TimeoutError:
             raise Unavailable(f"it did not answer within {GREETING_LIMIT_S:g} s") from None
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
-            raise Unavailable(await _reason(call, error)) from None
-        if answer is grpc.aio.EOF:
-            raise Unavailable("it ended the connection at once")
-        welcome = decode_welcome(answer)
         if welcome.problem:
             raise error_of(welcome.kind, welcome.problem)
         return welcome
@@ -138,44 +187,40 @@ class Link:
             log.warning("server %s cannot be used: %s", address, error)
         self._problem = problem
 
-    async def _carry(self, call: Any, address: str, welcome: Welcome) -> None:
-        peer = Peer(send=_sender(call), serves=self._serves, is_dialler=True)
-        self._peer, self.server = peer, welcome.name
+    async def _carry(self, wire: SocketWire, address: str, welcome: Welcome) -> None:
+        peer = Peer(wire, serves=self._serves, is_dialler=True)
+        self._peer, self.server, self._known_as, self._moves = peer, welcome.name, welcome.rpc_addr or address, False
         self._open.set()
         self.on_open()
         self._problem = "the connection has ended"
         log.info("connected to server %s at %s", welcome.name, address)
         try:
-            await peer.run(_messages(call))
+            async with asyncio.TaskGroup() as group:
+                watching = supervised(group, "watch the connection", self._watch(wire, peer))
+                await peer.run()
+                watching.cancel()
         finally:
             self._open.clear()
-            self._peer, self.server = None, ""
-            call.cancel()
+            self._peer, self.server, self._known_as = None, "", ""
         log.warning("the connection to server %s at %s has ended", welcome.name, address)
 
+    async def _watch(self, wire: SocketWire, peer: Peer) -> None:
+        """Leave a server that answers nothing, and one that should have fewer clients."""
+        while True:
+            arrivals = wire.arrivals
+            await self._env.sleep(IDLE_S)
+            if self._moves and peer.is_idle:
+                log.info("going from server %s to another one: there are more of them now", self.server)
+                peer.close()
+            if wire.arrivals != arrivals:
+                continue
+            wire.write(b"")
+            await self._env.sleep(ANSWER_S)
+            if wire.arrivals == arrivals:
+                log.warning("server %s has said nothing for %g s", self.server, IDLE_S + ANSWER_S)
+                wire.abort()
+                peer.close()
 
-async def _reason(call: Any, error: Exception) -> str:
-    """Why the transport could not connect, in its own words."""
-    details = error.details() if isinstance(error, grpc.aio.AioRpcError) else await call.details()
-    return str(details or error)
 
-
-def _sender(call: Any) -> Callable[[bytes], Awaitable[None]]:
-    async def send(message: bytes) -> None:
-        try:
-            await call.write(message)
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
-            raise ConnectionLost(f"the connection to the other agent has ended: {error}") from None
-
-    return send
-
-
-async def _messages(call: Any) -> AsyncIterator[bytes]:
-    while True:
-        try:
-            message = await call.read()
-        except grpc.aio.AioRpcError:
-            return
-        if message is grpc.aio.EOF:
-            return
-        yield message
+def _shuffled(addresses: tuple[str, ...], env: Env) -> list[str]:
+    return [address for _, address in sorted((env.random(), address) for address in addresses)]

@@ -1,23 +1,36 @@
-"""The gRPC adapter of the end that is dialled: every agent that connects becomes a peer."""
+"""The end that is dialled: every agent that connects, and says who it is in time, becomes a peer."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
-import grpc
-import grpc.aio
-
-from yurt.rpc.channel import GREETING_LIMIT_S, METHOD, OPTIONS, SERVICE, decode_hello, encode_greeting
 from yurt.rpc.frames import Hello, Welcome
-from yurt.rpc.peer import ConnectionLost, Peer, Served
-from yurt.sdk.errors import Invalid, Unavailable, YurtError
+from yurt.rpc.greeting import decode_hello, encode_greeting
+from yurt.rpc.limits import Admission, Refused, RpcLimits
+from yurt.rpc.peer import Peer, Served
+from yurt.rpc.rate import Bucket, Rate
+from yurt.rpc.wire import ConnectionLost, SocketWire, names_in, watch_for_silence
+from yurt.runtime.supervise import supervised
+from yurt.sdk.errors import Invalid, YurtError
 
 log = logging.getLogger(__name__)
 
+BACKLOG = 1024
 CLOSE_LIMIT_S = 1.0
+OUT_OF_FILES_PAUSE_S = 0.1
+SERVER_ROLE = "server"
+LOG_RATE = Rate(per_s=1.0, burst=10.0)
+"""Lines about connections that are refused."""
+
+GetContext = Callable[[], ssl.SSLContext]
+"""How a connection is encrypted; asked for each, so a renewed certificate counts at once."""
 
 
 class Caller(NamedTuple):
@@ -42,73 +55,144 @@ Accept = Callable[[Hello, Caller], Session]
 class Listener:
     """Takes connections of agents on one address."""
 
-    def __init__(self, *, accept: Accept, welcome: Welcome) -> None:
+    def __init__(self, *, accept: Accept, welcome: Welcome, limits: RpcLimits | None = None) -> None:
+        self.counters: Counter[str] = Counter()
+        """Connections since the start: `accepted`, `refused` (too many) and `failed` (no agent, or no right)."""
         self._accept = accept
         self._welcome = welcome
-        self._server: grpc.aio.Server | None = None
+        self._limits = limits or RpcLimits()
+        self._admission = Admission(self._limits)
+        self._untouched: dict[int, socket.socket] = {}
+        """Those whose serving has not had its first turn."""
+        self._serving: dict[int, asyncio.Task[None]] = {}
+        self._next_key = 0
+        self._stack = AsyncExitStack()
+        self._group: asyncio.TaskGroup | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._lines: Bucket | None = None
 
-    async def start(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
+    @property
+    def connections(self) -> int:
+        """How many stand."""
+        return len(self._admission)
+
+    async def start(self, address: str, credentials: GetContext | None = None) -> int:
         """Listen on `host:port`; the port, which the system chooses for 0. Raises Invalid when it cannot be had."""
-        server = grpc.aio.server(options=OPTIONS)
-        handler = grpc.stream_stream_rpc_method_handler(self._connected)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
-        try:
-            if credentials is None:
-                port = server.add_insecure_port(address)
-            else:
-                port = server.add_secure_port(address, credentials)
-        except RuntimeError:
-            port = 0
-        if port == 0:
-            raise Invalid(f"cannot listen on {address} for other agents; is the port in use? `ports {{ rpc = ... }}`")
-        await server.start()
-        self._server = server
-        return int(port)
+        host, _, port = address.rpartition(":")
+        listening = _bound(host.strip("[]"), int(port), address)
+        self._lines = Bucket(LOG_RATE, asyncio.get_running_loop().time())
+        self._stack.callback(listening.close)
+        self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._accepting = supervised(self._group, "take connections", self._accept_all(listening, credentials))
+        return int(listening.getsockname()[1])
 
     async def stop(self) -> None:
         """End all connections."""
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop(CLOSE_LIMIT_S)
+        tasks = [*self._serving.values(), *([self._accepting] if self._accepting else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_LIMIT_S)
+        await self._stack.aclose()
 
-    async def _connected(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        caller = Caller(address=context.peer(), names=_certified_names(context))
-        try:
-            hello = await _greeted(requests)
-            session = self._accept(hello, caller)
-        except YurtError as error:
-            log.warning("a connection from %s is refused: %s", caller.address, error)
-            await context.write(encode_greeting(Welcome(problem=str(error), kind=type(error).__name__)))
+    # Taking connections.
+
+    async def _accept_all(self, listening: socket.socket, credentials: GetContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listening)
+            except OSError as error:
+                self._tell(f"no connection can be taken: {error}")
+                await asyncio.sleep(OUT_OF_FILES_PAUSE_S)
+                continue
+            self._enter(connection, address, credentials)
+
+    def _enter(self, connection: socket.socket, address: tuple[Any, ...], credentials: GetContext | None) -> None:
+        assert self._group is not None
+        host = str(address[0])
+        key, self._next_key = self._next_key, self._next_key + 1
+        outcome = self._admission.enter(key, host)
+        if isinstance(outcome, Refused):
+            self.counters["refused"] += 1
+            self._tell(f"a connection of {host} is refused: {outcome.reason}")
+            connection.close()
             return
-        await context.write(encode_greeting(self._welcome))
-        peer = Peer(send=_sender(context), serves=session.serves, is_dialler=False)
+        if outcome is not None:
+            self._serving[outcome].cancel()
+        text = f"[{host}]:{address[1]}" if ":" in host else f"{host}:{address[1]}"
+        self._untouched[key] = connection
+        serving = supervised(self._group, "serve a connection", self._serve(key, text, credentials))
+        self._serving[key] = serving
+        serving.add_done_callback(lambda _: self._leave(key))
+
+    def _leave(self, key: int) -> None:
+        self._admission.leave(key)
+        del self._serving[key]
+        untouched = self._untouched.pop(key, None)
+        if untouched is not None:
+            untouched.close()
+
+    # One connection.
+
+    async def _serve(self, key: int, address: str, credentials: GetContext | None) -> None:
+        wire, connection = SocketWire(), self._untouched.pop(key)
+        try:
+            hello, session = await self._greet(wire, connection, address, credentials)
+        except (TimeoutError, OSError, YurtError) as error:
+            self.counters["failed"] += 1
+            self._tell(f"a connection of {address} is refused: {error or 'it did not say in time who it is'}")
+            if isinstance(error, YurtError) and not isinstance(error, ConnectionLost):
+                wire.write(encode_greeting(Welcome(problem=str(error), kind=type(error).__name__)))
+            wire.close()
+            return
+        except asyncio.CancelledError:
+            wire.abort()
+            raise
+        self._admission.greet(key)
+        self.counters["accepted"] += 1
+        wire.write(encode_greeting(self._welcome))
+        rate = None if hello.role == SERVER_ROLE else self._limits.calls
+        peer = Peer(wire, serves=session.serves, is_dialler=False, rate=rate)
         session.opened(peer)
         try:
-            await peer.run(requests)
+            await peer.run()
         finally:
             session.closed(peer)
 
+    async def _greet(
+        self, wire: SocketWire, connection: socket.socket, address: str, credentials: GetContext | None
+    ) -> tuple[Hello, Session]:
+        watch_for_silence(connection)
+        loop, limit_s = asyncio.get_running_loop(), self._limits.handshake_s or None
+        tls: dict[str, Any] = {}
+        if credentials is not None:
+            tls = {"ssl": credentials(), "ssl_handshake_timeout": limit_s, "ssl_shutdown_timeout": CLOSE_LIMIT_S}
+        async with asyncio.timeout(limit_s):
+            await loop.connect_accepted_socket(lambda: wire, connection, **tls)
+            hello = decode_hello(await wire.greeting())
+        return hello, self._accept(hello, Caller(address, names_in(wire.certificate)))
 
-async def _greeted(requests: AsyncIterator[bytes]) -> Hello:
+    def _tell(self, text: str) -> None:
+        if self._lines is not None and self._lines.take(asyncio.get_running_loop().time()):
+            log.warning("%s", text)
+
+
+def _bound(host: str, port: int, address: str) -> socket.socket:
     try:
-        async with asyncio.timeout(GREETING_LIMIT_S):
-            return decode_hello(await anext(requests))
-    except (TimeoutError, StopAsyncIteration):
-        raise Unavailable("the connection ended before the agent said who it is") from None
-
-
-def _sender(context: Any) -> Callable[[bytes], Awaitable[None]]:
-    async def send(message: bytes) -> None:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, place = found[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
         try:
-            await context.write(message)
-        except (grpc.aio.UsageError, grpc.aio.InternalError, asyncio.InvalidStateError) as error:
-            raise ConnectionLost(f"the connection to the other agent has ended: {error}") from None
-
-    return send
-
-
-def _certified_names(context: Any) -> tuple[str, ...]:
-    """The subject's names in the caller's certificate, which the transport has checked."""
-    found = context.auth_context()
-    names = (*found.get("x509_common_name", ()), *found.get("x509_subject_alternative_name", ()))
-    return tuple(name.decode("utf-8", "replace") for name in names)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(place)
+            listening.listen(BACKLOG)
+            listening.setblocking(False)
+        except OSError:
+            listening.close()
+            raise
+    except OSError:
+        raise Invalid(
+            f"cannot listen on {address} for other agents; is the port in use? `ports {{ rpc = ... }}`"
+        ) from None
+    return listening

@@ -1,8 +1,11 @@
 """One end of a connection: calls to the far end, and calls from it, side by side.
 
-The connection itself is a function that sends a message and an iterator of those that come. Frames that gather while
-a message is being sent travel together in the next one. When the connection ends, every call that waits fails with
-ConnectionLost and every call that is being served is cancelled.
+Frames that gather while the loop is busy, or while the far end does not read, travel together. When the connection
+ends, every call that waits fails with ConnectionLost and every call that is being served is cancelled.
+
+The end that was dialled bounds what the far end may cost it: calls a second (further ones are refused, and nothing is
+read for a moment), calls at a time, and answers that the far end does not fetch. Both ends give a connection up whose
+other end sends more items than it was granted, or grants more than it was sent.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from functools import cache
 from typing import Any, NamedTuple
@@ -19,21 +22,41 @@ import msgspec
 
 from yurt.rpc import frames
 from yurt.rpc.contract import Contract, Method
-from yurt.rpc.frames import GATHER_BYTES, WINDOW, Answer, AnyFrame, Ask, Cancel, End, Failure, Grant, Item
+from yurt.rpc.frames import (
+    FRAME_BYTES,
+    GATHER_BYTES,
+    MESSAGE_BYTES_MAX,
+    WINDOW,
+    Answer,
+    AnyFrame,
+    Ask,
+    Cancel,
+    End,
+    Failure,
+    Grant,
+    Item,
+)
+from yurt.rpc.rate import Bucket, Rate
+from yurt.rpc.wire import ConnectionLost, Wire
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Invalid, Unavailable, YurtError
+
+__all__ = ["ConnectionLost", "Peer", "Served"]
 
 log = logging.getLogger(__name__)
 
 SERVED_MAX = 2_000
 """Calls of one far end that are served at a time; further ones are refused."""
 TOO_MANY = "too many calls at once on one connection; try again in a moment"
+UNREAD_BYTES_MAX = 4 * 1024 * 1024
+"""The end that was dialled takes no further calls while more than this waits for the other end to read it."""
+REST_S = 1.0
+"""How long nothing is read from an end that calls too often."""
+REFUSED_MAX = 20_000
+"""The connection is given up when so much is refused before such a rest begins to work."""
+NAME_MAX = 100
 
-_encode = msgspec.msgpack.Encoder().encode
-
-
-class ConnectionLost(Unavailable):
-    """The connection ended while the call was under way: it may or may not have been carried out."""
+_encoder = msgspec.msgpack.Encoder()
 
 
 class Served(NamedTuple):
@@ -41,6 +64,10 @@ class Served(NamedTuple):
 
     contract: Contract
     target: Any
+
+
+class Abuse(Exception):
+    """The far end does what no agent does; the connection is given up."""
 
 
 class Inbox:
@@ -51,8 +78,15 @@ class Inbox:
         self._has = asyncio.Event()
 
     def put(self, item: bytes | YurtError | None) -> None:
-        """An item, the end (None), or what the stream failed with."""
+        """An item, the end (None), or what the stream failed with; raises Abuse beyond what was granted."""
+        if len(self._items) > WINDOW:
+            raise Abuse("it sends more items than it was granted")
         self._items.append(item)
+        self._has.set()
+
+    def fail(self, error: YurtError) -> None:
+        """The connection has ended."""
+        self._items.append(error)
         self._has.set()
 
     async def get(self) -> bytes | None:
@@ -74,7 +108,9 @@ class Credit:
         self._more = asyncio.Event()
 
     def add(self, count: int) -> None:
-        """The far end takes more."""
+        """The far end takes more; raises Abuse when that is more than it was sent."""
+        if not 0 < count <= WINDOW - self._left:
+            raise Abuse("it grants more items than it was sent")
         self._left += count
         self._more.set()
 
@@ -89,14 +125,19 @@ class Credit:
 class Peer:
     """Calls in both directions over one connection."""
 
-    def __init__(
-        self, *, send: Callable[[bytes], Awaitable[None]], serves: Mapping[str, Served], is_dialler: bool
-    ) -> None:
-        self._send = send
+    def __init__(self, wire: Wire, *, serves: Mapping[str, Served], is_dialler: bool, rate: Rate | None = None) -> None:
+        """`rate`: how often the far end may call."""
+        self._wire = wire
         self._serves = serves
+        self._is_dialler = is_dialler
         self._next_id = 1 if is_dialler else 2
+        self._bucket = Bucket(rate, asyncio.get_running_loop().time()) if rate is not None else None
         self._outgoing: deque[AnyFrame] = deque()
-        self._has_outgoing = asyncio.Event()
+        self._outgoing_bytes = 0
+        self._is_due = False
+        self._is_paused = False
+        self._rests = False
+        self._refused = 0
         self._answers: dict[int, asyncio.Future[bytes]] = {}
         self._inboxes: dict[int, Inbox] = {}
         self._credits: dict[int, Credit] = {}
@@ -104,6 +145,7 @@ class Peer:
         self._work: set[asyncio.Task[None]] = set()
         self._group: asyncio.TaskGroup | None = None
         self._runs = asyncio.Event()
+        self._over = asyncio.Event()
         self._lost: ConnectionLost | None = None
 
     @property
@@ -111,28 +153,90 @@ class Peer:
         """Calls may be made."""
         return self._lost is None
 
-    async def run(self, incoming: AsyncIterator[bytes]) -> None:
-        """Carry calls until the connection ends, the far end sends what is no message, or this is cancelled."""
+    @property
+    def is_idle(self) -> bool:
+        """No call of the far end is being served."""
+        return not self._serving
+
+    async def run(self) -> None:
+        """Carry calls until the connection ends, the far end does what no agent does, or this is cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self._runs.set()
-                sending = self._begin_work("rpc sender", self._send_all())
-                receiving = self._begin_work("rpc receiver", self._receive(incoming))
-                await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+                self._wire.attach(self)
+                await self._over.wait()
                 self._end()
         finally:
             self._end()
+            self._wire.close()
 
-    async def _receive(self, incoming: AsyncIterator[bytes]) -> None:
-        async for message in incoming:
-            try:
-                received = frames.decode(message)
-            except msgspec.DecodeError as error:
-                log.warning("a connection is given up, the other agent sent what is no message: %s", error)
+    def close(self) -> None:
+        """End the connection; `run` returns."""
+        self._over.set()
+
+    # What the wire calls.
+
+    def take(self, message: bytes) -> None:
+        """Carry out what the frames of a message say."""
+        if self._over.is_set():
+            return
+        try:
+            if not message:
+                self._greet_back()
                 return
-            for frame in received:
+            for frame in frames.decode(message):
                 self._take(frame)
+        except (msgspec.DecodeError, RecursionError) as error:
+            self._give_up(f"it sent what is no message: {error}")
+        except Abuse as error:
+            self._give_up(str(error))
+
+    def pause(self) -> None:
+        """The far end does not read."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """The far end reads again."""
+        self._is_paused = False
+        self._flush()
+
+    def lose(self) -> None:
+        """The connection has ended."""
+        self._over.set()
+
+    def _give_up(self, reason: str) -> None:
+        log.warning("a connection is given up, the other agent does what no agent does: %s", reason)
+        self._over.set()
+
+    def _greet_back(self) -> None:
+        """Somebody asks whether this end is there; what comes to the end that dialled is such an answer."""
+        if not self._is_dialler and self._is_allowed():
+            self._wire.write(b"")
+
+    # How much the far end may ask for.
+
+    def _is_allowed(self) -> bool:
+        """Whether one more frame of the far end's own accord is taken; if not, nothing is read for a moment."""
+        loop = asyncio.get_running_loop()
+        if self._bucket is None or self._bucket.take(loop.time()):
+            return True
+        if not self._rests:
+            self._rests = True
+            self._set_reading()
+            loop.call_later(REST_S, self._stop_resting)
+        self._refused += 1
+        if self._refused > REFUSED_MAX:
+            raise Abuse("it does not stop to call although it is refused")
+        return False
+
+    def _stop_resting(self) -> None:
+        self._rests, self._refused = False, 0
+        self._set_reading()
+
+    def _set_reading(self) -> None:
+        is_full = not self._is_dialler and self._outgoing_bytes > UNREAD_BYTES_MAX
+        self._wire.read_on(not (self._rests or is_full))
 
     def _begin_work(
         self, name: str, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None] | None = None
@@ -151,23 +255,26 @@ class Peer:
             if not answer.done():
                 answer.set_exception(lost)
         for inbox in self._inboxes.values():
-            inbox.put(lost)
+            inbox.fail(lost)
 
     # Sending.
 
     def _post(self, frame: AnyFrame) -> None:
         self._outgoing.append(frame)
-        self._has_outgoing.set()
+        self._outgoing_bytes += _size(frame)
+        if self._is_paused:
+            self._set_reading()
+        elif not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
 
-    async def _send_all(self) -> None:
-        while True:
-            await self._has_outgoing.wait()
-            self._has_outgoing.clear()
-            while self._outgoing:
-                try:
-                    await self._send(frames.encode(self._gathered()))
-                except ConnectionLost:
-                    return
+    def _flush(self) -> None:
+        self._is_due = False
+        if self._lost is not None:
+            return
+        while self._outgoing and not self._is_paused:
+            self._wire.write(frames.encode(self._gathered()))
+        self._set_reading()
 
     def _gathered(self) -> list[AnyFrame]:
         gathered: list[AnyFrame] = []
@@ -176,6 +283,7 @@ class Peer:
             frame = self._outgoing.popleft()
             size += _size(frame)
             gathered.append(frame)
+        self._outgoing_bytes -= size
         return gathered
 
     # Calls to the far end.
@@ -229,14 +337,14 @@ class Peer:
         if self._lost is not None:
             raise self._lost
         call_id, self._next_id = self._next_id, self._next_id + 2
-        self._post(Ask(call_id, f"{port}.{method.name}", _encode(request)))
+        self._post(Ask(call_id, f"{port}.{method.name}", _encoded(request)))
         return call_id
 
     async def _send_items(self, call_id: int, items: AsyncIterator[Any]) -> None:
         credit = self._credits[call_id]
         async for item in items:
             await credit.take()
-            self._post(Item(call_id, _encode(item)))
+            self._post(Item(call_id, _encoded(item)))
         self._post(End(call_id))
 
     # What comes.
@@ -246,23 +354,32 @@ class Peer:
             case Ask():
                 self._serve(frame)
             case Answer():
-                answer = self._answers.get(frame.id)
-                if answer is not None and not answer.done():
-                    answer.set_result(frame.answer)
+                self._answer(frame)
             case Failure():
                 self._fail(frame)
             case Item() | End():
                 inbox = self._inboxes.get(frame.id)
                 if inbox is not None:
                     inbox.put(frame.item if isinstance(frame, Item) else None)
+                else:
+                    self._is_allowed()
             case Cancel():
-                serving = self._serving.get(frame.id)
-                if serving is not None:
-                    serving.cancel()
+                self._is_allowed()
+                if frame.id in self._serving:
+                    self._serving[frame.id].cancel()
             case Grant():
                 credit = self._credits.get(frame.id)
                 if credit is not None:
                     credit.add(frame.count)
+                else:
+                    self._is_allowed()
+
+    def _answer(self, frame: Answer) -> None:
+        answer = self._answers.get(frame.id)
+        if answer is not None and not answer.done():
+            answer.set_result(frame.answer)
+        else:
+            self._is_allowed()
 
     def _fail(self, frame: Failure) -> None:
         error = frames.raised(frame)
@@ -271,27 +388,49 @@ class Peer:
             answer.set_exception(error)
         if inbox is not None:
             inbox.put(error)
+        if answer is None and inbox is None:
+            self._is_allowed()
 
     # Calls of the far end.
 
     def _serve(self, ask: Ask) -> None:
-        if len(self._serving) >= SERVED_MAX:
+        if not self._is_allowed():
+            self._post(frames.failure(ask.id, Unavailable(self._rate_text())))
+            return
+        if len(self._serving) >= SERVED_MAX or ask.id in self._serving:
             self._post(frames.failure(ask.id, Unavailable(TOO_MANY)))
             return
-        self._inboxes[ask.id] = Inbox()
-        self._credits[ask.id] = Credit()
-        task = self._begin_work(f"serving {ask.method}", self._served(ask), lambda _: self._broke(ask))
+        port, _, name = ask.method.partition(".")
+        served = self._serves.get(port)
+        method = served.contract.get(name) if served is not None else None
+        if served is None or method is None:
+            text = f"this agent does not offer {ask.method[:NAME_MAX]}; it may be older than the one that asks"
+            self._post(frames.failure(ask.id, Invalid(text)))
+            return
+        if method.is_stream:
+            self._inboxes[ask.id] = Inbox()
+            self._credits[ask.id] = Credit()
+        work = self._served(ask, method, getattr(served.target, name))
+        task = self._begin_work(ask.method, work, lambda _: self._broke(ask))
         self._serving[ask.id] = task
         task.add_done_callback(lambda _: self._forget(ask.id))
+
+    def _rate_text(self) -> str:
+        per_s = self._bucket.rate.per_s if self._bucket is not None else 0
+        return f"more than {per_s:g} calls a second on one connection; try again in {REST_S:g} s"
 
     def _forget(self, call_id: int) -> None:
         self._serving.pop(call_id, None)
         self._inboxes.pop(call_id, None)
         self._credits.pop(call_id, None)
 
-    async def _served(self, ask: Ask) -> None:
+    async def _served(self, ask: Ask, method: Method, function: Callable[..., Any]) -> None:
         try:
-            await self._carry_out(ask)
+            given = method.unpack(_decoded(ask.request, method.request))
+            if method.is_stream:
+                await self._give_items(ask.id, method, function, given)
+            else:
+                self._post(Answer(ask.id, _encoded(await function(**given))))
         except YurtError as error:
             self._post(frames.failure(ask.id, error))
 
@@ -299,23 +438,14 @@ class Peer:
         text = f"{ask.method} failed unexpectedly at the other agent; its log says more"
         self._post(frames.failure(ask.id, Unavailable(text)))
 
-    async def _carry_out(self, ask: Ask) -> None:
-        port, _, name = ask.method.partition(".")
-        served = self._serves.get(port)
-        method = served.contract.get(name) if served is not None else None
-        if served is None or method is None:
-            raise Invalid(f"this agent does not offer {ask.method}; it may be older than the one that asks")
-        given = method.unpack(_decoded(ask.request, method.request))
-        function = getattr(served.target, name)
-        if not method.is_stream:
-            self._post(Answer(ask.id, _encode(await function(**given))))
-            return
+    async def _give_items(
+        self, call_id: int, method: Method, function: Callable[..., Any], given: dict[str, Any]
+    ) -> None:
         if method.input_name:
-            given[method.input_name] = self._inputs(ask.id, method)
-        items = function(**given)
+            given[method.input_name] = self._inputs(call_id, method)
         with suppress(asyncio.CancelledError):
-            async with aclosing(items):
-                await self._send_items(ask.id, items)
+            async with aclosing(function(**given)) as items:
+                await self._send_items(call_id, items)
 
     async def _inputs(self, call_id: int, method: Method) -> AsyncGenerator[Any]:
         inbox = self._inboxes[call_id]
@@ -327,9 +457,16 @@ class Peer:
 def _size(frame: AnyFrame) -> int:
     match frame:
         case Ask(request=data) | Answer(answer=data) | Item(item=data):
-            return len(data) + 32
+            return len(data) + FRAME_BYTES
         case _:
-            return 32
+            return FRAME_BYTES
+
+
+def _encoded(value: Any) -> bytes:
+    data = _encoder.encode(value)
+    if len(data) > MESSAGE_BYTES_MAX - GATHER_BYTES:
+        raise Invalid(f"{len(data)} bytes are more than another agent takes at once, which is {MESSAGE_BYTES_MAX}")
+    return data
 
 
 @cache
@@ -340,5 +477,5 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 def _decoded(data: bytes, kind: Any) -> Any:
     try:
         return _decoder(kind).decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Invalid(f"the other agent speaks of something else here: {error}") from None

@@ -1,4 +1,4 @@
-"""Connections over gRPC on loopback: greeting, refusal, calls both ways, and a server that goes and comes back."""
+"""Connections on loopback: greeting, refusal, calls both ways, and a server that goes and comes back."""
 
 from __future__ import annotations
 
@@ -123,21 +123,24 @@ async def test_an_agent_that_is_refused_learns_why(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_call_moves_to_the_next_server_when_its_own_one_ends() -> None:
-    first, second = Far("first"), Far("second")
-    async with running(new_link(await first.start(), await second.start())) as link:
+    fars = {name: Far(name) for name in ("first", "second")}
+    async with running(new_link(*[await far.start() for far in fars.values()])) as link:
         patient, impatient = (far_port(ECHO, "echo", link.peer, repeats=each) for each in (True, False))
         staying = asyncio.ensure_future(patient.stay())
         failing = asyncio.ensure_future(impatient.stay())
+        await link.peer()
+        present = fars.pop(link.server)
+        (other,) = fars.values()
         async with asyncio.timeout(5):
-            await first.echo.staying.wait()
-        second.echo.go.set()
-        await first.listener.stop()
+            await present.echo.staying.wait()
+        other.echo.go.set()
+        await present.listener.stop()
         async with asyncio.timeout(10):
-            assert await staying == "second"
+            assert await staying == other.echo.name
         with pytest.raises(ConnectionLost):
             await failing
-        assert await impatient.echo("again") == "second: again"
-    await second.listener.stop()
+        assert await impatient.echo("again") == f"{other.echo.name}: again"
+    await other.listener.stop()
 
 
 async def test_a_server_that_comes_back_is_found_again() -> None:
@@ -162,15 +165,13 @@ async def test_a_port_in_use_is_told() -> None:
 
 
 async def test_a_stranger_who_says_nothing_sensible_is_no_client() -> None:
-    import grpc.aio
-
     far = Far("server")
     port = await far.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = channel.stream_stream("/yurt.v1.Agent/Connect")()
-        await call.write(b"\xc1\x00 not a greeting")
-        answer = await call.read()
-        assert b"does not begin as one of an agent does" in answer
-        assert await call.read() is grpc.aio.EOF
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"\0\0\0\x11\xc1\x00 not a greeting")
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    assert b"does not begin as one of an agent does" in answer
     assert not far.came.is_set()
+    writer.close()
     await far.listener.stop()

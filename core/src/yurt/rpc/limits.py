@@ -1,0 +1,76 @@
+"""How many agents may be connected to one, and how long they may be strangers: the counting, without the sockets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from yurt.rpc.rate import Rate
+from yurt.sdk.value import Value
+
+
+class RpcLimits(Value):
+    """What a listening end bears; 0 means without limit for what the configuration may set."""
+
+    handshake_s: float = 5.0
+    """`limits.rpc_handshake_timeout`: until an agent has said who it is, the handshake of TLS included."""
+    per_address_max: int = 100
+    """`limits.rpc_max_conns_per_client`: connections of one address."""
+    connections_max: int = 20_000
+    strangers_max: int = 1_000
+    """Connections that have not said yet who they are; a further one ends the oldest of them."""
+    calls: Rate = Rate(per_s=500.0, burst=2_000.0)
+    """Calls of one client; servers are not bounded."""
+
+
+class Refused(NamedTuple):
+    """A connection that is not taken, and why, for the log."""
+
+    reason: str
+
+
+class Admission:
+    """Who is connected, by a key for each connection. Strangers are kept in the order in which they came."""
+
+    def __init__(self, limits: RpcLimits) -> None:
+        self._limits = limits
+        self._addresses: dict[int, str] = {}
+        self._per_address: Counter[str] = Counter()
+        self._strangers: dict[int, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    @property
+    def strangers(self) -> int:
+        """Connections that have not said yet who they are."""
+        return len(self._strangers)
+
+    def enter(self, key: int, address: str) -> Refused | int | None:
+        """A connection came: why it is refused, or which stranger has to end for it, or None."""
+        limits = self._limits
+        if len(self._addresses) >= limits.connections_max:
+            return Refused(f"{limits.connections_max} connections stand already")
+        if 0 < limits.per_address_max <= self._per_address[address]:
+            return Refused(
+                f"{limits.per_address_max} connections of {address} stand already (limits.rpc_max_conns_per_client)"
+            )
+        evicted = next(iter(self._strangers)) if len(self._strangers) >= limits.strangers_max else None
+        if evicted is not None:
+            del self._strangers[evicted]
+        self._addresses[key] = address
+        self._per_address[address] += 1
+        self._strangers[key] = None
+        return evicted
+
+    def greet(self, key: int) -> None:
+        """A connection has said who it is."""
+        self._strangers.pop(key, None)
+
+    def leave(self, key: int) -> None:
+        """A connection has ended."""
+        address = self._addresses.pop(key)
+        self._strangers.pop(key, None)
+        self._per_address[address] -= 1
+        if not self._per_address[address]:
+            del self._per_address[address]

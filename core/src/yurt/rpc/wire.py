@@ -1,0 +1,207 @@
+"""Messages over one TCP connection, in plain text or TLS: each behind its length, four bytes, the highest first.
+
+An empty message asks whether the other end is there; the end that was dialled answers it with one. What the kernel can
+notice by itself, a machine that is gone or cut off, it notices within `SILENCE_S`, at no cost for us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from typing import Any, Protocol, cast
+
+from yurt.rpc.frames import GREETING_BYTES_MAX, MESSAGE_BYTES_MAX
+from yurt.sdk.errors import Unavailable
+
+SILENCE_S = 5
+"""A connection whose other machine answers nothing for so long has ended."""
+PROBES = 3
+_SIZE = struct.Struct(">I")
+
+
+class ConnectionLost(Unavailable):
+    """The connection ended while the call was under way: it may or may not have been carried out."""
+
+
+class Reader(Protocol):
+    """What a wire tells the one who reads it."""
+
+    def take(self, message: bytes) -> None:
+        """A message; empty when the other end asks, or answers, whether somebody is there."""
+        ...
+
+    def pause(self) -> None:
+        """Write no more for now: the other end does not read."""
+        ...
+
+    def resume(self) -> None:
+        """The other end reads again."""
+        ...
+
+    def lose(self) -> None:
+        """The connection has ended."""
+        ...
+
+
+class Wire(Protocol):
+    """A connection as a peer needs it."""
+
+    def attach(self, reader: Reader) -> None:
+        """Have everything that comes from now on, and what came already, read by `reader`."""
+        ...
+
+    def write(self, message: bytes) -> None:
+        """Send a message; nothing happens when the connection has ended."""
+        ...
+
+    def read_on(self, reads: bool) -> None:
+        """Read, or let what comes wait at the other end."""
+        ...
+
+    def close(self) -> None:
+        """End the connection once what was written is on its way."""
+        ...
+
+
+class SocketWire(asyncio.Protocol):
+    """The wire over a socket. Until it is read, it takes one small message, the greeting, and holds the rest back."""
+
+    def __init__(self) -> None:
+        self.arrivals = 0
+        """How often something came."""
+        self._bytes_max = GREETING_BYTES_MAX
+        self._transport: asyncio.Transport | None = None
+        self._reader: Reader | None = None
+        self._early: deque[bytes] = deque()
+        self._has_early = asyncio.Event()
+        self._rest = bytearray()
+        self._wanted = _SIZE.size
+        self._reads = True
+        self._is_lost = False
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It stands, the handshake of TLS included."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Cut what came into messages."""
+        self.arrivals += 1
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._wanted:
+                return
+            data, self._rest = bytes(self._rest), bytearray()
+        begin, end = 0, len(data)
+        self._wanted = _SIZE.size
+        while end - begin >= _SIZE.size and not self._is_lost:
+            (size,) = _SIZE.unpack_from(data, begin)
+            if size > self._bytes_max:
+                self.abort()
+                return
+            self._wanted = _SIZE.size + size
+            if end - begin < self._wanted:
+                break
+            self._deliver(data[begin + _SIZE.size : begin + self._wanted])
+            begin += self._wanted
+            self._wanted = _SIZE.size
+        if begin < end:
+            self._rest += data[begin:]
+
+    def pause_writing(self) -> None:
+        """The other end does not read."""
+        if self._reader is not None:
+            self._reader.pause()
+
+    def resume_writing(self) -> None:
+        """The other end reads again."""
+        if self._reader is not None:
+            self._reader.resume()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """It has ended."""
+        self._is_lost = True
+        self._has_early.set()
+        if self._reader is not None:
+            self._reader.lose()
+
+    # What the agent calls.
+
+    async def greeting(self) -> bytes:
+        """The first message; raises ConnectionLost when none comes."""
+        await self._has_early.wait()
+        if not self._early:
+            raise ConnectionLost("it ended the connection without a word")
+        return self._early.popleft()
+
+    def attach(self, reader: Reader) -> None:
+        """Read from now on."""
+        self._reader, self._bytes_max = reader, MESSAGE_BYTES_MAX
+        while self._early:
+            reader.take(self._early.popleft())
+        if self._is_lost:
+            reader.lose()
+        else:
+            self.read_on(True)
+
+    def write(self, message: bytes) -> None:
+        """Send a message."""
+        if not self._is_lost and self._transport is not None:
+            self._transport.write(_SIZE.pack(len(message)) + message)
+
+    def read_on(self, reads: bool) -> None:
+        """Read, or do not."""
+        if reads == self._reads or self._is_lost or self._transport is None or self._transport.is_closing():
+            return
+        self._reads = reads
+        if reads:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def close(self) -> None:
+        """End it in good order."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End it at once."""
+        self._is_lost = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def certificate(self) -> Any:
+        """What the other end showed, as `ssl` tells it; None without TLS or without one."""
+        return self._transport.get_extra_info("peercert") if self._transport is not None else None
+
+    def _deliver(self, message: bytes) -> None:
+        if self._reader is not None:
+            self._reader.take(message)
+            return
+        self._early.append(message)
+        self._has_early.set()
+        self.read_on(False)
+
+
+def watch_for_silence(connection: socket.socket) -> None:
+    """Have the kernel end the connection when the other machine is silent for `SILENCE_S`, whatever is under way."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    idle_s = max(1, SILENCE_S - PROBES)
+    for name, value in (
+        ("TCP_KEEPIDLE", idle_s), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", PROBES), ("TCP_USER_TIMEOUT", SILENCE_S * 1000),
+    ):  # fmt: skip
+        option = getattr(socket, name, None)
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def names_in(certificate: Any) -> tuple[str, ...]:
+    """The names in a certificate as `ssl` tells it: the subject's common name, then its alternative ones."""
+    if not certificate:
+        return ()
+    common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    return (*common, *(value for _, value in certificate.get("subjectAltName", ())))
