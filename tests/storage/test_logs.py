@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict
 from yurt.sdk.value import UnixNano
+from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.log import KEPT_ENTRIES, CommandLog, Entry, LogState
 from yurt.storage.memory import MemoryLog
 from yurt.storage.sqlite import SqliteLog
 from yurt.structs.commands import AnyCommand, RecordPeriodicLaunch
+from yurt.testing.etcd import LocalEtcd, local_etcd, missing
 
 
 def command(number: int) -> AnyCommand:
@@ -23,10 +27,38 @@ async def read(log: CommandLog, after: int = 0) -> list[Entry]:
     return [entry async for entry in log.entries(after)]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(scope="module")
+def etcd() -> Iterator[LocalEtcd]:
+    if missing():
+        pytest.skip(missing())
+    with local_etcd() as cluster:
+        yield cluster
+
+
+def make(engine: str, request: pytest.FixtureRequest, folder: Path) -> CommandLog:
+    """A log that is empty; with etcd each has a region of its own."""
+    if engine == "memory":
+        return MemoryLog()
+    if engine == "sqlite":
+        return SqliteLog(folder / "server" / "log.db")
+    (member,) = request.getfixturevalue("etcd").members
+    return EtcdLog(
+        endpoints=(member.endpoint,),
+        folder=folder,
+        name=member.name,
+        region=f"region-{uuid.uuid4()}",
+        env=RealEnv(),
+        own_endpoint=member.endpoint,
+    )
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("etcd", marks=pytest.mark.keeps_processes)])
 async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[CommandLog]:
-    made: CommandLog = MemoryLog() if request.param == "memory" else SqliteLog(tmp_path / "server" / "log.db")
+    made = make(request.param, request, tmp_path)
     assert await made.open() == LogState()
+    async for level in made.campaign():
+        if level.is_leader:
+            break
     yield made
     await made.close()
 

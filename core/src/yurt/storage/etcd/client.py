@@ -6,7 +6,7 @@ its outcome is unknown, and only the caller can tell what that means.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,7 +100,7 @@ class EtcdClient:
         request = message("CompactionRequest", revision=revision, physical=is_waited_for)
         await self._write("KV", "Compact", request, timeout_s=LONG_CALL_LIMIT_S if is_waited_for else CALL_LIMIT_S)
 
-    async def watch(self, key: bytes, range_end: bytes, *, start_revision: int) -> AsyncIterator[Message]:
+    async def watch(self, key: bytes, range_end: bytes, *, start_revision: int) -> AsyncGenerator[Message]:
         """WatchResponses from a revision on, until the caller leaves; the first one comes when the watch stands.
 
         Raises Compacted when the revision is gone, Unavailable when the connection ends.
@@ -154,9 +154,9 @@ class EtcdClient:
         """Any other call that changes nothing."""
         return await self._read(service, name, request)
 
-    async def write(self, service: str, name: str, request: Message) -> Message:
+    async def write(self, service: str, name: str, request: Message, *, timeout_s: float = CALL_LIMIT_S) -> Message:
         """Any other call that changes something."""
-        return await self._write(service, name, request)
+        return await self._write(service, name, request, timeout_s=timeout_s)
 
     @property
     def _endpoint(self) -> str:

@@ -9,6 +9,8 @@ from yurt.storage.etcd.client import ALARM_NOSPACE, EtcdClient
 from yurt.storage.etcd.messages import Message, message
 
 STATUS_LIMIT_S: Final = 2.0
+MOVE_LIMIT_S: Final = 2.0
+"""etcd gives a move up after an election's time, but answers only at the caller's limit."""
 
 
 class EtcdPeer(Value, rename=None):
@@ -59,7 +61,8 @@ async def remove_member(client: EtcdClient, member_id: int) -> None:
 
 async def move_leader(client: EtcdClient, member_id: int) -> None:
     """Make another member lead; to be asked of the one that leads. Raises Conflict or Unavailable."""
-    await client.write("Maintenance", "MoveLeader", message("MoveLeaderRequest", targetID=member_id))
+    request = message("MoveLeaderRequest", targetID=member_id)
+    await client.write("Maintenance", "MoveLeader", request, timeout_s=MOVE_LIMIT_S)
 
 
 async def member_status(client: EtcdClient, endpoint: str = "", *, timeout_s: float = STATUS_LIMIT_S) -> EtcdStatus:

@@ -1,0 +1,97 @@
+"""When a server tries to lead. Pure: it is told what is seen and what time it is, and answers whether to try.
+
+A server tries only when it has the whole state: all that the log held a moment ago.
+- Nobody leads: at once. A named heir goes first; with members of their own, so does the server whose etcd member leads.
+- Its own etcd member leads: appends are a round trip shorter there. At once when the leader has not been heard of just
+  now; else only when etcd's leadership has stayed for a second, so that Yurt's does not follow every flap.
+- The leader has been silent for 0.6 s, and a part of that by chance more, so that not all try together. Such a try is
+  void when a sign of life stands in etcd by then.
+A term that ends soon makes the next try of the same server wait longer, up to some seconds. Nothing here is about
+safety: whoever tries, the epoch in etcd lets one of them through, and only while nobody else did.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from yurt.sdk.value import Value
+
+SILENCE_S: Final = 0.6
+SILENCE_JITTER: Final = 0.5
+HEARD_S: Final = 0.3
+"""A leader that was heard of within this is taken to be alive: it speaks every 0.2 s."""
+SETTLED_S: Final = 1.0
+STEADY_TERM_S: Final = 10.0
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.2, 5.0
+FAILURE_PAUSE_S: Final = 0.3
+RESIGN_PAUSE_S: Final = 3.0
+
+Reason = Literal["", "vacant", "own member", "silence"]
+
+
+class Sight(Value, rename=None):
+    """What a server sees. `own_leads` is None without a member beside; `silent_s` counts from the last sign of life."""
+
+    now: float
+    leader: str
+    heir: str
+    silent_s: float
+    is_caught_up: bool
+    own_leads: bool | None = None
+
+
+class Candidacy:
+    """One server's wish to lead."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._own_leads_since: float | None = None
+        self._not_before = 0.0
+        self._pause_s = PAUSE_FIRST_S
+        self._silence_s = SILENCE_S
+        self._term_began = 0.0
+
+    def decide(self, sight: Sight) -> Reason:
+        """Why to try to lead now; empty when not to."""
+        if not sight.own_leads:
+            self._own_leads_since = None
+        elif self._own_leads_since is None:
+            self._own_leads_since = sight.now
+        if not sight.is_caught_up or sight.now < self._not_before:
+            return ""
+        if sight.leader in ("", self._name):
+            goes_first = sight.own_leads is not False if not sight.heir else sight.heir == self._name
+            return "vacant" if goes_first or sight.silent_s > self._silence_s / 2 else ""
+        if self._own_leads_since is not None:
+            has_settled = sight.now - self._own_leads_since >= SETTLED_S
+            return "own member" if has_settled or sight.silent_s > HEARD_S else ""
+        return "silence" if sight.silent_s > self._silence_s else ""
+
+    def won(self, now: float, *, chance: float) -> None:
+        """A term has begun."""
+        self._term_began = now
+        self._draw(chance)
+
+    def beaten(self, now: float, *, chance: float) -> None:
+        """Somebody else was faster, or the leader lives after all."""
+        self._draw(chance)
+
+    def failed(self, now: float, *, chance: float) -> None:
+        """etcd did not answer."""
+        self._not_before = now + FAILURE_PAUSE_S * (1 + chance)
+        self._draw(chance)
+
+    def lost(self, now: float, *, chance: float) -> None:
+        """The term is over."""
+        if now - self._term_began >= STEADY_TERM_S:
+            self._pause_s = PAUSE_FIRST_S
+        self._not_before = now + self._pause_s * (1 + chance)
+        self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
+        self._own_leads_since = None
+
+    def resigned(self, now: float) -> None:
+        """The term was given away: others come first for a while."""
+        self._not_before = now + RESIGN_PAUSE_S
+
+    def _draw(self, chance: float) -> None:
+        self._silence_s = SILENCE_S * (1 + SILENCE_JITTER * chance)

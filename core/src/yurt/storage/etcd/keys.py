@@ -1,0 +1,167 @@
+"""What lies in etcd below `/yurt/<region>/`, and how it is written.
+
+`format` says which layout this is, and the id of the cluster. `log/<index>` holds the commands from that index on.
+`lead/` holds what all servers watch: `epoch` (who leads), `head` (the last index) and `alive` (a sign of life of the
+leader). `snapshots/<server>` is the index up to which a server has the state on its own disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from yurt import __version__
+from yurt.sdk.errors import Conflict, Invalid
+from yurt.sdk.value import Value
+from yurt.storage.etcd.messages import Message, message
+from yurt.storage.log import Entry
+from yurt.structs.commands import AnyCommand
+
+LAYOUT: Final = "yurt log 1"
+COMMAND_VERSION: Final = 1
+"""Grows when commands are encoded in another way."""
+INDEX_DIGITS: Final = 20
+ENTRY_BYTES_MAX: Final = 1_400_000
+"""An entry, encoded: COMMAND_BYTES_MAX with what the log adds, below what etcd takes in a request."""
+REGION: Final = re.compile(r"[\w.-]+")
+EQUAL, MOD, VALUE = 0, 2, 3
+
+_commands_out = msgspec.msgpack.Encoder()
+_commands_in = msgspec.msgpack.Decoder(tuple[AnyCommand, ...])
+
+
+class Format(Value, rename=None):
+    """Which layout the keys have, and a random id that folders of servers remember."""
+
+    layout: str
+    id: str
+
+
+class Epoch(Value, rename=None):
+    """A term: its number and its server; "" when that one gave it up, for `heir` or for whoever comes first."""
+
+    number: int = 0
+    server: str = ""
+    heir: str = ""
+
+
+class StoredEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An entry as etcd holds it."""
+
+    version: int
+    written_by: str
+    count: int
+    digest: bytes
+    commands: bytes
+
+
+_entry_out = msgspec.msgpack.Encoder()
+_entry_in = msgspec.msgpack.Decoder(StoredEntry)
+
+
+class Keys:
+    """The keys of one region."""
+
+    def __init__(self, region: str) -> None:
+        """Raises Invalid for a region whose name is no part of a key."""
+        if REGION.fullmatch(region) is None:
+            raise Invalid(
+                f'the region "{region}" has characters that etcd\'s keys may not have; use letters, digits, .-_'
+            )
+        self.root = f"/yurt/{region}/".encode()
+        self.format = self.root + b"format"
+        self.log = self.root + b"log/"
+        self.log_end = end_of(self.log)
+        self.lead = self.root + b"lead/"
+        self.lead_end = end_of(self.lead)
+        self.epoch, self.head, self.alive = (self.lead + name for name in (b"epoch", b"head", b"alive"))
+        self.snapshots = self.root + b"snapshots/"
+        self.snapshots_end = end_of(self.snapshots)
+
+    def entry(self, first_index: int) -> bytes:
+        """Where an entry lies."""
+        return self.log + b"%0*d" % (INDEX_DIGITS, first_index)
+
+    def first_index(self, key: bytes) -> int:
+        """The first index of the entry at a key."""
+        return int(key[len(self.log) :])
+
+    def snapshot(self, server: str) -> bytes:
+        """Where a server says how far its snapshot reaches."""
+        return self.snapshots + server.encode()
+
+
+def end_of(prefix: bytes) -> bytes:
+    """The first key behind all that begin with the prefix."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])
+
+
+def encode_entry(first_index: int, commands: Sequence[AnyCommand]) -> bytes:
+    """An entry's value; raises Invalid when it is too large."""
+    data = _commands_out.encode(commands)
+    if len(data) > ENTRY_BYTES_MAX:
+        raise Invalid(f"{len(commands)} commands take {len(data)} bytes, an entry of the log {ENTRY_BYTES_MAX} at most")
+    digest = digest_of(first_index, data)
+    return _entry_out.encode(StoredEntry(COMMAND_VERSION, __version__, len(commands), digest, data))
+
+
+def decode_entry(first_index: int, value: bytes) -> Entry:
+    """An entry from its value; raises Conflict for what is damaged or what a newer version wrote."""
+    try:
+        stored = _entry_in.decode(value)
+    except msgspec.DecodeError as error:
+        raise broken(first_index, f"it is no entry ({error})") from error
+    if stored.digest != digest_of(first_index, stored.commands):
+        raise broken(first_index, "its content does not fit its digest")
+    try:
+        entry = Entry(first_index=first_index, commands=_commands_in.decode(stored.commands))
+    except msgspec.DecodeError as error:
+        raise Conflict(
+            f"the command log has an entry at index {first_index} that yurt {stored.written_by} wrote and yurt "
+            f"{__version__} can not read ({error}); run yurt {stored.written_by} or newer on this server"
+        ) from error
+    if len(entry.commands) != stored.count:
+        raise broken(first_index, f"it has {len(entry.commands)} commands, not {stored.count}")
+    return entry
+
+
+def digest_of(first_index: int, data: bytes) -> bytes:
+    """What shows that commands are whole and stand at their place."""
+    return hashlib.blake2b(data, digest_size=8, key=first_index.to_bytes(8, "big")).digest()
+
+
+def broken(index: int, why: str) -> Conflict:
+    """The log can not be trusted at an index."""
+    return Conflict(
+        f"the command log in etcd is broken at index {index}: {why}; restore etcd from its own snapshot, "
+        "or the cluster from one of Yurt's"
+    )
+
+
+def is_at(key: bytes, revision: int) -> Message:
+    """Compare: the key was last written at a revision (0: it is not there)."""
+    return message("Compare", key=key, target=MOD, result=EQUAL, mod_revision=revision)
+
+
+def is_value(key: bytes, value: bytes) -> Message:
+    """Compare: the key is there and has a value."""
+    return message("Compare", key=key, target=VALUE, result=EQUAL, value=value)
+
+
+def put(key: bytes, value: bytes) -> Message:
+    """In a transaction: store a value."""
+    return message("RequestOp", request_put=message("PutRequest", key=key, value=value))
+
+
+def get(key: bytes, range_end: bytes = b"") -> Message:
+    """In a transaction: read."""
+    return message("RequestOp", request_range=message("RangeRequest", key=key, range_end=range_end))
+
+
+def remove(key: bytes, range_end: bytes) -> Message:
+    """In a transaction: delete."""
+    return message("RequestOp", request_delete_range=message("DeleteRangeRequest", key=key, range_end=range_end))

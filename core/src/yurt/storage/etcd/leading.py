@@ -1,0 +1,333 @@
+"""Who may append: the epoch in etcd, signs of life, and the terms that follow from them.
+
+A term is a write of the key `epoch`; its revision is the fence. Every append compares that revision, so that nothing of
+an older term can be stored once a new one has begun, whatever its leader believes. A leader that learns of a later
+epoch, that gets no answer for an append, or that etcd does not answer for some seconds, leads no more; it may try
+again, with a new epoch. What this module tells is a level, not a queue: whoever reads it slowly sees the present.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Unavailable, YurtError
+from yurt.sdk.value import Value, replace
+from yurt.storage.etcd.candidacy import Candidacy, Reason, Sight
+from yurt.storage.etcd.client import Compacted, EtcdClient, NoSpace
+from yurt.storage.etcd.keys import Epoch, Keys, get, is_at, put
+from yurt.storage.etcd.members import member_status
+from yurt.storage.etcd.messages import Message
+from yurt.storage.etcd.waits import Interrupt
+from yurt.storage.log import Leadership
+
+log = logging.getLogger(__name__)
+
+POLL_S: Final = 0.1
+ALIVE_S: Final = 0.2
+"""A leader that stored nothing for this long gives a sign of life."""
+ALIVE_LIMIT_S: Final = 1.0
+ANSWER_S: Final = 3.0
+"""A leader whom etcd has not answered for this long leads no more."""
+CAMPAIGN_LIMIT_S: Final = 2.0
+CONFIRM_LIMIT_S: Final = 2.0
+STATUS_LIMIT_S: Final = 1.0
+FORGOTTEN_S: Final = 2.0
+"""A leader silent for this long is no longer told as one."""
+RETRY_PAUSE_S: Final = 0.2
+NO_LEADER: Final = "this server does not lead"
+
+
+class Seen(Value, rename=None):
+    """The newest that is known of the keys below `lead/`, with their revisions."""
+
+    epoch: Epoch = Epoch()
+    epoch_revision: int = 0
+    head: int = 0
+    head_revision: int = 0
+    alive_revision: int = 0
+
+
+class Term:
+    """A term of this server: its number, its fence, and what ends with it."""
+
+    def __init__(self, number: int, revision: int, *, last_index: int) -> None:
+        self.number = number
+        self.revision = revision
+        self.last_index = last_index
+        self.end = Interrupt()
+
+
+class Leading:
+    """Campaigns for one server, keeps its term, and tells who leads."""
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        keys: Keys,
+        *,
+        name: str,
+        own_endpoint: str,
+        env: Env,
+        position: Callable[[], int],
+    ) -> None:
+        self.seen = Seen()
+        self.term: Term | None = None
+        self.on_no_space: Callable[[], None] = lambda: None
+        self._client = client
+        self._keys = keys
+        self._name = name
+        self._own_endpoint = own_endpoint
+        self._env = env
+        self._position = position
+        self._candidacy = Candidacy(name)
+        self._heard_at = env.monotonic()
+        self._answered_at = 0.0
+        self._head_before = 0
+        self._level: Leadership | None = None
+        self._listeners: set[asyncio.Event] = set()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_wanted = asyncio.Event()
+        self._is_closed = False
+
+    def fence(self, term: Term) -> Message:
+        """Compare: the term has not ended."""
+        return is_at(self._keys.epoch, term.revision)
+
+    def answered(self) -> None:
+        """etcd has stored something of this term."""
+        self._answered_at = self._env.monotonic()
+
+    def learn(self, rows: Sequence[Message]) -> None:
+        """Keys below `lead/` that came with another answer."""
+        self._learn(rows)
+
+    def lose(self, term: Term, reason: str) -> None:
+        """The term is over; nothing happens when another one has begun."""
+        if self.term is not term:
+            return
+        self.term = None
+        self._candidacy.lost(self._env.monotonic(), chance=self._env.random())
+        log.info("this server leads no more, its term %d is over: %s", term.number, reason)
+        self._tell()
+        term.end.raise_()
+
+    def close(self) -> None:
+        """End the streams and the waits."""
+        self._is_closed = True
+        if self.term is not None:
+            self.term.end.raise_()
+            self.term = None
+        self._answer(self._waiting, Unavailable("the command log is closed"))
+        self._wake()
+
+    async def levels(self) -> AsyncIterator[Leadership]:
+        """What holds now, and again when it changed; the end of a term always shows before the next one."""
+        changed = asyncio.Event()
+        self._listeners.add(changed)
+        told: Leadership | None = None
+        try:
+            while not self._is_closed:
+                level = self._level
+                if told is not None and level is not None and told.is_leader and level.is_leader and told != level:
+                    level = Leadership(is_leader=False, epoch=told.epoch)
+                if level is not None and level != told:
+                    told = level
+                    yield level
+                    continue
+                await changed.wait()
+                changed.clear()
+        finally:
+            self._listeners.discard(changed)
+
+    async def look(self) -> int:
+        """Read what all servers watch; the revision of etcd at which it was so."""
+        found = await self._client.range(self._keys.lead, self._keys.lead_end)
+        self._learn(found.kvs)
+        return int(found.header.revision)
+
+    async def watch(self) -> None:
+        """Learn of epochs, signs of life and the log's end, until cancelled."""
+        while True:
+            try:
+                revision = await self.look()
+                async with contextlib.aclosing(
+                    self._client.watch(self._keys.lead, self._keys.lead_end, start_revision=revision + 1)
+                ) as changes:
+                    async for response in changes:
+                        self._learn([event.kv for event in response.events])
+            except (Compacted, Unavailable) as error:
+                log.debug("who leads is read again: %s", error)
+                await self._env.sleep(RETRY_PAUSE_S * (1 + self._env.random()))
+
+    async def run(self) -> None:
+        """Campaign, and give signs of life while leading, until cancelled."""
+        while True:
+            try:
+                if self.term is None:
+                    await self._follow()
+                else:
+                    await self._lead(self.term)
+            except NoSpace:
+                self.on_no_space()
+            except YurtError as error:
+                log.debug("etcd: %s", error)
+            await self._env.sleep(POLL_S)
+
+    async def answer_confirms(self) -> None:
+        """One read for all who wait when it begins, until cancelled."""
+        while True:
+            await self._is_wanted.wait()
+            self._is_wanted.clear()
+            waiting, self._waiting = self._waiting, []
+            try:
+                await self._confirm()
+            except YurtError as error:
+                self._answer(waiting, error)
+            else:
+                self._answer(waiting, None)
+
+    async def confirm(self) -> None:
+        """Return when this server is known to lead still, after this call; raises Unavailable."""
+        if self.term is None:
+            raise Unavailable(NO_LEADER)
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        self._is_wanted.set()
+        await answer
+
+    async def vacate(self, term: Term, heir: str) -> bool:
+        """Give the term up for another server; whether it still was this server's to give."""
+        self.lose(term, f"it is given {'to ' + heir if heir else 'away'}")
+        self._candidacy.resigned(self._env.monotonic())
+        epoch = Epoch(number=term.number, heir=heir)
+        answer = await self._client.txn([self.fence(term)], [put(self._keys.epoch, msgspec.json.encode(epoch))])
+        return bool(answer.succeeded)
+
+    async def _follow(self) -> None:
+        own_leads = await self._own_leads()
+        now, seen = self._env.monotonic(), self.seen
+        silent_s = now - self._heard_at
+        if silent_s > FORGOTTEN_S:
+            self._tell()
+        sight = Sight(
+            now=now,
+            leader=seen.epoch.server,
+            heir=seen.epoch.heir,
+            silent_s=silent_s,
+            is_caught_up=self._position() >= self._head_before,
+            own_leads=own_leads,
+        )
+        self._head_before = seen.head
+        reason = self._candidacy.decide(sight)
+        if reason:
+            await self._campaign(reason)
+
+    async def _campaign(self, reason: Reason) -> None:
+        seen = self.seen
+        epoch = Epoch(number=seen.epoch.number + 1, server=self._name)
+        compare = [is_at(self._keys.epoch, seen.epoch_revision)]
+        if reason == "silence":
+            compare += [is_at(self._keys.alive, seen.alive_revision), is_at(self._keys.head, seen.head_revision)]
+        look = get(self._keys.lead, self._keys.lead_end)
+        success = [put(self._keys.epoch, msgspec.json.encode(epoch)), put(self._keys.alive, b""), look]
+        try:
+            answer = await self._client.txn(compare, success, [look], timeout_s=CAMPAIGN_LIMIT_S)
+        except YurtError:
+            self._candidacy.failed(self._env.monotonic(), chance=self._env.random())
+            raise
+        now = self._env.monotonic()
+        self._learn(answer.responses[-1].response_range.kvs)
+        if not answer.succeeded:
+            self._candidacy.beaten(now, chance=self._env.random())
+        elif self.seen.epoch_revision == answer.header.revision:
+            self._candidacy.won(now, chance=self._env.random())
+            self._answered_at = now
+            self.term = Term(epoch.number, answer.header.revision, last_index=self.seen.head)
+            log.info("this server leads, term %d, from index %d (%s)", epoch.number, self.seen.head, reason)
+            self._tell()
+
+    async def _lead(self, term: Term) -> None:
+        if self._env.monotonic() - self._answered_at < ALIVE_S:
+            return
+        try:
+            answer = await self._client.txn([self.fence(term)], [put(self._keys.alive, b"")], timeout_s=ALIVE_LIMIT_S)
+        except YurtError as error:
+            if self._env.monotonic() - self._answered_at >= ANSWER_S:
+                self.lose(term, f"etcd has not taken anything for {ANSWER_S:g} s: {error}")
+            raise
+        if answer.succeeded:
+            self.answered()
+        else:
+            self.lose(term, "another one has begun")
+
+    async def _own_leads(self) -> bool | None:
+        if not self._own_endpoint:
+            return None
+        try:
+            status = await member_status(self._client, self._own_endpoint, timeout_s=STATUS_LIMIT_S)
+        except YurtError:
+            return False
+        if any("NOSPACE" in error for error in status.errors):
+            self.on_no_space()
+        return status.is_leader
+
+    async def _confirm(self) -> None:
+        term = self.term
+        if term is None:
+            raise Unavailable(NO_LEADER)
+        found = await self._client.range(self._keys.epoch, timeout_s=CONFIRM_LIMIT_S)
+        self._learn(found.kvs)
+        if self.term is not term or not found.kvs or found.kvs[0].mod_revision != term.revision:
+            raise Unavailable(NO_LEADER)
+
+    def _learn(self, rows: Sequence[Message]) -> None:
+        """What was read or watched; older than what is known changes nothing."""
+        seen = self.seen
+        for row in rows:
+            revision = row.mod_revision
+            if row.key == self._keys.epoch and revision > seen.epoch_revision:
+                seen = replace(seen, epoch=msgspec.json.decode(row.value, type=Epoch), epoch_revision=revision)
+            elif row.key == self._keys.head and revision > seen.head_revision:
+                seen = replace(seen, head=int(row.value), head_revision=revision)
+            elif row.key == self._keys.alive and revision > seen.alive_revision:
+                seen = replace(seen, alive_revision=revision)
+        if seen is self.seen:
+            return
+        self.seen = seen
+        self._heard_at = self._env.monotonic()
+        if self.term is not None and seen.epoch_revision > self.term.revision:
+            self.lose(self.term, f"{seen.epoch.server or 'nobody'} leads from now on")
+        self._tell()
+
+    def _tell(self) -> None:
+        """Compute the level, and wake who waits for another one."""
+        epoch = self.seen.epoch
+        if self.term is not None:
+            level = Leadership(is_leader=True, epoch=self.term.number, leader=self._name)
+        else:
+            is_heard = self._env.monotonic() - self._heard_at <= FORGOTTEN_S
+            leader = epoch.server if is_heard and epoch.server != self._name else ""
+            level = Leadership(is_leader=False, epoch=epoch.number, leader=leader)
+        if level != self._level:
+            self._level = level
+            self._wake()
+
+    def _wake(self) -> None:
+        for listener in self._listeners:
+            listener.set()
+
+    def _answer(self, waiting: list[asyncio.Future[None]], error: YurtError | None) -> None:
+        for answer in waiting:
+            if answer.done():
+                continue
+            if error is None:
+                answer.set_result(None)
+            else:
+                answer.set_exception(error)

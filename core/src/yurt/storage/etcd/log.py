@@ -1,0 +1,356 @@
+"""A command log on etcd, shared by several servers: one of them appends, all of them follow.
+
+An append is one transaction: it compares the epoch, which a new leader raises, and stores the commands at their first
+index together with the log's new end. One is in flight at a time. When etcd does not answer one in time nobody knows
+whether it is stored: the term ends, and the next one begins with reading the log's end.
+
+Snapshots are files of each server; the folder also holds a lock, and the id of the cluster that it belongs to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from yurt.runtime.background import Background
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
+from yurt.storage import snapshot_files
+from yurt.storage.data_dir import DataDir, write_durably
+from yurt.storage.etcd.client import EtcdClient, NoSpace
+from yurt.storage.etcd.keys import LAYOUT, Format, Keys, encode_entry, get, is_at, is_value, put
+from yurt.storage.etcd.leading import NO_LEADER, Leading, Term
+from yurt.storage.etcd.members import list_members, member_status, move_leader
+from yurt.storage.etcd.reading import Cursor, LogReader
+from yurt.storage.etcd.settings import EtcdSecurity
+from yurt.storage.etcd.space import Space
+from yurt.storage.etcd.waits import Interrupt, Interrupted
+from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState
+from yurt.structs.commands import AnyCommand
+
+log = logging.getLogger(__name__)
+
+APPEND_LIMIT_S: Final = 5.0
+OPEN_PAUSE_FIRST_S, OPEN_PAUSE_MAX_S = 0.1, 2.0
+WAITING_TOLD_S: Final = 10.0
+MOVE_TRIES_MAX: Final = 2
+REPORT_PAUSE_S: Final = 1.0
+CLOSED: Final = "the command log is closed"
+CLUSTER_FILE: Final = "cluster"
+
+
+class EtcdLog:
+    """The log of one server. `endpoints` are `http(s)://host:port`, or `unix:///path`.
+
+    `own_endpoint` is that of the member beside this server, empty with an etcd that stands by itself. `name` is the
+    server's, and that of its etcd member.
+    """
+
+    def __init__(
+        self,
+        *,
+        endpoints: tuple[str, ...],
+        folder: Path,
+        name: str,
+        region: str,
+        env: Env,
+        security: EtcdSecurity | None = None,
+        own_endpoint: str = "",
+    ) -> None:
+        """Raises Invalid for endpoints or a region that cannot be used; nothing is connected yet."""
+        self._folder = folder
+        self._name = name
+        self._env = env
+        self._own_endpoint = own_endpoint
+        self._security = security
+        self._endpoints = endpoints
+        self._keys = Keys(region)
+        self._appending = asyncio.Lock()
+        self._lock: DataDir | None = None
+        self._background: Background | None = None
+        self._start_over()
+
+    async def open(self) -> LogState:
+        """Take the folder and wait for etcd; raises Conflict when the folder is in use or belongs to another cluster.
+
+        Entries may begin above the snapshot: `entries` and `follow` then raise LogTrimmed, and a peer has the state.
+        """
+        assert self._lock is None, "the log is open already"
+        self._lock = DataDir(self._folder)
+        try:
+            await asyncio.to_thread(self._check_folder, await self._wait_for_etcd())
+            self._snapshot_index = await asyncio.to_thread(snapshot_files.newest_index, self._snapshots)
+            state = await self._state()
+        except BaseException:
+            await self.close()
+            raise
+        self._background = Background("command log")
+        for work in (
+            self._leading.watch, self._leading.run, self._leading.answer_confirms, self._space.compact_at_times,
+            self._space.make_room_when_full, self._report_snapshots,
+        ):  # fmt: skip
+            self._background.start(work.__name__, work)
+        return state
+
+    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+        """Make the commands durable, all or none.
+
+        Raises Conflict when `first_index` is not the next one, or this server does not lead: nothing was stored.
+        Raises Unavailable when the outcome is unknown; the term is over then.
+        """
+        async with self._appending:
+            if self._background is None:
+                raise Conflict(CLOSED)
+            term = self._leading.term
+            if term is None:
+                raise Conflict(f"{NO_LEADER}, nothing was stored")
+            if first_index != term.last_index + 1:
+                raise Conflict(f"the next index of the command log is {term.last_index + 1}, not {first_index}")
+            if commands:
+                await self._append(term, first_index, commands)
+
+    async def entries(self, after: int) -> AsyncIterator[Entry]:
+        """The entries that hold a command above `after`; raises LogTrimmed, Conflict or Unavailable."""
+        self._check_open()
+        try:
+            async for entry in self._reader.read(Cursor(after)):
+                yield entry
+        except Interrupted:
+            raise Conflict(CLOSED) from None
+
+    async def follow(self, after: int) -> AsyncIterator[Entry]:
+        """The entries above `after`, then those that others append, until the log is closed; raises LogTrimmed.
+
+        Whoever follows says by coming back for the next entry that it has the state of the ones before: a server that
+        lags does not try to lead.
+        """
+        self._check_open()
+        self._reader.has_reached(after)
+        async for entry in self._reader.follow(after):
+            yield entry
+
+    async def campaign(self) -> AsyncIterator[Leadership]:
+        """Leadership gained and lost, and other servers' terms, until the log is closed."""
+        self._check_open()
+        async for level in self._leading.levels():
+            yield level
+
+    async def resign(self, to: str = "") -> None:
+        """Give leadership to another server, or to the one named; nothing happens where there is no other.
+
+        Raises Invalid when no server has that name, Unavailable when etcd does not answer.
+        """
+        term = self._leading.term
+        if term is None:
+            return
+        others = [server for server in await self._space.servers() if server not in ("", self._name)]
+        if to and to not in (*others, self._name):
+            raise Invalid(f'there is no server "{to}" to lead; there are: {", ".join(others) or "no others"}')
+        if not others or to == self._name:
+            return
+        async with self._appending:
+            is_given = await self._leading.vacate(term, to)
+        if is_given and self._own_endpoint:
+            await self._move_etcd([to] if to else others)
+
+    async def confirm(self) -> None:
+        """Return when this server is known to lead still; raises Unavailable otherwise."""
+        await self._leading.confirm()
+
+    async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
+        """Store the state at `index` in this server's folder, then let the others know, now or when etcd answers."""
+        await asyncio.to_thread(snapshot_files.save, self._snapshots, index, chunks)
+        self._snapshot_index = index
+        self._reader.has_reached(index)
+        try:
+            await self._report()
+        except YurtError as error:
+            log.debug("the snapshot at index %d is told to the others later: %s", index, error)
+
+    async def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
+        """The newest snapshot of this server whose digest fits."""
+        return await asyncio.to_thread(snapshot_files.load, self._snapshots, up_to)
+
+    async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
+        """Forget commands that lie more than `keep` below, and below what a majority of servers has in snapshots.
+
+        The leader does that for all; on other servers nothing happens.
+        """
+        self._check_open()
+        await self._space.trim(below, keep=keep)
+
+    async def forget(self, server: str) -> None:
+        """A server is gone for good: trimming waits for it no more. Needed only with an etcd that stands by itself."""
+        await self._space.forget(server)
+
+    async def close(self) -> None:
+        """Give the folder up; calling it again does nothing."""
+        self._closing.raise_()
+        self._leading.close()
+        background, self._background = self._background, None
+        if background is not None:
+            await background.close()
+        await self._client.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+        self._start_over()
+
+    @property
+    def _snapshots(self) -> Path:
+        return self._folder / "snapshots"
+
+    def _start_over(self) -> None:
+        """What lives from `open` to `close`."""
+        self._snapshot_index, self._reported_index = 0, -1
+        self._client = EtcdClient(self._endpoints, security=self._security)
+        self._closing = Interrupt()
+        self._reader = LogReader(self._client, self._keys, env=self._env, closing=self._closing)
+        self._leading = Leading(
+            self._client,
+            self._keys,
+            name=self._name,
+            own_endpoint=self._own_endpoint,
+            env=self._env,
+            position=lambda: self._reader.position,
+        )
+        self._space = Space(
+            self._client,
+            self._keys,
+            reader=self._reader,
+            leading=self._leading,
+            own_endpoint=self._own_endpoint,
+            env=self._env,
+        )
+
+    def _check_open(self) -> None:
+        if self._background is None:
+            raise Conflict(CLOSED)
+
+    def _check_folder(self, found: Format) -> None:
+        """Blocks."""
+        if (self._folder / "log.db").exists():
+            raise Conflict(
+                f"{self._folder} holds the log of a single server, which the cluster would not have; save a snapshot "
+                "with that server (operator snapshot save), start with an empty data_dir, and restore it"
+            )
+        path = self._folder / CLUSTER_FILE
+        known = path.read_text("utf-8", "replace").strip() if path.exists() else ""
+        if not known:
+            write_durably(path, f"{found.id}\n".encode())
+        elif known != found.id:
+            raise Conflict(
+                f"{self._folder} belongs to another cluster ({known[:40]}) than the one in etcd ({found.id}); "
+                "choose another data_dir, or move this one away to join the cluster as a new server"
+            )
+
+    async def _wait_for_etcd(self) -> Format:
+        """The layout of the keys, which the first server makes; waits until a majority of etcd answers."""
+        pause_s, told_at = OPEN_PAUSE_FIRST_S, self._env.monotonic()
+        while True:
+            try:
+                return await self._format()
+            except Unavailable as error:
+                if isinstance(error, NoSpace):
+                    raise
+                if self._env.monotonic() - told_at >= WAITING_TOLD_S:
+                    told_at = self._env.monotonic()
+                    log.warning("still waiting for etcd: %s", error)
+                log.debug("waiting for etcd: %s", error)
+            await self._env.sleep(pause_s)
+            pause_s = min(pause_s * 2, OPEN_PAUSE_MAX_S)
+
+    async def _format(self) -> Format:
+        found = await self._client.range(self._keys.format)
+        if not found.kvs:
+            made = msgspec.json.encode(Format(layout=LAYOUT, id=self._env.uuid()))
+            await self._client.txn(
+                [is_at(self._keys.format, 0)], [put(self._keys.format, made), put(self._keys.head, b"0")]
+            )
+            found = await self._client.range(self._keys.format)
+        text = found.kvs[0].value
+        try:
+            form = msgspec.json.decode(text, type=Format)
+        except msgspec.DecodeError:
+            form = Format(layout=text.decode("utf-8", "replace")[:40], id="")
+        if form.layout != LAYOUT:
+            raise Conflict(
+                f'etcd holds a command log of the layout "{form.layout}", this version reads "{LAYOUT}"; '
+                "run the version that wrote it"
+            )
+        return form
+
+    async def _state(self) -> LogState:
+        await self._leading.look()
+        first, last = await self._reader.first_index(), self._leading.seen.head
+        if self._snapshot_index > last:
+            raise Conflict(
+                f"the snapshot in {self._folder} is at index {self._snapshot_index}, the log in etcd ends at {last}: "
+                "etcd has lost data; restore its data, or move all servers' data_dir away and restore a snapshot"
+            )
+        return LogState(last_index=last, first_index=first, snapshot_index=self._snapshot_index)
+
+    async def _append(self, term: Term, first_index: int, commands: Sequence[AnyCommand]) -> None:
+        last_index = first_index + len(commands) - 1
+        store = [
+            put(self._keys.entry(first_index), encode_entry(first_index, commands)),
+            put(self._keys.head, b"%d" % last_index),
+        ]
+        compare = [self._leading.fence(term), is_value(self._keys.head, b"%d" % (first_index - 1))]
+        look = get(self._keys.lead, self._keys.lead_end)
+        try:
+            answer = await term.end.guard(self._client.txn(compare, store, [look], timeout_s=APPEND_LIMIT_S))
+        except asyncio.CancelledError:
+            self._leading.lose(term, "an append was cancelled, it may or may not be stored")
+            raise
+        except Interrupted:
+            raise Unavailable("the term ended during an append, it may or may not be stored") from None
+        except YurtError as error:
+            if isinstance(error, NoSpace):
+                self._leading.on_no_space()
+            self._leading.lose(term, f"an append may or may not be stored: {error}")
+            raise Unavailable(f"an append may or may not be stored: {error}") from error
+        if not answer.succeeded:
+            self._leading.learn(answer.responses[0].response_range.kvs)
+            self._leading.lose(term, "another one has begun")
+            raise Conflict("another server leads by now, nothing was stored")
+        term.last_index = last_index
+        self._reader.has_reached(last_index)
+        self._leading.answered()
+
+    async def _move_etcd(self, names: Sequence[str]) -> None:
+        """Let the etcd member beside one of the servers lead, so that this server's is not preferred."""
+        try:
+            if not (await member_status(self._client, self._own_endpoint)).is_leader:
+                return
+            peers = {peer.name: peer.id for peer in await list_members(self._client)}
+        except YurtError as error:
+            log.debug("etcd's own leadership stays: %s", error)
+            return
+        for name in names[:MOVE_TRIES_MAX]:
+            try:
+                await move_leader(self._client, peers[name])
+            except YurtError as error:
+                log.debug("etcd's own leadership does not go to %s: %s", name, error)
+            else:
+                return
+
+    async def _report_snapshots(self) -> None:
+        """Say how far this server's snapshot reaches, at first and whenever that could not be said at once."""
+        while True:
+            if self._reported_index != self._snapshot_index:
+                try:
+                    await self._report()
+                except YurtError as error:
+                    log.debug("the snapshot's index is told later: %s", error)
+            await self._env.sleep(REPORT_PAUSE_S)
+
+    async def _report(self) -> None:
+        index = self._snapshot_index
+        await self._space.report(self._name, index)
+        self._reported_index = index

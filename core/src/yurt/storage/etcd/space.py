@@ -1,0 +1,143 @@
+"""Room in etcd: entries that a majority of servers has in snapshots are deleted, old revisions are compacted.
+
+A server that lags behind what was deleted gets a snapshot from a peer, so at least a majority must have one: then a
+server that has it is always among those that can form a cluster. When etcd's quota is exhausted it stores nothing, not
+even a new term; deleting and compacting still work, so each server makes room in the member beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Conflict, YurtError
+from yurt.storage.etcd.client import Compacted, EtcdClient
+from yurt.storage.etcd.keys import Keys, remove
+from yurt.storage.etcd.leading import Leading, Term
+from yurt.storage.etcd.members import list_members, member_status, no_space_alarms
+from yurt.storage.etcd.reading import LogReader
+
+log = logging.getLogger(__name__)
+
+TRIM_INDEXES: Final = 5_000
+"""Indexes deleted in one transaction, so that appends get their turn."""
+COMPACT_EVERY_S: Final = 300.0
+ROOM_PAUSE_S: Final = 15.0
+"""Seconds between two attempts to make room."""
+
+
+class Space:
+    """Deletes and compacts, for one server."""
+
+    def __init__(
+        self, client: EtcdClient, keys: Keys, *, reader: LogReader, leading: Leading, own_endpoint: str, env: Env
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._reader = reader
+        self._leading = leading
+        self._own_endpoint = own_endpoint
+        self._env = env
+        self._is_full = asyncio.Event()
+        leading.on_no_space = self._is_full.set
+
+    async def servers(self) -> tuple[str, ...]:
+        """The servers that count: those of etcd's members, or with an etcd that stands by itself all that have said
+        how far their snapshots reach. A member that has not run yet has no name, and counts.
+        """
+        if self._own_endpoint:
+            return tuple(peer.name for peer in await list_members(self._client) if not peer.is_learner)
+        return tuple(sorted(await self._snapshots()))
+
+    async def forget(self, server: str) -> None:
+        """A server is gone for good: what it has counts no more."""
+        await self._client.delete(self._keys.snapshot(server))
+
+    async def report(self, server: str, index: int) -> None:
+        """The server has the state at an index on its own disk."""
+        await self._client.put(self._keys.snapshot(server), b"%d" % index)
+
+    async def majority_index(self) -> int:
+        """The highest index up to which a majority of servers has the state on disk."""
+        snapshots = await self._snapshots()
+        reached = sorted((snapshots.get(server, 0) for server in await self.servers()), reverse=True)
+        return reached[len(reached) // 2] if reached else 0
+
+    async def trim(self, below: int, *, keep: int) -> None:
+        """Delete what lies more than `keep` below an index and below what a majority has; only the leader does."""
+        term = self._leading.term
+        if term is None:
+            return
+        revision = await self._delete_below(min(below - keep, await self.majority_index()), term)
+        if revision:
+            await self._compact(revision)
+
+    async def compact_at_times(self) -> None:
+        """While this server leads, forget revisions of etcd that are some minutes old; until cancelled."""
+        while True:
+            try:
+                before = (await self._client.range(self._keys.format)).header.revision
+                await self._env.sleep(COMPACT_EVERY_S)
+                if self._leading.term is not None:
+                    await self._compact(before)
+            except YurtError as error:
+                log.debug("etcd was not compacted: %s", error)
+                await self._env.sleep(ROOM_PAUSE_S)
+
+    async def make_room_when_full(self) -> None:
+        """When the quota is exhausted, delete, compact, defragment and take the alarm back; until cancelled."""
+        while True:
+            await self._is_full.wait()
+            log.error(
+                "etcd's quota is exhausted, it stores nothing more; room is made by deleting what a majority has in "
+                "snapshots. When this comes again, give etcd a larger quota or its disk more space"
+            )
+            try:
+                await self._make_room()
+            except YurtError as error:
+                log.error("no room could be made in etcd, it is tried again: %s", error)
+            await self._env.sleep(ROOM_PAUSE_S)
+            self._is_full.clear()
+
+    async def _make_room(self) -> None:
+        await self._delete_below(await self.majority_index(), None)
+        await self._compact((await self._client.range(self._keys.format)).header.revision, is_waited_for=True)
+        endpoints = (self._own_endpoint,) if self._own_endpoint else self._client.endpoints
+        own_ids = set()
+        for endpoint in endpoints:
+            before = await member_status(self._client, endpoint)
+            await self._client.defragment(endpoint)
+            after = await member_status(self._client, endpoint)
+            own_ids.add(after.member_id)
+            log.warning("etcd at %s was defragmented: %d bytes before, %d now", endpoint, before.size, after.size)
+        for alarm in await no_space_alarms(self._client):
+            if not self._own_endpoint or alarm.memberID in own_ids:
+                await self._client.disarm(alarm)
+
+    async def _delete_below(self, bound: int, term: Term | None) -> int:
+        """Delete the entries that end below an index; the revision after it, 0 when there was nothing to do."""
+        first = await self._reader.first_index()
+        if not first or first >= bound:
+            return 0
+        last_key = await self._reader.entry_key(bound)
+        last, revision = self._keys.first_index(last_key), 0
+        compare = [] if term is None else [self._leading.fence(term)]
+        for edge in range(first + TRIM_INDEXES, last + TRIM_INDEXES, TRIM_INDEXES):
+            end = self._keys.entry(min(edge, last))
+            answer = await self._client.txn(compare, [remove(self._keys.log, end)])
+            if not answer.succeeded:
+                raise Conflict("another server leads by now, the log is trimmed there")
+            revision = answer.header.revision
+        return revision
+
+    async def _compact(self, revision: int, *, is_waited_for: bool = False) -> None:
+        try:
+            await self._client.compact(revision, is_waited_for=is_waited_for)
+        except Compacted as error:
+            log.debug("%s", error)
+
+    async def _snapshots(self) -> dict[str, int]:
+        found = await self._client.range(self._keys.snapshots, self._keys.snapshots_end)
+        return {row.key[len(self._keys.snapshots) :].decode(): int(row.value) for row in found.kvs}
