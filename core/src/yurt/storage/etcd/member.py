@@ -17,7 +17,7 @@ import signal
 import sys
 from collections import deque
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -262,8 +262,7 @@ class _Process(asyncio.SubprocessProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It runs."""
-        assert isinstance(transport, asyncio.SubprocessTransport)
-        self._transport = transport
+        self._transport = cast(asyncio.SubprocessTransport, transport)  # uvloop has a type of its own
 
     def pipe_data_received(self, _fd: int, data: bytes | str) -> None:
         """Some of its output."""
