@@ -21,12 +21,14 @@ from yurt.agent import binaries as binary_plugins
 from yurt.agent.banner import DriverLine
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir
+from yurt.agent.limits import HttpLimits, http_limits
 from yurt.agent.parts import agent_info, client_config, client_folder, server_config
 from yurt.agent.reload import PluginReloader
 from yurt.agent.tls import http_context, tls_settings
 from yurt.client.client import Client
 from yurt.client.ports import ServerPort
 from yurt.http.app import make_app
+from yurt.http.connections import Connections, Site
 from yurt.http.plugins import PLUGINS
 from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginStatus
 from yurt.runtime.env import Env
@@ -59,6 +61,7 @@ class Parts:
         self.clients: FarClients | None = None
         self.servers: FarServers | None = None
         self.http_tls: ssl.SSLContext | None = None
+        self.http_limits = HttpLimits()
         self.binaries = binary_plugins.Binaries()
         self.server = server
         self.client = client
@@ -77,8 +80,10 @@ class Parts:
     async def start(self, group: asyncio.TaskGroup, sockets: Sequence[socket.socket]) -> None:
         """Begin to serve; HTTP answers at once, server and client follow."""
         await self.runner.setup()
+        assert self.runner.server is not None
+        Connections(self.http_limits.per_address_max).watch(self.runner.server)
         for listener in sockets:
-            await web.SockSite(self.runner, listener, ssl_context=self.http_tls).start()
+            await Site(self.runner, listener, tls=self.http_tls, handshake_s=self.http_limits.handshake_s).start()
         if self.clients is not None:
             await self.clients.start()
         if self.server is not None:
@@ -197,6 +202,7 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     parts.binaries = binaries
     parts.servers = servers
     parts.http_tls = http_context(tls)
+    parts.http_limits = http_limits(config)
     if server is not None and not config.is_dev:
         from yurt.agent.far import FarClients
 

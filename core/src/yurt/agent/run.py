@@ -24,6 +24,7 @@ from yurt import __version__
 from yurt.agent import banner
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir, open_data_dir
+from yurt.agent.limits import raise_file_limit
 from yurt.agent.tls import reload_http, tls_settings
 from yurt.runtime.env import RealEnv
 from yurt.runtime.logs import LEVELS, set_up_logging
@@ -47,6 +48,8 @@ Reload = Callable[[], AgentConfig]
 
 def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
     """Run until a signal; the exit code. Raises YurtError when it cannot start."""
+    if config.is_server and not config.is_client:
+        raise_file_limit()  # A client leaves it to its tasks as it is.
     gc.disable()  # The server decides about collections; while everything is imported they only cost time.
     say(banner.loaded_line(config.files))
     say("==> Starting Yurt agent...")
