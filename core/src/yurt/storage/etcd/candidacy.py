@@ -46,7 +46,7 @@ class Candidacy:
     def __init__(self, name: str) -> None:
         self._name = name
         self._own_leads_since: float | None = None
-        self._not_before = 0.0
+        self._not_before = self._others_first_until = 0.0
         self._pause_s = PAUSE_FIRST_S
         self._silence_s = SILENCE_S
         self._term_began = 0.0
@@ -59,13 +59,16 @@ class Candidacy:
             self._own_leads_since = sight.now
         if not sight.is_caught_up or sight.now < self._not_before:
             return ""
+        is_silent = sight.silent_s > self._silence_s
+        if sight.now < self._others_first_until:
+            return "silence" if is_silent and sight.leader not in ("", self._name) else ""
         if sight.leader in ("", self._name):
             goes_first = sight.own_leads is not False if not sight.heir else sight.heir == self._name
             return "vacant" if goes_first or sight.silent_s > self._silence_s / 2 else ""
         if self._own_leads_since is not None:
             has_settled = sight.now - self._own_leads_since >= SETTLED_S
             return "own member" if has_settled or sight.silent_s > HEARD_S else ""
-        return "silence" if sight.silent_s > self._silence_s else ""
+        return "silence" if is_silent else ""
 
     def won(self, now: float, *, chance: float) -> None:
         """A term has begun."""
@@ -91,7 +94,7 @@ class Candidacy:
 
     def resigned(self, now: float) -> None:
         """The term was given away: others come first for a while."""
-        self._not_before = now + RESIGN_PAUSE_S
+        self._others_first_until = now + RESIGN_PAUSE_S
 
     def _draw(self, chance: float) -> None:
         self._silence_s = SILENCE_S * (1 + SILENCE_JITTER * chance)

@@ -105,8 +105,23 @@ class Leading:
         self._answered_at = self._env.monotonic()
 
     def learn(self, rows: Sequence[Message]) -> None:
-        """Keys below `lead/` that came with another answer."""
-        self._learn(rows)
+        """Keys that were read or watched; what is older than what is known changes nothing."""
+        seen = self.seen
+        for row in rows:
+            revision = row.mod_revision
+            if row.key == self._keys.epoch and revision > seen.epoch_revision:
+                seen = replace(seen, epoch=msgspec.json.decode(row.value, type=Epoch), epoch_revision=revision)
+            elif row.key == self._keys.head and revision > seen.head_revision:
+                seen = replace(seen, head=int(row.value), head_revision=revision)
+            elif row.key == self._keys.alive and revision > seen.alive_revision:
+                seen = replace(seen, alive_revision=revision)
+        if seen is self.seen:
+            return
+        self.seen = seen
+        self._heard_at = self._env.monotonic()
+        if self.term is not None and seen.epoch_revision > self.term.revision:
+            self.lose(self.term, f"{seen.epoch.server or 'nobody'} leads from now on")
+        self._tell()
 
     def lose(self, term: Term, reason: str) -> None:
         """The term is over; nothing happens when another one has begun."""
@@ -149,7 +164,7 @@ class Leading:
     async def look(self) -> int:
         """Read what all servers watch; the revision of etcd at which it was so."""
         found = await self._client.range(self._keys.lead, self._keys.lead_end)
-        self._learn(found.kvs)
+        self.learn(found.kvs)
         return int(found.header.revision)
 
     async def watch(self) -> None:
@@ -161,7 +176,7 @@ class Leading:
                     self._client.watch(self._keys.lead, self._keys.lead_end, start_revision=revision + 1)
                 ) as changes:
                     async for response in changes:
-                        self._learn([event.kv for event in response.events])
+                        self.learn([event.kv for event in response.events])
             except (Compacted, Unavailable) as error:
                 log.debug("who leads is read again: %s", error)
                 await self._env.sleep(RETRY_PAUSE_S * (1 + self._env.random()))
@@ -179,6 +194,31 @@ class Leading:
             except YurtError as error:
                 log.debug("etcd: %s", error)
             await self._env.sleep(POLL_S)
+
+    async def campaign(self, reason: Reason) -> None:
+        """Try to begin a term, on what was seen last; `term` and `seen` say what became of it. Raises Unavailable."""
+        seen = self.seen
+        epoch = Epoch(number=seen.epoch.number + 1, server=self._name)
+        compare = [is_at(self._keys.epoch, seen.epoch_revision)]
+        if reason == "silence":
+            compare += [is_at(self._keys.alive, seen.alive_revision), is_at(self._keys.head, seen.head_revision)]
+        look = get(self._keys.lead, self._keys.lead_end)
+        success = [put(self._keys.epoch, msgspec.json.encode(epoch)), put(self._keys.alive, b""), look]
+        try:
+            answer = await self._client.txn(compare, success, [look], timeout_s=CAMPAIGN_LIMIT_S)
+        except YurtError:
+            self._candidacy.failed(self._env.monotonic(), chance=self._env.random())
+            raise
+        now = self._env.monotonic()
+        self.learn(answer.responses[-1].response_range.kvs)
+        if not answer.succeeded:
+            self._candidacy.beaten(now, chance=self._env.random())
+        elif self.seen.epoch_revision == answer.header.revision:
+            self._candidacy.won(now, chance=self._env.random())
+            self._answered_at = now
+            self.term = Term(epoch.number, answer.header.revision, last_index=self.seen.head)
+            log.info("this server leads, term %d, from index %d (%s)", epoch.number, self.seen.head, reason)
+            self._tell()
 
     async def answer_confirms(self) -> None:
         """One read for all who wait when it begins, until cancelled."""
@@ -227,31 +267,7 @@ class Leading:
         self._head_before = seen.head
         reason = self._candidacy.decide(sight)
         if reason:
-            await self._campaign(reason)
-
-    async def _campaign(self, reason: Reason) -> None:
-        seen = self.seen
-        epoch = Epoch(number=seen.epoch.number + 1, server=self._name)
-        compare = [is_at(self._keys.epoch, seen.epoch_revision)]
-        if reason == "silence":
-            compare += [is_at(self._keys.alive, seen.alive_revision), is_at(self._keys.head, seen.head_revision)]
-        look = get(self._keys.lead, self._keys.lead_end)
-        success = [put(self._keys.epoch, msgspec.json.encode(epoch)), put(self._keys.alive, b""), look]
-        try:
-            answer = await self._client.txn(compare, success, [look], timeout_s=CAMPAIGN_LIMIT_S)
-        except YurtError:
-            self._candidacy.failed(self._env.monotonic(), chance=self._env.random())
-            raise
-        now = self._env.monotonic()
-        self._learn(answer.responses[-1].response_range.kvs)
-        if not answer.succeeded:
-            self._candidacy.beaten(now, chance=self._env.random())
-        elif self.seen.epoch_revision == answer.header.revision:
-            self._candidacy.won(now, chance=self._env.random())
-            self._answered_at = now
-            self.term = Term(epoch.number, answer.header.revision, last_index=self.seen.head)
-            log.info("this server leads, term %d, from index %d (%s)", epoch.number, self.seen.head, reason)
-            self._tell()
+            await self.campaign(reason)
 
     async def _lead(self, term: Term) -> None:
         if self._env.monotonic() - self._answered_at < ALIVE_S:
@@ -283,28 +299,9 @@ class Leading:
         if term is None:
             raise Unavailable(NO_LEADER)
         found = await self._client.range(self._keys.epoch, timeout_s=CONFIRM_LIMIT_S)
-        self._learn(found.kvs)
+        self.learn(found.kvs)
         if self.term is not term or not found.kvs or found.kvs[0].mod_revision != term.revision:
             raise Unavailable(NO_LEADER)
-
-    def _learn(self, rows: Sequence[Message]) -> None:
-        """What was read or watched; older than what is known changes nothing."""
-        seen = self.seen
-        for row in rows:
-            revision = row.mod_revision
-            if row.key == self._keys.epoch and revision > seen.epoch_revision:
-                seen = replace(seen, epoch=msgspec.json.decode(row.value, type=Epoch), epoch_revision=revision)
-            elif row.key == self._keys.head and revision > seen.head_revision:
-                seen = replace(seen, head=int(row.value), head_revision=revision)
-            elif row.key == self._keys.alive and revision > seen.alive_revision:
-                seen = replace(seen, alive_revision=revision)
-        if seen is self.seen:
-            return
-        self.seen = seen
-        self._heard_at = self._env.monotonic()
-        if self.term is not None and seen.epoch_revision > self.term.revision:
-            self.lose(self.term, f"{seen.epoch.server or 'nobody'} leads from now on")
-        self._tell()
 
     def _tell(self) -> None:
         """Compute the level, and wake who waits for another one."""

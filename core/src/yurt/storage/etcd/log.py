@@ -1,8 +1,6 @@
 """A command log on etcd, shared by several servers: one of them appends, all of them follow.
 
-An append is one transaction: it compares the epoch, which a new leader raises, and stores the commands at their first
-index together with the log's new end. One is in flight at a time. When etcd does not answer one in time nobody knows
-whether it is stored: the term ends, and the next one begins with reading the log's end.
+One append is in flight at a time; a larger number would have to be taken back when an earlier one fails.
 
 Snapshots are files of each server; the folder also holds a lock, and the id of the cluster that it belongs to.
 """
@@ -22,9 +20,10 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.storage import snapshot_files
 from yurt.storage.data_dir import DataDir, write_durably
+from yurt.storage.etcd.appending import append
 from yurt.storage.etcd.client import EtcdClient, NoSpace
-from yurt.storage.etcd.keys import LAYOUT, Format, Keys, encode_entry, get, is_at, is_value, put
-from yurt.storage.etcd.leading import NO_LEADER, Leading, Term
+from yurt.storage.etcd.keys import LAYOUT, Format, Keys, is_at, put
+from yurt.storage.etcd.leading import NO_LEADER, Leading
 from yurt.storage.etcd.members import list_members, member_status, move_leader
 from yurt.storage.etcd.reading import Cursor, LogReader
 from yurt.storage.etcd.settings import EtcdSecurity
@@ -35,7 +34,6 @@ from yurt.structs.commands import AnyCommand
 
 log = logging.getLogger(__name__)
 
-APPEND_LIMIT_S: Final = 5.0
 OPEN_PAUSE_FIRST_S, OPEN_PAUSE_MAX_S = 0.1, 2.0
 WAITING_TOLD_S: Final = 10.0
 MOVE_TRIES_MAX: Final = 2
@@ -112,7 +110,8 @@ class EtcdLog:
             if first_index != term.last_index + 1:
                 raise Conflict(f"the next index of the command log is {term.last_index + 1}, not {first_index}")
             if commands:
-                await self._append(term, first_index, commands)
+                await append(term, first_index, commands, client=self._client, keys=self._keys, leading=self._leading)
+                self._reader.has_reached(term.last_index)
 
     async def entries(self, after: int) -> AsyncIterator[Entry]:
         """The entries that hold a command above `after`; raises LogTrimmed, Conflict or Unavailable."""
@@ -294,34 +293,6 @@ class EtcdLog:
                 "etcd has lost data; restore its data, or move all servers' data_dir away and restore a snapshot"
             )
         return LogState(last_index=last, first_index=first, snapshot_index=self._snapshot_index)
-
-    async def _append(self, term: Term, first_index: int, commands: Sequence[AnyCommand]) -> None:
-        last_index = first_index + len(commands) - 1
-        store = [
-            put(self._keys.entry(first_index), encode_entry(first_index, commands)),
-            put(self._keys.head, b"%d" % last_index),
-        ]
-        compare = [self._leading.fence(term), is_value(self._keys.head, b"%d" % (first_index - 1))]
-        look = get(self._keys.lead, self._keys.lead_end)
-        try:
-            answer = await term.end.guard(self._client.txn(compare, store, [look], timeout_s=APPEND_LIMIT_S))
-        except asyncio.CancelledError:
-            self._leading.lose(term, "an append was cancelled, it may or may not be stored")
-            raise
-        except Interrupted:
-            raise Unavailable("the term ended during an append, it may or may not be stored") from None
-        except YurtError as error:
-            if isinstance(error, NoSpace):
-                self._leading.on_no_space()
-            self._leading.lose(term, f"an append may or may not be stored: {error}")
-            raise Unavailable(f"an append may or may not be stored: {error}") from error
-        if not answer.succeeded:
-            self._leading.learn(answer.responses[0].response_range.kvs)
-            self._leading.lose(term, "another one has begun")
-            raise Conflict("another server leads by now, nothing was stored")
-        term.last_index = last_index
-        self._reader.has_reached(last_index)
-        self._leading.answered()
 
     async def _move_etcd(self, names: Sequence[str]) -> None:
         """Let the etcd member beside one of the servers lead, so that this server's is not preferred."""
