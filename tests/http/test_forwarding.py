@@ -22,7 +22,7 @@ class Ends:
     def __init__(self, *parts: ApiPart) -> None:
         self.parts = parts
 
-    async def ask(self, request: ApiRequest) -> AsyncGenerator[ApiPart]:
+    async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
         for part in self.parts:
             yield part
         raise Unavailable("the connection to the other agent has ended")
@@ -52,6 +52,12 @@ async def test_a_stream_that_breaks_off_is_not_taken_for_whole_and_holds_nothing
     assert got == b'{"Index": 1}\n'
 
 
+async def nothing() -> AsyncGenerator[bytes]:
+    """No body."""
+    for piece in ():
+        yield piece
+
+
 async def test_the_path_reaches_the_server_as_it_was_asked_and_redirects_reach_the_reader() -> None:
     seen: list[str] = []
 
@@ -65,7 +71,7 @@ async def test_the_path_reaches_the_server_as_it_was_asked_and_redirects_reach_t
     async with TestServer(app) as server:
         own = OwnApi(str(server.make_url("")).rstrip("/"))
         try:
-            parts = [part async for part in own.ask(ApiRequest(method="GET", path=path))]
+            parts = [part async for part in own.ask(ApiRequest(method="GET", path=path), nothing())]
         finally:
             await own.close()
     assert seen == [path]

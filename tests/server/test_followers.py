@@ -187,29 +187,11 @@ async def test_a_server_cut_off_neither_leads_nor_confirms_and_comes_back(group:
     await eventually(lambda: not group[FIRST].is_leader)
     leader = await elect(group, SECOND)
     with pytest.raises(Unavailable):
-        await group[FIRST].confirmation.wait()
+        await group[FIRST].confirm()
     await leader.jobs.register(factories.job())
     assert ("default", "web") not in group[FIRST].state.jobs
     group.mend(FIRST)
     await agree(group)
-
-
-async def test_reads_that_wait_share_a_confirmation_and_none_takes_an_earlier_one(group: ServerGroup) -> None:
-    leader, view = group[FIRST], group.view(FIRST)
-    await asyncio.gather(*(leader.confirmation.wait() for _ in range(50)))
-    assert view.confirmations <= 2
-
-
-async def test_a_reader_who_leaves_while_he_confirms_leaves_the_others_unharmed(group: ServerGroup) -> None:
-    leader = group[FIRST]
-    leaving = asyncio.ensure_future(leader.confirmation.wait())
-    await asyncio.sleep(0)
-    staying = [asyncio.ensure_future(leader.confirmation.wait()) for _ in range(3)]
-    await asyncio.sleep(0)
-    leaving.cancel()
-    staying[0].cancel()
-    async with asyncio.timeout(5):
-        await asyncio.gather(*staying[1:])
 
 
 async def test_a_server_behind_the_trimmed_log_fetches_a_state_and_follows_on(group: ServerGroup) -> None:
@@ -245,23 +227,6 @@ async def test_a_server_without_a_snapshot_never_starts_empty_where_the_log_begi
     await group.kill(THIRD)
     group.start(THIRD)
     await agree(group)
-
-
-async def test_only_what_a_majority_has_in_snapshots_is_trimmed(group: ServerGroup) -> None:
-    for name in (SECOND, THIRD):
-        group.cut(name)
-    for _ in range(20):
-        await group[FIRST].propose(KeepAlive())
-    saver = group[FIRST]._snapshotter
-    await saver.save()
-    assert saver.index == group.log.last_index
-    assert group.log.first_index == 1
-    group.mend(SECOND)
-    await eventually(lambda: group[SECOND].state.index == group.log.last_index)
-    await group[SECOND]._snapshotter.save()
-    assert group.log.first_index == 1
-    await saver._trim()
-    assert group.log.first_index > 1
 
 
 class EchoNode:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from aiohttp import hdrs, web
 
 from yurt.http.agent_info import AgentInfo
+from yurt.http.at_leader import NOT_LEADING, PLACES, Places, ServerApis
 from yurt.http.call import CONTEXT, Context
-from yurt.http.errors import NoServer, status_of
+from yurt.http.errors import NoServer, NotLed, status_of
 from yurt.http.routing import CORS_PREFIXES
 from yurt.http.table import add_all_routes
 from yurt.runtime.env import Env, RealEnv
@@ -51,8 +52,12 @@ def make_app(
     *,
     env: Env | None = None,
     servers: ApiPort | None = None,
+    others: ServerApis | None = None,
 ) -> web.Application:
-    """The application; the server and client may still be starting. Without a server, `servers` answer."""
+    """The application; the server and client may still be starting. Without a server, `servers` answer.
+
+    A server with `others` passes on what only the leader answers.
+    """
     app = web.Application(client_max_size=BODY_MAX, middlewares=[_compression, _errors])
     app[CONTEXT] = Context(
         server=server,
@@ -64,6 +69,8 @@ def make_app(
         key_lock=asyncio.Lock(),
         servers=servers,
     )
+    if server is not None:
+        app[PLACES] = Places(server, others)
     add_all_routes(app)
     app.on_response_prepare.append(_add_headers)
     return app
@@ -73,9 +80,10 @@ def make_app(
 async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
     BEGUN.set([])
     try:
-        return await _here_or_at_a_server(request, handler)
+        return await _where_it_belongs(request, handler)
     except YurtError as error:
-        return _broken_off(request, error) or web.Response(status=status_of(error), text=str(error))
+        headers = {NOT_LEADING: "true"} if isinstance(error, NotLed) else {}
+        return _broken_off(request, error) or web.Response(status=status_of(error), text=str(error), headers=headers)
     except web.HTTPRequestEntityTooLarge:
         return web.Response(status=413, text=f"Request body is too large: the limit is {BODY_MAX} bytes")
     except web.HTTPNotFound:
@@ -100,7 +108,10 @@ def _broken_off(request: web.Request, error: Exception) -> web.StreamResponse | 
     return begun
 
 
-async def _here_or_at_a_server(request: web.Request, handler: _Handler) -> web.StreamResponse:
+async def _where_it_belongs(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Answer here, or as a server does that can."""
+    if PLACES in request.app:
+        return await request.app[PLACES].answer(request, handler, lambda: bool(BEGUN.get()))
     servers = request.app[CONTEXT].servers
     try:
         return await handler(request)

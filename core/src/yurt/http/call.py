@@ -104,6 +104,8 @@ class Call:
         server = self.server
         if not server.is_leader and not self.options.stale:
             raise Unavailable("No cluster leader")
+        if not server.is_restored:
+            raise Unavailable("this server still reads its state; try again in a moment")
         return server.state
 
 
@@ -127,8 +129,8 @@ def read_headers(call: Call, index: int) -> dict[str, str]:
     server = call.context.server
     return {
         "X-Nomad-Index": str(max(index, 1)),
-        "X-Nomad-KnownLeader": "true" if server is not None and server.is_leader else "false",
-        "X-Nomad-LastContact": "0",
+        "X-Nomad-KnownLeader": "true" if server is not None and server.leader_name else "false",
+        "X-Nomad-LastContact": str(round(server.roles.last_contact_s * 1000)) if server is not None else "0",
     }
 
 

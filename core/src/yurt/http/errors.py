@@ -34,6 +34,10 @@ class NoServer(Unavailable):
     """Only an agent with a server can answer."""
 
 
+class NotLed(Unavailable):
+    """No server led; the request was not carried out."""
+
+
 async def failed_call(call: Awaitable[T]) -> T:
     """Await a server's operation; what it refuses becomes 500 with its text."""
     try:

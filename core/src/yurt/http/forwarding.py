@@ -1,13 +1,15 @@
-"""Requests that only a server can answer, on an agent that runs none: passed on over the agent's connection.
+"""Requests that another agent answers: passed on over a connection between agents, by whoever cannot answer them.
 
-The server's end puts the request to its own HTTP API, so a client agent answers exactly as its servers do, streams
-included. Websockets are not passed on: a command in a task is run through a server's address.
+The far end puts a request to its own HTTP API, so the answer is exactly its own, streams included. An agent without a
+server passes on to its server, and a server to the one that leads. Nothing is passed on further than that: a request
+says how far it has come. Websockets are not passed on: a command in a task is run through a server's address, which
+reaches every node.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Protocol
 
@@ -15,12 +17,19 @@ import aiohttp
 from aiohttp import hdrs, web
 from yarl import URL
 
+from yurt.http.at_leader import BY_SERVER, FORWARDED, NOT_LEADING
+from yurt.http.errors import NotLed
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.value import Value, no_entries
+from yurt.server.log_writer import NO_LEADER
 
-FORWARDED = "X-Yurt-Forwarded"
-"""Marks a request that was passed on once; it is not passed on again."""
+BY_CLIENT = "client"
 PIECE_BYTES = 64 * 1024
+KEPT_BYTES = 8 * 1024 * 1024
+"""A body up to this is read as a whole before it is passed on."""
+NO_SERVERS = "No known servers: this agent runs no server"
+_IS_SENT = "yurt_body_is_sent"
+"""A request whose body was too large to be kept, and is gone."""
 _OWN_HOP = frozenset({
     "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host", "content-length",
     "proxy-authenticate", "proxy-authorization", "date", "server",
@@ -28,12 +37,12 @@ _OWN_HOP = frozenset({
 
 
 class ApiRequest(Value):
-    """A request as it was received: its path with the query, undecoded."""
+    """A request as it was received: its path with the query, undecoded; the body travels beside it."""
 
     method: str
     path: str
     headers: Mapping[str, str] = no_entries()
-    body: bytes = b""
+    has_body: bool = False
 
 
 class ApiPart(Value):
@@ -47,7 +56,7 @@ class ApiPart(Value):
 class ApiPort(Protocol):
     """The HTTP API of a server, seen from another agent."""
 
-    def ask(self, request: ApiRequest) -> AsyncGenerator[ApiPart]:
+    def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
         """The answer in parts; raises Unavailable when there is none."""
         ...
 
@@ -60,7 +69,7 @@ class OwnApi:
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
-    async def ask(self, request: ApiRequest) -> AsyncGenerator[ApiPart]:
+    async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
         """Put the request to the agent's own HTTP address."""
         if not request.path.startswith("/"):
             raise Invalid(f"{request.path[:64]!r} is no path of the API")
@@ -70,13 +79,13 @@ class OwnApi:
                 auto_decompress=False,
                 skip_auto_headers=(hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT, hdrs.CONTENT_TYPE),
             )
-        headers = {**_passed(request.headers), FORWARDED: "1"}
+        headers = {FORWARDED: BY_CLIENT} | _passed(request.headers)
         try:
             async with self._session.request(
                 request.method,
                 URL(f"{self._address}{request.path}", encoded=True),
                 headers=headers,
-                data=request.body or None,
+                data=body if request.has_body else None,
                 allow_redirects=False,
                 ssl=self._tls or True,
             ) as answer:
@@ -92,30 +101,47 @@ class OwnApi:
             await self._session.close()
 
 
-async def forward(request: web.Request, api: ApiPort) -> web.StreamResponse:
-    """Answer as a server does; raises Unavailable when none can be reached, or it was passed on already."""
-    if FORWARDED in request.headers:
-        raise Unavailable("No known servers: this agent runs no server")
+async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT) -> web.StreamResponse:
+    """Answer as another agent does; raises Unavailable when it cannot be reached or the request came too far."""
+    if request.headers.get(FORWARDED) in (by, BY_SERVER):
+        raise NotLed(NO_SERVERS if by == BY_CLIENT else NO_LEADER)
     if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
-        raise Unavailable("This agent runs no server and passes no websockets on; use the address of a server")
-    asked = ApiRequest(
-        method=request.method,
-        path=request.raw_path,
-        headers=_passed(dict(request.headers)),
-        body=await request.read(),
-    )
+        raise Unavailable("This agent passes no websockets on; use the address of a server")
+    if _IS_SENT in request:
+        raise Unavailable(NO_LEADER)
+    headers = _passed(dict(request.headers)) | {FORWARDED: by}
+    asked = ApiRequest(method=request.method, path=request.raw_path, headers=headers, has_body=request.body_exists)
     response: web.StreamResponse | None = None
-    async with aclosing(api.ask(asked)) as parts:
+    async with aclosing(api.ask(asked, _body(request))) as parts:
         async for part in parts:
             if response is None:
-                response = web.StreamResponse(status=part.status, headers=part.headers)
-                await response.prepare(request)
+                response = await _begin(request, part)
             else:
                 await response.write(part.data)
     if response is None:
         raise Unavailable("the server ended its answer before it began")
     await response.write_eof()
     return response
+
+
+async def _begin(request: web.Request, first: ApiPart) -> web.StreamResponse:
+    if any(name.lower() == NOT_LEADING.lower() for name in first.headers):
+        raise NotLed(NO_LEADER)
+    response = web.StreamResponse(status=first.status, headers=first.headers)
+    await response.prepare(request)
+    return response
+
+
+async def _body(request: web.Request) -> AsyncGenerator[bytes]:
+    """The body in pieces; one that is not large is kept, so that it can be sent once more."""
+    if request.content_length is not None and request.content_length <= KEPT_BYTES:
+        whole = await request.read()
+        for start in range(0, len(whole), PIECE_BYTES):
+            yield whole[start : start + PIECE_BYTES]
+        return
+    request[_IS_SENT] = True
+    async for piece in request.content.iter_chunked(PIECE_BYTES):
+        yield piece
 
 
 def _passed(headers: Mapping[str, str]) -> dict[str, str]:

@@ -52,7 +52,7 @@ def read_options(query: Mapping[str, str], *, index_error: str = "Invalid index"
         next_token=query.get("next_token", ""),
         filter=query.get("filter", ""),
         reverse=query.get("reverse") == "true",
-        stale=_stale(query),
+        stale=is_stale(query),
         pretty="pretty" in query and query["pretty"] != "0",
         region=query.get("region", ""),
     )
@@ -117,7 +117,8 @@ def _per_page(text: str) -> int:
     return max(value, 0)
 
 
-def _stale(query: Mapping[str, str]) -> bool:
+def is_stale(query: Mapping[str, str]) -> bool:
+    """Whether any server may answer, with what it knows; raises Refused (400)."""
     if "stale" not in query:
         return False
     text = query["stale"]

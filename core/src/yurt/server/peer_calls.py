@@ -23,13 +23,7 @@ class PeerCalls:
 
     async def status(self) -> PeerStatus:
         """How this server fares."""
-        server = self._server
-        return PeerStatus(
-            name=server.config.name,
-            index=server.state.index,
-            snapshot_index=server.snapshot_index,
-            is_leader=server.is_leader,
-        )
+        return PeerStatus(index=self._server.state.index, is_leader=self._server.is_leader)
 
     async def snapshot(self, after: int) -> AsyncGenerator[SnapshotPart]:
         """The present state."""

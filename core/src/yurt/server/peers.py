@@ -25,11 +25,9 @@ from yurt.structs.service import ServiceRegistration
 
 
 class PeerStatus(Value):
-    """How a server fares: the index that it has applied, that of its newest snapshot on disk, and whether it leads."""
+    """How a server fares: the index that it has applied, and whether it leads."""
 
-    name: str
     index: int
-    snapshot_index: int = 0
     is_leader: bool = False
 
 

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 RETRY_FIRST_S: Final = 0.1
 RETRY_MAX_S: Final = 5.0
 RESIGN_LIMIT_S: Final = 2.0
+CONTACT_S: Final = 1.0
+"""How often a server that follows asks the leader whether it is there."""
 
 
 class Roles:
@@ -79,6 +81,22 @@ class Roles:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read_campaign(), name="campaign")
             group.create_task(self._keep(), name="role")
+
+    async def run_contact(self) -> None:
+        """Stay in contact with the leader, until cancelled: what it stores tells of it too, but it may be idle."""
+        server = self._server
+        while True:
+            await server.env.sleep(CONTACT_S)
+            name = self.leader_name
+            if not name or name == server.config.name:
+                continue
+            try:
+                async with asyncio.timeout(CONTACT_S):
+                    status = await server.peers.peer(name).status()
+            except (YurtError, TimeoutError):
+                continue
+            if status.is_leader:
+                self.contact_at = server.env.monotonic()
 
     def step_down(self) -> None:
         """An append failed: lead no more until the log says that this server has won again."""

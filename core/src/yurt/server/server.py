@@ -19,7 +19,6 @@ from yurt.sdk.errors import NotFound, Unavailable
 from yurt.server.allocs import Allocs
 from yurt.server.catching_up import fetch_snapshot
 from yurt.server.config import ServerConfig
-from yurt.server.confirmation import Confirmation
 from yurt.server.deployments import Deployments
 from yurt.server.disks import fetch_disk
 from yurt.server.events import Event, EventBuffer
@@ -30,7 +29,7 @@ from yurt.server.jobs import Jobs
 from yurt.server.keyring import Keyring
 from yurt.server.leader_calls import LeaderCalls
 from yurt.server.life import log_life
-from yurt.server.log_writer import LogWriter
+from yurt.server.log_writer import NO_LEADER, LogWriter
 from yurt.server.metrics import Metrics
 from yurt.server.node_ports import NodePorts
 from yurt.server.node_service import NodeService
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CONFIRM_LIMIT_S = 5.0
 SNAPSHOT_RETRY_S = 1.0
 
 
@@ -106,11 +106,10 @@ class Server:
         self.started_at = env.now()
         self.roles = Roles(self, log)
         self.leader_calls = LeaderCalls(self)
-        self.confirmation = Confirmation(log.confirm)
         self.history = History()
         self.limits: Mapping[str, LimitsOf] = {} if limits is None else {"limits": limits}
         self._log = log
-        self._snapshotter = Snapshotter(self, log)
+        self._snapshotter = Snapshotter(log, writer=self.writer, env=env, config=config)
         self._heap = HeapKeeper(env=env, metrics=self.metrics)
         self.node_ports = NodePorts(lambda: self.peers)
         self.peer_calls = PeerCalls(self)
@@ -133,11 +132,6 @@ class Server:
     def is_restored(self) -> bool:
         """The state is what the log says, and no longer empty because nothing was read yet."""
         return self._is_restored
-
-    @property
-    def snapshot_index(self) -> int:
-        """The index of this server's newest snapshot; 0: none."""
-        return self._snapshotter.index
 
     @property
     def is_leader(self) -> bool:
@@ -163,20 +157,22 @@ class Server:
         """Restore and serve until cancelled or stopped; `ready` is set once the state is there and a leader known."""
         self._finished.clear()
         try:
-            await self._restore()
             async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self.writer.run(), name="log writer"),
-                    group.create_task(self.roles.run(ready), name="roles"),
-                ]
-                tasks.append(supervised(group, "snapshots", self._snapshotter.run()))
-                tasks.append(supervised(group, "garbage collector", self._heap.run()))
+                serving = group.create_task(self._serve(ready), name="serving")
                 await self._stopping.wait()
-                for task in tasks:
-                    task.cancel()
+                serving.cancel()
         finally:
             self._heap.restore_defaults()
             self._finished.set()
+
+    async def _serve(self, ready: asyncio.Event) -> None:
+        await self._restore()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.writer.run(), name="log writer")
+            group.create_task(self.roles.run(ready), name="roles")
+            supervised(group, "contact with the leader", self.roles.run_contact())
+            supervised(group, "snapshots", self._snapshotter.run())
+            supervised(group, "garbage collector", self._heap.run())
 
     async def stop(self) -> None:
         """End `run`, store a last snapshot and close the log."""
@@ -184,10 +180,19 @@ class Server:
         await self._finished.wait()
         self._heap.pause()
         try:
-            await self._snapshotter.save()
+            if self._is_restored:
+                await self._snapshotter.save()
             await self._log.close()
         finally:
             self._heap.restore_defaults()
+
+    async def confirm(self) -> None:
+        """Return when this server is known to lead after the call; raises Unavailable ("No cluster leader")."""
+        try:
+            async with asyncio.timeout(CONFIRM_LIMIT_S):
+                await self._log.confirm()
+        except (Unavailable, TimeoutError):
+            raise Unavailable(NO_LEADER) from None
 
     async def propose(self, command: AnyCommand) -> Applied:
         """Durable and applied when it returns; raises NotFound, Conflict, Invalid or Unavailable."""

@@ -85,7 +85,6 @@ class LogView:
         self.news = asyncio.Event()
         """While it is not set, neither entries of others nor words about leadership arrive."""
         self.news.set()
-        self.confirmations = 0
         self._shared = shared
         self._told: asyncio.Queue[Leadership | None] = asyncio.Queue()
         self._is_closed = False
@@ -176,7 +175,6 @@ class LogView:
     async def confirm(self) -> None:
         """Whether this server leads, in truth."""
         await asyncio.sleep(0)
-        self.confirmations += 1
         self._check()
         if self._shared.leader != self.name:
             raise Unavailable("another server leads")
@@ -191,10 +189,12 @@ class LogView:
         return found if found is None or up_to is None or found[0] <= up_to else None
 
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
-        """Forget what all need no more; only the leader knows that."""
-        assert self._shared.leader == self.name, f"{self.name} trims the log and does not lead"
-        if below - keep > self._shared.first_index:
-            self._shared.trim(below - keep)
+        """Forget what a majority has in snapshots; nothing happens on a server that does not lead."""
+        views = self._shared.views.values()
+        reached = sorted((view.snapshot[0] if view.snapshot else 0 for view in views), reverse=True)
+        bound = min(below - keep, reached[len(reached) // 2])
+        if self._shared.leader == self.name and bound > self._shared.first_index:
+            self._shared.trim(bound)
 
     async def close(self) -> None:
         """End what waits; the entries stay."""

@@ -1,0 +1,163 @@
+"""The connections of a server to the other servers of its region, and what servers offer each other.
+
+Each server dials every other one that is there, on the port that clients use too, and says that it is a server. Over
+that connection it is offered: "server", the calls that a leader carries out for clients; "api", the HTTP API; "peer",
+what only servers may ask; and "node:<id>", each client that is connected there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+from yurt import __version__
+from yurt.agent.config import AgentConfig
+from yurt.agent.tls import TlsSettings, channel_credentials
+from yurt.http.forwarding import ApiPort
+from yurt.rpc.certificates import SERVER as SERVER_ROLE
+from yurt.rpc.certificates import role_name
+from yurt.rpc.contract import contract_of
+from yurt.rpc.frames import Hello
+from yurt.rpc.link import Link, Security
+from yurt.rpc.peer import ConnectionLost, Peer, Served
+from yurt.rpc.proxy import far_port
+from yurt.runtime.env import Env
+from yurt.runtime.supervise import supervised
+from yurt.server.node_ports import found_port
+from yurt.server.peers import LeaderPort, PeerPort
+from yurt.server.ports import Directory, NodePort
+from yurt.server.server import Server
+from yurt.structs.member import ALIVE, LEFT, Member
+
+log = logging.getLogger(__name__)
+
+SERVER, API, PEER, NODE_PREFIX = "server", "api", "peer", "node:"
+_LEADER, _NODE, _API, _PEER = (contract_of(port) for port in (LeaderPort, NodePort, ApiPort, PeerPort))
+
+
+class OfferedToServers(Mapping[str, Served]):
+    """The ports that a server offers to the others; those of its clients are found when they are called."""
+
+    def __init__(self, server: Server, api: ApiPort) -> None:
+        self._server = server
+        self._fixed = {
+            SERVER: Served(_LEADER, server.leader_calls.here),
+            API: Served(_API, api),
+            PEER: Served(_PEER, server.peer_calls),
+        }
+
+    def __getitem__(self, name: str) -> Served:
+        if not name.startswith(NODE_PREFIX):
+            return self._fixed[name]
+        node_id = name.removeprefix(NODE_PREFIX)
+
+        async def find() -> NodePort:
+            return self._server.node_ports.here(node_id)
+
+        return Served(_NODE, found_port(find))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fixed)
+
+    def __len__(self) -> int:
+        return len(self._fixed)
+
+
+class ServerLinks:
+    """A connection to each other server of the region that is there; the `Peers` of the server."""
+
+    def __init__(self, config: AgentConfig, *, directory: Directory, env: Env, tls: TlsSettings) -> None:
+        self._region = config.region
+        self._name = f"{config.name}.{config.region}"
+        self._own_address = config.advertise_rpc
+        self._directory = directory
+        self._env = env
+        self._tls = tls
+        self._links: dict[str, tuple[Link, asyncio.Task[None]]] = {}
+        self._addresses: dict[str, str] = {}
+        self._changed = asyncio.Event()
+        directory.subscribe(self._changed.set)
+
+    # What the server knows of the others.
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The others that are there, sorted."""
+        return tuple(member.name for member in self._members() if member.status == ALIVE and member.name != self._name)
+
+    @property
+    def voters(self) -> int:
+        """All that have not left, this one included."""
+        return len({self._name, *(member.name for member in self._members() if member.status != LEFT)})
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where clients reach those that are there, this one included."""
+        there = {member.rpc_addr for member in self._members() if member.status == ALIVE}
+        return tuple(sorted(there | {self._own_address}))
+
+    def peer(self, name: str) -> PeerPort:
+        """What a server offers to servers."""
+        port: PeerPort = far_port(_PEER, PEER, self._get(name))
+        return port
+
+    def leader(self, name: str) -> LeaderPort:
+        """The calls of clients that the server carries out when it leads."""
+        port: LeaderPort = far_port(_LEADER, SERVER, self._get(name))
+        return port
+
+    def node(self, name: str, node_id: str) -> NodePort:
+        """A client that is connected to the server."""
+        port: NodePort = far_port(_NODE, f"{NODE_PREFIX}{node_id}", self._get(name))
+        return port
+
+    def api(self, name: str) -> ApiPort:
+        """The HTTP API of a server; raises ConnectionLost while it cannot be reached."""
+        link = self._links.get(name)
+        if link is None or link[0].server != name:
+            raise ConnectionLost(f"server {name} cannot be reached")
+        port: ApiPort = far_port(_API, API, self._get(name))
+        return port
+
+    def _members(self) -> tuple[Member, ...]:
+        return tuple(member for member in self._directory.members() if member.region == self._region)
+
+    def _get(self, name: str) -> Callable[[], Awaitable[Peer]]:
+        async def peer() -> Peer:
+            link = self._links.get(name)
+            if link is None or link[0].server != name:
+                raise ConnectionLost(f"server {name} cannot be reached")
+            return await link[0].peer()
+
+        return peer
+
+    # Connections.
+
+    async def run(self) -> None:
+        """Keep the connections until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._changed.clear()
+                self._keep_links(group)
+                await self._changed.wait()
+
+    def _keep_links(self, group: asyncio.TaskGroup) -> None:
+        others = frozenset(self.names)
+        wanted = {member.name: member.rpc_addr for member in self._members() if member.name in others}
+        for name, (_, task) in tuple(self._links.items()):
+            if task.done() or wanted.get(name) != self._addresses[name]:
+                task.cancel()
+                del self._links[name]
+        for name, address in wanted.items():
+            if name not in self._links:
+                link = self._link(address)
+                self._addresses[name] = address
+                self._links[name] = (link, supervised(group, f"connection to server {name}", link.run()))
+
+    def _link(self, address: str) -> Link:
+        hello = Hello(version=__version__, role=SERVER_ROLE, region=self._region, name=self._name)
+        security = None
+        if self._tls.rpc:
+            security = Security(lambda: channel_credentials(self._tls), role_name(SERVER_ROLE, self._region))
+        return Link((address,), hello=lambda: hello, serves={}, env=self._env, security=security)

@@ -1,0 +1,133 @@
+"""Which server answers a request: the one that it reached, or the one that leads.
+
+What is about this agent, or about a client's node, is answered where it arrives, and so is a read that may be stale.
+Everything else is the leader's: there a read waits until the log has confirmed that the server leads still. While
+nobody leads, a request is held for a moment; then it fails with Nomad's words. A request that was passed on by a server
+is answered or refused, never passed on again: two servers that believe each other to lead cannot toss it about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from aiohttp import web
+
+from yurt.http.errors import NotLed, Refused
+from yurt.http.query import is_stale
+from yurt.rpc.peer import ConnectionLost
+from yurt.sdk.errors import Unavailable
+from yurt.server.leader_calls import is_no_leader
+from yurt.server.log_writer import NO_LEADER
+
+if TYPE_CHECKING:
+    from yurt.http.forwarding import ApiPort
+    from yurt.server.server import Server
+
+Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+HOLD_S: Final = 5.0
+"""How long a request waits for a leader."""
+LOOK_S: Final = 0.1
+"""A leader that was found but refuses is asked again after this."""
+PASSED_ON_MAX: Final = 1_000
+"""Requests that may be on their way to the leader at once; calls of clients share the connection."""
+FORWARDED: Final = "X-Yurt-Forwarded"
+"""How far a request has come: `client` by an agent without a server, `server` by a server that did not lead."""
+BY_SERVER: Final = "server"
+NOT_LEADING: Final = "X-Yurt-Not-Leading"
+"""An answer with this header is none: nobody led, and the request was not carried out."""
+READS: Final = ("GET", "HEAD")
+HERE: Final = (
+    "/v1/agent/", "/v1/client/", "/v1/metrics", "/v1/status/", "/v1/regions", "/v1/yurt/plugin", "/v1/jobs/parse",
+    "/ui",
+)  # fmt: skip
+"""Beginnings of the paths that every agent answers for itself."""
+
+
+class ServerApis(Protocol):
+    """The HTTP APIs of the other servers."""
+
+    def api(self, name: str) -> ApiPort:
+        """That of one server; raises ConnectionLost while it cannot be reached."""
+        ...
+
+
+class Places:
+    """Finds the place where a request is answered, on an agent with a server."""
+
+    def __init__(self, server: Server, others: ServerApis | None) -> None:
+        self._server = server
+        self._others = others
+        self._slots = asyncio.Semaphore(PASSED_ON_MAX)
+
+    async def answer(self, request: web.Request, handle: Handle, begun: Callable[[], bool]) -> web.StreamResponse:
+        """Answer here, or as the leader does; `begun` says whether an answer is on its way to the caller already."""
+        if is_answered_here(request):
+            return await handle(request)
+        roles, loop = self._server.roles, asyncio.get_running_loop()
+        end_s = loop.time() + HOLD_S
+        while True:
+            seen = roles.news
+            try:
+                return await self._try(request, handle)
+            except NotLed:
+                left_s = end_s - loop.time()
+                if begun() or left_s <= 0 or is_from_server(request):
+                    raise
+            await roles.wait_news(seen, min(left_s, LOOK_S) if roles.leader_name else left_s)
+
+    async def _try(self, request: web.Request, handle: Handle) -> web.StreamResponse:
+        if self._server.is_leader:
+            return await (self._read(request, handle) if request.method in READS else handle(request))
+        name = self._server.leader_name
+        if not name or name == self._server.config.name or self._others is None or is_from_server(request):
+            raise NotLed(NO_LEADER)
+        return await self.pass_on(request, name)
+
+    async def _read(self, request: web.Request, handle: Handle) -> web.StreamResponse:
+        try:
+            await self._server.confirm()
+            return await handle(request)
+        except Unavailable as error:
+            if is_no_leader(error):
+                raise NotLed(NO_LEADER) from None
+            raise
+
+    async def pass_on(self, request: web.Request, name: str) -> web.StreamResponse:
+        """Answer as another server does; raises Unavailable."""
+        from yurt.http.forwarding import forward
+
+        if self._others is None:
+            raise Unavailable(f"No path to server {name}")
+        if self._slots.locked():
+            raise Refused(429, "Too many requests wait for the leader already: try again later, or ask it directly")
+        try:
+            api = self._others.api(name)
+        except ConnectionLost:
+            raise NotLed(NO_LEADER) from None
+        async with self._slots:
+            try:
+                return await forward(request, api, by=BY_SERVER)
+            except ConnectionLost:
+                if request.method in READS:
+                    raise NotLed(NO_LEADER) from None
+                raise Unavailable(
+                    "the connection to the leader ended: the change may or may not have been made"
+                ) from None
+
+
+def is_answered_here(request: web.Request) -> bool:
+    """Whether a request is for the server that it reached, whoever leads."""
+    if request.match_info.http_exception is not None or request.path == "/" or request.path.startswith(HERE):
+        return True
+    return request.method in READS and is_stale(request.query)
+
+
+def is_from_server(request: web.Request) -> bool:
+    """A server that does not lead has passed the request on."""
+    return request.headers.get(FORWARDED) == BY_SERVER
+
+
+PLACES: web.AppKey[Places] = web.AppKey("yurt_places", Places)
