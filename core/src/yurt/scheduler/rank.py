@@ -169,9 +169,8 @@ class Ranker:
         """The scores of the chosen row and the next best."""
         if penalised:
             scores = self._combined(penalised)
-            kept = min(SCORES_KEPT, len(scores))
-            rows = np.argpartition(-scores, kept - 1)[:kept].tolist() if kept else []
-            entries = sorted((-float(scores[r]), self.ties.of(r), r) for r in rows if scores[r] != IMPOSSIBLE)
+            rows, _ = best_rows(scores, self.ties, SCORES_KEPT)
+            entries = sorted((-float(scores[row]), self.ties.of(row), row) for row in rows.tolist())
             others = [entry[2] for entry in entries if entry[2] != chosen][: SCORES_KEPT - 1]
             return tuple(self.meta(row, penalised) for row in (chosen, *others))
         if self._cells is not None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from yurt.scheduler.best import IMPOSSIBLE, best_rows
+from yurt.scheduler.best import IMPOSSIBLE, best_rows, nth_highest
 from yurt.scheduler.rank import SCORES_KEPT, Ranker
 from yurt.scheduler.spread import UNIT, FloatArray
 from yurt.scheduler.view import DIMENSIONS
@@ -94,7 +94,7 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[list[RunEntry], int]:
     lowest = np.minimum.accumulate(levels.scores, axis=1)
     flat = lowest.reshape(-1)
     wanted = min(count, int(np.count_nonzero(flat != IMPOSSIBLE)))
-    least = np.partition(flat, len(flat) - wanted)[len(flat) - wanted]
+    least = nth_highest(flat, wanted)
     places = np.flatnonzero(flat >= max(least, -1e300))
     ats, ks = np.divmod(places, seen)
     order = np.lexsort((ks, ranker.ties[rows][ats], -flat[places]))[:wanted]
