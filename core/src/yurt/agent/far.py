@@ -1,4 +1,4 @@
-"""Agents that are joined over the network: a server's clients elsewhere, and a client's servers elsewhere.
+"""Agents that are joined over the network: what connects to a server, and a client's servers elsewhere.
 
 Imported only by agents that have the one or the other.
 """
@@ -13,10 +13,12 @@ from yurt import __version__
 from yurt.agent.addresses import bracketed, with_port
 from yurt.agent.config import RPC_PORT, AgentConfig
 from yurt.agent.limits import rpc_limits
+from yurt.agent.peers import OfferedToServers
 from yurt.agent.tls import TlsSettings, channel_credentials, own_http_context, server_credentials
 from yurt.client.client import Client
 from yurt.client.ports import ServerPort
 from yurt.http.forwarding import ApiPort, OwnApi
+from yurt.rpc import certificates
 from yurt.rpc.certificates import role_name
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import Hello, Welcome
@@ -39,7 +41,7 @@ _SERVER, _NODE, _API = contract_of(ServerPort), contract_of(NodePort), contract_
 
 
 class FarClients:
-    """The clients that are connected to this server."""
+    """The clients and the other servers that are connected to this server."""
 
     def __init__(self, config: AgentConfig, server: Server, tls: TlsSettings) -> None:
         self._config = config
@@ -72,7 +74,9 @@ class FarClients:
 
     def _accept(self, hello: Hello, caller: Caller) -> Session:
         if hello.region != self._config.region:
-            raise PermissionDenied(f"this server is of region {self._config.region!r}, the client of {hello.region!r}")
+            raise PermissionDenied(f"this server is of region {self._config.region!r}, the agent of {hello.region!r}")
+        if hello.role == certificates.SERVER:
+            return self._take_server(hello, caller)
         roles = {role_name(role, self._config.region) for role in ("client", "server")}
         if self._tls.rpc and not roles.intersection(caller.names):
             raise PermissionDenied(f"the certificate names {', '.join(caller.names)}, and none of {sorted(roles)}")
@@ -90,6 +94,19 @@ class FarClients:
             log.info("client disconnected: node=%s name=%s", hello.node_id[:8], hello.name)
 
         return Session(serves, opened, closed)
+
+    def _take_server(self, hello: Hello, caller: Caller) -> Session:
+        wanted = role_name(certificates.SERVER, self._config.region)
+        if self._tls.rpc and wanted not in caller.names:
+            raise PermissionDenied(f"the certificate names {', '.join(caller.names)}, and not {wanted}")
+
+        def opened(_: Peer) -> None:
+            log.info("server connected: name=%s address=%s", hello.name, caller.address)
+
+        def closed(_: Peer) -> None:
+            log.info("server disconnected: name=%s", hello.name)
+
+        return Session(OfferedToServers(self._server, self._api), opened, closed)
 
 
 class FarServers:

@@ -196,7 +196,9 @@ class Roles:
 
     async def _follow(self, turn: int) -> None:
         """Apply what others append, until cancelled."""
-        await self._resign_after_failure()
+        if self._must_resign:
+            self._must_resign = False
+            await self.resign()
         await self._server.writer.wait_idle()
         pause_s = RETRY_FIRST_S
         while turn == self._turn:
@@ -222,11 +224,8 @@ class Roles:
             log.warning("this server is too far behind and fetches a snapshot: %s", error)
             await self._server.install(await fetch_snapshot(self._server.peers, self._log, after=writer.state.index))
 
-    async def _resign_after_failure(self) -> None:
-        """Let another server lead at once when this one could not append; the log may have seen to it already."""
-        if not self._must_resign:
-            return
-        self._must_resign = False
+    async def resign(self) -> None:
+        """Let another server lead at once, if there is one and this one leads."""
         try:
             async with asyncio.timeout(RESIGN_LIMIT_S):
                 await self._log.resign()

@@ -175,9 +175,11 @@ class Server:
             supervised(group, "garbage collector", self._heap.run())
 
     async def stop(self) -> None:
-        """End `run`, store a last snapshot and close the log."""
+        """End `run`, let another server lead, store a last snapshot and close the log."""
         self._stopping.set()
         await self._finished.wait()
+        if self._is_restored:
+            await self.roles.resign()
         self._heap.pause()
         try:
             if self._is_restored:
