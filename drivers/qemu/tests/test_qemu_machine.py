@@ -32,7 +32,7 @@ class Machines(Bench):
         self.started.append(request.task_id)
         return await self.driver.start_task(request)
 
-    async def wait_printed(self, text: str) -> None:
+    async def wait_printed(self, text: str, *, limit_s: float = 20) -> None:
         """Wait until the guest has printed something."""
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[None] = loop.create_future()
@@ -44,7 +44,7 @@ class Machines(Bench):
                 loop.call_later(0.02, look)
 
         look()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(limit_s):
             await arrived
 
 

@@ -28,7 +28,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "run_for": "1h", "stdout_string": "hello", "exec_command": {"run_for": "1ms", "stdout_string": "inside"},
     },
     "docker": {"image": "busybox:1", "command": "sleep", "args": ["3600"], "init": True},
-    "podman": {"image": "busybox:1", "command": "sleep", "args": ["3600"], "init": True},
+    "podman": {"image": "busybox:1", "command": "sh", "args": ["-c", "trap exit TERM; sleep 3600 & wait"]},
     "qemu": {"image_path": "local/disk", "accelerator": "tcg"},
 }  # fmt: skip
 """Tasks that run until they are stopped. Java tasks are missing: for the host they are tasks of exec."""

@@ -38,6 +38,7 @@ from yurt.sdk.executor import (
 from yurt.sdk.value import NANOSECONDS, Duration, replace
 
 from yurt_driver_qemu.config import (
+    AGENT_SOCKET,
     DEFAULT_EMULATOR,
     NAME,
     QMP_SOCKET,
@@ -47,16 +48,18 @@ from yurt_driver_qemu.config import (
     emulator_of,
     plugin_config,
 )
+from yurt_driver_qemu.guest_agent import GuestAgent
 from yurt_driver_qemu.images import find_image
 from yurt_driver_qemu.monitor import press_power_button
 
 CAPABILITIES = Capabilities(
-    send_signals=False, exec=False, fs_isolation="none", network_modes=("host", "group"), finds_by_id=True
+    send_signals=False, exec=True, fs_isolation="none", network_modes=("host", "group"), finds_by_id=True
 )
 INSTALL = "apt install qemu-system-x86"
 KVM_DEVICE = "/dev/kvm"
 VERSION = re.compile(r"version (\d[\d.]*)")
 MONITOR = "monitor"
+GUEST_AGENT = "guest_agent"
 
 
 class QemuDriver:
@@ -67,6 +70,7 @@ class QemuDriver:
         rules = UserRules(names=denied_names(NAME, context.options))
         self._program = Program(DEFAULT_EMULATOR, "--version")
         self._monitors: dict[str, str] = {}
+        self._agents: dict[str, GuestAgent] = {}
         self._processes: ProcessDriver[ProcessSpec] = ProcessDriver(
             NAME,
             task_config=TaskConfig,
@@ -104,13 +108,21 @@ class QemuDriver:
         handle = await self._processes.start_task(request)
         config: TaskConfig = request.config
         monitor = f"{request.dirs.task_dir}/{QMP_SOCKET}" if config.graceful_shutdown else ""
-        self._monitors[request.task_id] = monitor
-        return replace(handle, state={**handle.state, MONITOR: monitor})
+        agent = f"{request.dirs.task_dir}/{AGENT_SOCKET}" if config.guest_agent else ""
+        handle = replace(handle, state={**handle.state, MONITOR: monitor, GUEST_AGENT: agent})
+        self._take_up(handle)
+        return handle
 
     async def recover_task(self, handle: TaskHandle) -> None:
         """Take up a virtual machine that an earlier agent started."""
         await self._processes.recover_task(handle)
+        self._take_up(handle)
+
+    def _take_up(self, handle: TaskHandle) -> None:
+        """Know the sockets of a virtual machine from now on."""
         self._monitors[handle.task_id] = str(handle.state.get(MONITOR, ""))
+        if agent := str(handle.state.get(GUEST_AGENT, "")):
+            self._agents[handle.task_id] = GuestAgent(agent)
 
     async def wait_task(self, task_id: str) -> ExitResult:
         """Wait for the end."""
@@ -144,25 +156,31 @@ class QemuDriver:
         """Kill what is left and forget it."""
         await self._processes.destroy_task(task_id)
         self._monitors.pop(task_id, None)
+        self._agents.pop(task_id, None)
 
     async def task_stats(self, task_id: str) -> TaskStats:
         """Use of the emulator."""
         return await self._processes.task_stats(task_id)
 
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-        """No command can be run in a virtual machine from outside."""
-        raise self._no_way_in(task_id, command)
+        """Run a command by the agent in the guest, where the task has one."""
+        return await self._agent(task_id, command).run(command, timeout=timeout)
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ExecSession:
-        """Nor can one be worked in: the refusal says what to do instead."""
-        raise self._no_way_in(task_id, command)
+        """Begin a command by the agent in the guest: without input, and with its output at its end."""
+        agent = self._agent(task_id, command)
+        if tty:
+            raise DriverError("a guest agent gives commands no terminal; run it without one (-t=false)")
+        return await agent.begin(command)
 
-    def _no_way_in(self, task_id: str, command: tuple[str, ...]) -> DriverError:
+    def _agent(self, task_id: str, command: tuple[str, ...]) -> GuestAgent:
         self._check_known(task_id)
-        return DriverError(
-            f'"{" ".join(command)}" cannot be run in a virtual machine from outside; offer a way in, such as SSH on a '
-            "port of port_map"
-        )
+        if task_id not in self._agents:
+            raise DriverError(
+                f'"{" ".join(command)}" cannot be run in a virtual machine from outside: set guest_agent = true and '
+                "install qemu-guest-agent in the guest, or offer another way in, such as SSH on a port of port_map"
+            )
+        return self._agents[task_id]
 
     async def close(self) -> None:
         """Let the executor go; machines go on, those of a dev agent end."""

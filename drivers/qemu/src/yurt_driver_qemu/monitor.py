@@ -12,6 +12,7 @@ from yurt.sdk.errors import DriverError
 
 ANSWER_LIMIT_S = 5.0
 LINES_MAX = 100
+LINE_BYTES_MAX = 64 * 1024
 
 
 async def press_power_button(socket_path: str) -> None:
@@ -24,14 +25,22 @@ async def press_power_button(socket_path: str) -> None:
         raise DriverError(f"the monitor of the virtual machine cannot be reached: {reason}") from None
 
 
-async def converse(socket_path: str, commands: tuple[str, ...]) -> None:
-    """Connect, and have each command carried out."""
+async def connect(
+    socket_path: str, *, limit: int = LINE_BYTES_MAX
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to a socket of the emulator; `limit` bounds a line."""
     folder = os.open(os.path.dirname(socket_path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:  # The way through /proc has no limit to its length, as a socket's own path has.
         short = f"/proc/self/fd/{folder}/{os.path.basename(socket_path)}"
-        reader, writer = await asyncio.open_unix_connection(short if sys.platform == "linux" else socket_path)
+        where = short if sys.platform == "linux" else socket_path
+        return await asyncio.open_unix_connection(where, limit=limit)
     finally:
         os.close(folder)
+
+
+async def converse(socket_path: str, commands: tuple[str, ...]) -> None:
+    """Connect, and have each command carried out."""
+    reader, writer = await connect(socket_path)
     try:
         await answer_with(reader, "QMP")
         for command in commands:
