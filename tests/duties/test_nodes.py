@@ -57,7 +57,8 @@ def test_a_node_is_kept_initializing_until_it_has_reported_on_its_allocations(st
     node = factories.node()
     state = state_of(*running_on(node, factories.job()))
     state = state_of(SetNodeStatus(node_id=node.id, status="down", updated_at=1), on=state)
-    state = state_of(RegisterNode(node=replace(node, status="initializing")), on=state)
+    assert granted_status(state, state.nodes[node.id], "ready") == "initializing"
+    state = state_of(SetNodeStatus(node_id=node.id, status="initializing", updated_at=2), on=state)
     assert granted_status(state, state.nodes[node.id], "ready") == "initializing"
     update = AllocUpdate(id="alloc-web", node_id=node.id, client_status="running")
     state = state_of(UpdateAllocsFromClient(updates=(update,), now=factories.NOW), on=state)

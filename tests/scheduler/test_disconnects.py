@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from yurt import scheduler
+from yurt.scheduler.plan_check import check_plan
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.structs import commands as c
 from yurt.structs import status
@@ -42,7 +44,9 @@ def _disconnected(cluster: Cluster, job: Job, alloc: Allocation) -> None:
 def _returns(cluster: Cluster, alloc: Allocation, client_status: str = "running", started_at: int = 0) -> None:
     _status(cluster, alloc.node_id, "initializing")
     failed = client_status == status.CLIENT_FAILED
-    states = {"web": TaskState(state="dead" if failed else "running", failed=failed, started_at=started_at)}
+    restarts = 1 if started_at > alloc.task_states["web"].started_at else 0
+    state = "dead" if failed else "running"
+    states = {"web": TaskState(state=state, failed=failed, started_at=started_at, restarts=restarts)}
     update = c.AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status=client_status, task_states=states)
     cluster.do(c.UpdateAllocsFromClient(updates=(update,), now=cluster.now))
     _status(cluster, alloc.node_id, "ready")
@@ -84,8 +88,8 @@ def test_the_strategy_decides_which_of_both_stays(
     replacement = next(alloc for alloc in cluster.live(job) if alloc.id != original.id)
     _score(cluster, original.id, own_score)
     _score(cluster, replacement.id, 0.5)
-    born = cluster.state.allocs[replacement.id].task_states["web"].started_at
-    _returns(cluster, original, started_at=born - 1 if started_first else born + 1)
+    born, first = (cluster.state.allocs[a.id].task_states["web"].started_at for a in (replacement, original))
+    _returns(cluster, original, started_at=first if started_first else born + 1)
     cluster.settle(job)
     assert _winner(cluster, job, original) == stays
     (kept,) = cluster.live(job)
@@ -177,3 +181,140 @@ def test_a_client_that_stops_by_itself_is_waited_for_before_the_replacement() ->
     cluster.now = UnixNano(followup.wait_until + seconds(1))
     cluster.settle(job)
     assert _winner(cluster, job, original) == "replacement"
+
+
+def _settled(cluster: Cluster, job: Job) -> list[str]:
+    cluster.settle(job)
+    return sorted(alloc.id for alloc in cluster.live(job))
+
+
+@pytest.mark.parametrize("skew_s", [-7200, 7200])
+def test_who_has_run_longest_is_known_without_the_clients_clocks(skew_s: int) -> None:
+    job = _job(reconcile="longest_running")
+    cluster, original = _running(job)
+    _disconnected(cluster, job, original)
+    _returns(cluster, original, started_at=0)
+    told = TaskState(state="running", started_at=cluster.now + seconds(skew_s))
+    update = c.AllocUpdate(id=original.id, node_id=original.node_id, client_status="running", task_states={"web": told})
+    cluster.do(c.UpdateAllocsFromClient(updates=(update,), now=cluster.now))
+    assert _settled(cluster, job) == [original.id]
+
+
+def test_a_replacement_that_failed_gives_way_to_the_original_that_returns() -> None:
+    job = _job(reconcile="keep_replacement")
+    cluster, original = _running(job)
+    _disconnected(cluster, job, original)
+    replacement = next(alloc for alloc in cluster.live(job) if alloc.id != original.id)
+    cluster.end(replacement, status.CLIENT_FAILED)
+    _returns(cluster, original)
+    assert _settled(cluster, job) == [original.id]
+    assert cluster.state.allocs[replacement.id].desired_status == "stop"
+
+
+def test_a_replacement_that_fails_while_the_original_is_away_is_replaced_in_its_turn() -> None:
+    job = _job()
+    cluster, original = _running(job, nodes=4)
+    _disconnected(cluster, job, original)
+    replacement = next(alloc for alloc in cluster.live(job) if alloc.id != original.id)
+    cluster.end(replacement, status.CLIENT_FAILED)
+    cluster.evaluate(job)
+    (followup,) = cluster.followups
+    cluster.now = UnixNano(followup.wait_until)
+    cluster.settle(job)
+    running = [alloc for alloc in cluster.live(job) if alloc.client_status == "running"]
+    assert [alloc.name for alloc in running] == [original.name]
+    assert running[0].previous_allocation == replacement.id
+
+
+def test_what_found_no_room_when_its_node_went_away_is_placed_as_soon_as_there_is_some() -> None:
+    job = _job()
+    cluster, original = _running(job, nodes=1)
+    _disconnected(cluster, job, original)
+    assert len(cluster.blocked) == 1
+    cluster.do(c.RegisterNode(node=factories.node(factories.number_id(9, kind=1))))
+    cluster.settle(job)
+    (placed,) = [alloc for alloc in cluster.live(job) if alloc.id != original.id]
+    assert (placed.name, placed.previous_allocation) == (original.name, original.id)
+
+
+def test_a_group_that_shrinks_while_its_node_is_away_is_not_replaced_beyond_its_count() -> None:
+    job = _job(3)
+    cluster = Cluster(1)
+    cluster.register(job)
+    cluster.settle(job)
+    (node_id,) = {alloc.node_id for alloc in cluster.live(job)}
+    cluster.do(c.RegisterNode(node=factories.node(factories.number_id(9, kind=1))))
+    smaller = replace(job, task_groups=(replace(job.task_groups[0], count=1),))
+    cluster.register(smaller)
+    _status(cluster, node_id, "disconnected")
+    cluster.settle(smaller)
+    assert len([alloc for alloc in cluster.live(smaller) if alloc.client_status != "unknown"]) == 1
+
+
+def test_without_lost_after_what_is_not_replaced_waits_for_ever() -> None:
+    job = _job(replace=False, lost_after=seconds(0))
+    cluster, original = _running(job)
+    _status(cluster, original.node_id, "down")
+    cluster.evaluate(job)
+    cluster.now = UnixNano(cluster.now + seconds(10**6))
+    assert not cluster.evaluate(job)
+    assert [(alloc.id, alloc.client_status) for alloc in cluster.live(job)] == [(original.id, "unknown")]
+
+
+@pytest.mark.parametrize("gone", [c.SetNodeStatus(node_id="", status="down", updated_at=1), c.DeleteNodes(node_ids=())])
+@pytest.mark.parametrize("kind", ["service", "batch", "system"])
+def test_what_is_to_stop_on_a_node_that_is_down_or_gone_is_lost(kind: str, gone: Any) -> None:
+    job = replace(_job(lost_after=seconds(0)), type=kind)
+    cluster, original = _running(job, nodes=1)
+    cluster.do(c.DeregisterJob(namespace=job.namespace, job_id=job.id))
+    cluster.evaluate(job)
+    assert cluster.state.allocs[original.id].client_status == "running"
+    if isinstance(gone, c.SetNodeStatus):
+        cluster.do(replace(gone, node_id=original.node_id))
+    else:
+        cluster.do(replace(gone, node_ids=(original.node_id,)))
+    cluster.evaluate(job)
+    ended = cluster.state.allocs[original.id]
+    assert (ended.desired_status, ended.client_status) == ("stop", "lost")
+
+
+def test_what_is_to_stop_and_stays_away_for_too_long_is_lost() -> None:
+    job = _job(replace=False)
+    cluster, original = _running(job)
+    _disconnected(cluster, job, original)
+    (followup,) = cluster.followups
+    cluster.do(c.DeregisterJob(namespace=job.namespace, job_id=job.id))
+    cluster.evaluate(job)
+    assert cluster.state.allocs[original.id].client_status == "unknown"
+    cluster.now = UnixNano(followup.wait_until)
+    cluster.evaluate(job)
+    assert cluster.state.allocs[original.id].client_status == "lost"
+
+
+def test_a_plan_made_while_the_node_was_away_changes_nothing_when_it_has_come_back() -> None:
+    job = _job()
+    cluster, original = _running(job)
+    _status(cluster, original.node_id, "disconnected")
+    evaluation = factories.evaluation(job)
+    plan = scheduler.attempt(cluster.state, evaluation, now=cluster.now, seed=1).plan
+    assert plan.placements and plan.attributes
+    _status(cluster, original.node_id, "initializing")
+
+    result = check_plan(cluster.state, plan)
+    cluster.do(c.ApplyPlan(plan=plan))
+
+    assert result.rejected_nodes == {original.node_id: "node is in contact again"}
+    assert result.accepted.is_empty
+    assert [(alloc.id, alloc.client_status) for alloc in cluster.live(job)] == [(original.id, "running")]
+
+
+def test_follow_ups_of_a_system_job_share_an_evaluation() -> None:
+    job = replace(_job(), type="system")
+    cluster = Cluster(3)
+    cluster.register(job)
+    cluster.settle(job)
+    for node in tuple(cluster.state.nodes.values()):
+        _status(cluster, node.id, "disconnected")
+    cluster.evaluate(job)
+    (followup,) = cluster.followups
+    assert {alloc.followup_eval_id for alloc in cluster.live(job)} == {followup.id}

@@ -32,7 +32,11 @@ from yurt.structs.status import EVAL_BLOCKED, JOB_SYSTEM
 CASES = Path(os.environ.get("YURT_SCHEDULER_CASES", Path(__file__).parents[3] / "shared/corpus/scheduler"))
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 TYPES = {"nodes": Node, "jobs": Job, "allocs": Allocation, "deployments": Deployment, "evals": Evaluation}
+LOST_AT_ONCE = "what is to leave a node that is down is marked lost at once: nobody else would say that it has ended"
 DIFFERENT: Mapping[int, str] = {
+    25: LOST_AT_ONCE,
+    32: LOST_AT_ONCE,
+    61: LOST_AT_ONCE,
     66: "an empty plan is not submitted; 1.1.2 submitted one for a node that is no longer eligible",
 }
 """Cases whose shape differs, by number, and the rule that explains it."""

@@ -2,11 +2,13 @@
 
 initializing -> ready     once the client has said how its allocations fare since it was last lost (invariant E1)
 any -> down, disconnected when a heartbeat was missed: disconnected when an allocation there may outlive that
+disconnected -> down      when the last such allocation has expired and nothing was heard meanwhile
 disconnected -> ready     never at once: it goes through initializing
-down -> ready             allowed; a client registers as initializing first anyway
+down -> ready             only when nothing that the servers still count on was left there
 
-A client that is down or disconnected may not report on allocations; so after a disconnect it first heartbeats
-(initializing), then reports, then heartbeats again (ready).
+Heartbeats alone change it. A registration never does: it says what the node has, and a client that registers again
+may not know that the servers have lost sight of it. A client that is down or disconnected may not report on
+allocations; so afterwards it first heartbeats (initializing), then reports, then heartbeats again (ready).
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ from __future__ import annotations
 from typing import Final
 
 from yurt.duties.evals import Mint, evals_for_node
-from yurt.sdk.value import Duration, UnixNano, replace
+from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import SetNodeStatus
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import Node, NodeEvent
-from yurt.structs.questions import is_terminal
+from yurt.structs.questions import is_expired, is_terminal
 
 SUBSYSTEM_CLUSTER: Final = "Cluster"
 BUILT_IN_POOLS: Final = ("", "default", "all")
@@ -39,6 +41,8 @@ def granted_status(state: Snapshot, node: Node, asked: str) -> str:
         return asked
     if node.status == status.NODE_DISCONNECTED:
         return status.NODE_INIT
+    if node.status == status.NODE_DOWN:
+        return asked if _has_reported(state, node) else status.NODE_INIT
     if node.status != status.NODE_INIT:
         return asked
     if node.node_pool not in BUILT_IN_POOLS and node.node_pool not in state.node_pools:
@@ -65,11 +69,9 @@ def transition_needs_evals(before: str, after: str) -> bool:
 
 
 def registration_needs_evals(before: Node | None, after: Node) -> bool:
-    """What a node said anew about itself may change where jobs fit."""
+    """What a node said anew about itself may change where jobs fit; a new one is no place for jobs yet."""
     if before is None:
-        return transition_needs_evals(status.NODE_INIT, after.status)
-    if transition_needs_evals(before.status, after.status):
-        return True
+        return False
     return any(getattr(before, name) != getattr(after, name) for name in _PLACEMENT_FIELDS) or (
         _driver_health(before) != _driver_health(after)
     )
@@ -120,34 +122,17 @@ def _may_outlive_disconnect(alloc: Allocation, now: UnixNano) -> bool:
     return not is_expired(alloc, group.disconnect.lost_after, now)
 
 
-def is_expired(alloc: Allocation, lost_after: Duration, now: UnixNano) -> bool:
-    """The allocation has been unknown for longer than its group allows."""
-    if alloc.client_status != status.CLIENT_UNKNOWN:
-        return False
-    return last_unknown(alloc) + lost_after <= now
+def registered(known: Node | None, node: Node, now: UnixNano) -> Node:
+    """A registering node with its status: the one that it has, whatever it says, or initializing when it is new."""
+    if known is None:
+        return replace(node, status=status.NODE_INIT, status_updated_at=now // SECOND)
+    return replace(node, status=known.status, status_updated_at=known.status_updated_at)
 
 
-def last_unknown(alloc: Allocation) -> int:
-    """When the latest run of unknown states began, 0 when there is none."""
-    start = 0
-    for entry in alloc.alloc_states:
-        if entry.field != "ClientStatus":
-            continue
-        start = (start or entry.time) if entry.value == status.CLIENT_UNKNOWN else 0
-    return start
-
-
-def registered(state: Snapshot, node: Node, now: UnixNano) -> Node:
-    """A registering node with the status it gets: initializing, or ready when it says so and may be."""
-    known = state.nodes.get(node.id)
-    status_now = node.status
-    if status_now not in (status.NODE_INIT, status.NODE_READY):
-        status_now = status.NODE_INIT
-    if status_now == status.NODE_READY and known is not None:
-        status_now = granted_status(state, known, status_now)
-    is_same = known is not None and known.status == status_now
-    return replace(
-        node,
-        status=status_now,
-        status_updated_at=known.status_updated_at if known is not None and is_same else now // SECOND,
-    )
+def refused_report(node: Node | None, *, index: int | None = None) -> str:
+    """Why the node's reports are not taken (at that index, or now), or ''."""
+    if node is None:
+        return "node not found"
+    if node.status not in status.NODE_UNRESPONSIVE or (index is not None and node.last_missed_heartbeat_index > index):
+        return ""
+    return f"node {node.id} is not allowed to update allocs while in status {node.status}"

@@ -2,6 +2,8 @@
 
 A client status that is terminal is final: a late report of another one is left out (invariant E7). A node that was
 lost may come back and report on an allocation marked lost: its status stays, what it tells of its tasks is kept.
+Whether an allocation is lost or unknown is for the servers to say, and a node that is down or disconnected says
+nothing until it has been heard of: such reports are left out, however they got into the log.
 Health goes from unknown to healthy or unhealthy and from healthy to unhealthy, never back.
 
 `alloc_modify_index` moves with what the client must fetch again; reports of the client itself move `modify_index`
@@ -32,6 +34,8 @@ from yurt.structs.commands import (
 from yurt.structs.node import Node
 from yurt.structs.questions import is_client_terminal
 
+CLIENT_TELLS = frozenset(SUMMARY_FIELDS) - {status.CLIENT_LOST, status.CLIENT_UNKNOWN}
+
 
 def apply_alloc(edit: Edit, command: AllocCommand) -> Rejected | None:
     """Apply a command on allocations."""
@@ -51,16 +55,24 @@ def apply_alloc(edit: Edit, command: AllocCommand) -> Rejected | None:
 
 
 def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
+    heard = {node_id: _may_report(edit, node_id) for node_id in dict.fromkeys(one.node_id for one in command.updates)}
     for update in command.updates:
         alloc = edit.alloc(update.id)
-        if alloc is None or alloc.node_id != update.node_id or update.client_status not in SUMMARY_FIELDS:
+        if alloc is None or alloc.node_id != update.node_id or update.client_status not in CLIENT_TELLS:
+            continue
+        if not heard[update.node_id]:
             continue
         changed = with_report(alloc, update, index=edit.index)
         if changed != alloc:
             edit.put_alloc(alloc, replace(changed, modify_index=edit.index, modify_time=command.now))
-    for node_id in dict.fromkeys(update.node_id for update in command.updates):
+    for node_id in heard:
         _note_contact(edit, node_id)
     return put_evaluations(edit, command.evaluations)
+
+
+def _may_report(edit: Edit, node_id: str) -> bool:
+    node: Node | None = edit.tx.get("nodes", node_id)
+    return node is None or node.status not in status.NODE_UNRESPONSIVE
 
 
 def _note_contact(edit: Edit, node_id: str) -> None:
@@ -69,7 +81,7 @@ def _note_contact(edit: Edit, node_id: str) -> None:
     A node that is ready and has reported since keeps its row, so that its reports do not rewrite it each time.
     """
     node: Node | None = edit.tx.get("nodes", node_id)
-    if node is None:
+    if node is None or node.status in status.NODE_UNRESPONSIVE:
         return
     if node.status != status.NODE_READY or not node.last_alloc_update_index:
         edit.tx.put("nodes", node_id, replace(node, last_alloc_update_index=edit.index))

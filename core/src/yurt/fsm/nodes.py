@@ -1,6 +1,6 @@
 """Nodes: registration, status, eligibility, drain and events.
 
-A registration brings what the client owns; drain, eligibility, events and the heartbeat indexes belong to the
+A registration brings what the client owns; status, drain, eligibility, events and the heartbeat indexes belong to the
 servers and stay. Whether a client may become ready is decided before a command is proposed (semantics, section 7);
 here the status is stored, and `last_missed_heartbeat_index` follows it: the index at which the node stopped
 answering, 0 once it is ready.
@@ -33,7 +33,6 @@ from yurt.structs.node import Node, NodeEvent
 
 EVENTS_MAX = 10
 STATUSES = frozenset({status.NODE_INIT, status.NODE_READY, status.NODE_DOWN, status.NODE_DISCONNECTED})
-UNRESPONSIVE = frozenset({status.NODE_DOWN, status.NODE_DISCONNECTED})
 
 
 def apply_node(edit: Edit, command: NodeCommand) -> Rejected | None:
@@ -66,7 +65,6 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     message = _registration_message(existing, node)
     told = (NodeEvent(message=message, subsystem="Cluster", timestamp=node.status_updated_at * NANOSECONDS),)
     registered = replace(node, **kept, computed_class=computed_class(node), modify_index=edit.index)
-    registered = with_status(registered, node.status, before=existing, index=edit.index)
     registered = with_events(registered, command.events or (told if message else ()), index=edit.index)
     edit.tx.put("nodes", node.id, registered)
     follow_node(edit, node.id)
@@ -88,6 +86,8 @@ def _fresh(index: int) -> dict[str, Any]:
 def _kept(existing: Node) -> dict[str, Any]:
     return {
         "create_index": existing.create_index,
+        "status": existing.status,
+        "status_updated_at": existing.status_updated_at,
         "drain_strategy": existing.drain_strategy,
         "scheduling_eligibility": existing.scheduling_eligibility,
         "events": existing.events,
@@ -100,18 +100,17 @@ def _kept(existing: Node) -> dict[str, Any]:
 def _registration_message(existing: Node | None, node: Node) -> str:
     if existing is None:
         return "Node registered"
-    if existing.status == status.NODE_DOWN and node.status != status.NODE_DOWN:
+    if existing.status == status.NODE_DOWN:
         return "Node re-registered"
     return ""
 
 
-def with_status(node: Node, now: str, *, before: Node | None, index: int) -> Node:
+def with_status(node: Node, now: str, *, index: int) -> Node:
     """A copy with a status, and the heartbeat index that follows from it."""
     missed = node.last_missed_heartbeat_index
-    was_responsive = before is None or before.status not in UNRESPONSIVE
     if now == status.NODE_READY:
         missed = 0
-    elif now in UNRESPONSIVE and was_responsive:
+    elif now in status.NODE_UNRESPONSIVE and node.status not in status.NODE_UNRESPONSIVE:
         missed = index
     return replace(node, status=now, last_missed_heartbeat_index=missed, modify_index=index)
 
@@ -128,7 +127,7 @@ def _set_status(edit: Edit, command: SetNodeStatus) -> Rejected | None:
         return _unknown(command.node_id)
     if command.status not in STATUSES:
         return invalid(f'unknown node status "{command.status}"')
-    changed = with_status(node, command.status, before=node, index=edit.index)
+    changed = with_status(node, command.status, index=edit.index)
     changed = with_events(changed, (command.event,), index=edit.index)
     edit.tx.put("nodes", node.id, replace(changed, status_updated_at=command.updated_at))
     follow_node(edit, node.id)

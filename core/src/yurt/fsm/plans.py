@@ -3,7 +3,8 @@
 The plan is normalised: allocations are made here from placements, and share the job of the version that the plan
 names. A placement that no longer fits (its job version, group or node is gone) rejects the whole plan; the
 scheduler tries again on a newer state. A stop or an update of an allocation that is gone or over is left out: what
-it wanted is so already.
+it wanted is so already. An allocation whose node came back into contact a moment before the plan is neither marked
+unknown nor replaced: the node's return has its own evaluation, which looks again.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def apply_plan(edit: Edit, plan: Plan) -> Rejected | None:
         return rejected
     jobs = {version: _version(edit, plan, version) for version in {one.job_version for one in plan.placements}}
     _put_deployments(edit, plan)
+    plan = _without_returned(edit, plan)
     for stop in (*plan.stops, *plan.preemptions):
         _stop(edit, plan, stop)
     for attribute in plan.attributes:
@@ -54,6 +56,21 @@ def apply_plan(edit: Edit, plan: Plan) -> Rejected | None:
         if placement.previous_allocation:
             _link(edit, placement)
     return None
+
+
+def _without_returned(edit: Edit, plan: Plan) -> Plan:
+    """The plan without what it does because of nodes that are in contact again."""
+    marked = {one.node_id for one in plan.attributes if one.client_status == status.CLIENT_UNKNOWN}
+    nodes = (edit.tx.get("nodes", node_id) for node_id in marked)
+    back = {node.id for node in nodes if node is not None and node.status not in status.NODE_UNRESPONSIVE}
+    if not back:
+        return plan
+    staying = {one.id for one in plan.attributes if one.client_status == status.CLIENT_UNKNOWN and one.node_id in back}
+    return replace(
+        plan,
+        attributes=tuple(one for one in plan.attributes if one.id not in staying),
+        placements=tuple(one for one in plan.placements if one.previous_allocation not in staying),
+    )
 
 
 def _check(edit: Edit, plan: Plan) -> Rejected | None:
@@ -222,7 +239,7 @@ def _change_attributes(edit: Edit, plan: Plan, update: AttributeUpdate) -> None:
     if update.canary is not None:
         health = alloc.deployment_status or AllocDeploymentStatus()
         changes["deployment_status"] = replace(health, canary=update.canary, modify_index=edit.index)
-    if update.canary is None:
+    if update.canary is None and update.append_state is None:
         edit.put_alloc(alloc, replace(alloc, **changes, modify_index=edit.index, modify_time=plan.now))
     else:
         edit.put_alloc(alloc, _served(edit, plan, alloc, changes))

@@ -10,6 +10,7 @@ from yurt.sdk.value import UnixNano
 from yurt.structs.alloc import Allocation
 from yurt.structs.node import Node
 from yurt.structs.policies import DisconnectStrategy
+from yurt.structs.questions import is_expired
 from yurt.structs.status import (
     CLIENT_FAILED,
     CLIENT_PENDING,
@@ -55,10 +56,10 @@ def classify(alloc: Allocation, node: Node | None, *, is_batch: bool, now: UnixN
         return RECONNECTING
     if (is_server_terminal or alloc.client_status in CLIENT_TERMINAL) and not is_returning:
         return _terminal(alloc, is_server_terminal=is_server_terminal, is_batch=is_batch)
-    if is_expired(alloc, now):
+    if is_server_terminal:
+        return UNTAINTED if is_batch and alloc.desired_transition.migrate_disable_placement else IGNORED
+    if is_past_lost_after(alloc, now):
         return EXPIRING
-    if is_returning and is_server_terminal:
-        return IGNORED
     if node is not None and node.status == NODE_DISCONNECTED:
         return _on_disconnected(alloc)
     if alloc.desired_transition.migrate:
@@ -113,18 +114,21 @@ def is_reconnect_due(alloc: Allocation) -> bool:
     return bool(values) and values[-1] == CLIENT_UNKNOWN
 
 
-def unknown_since(alloc: Allocation) -> int:
-    """The start of the latest run of unknown entries in its log, 0 without one."""
-    since = 0
-    for state in alloc.alloc_states:
-        if state.field == "ClientStatus":
-            since = 0 if state.value != CLIENT_UNKNOWN else since or state.time
-    return since
+def is_past_lost_after(alloc: Allocation, now: UnixNano) -> bool:
+    """Whether an unknown allocation is given up."""
+    return alloc.client_status == CLIENT_UNKNOWN and is_expired(alloc, strategy_of(alloc).lost_after, now)
 
 
-def is_expired(alloc: Allocation, now: UnixNano) -> bool:
-    """Whether an unknown allocation is past its group's lost_after."""
-    return alloc.client_status == CLIENT_UNKNOWN and unknown_since(alloc) + strategy_of(alloc).lost_after <= now
+def is_abandoned(alloc: Allocation, node: Node | None, *, now: UnixNano) -> bool:
+    """Whether it is to stop, and its client can no longer say that it has: its node is down or gone, or it expired."""
+    if alloc.desired_status not in SERVER_TERMINAL or alloc.client_status in CLIENT_TERMINAL:
+        return False
+    return is_out_of_reach(node) or is_past_lost_after(alloc, now)
+
+
+def is_out_of_reach(node: Node | None) -> bool:
+    """Whether nothing more is to be heard from what runs on the node."""
+    return node is None or node.status == NODE_DOWN
 
 
 def is_unplaced(alloc: Allocation) -> bool:

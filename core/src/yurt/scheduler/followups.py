@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from yurt.scheduler.ids import Ids
 from yurt.scheduler.reschedule import BATCH_WINDOW
+from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
@@ -19,11 +20,20 @@ _DESCRIPTIONS = {TRIGGER_RETRY_FAILED_ALLOC: DELAYED_RESCHEDULE, TRIGGER_MAX_DIS
 def followups(
     job: Job, due: Iterable[tuple[Allocation, int]], trigger: str, *, ids: Ids, parent: Evaluation, now: int
 ) -> tuple[list[Evaluation], dict[str, str]]:
-    """One evaluation for each window of due times, and the evaluation's id for each allocation."""
+    """One evaluation for each window of due times, and the evaluation's id for each allocation.
+
+    It comes with the first time of its window; one that gives up what was unknown for too long comes with the last,
+    for nothing is given up early.
+    """
     made: list[Evaluation] = []
     eval_of: dict[str, str] = {}
+    begun = 0
     for alloc, at in sorted(due, key=lambda pair: (pair[1], pair[0].id)):
-        if not made or at - made[-1].wait_until > BATCH_WINDOW:
+        if made and at - begun <= BATCH_WINDOW:
+            if trigger == TRIGGER_MAX_DISCONNECT:
+                made[-1] = replace(made[-1], wait_until=at)
+        else:
+            begun = at
             made.append(
                 Evaluation(
                     id=ids.next("eval"),

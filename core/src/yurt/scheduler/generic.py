@@ -34,6 +34,7 @@ from yurt.structs.status import (
     EVAL_COMPLETE,
     JOB_BATCH,
     SERVER_TERMINAL,
+    TRIGGER_RETRY_FAILED_ALLOC,
 )
 
 
@@ -470,7 +471,9 @@ class GenericAttempt:
             snapshot_index=self.snapshot.index,
             modify_time=self.now,
         )
-        is_delayed = bool(results.followups) and evaluation.wait_until <= 0
+        is_delayed = evaluation.wait_until <= 0 and any(
+            later.triggered_by == TRIGGER_RETRY_FAILED_ALLOC for later in results.followups
+        )
         if not self.failed or (is_delayed and evaluation.status != EVAL_BLOCKED):
             return Outcome(evaluation=ended, created=tuple(created))
         classes, is_escaped = self._eligibility()

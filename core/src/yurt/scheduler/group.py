@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from yurt.scheduler import results as why
 from yurt.scheduler.changed import is_destructive
-from yurt.scheduler.classify import Classified, classify_all, strategy_of
+from yurt.scheduler.classify import Classified, classify_all, is_out_of_reach, strategy_of
 from yurt.scheduler.deploys import fresh_state
 from yurt.scheduler.followups import followups
 from yurt.scheduler.ids import Ids
@@ -76,18 +76,20 @@ class GroupReconciler:
         allocs = self._drop_old_canaries(allocs)
         classes = classify_all(allocs, self.context.nodes, is_batch=self.is_batch, now=self.context.now)
         self.counts["ignore"] += len(classes.ignored)
-        present = self._split(self._without_replaced(classes.untainted))
-        extra = self._reconnect(classes, present)
+        away = self._away(classes.untainted)
+        present = self._split(classes.untainted)
+        self._reconnect(classes, present, away)
         lost = [*classes.lost, *classes.expiring]
-        replacements = self._disconnect(classes.disconnecting)
+        away.extend(self._disconnect(classes.disconnecting))
         is_waiting = self._wait_for_clients(lost, allocs)
         self._reschedule_later(present.later)
         canaries = [alloc for alloc in present.present if alloc.id in self.canary_ids]
+        left = [*lost, *away]
         names = NameIndex(
             self.job.id,
             self.group.name,
             self.group.count,
-            [*present.present, *classes.migrate, *present.now, *lost, *classes.disconnecting],
+            [*present.present, *classes.migrate, *present.now, *classes.disconnecting, *left],
         )
         kept = self._stop_surplus(
             present.present, classes.migrate, lost, names, has_canaries=self._is_canarying(canaries)
@@ -101,15 +103,14 @@ class GroupReconciler:
         chosen = self._chosen(destructive, budget)
         leaving = {alloc.id for alloc in chosen} | self.canary_ids
         self.taken = {alloc.name for alloc in kept if alloc.id not in leaving}
-        place = [] if is_waiting else self._placements(kept, classes, present.now, lost, names)
-        place.extend(replacements)
+        place = [] if is_waiting else self._placements(kept, classes, present.now, left, names)
         placed = self._place(place, present.now, is_canarying=is_canarying)
         self._update(chosen, names)
         self._migrate(classes.migrate, names)
         self._track(allocs, destructive, in_place, placed)
         self.results.desired[self.group.name] = DesiredUpdates(**self.counts)
         is_moving = bool(classes.migrate or present.now or present.later or self._holds_failed(present.present))
-        return not (destructive or in_place or place or is_moving or extra or is_canarying)
+        return not (destructive or in_place or place or is_moving or classes.reconnecting or is_canarying)
 
     def _holds_failed(self, present: list[Allocation]) -> bool:
         """Whether failed allocations of the deployment wait to be marked for replacement.
@@ -155,12 +156,16 @@ class GroupReconciler:
                 kept.append(alloc)
         return kept
 
-    def _without_replaced(self, untainted: list[Allocation]) -> list[Allocation]:
-        """Unknown allocations that have a replacement wait aside until their client returns or their time is over."""
-        served = {a.name for a in untainted if a.client_status != CLIENT_UNKNOWN and not _is_terminal(a)}
-        kept = [a for a in untainted if a.client_status != CLIENT_UNKNOWN or a.name not in served]
-        self.counts["ignore"] += len(untainted) - len(kept)
-        return kept
+    def _away(self, untainted: list[Allocation]) -> list[Allocation]:
+        """Take out the unknown allocations that others stand in for: they wait until their client returns.
+
+        They never count, whether their replacement runs, failed or found no room yet; with `replace = false` they do.
+        """
+        away = [a for a in untainted if a.client_status == CLIENT_UNKNOWN and strategy_of(a).replace]
+        gone = {alloc.id for alloc in away}
+        untainted[:] = [alloc for alloc in untainted if alloc.id not in gone]
+        self.counts["ignore"] += len(away)
+        return away
 
     def _split(self, untainted: list[Allocation]) -> Rescheduling:
         deployment = self.context.deployment
@@ -177,28 +182,36 @@ class GroupReconciler:
 
     # -- nodes that come and go ------------------------------------------------------------------------------------
 
-    def _reconnect(self, classes: Classified, present: Rescheduling) -> bool:
-        """Choose between each returning allocation and its replacements; the losers leave all sets."""
+    def _reconnect(self, classes: Classified, present: Rescheduling, away: list[Allocation]) -> None:
+        """Choose between each returning allocation and its replacements; the losers leave all sets.
+
+        A replacement that has failed takes part: when the original stays, it is not replaced any more. An original
+        that is stopped leaves a place to fill when nobody stands in for it.
+        """
         for original in classes.reconnecting:
+            everyone = (*present.present, *present.now, *classes.migrate)
             rivals = [
                 alloc
-                for alloc in (*present.present, *classes.migrate)
-                if alloc.name == original.name and alloc.id != original.id and not _is_terminal(alloc)
+                for alloc in everyone
+                if alloc.name == original.name and alloc.id != original.id and _may_replace(alloc)
             ]
             keeps, stopped = decide(original, rivals, self.job)
+            gone = {loser.id for loser in stopped}
             for loser in stopped:
                 self._stop(loser, why.NOT_NEEDED_RECONNECT)
-                for found in (present.present, classes.migrate):
-                    found[:] = [alloc for alloc in found if alloc.id != loser.id]
+            for found in (present.present, present.now, classes.migrate):
+                found[:] = [alloc for alloc in found if alloc.id not in gone]
+            present.later[:] = [pair for pair in present.later if pair[0].id not in gone]
             if keeps:
                 self.counts["reconnect"] += 1
                 present.present.append(original)
                 self._attribute(original, append_state=(original.client_status, self.context.now))
-        return bool(classes.reconnecting)
+            else:
+                away.append(original)
 
-    def _disconnect(self, disconnecting: list[Allocation]) -> list[Place]:
-        """Mark allocations unknown, come back when their time is over, and replace them meanwhile when asked to."""
-        due_at, places = [], []
+    def _disconnect(self, disconnecting: list[Allocation]) -> list[Allocation]:
+        """Mark allocations unknown and come back when their time is over; those to replace meanwhile."""
+        due_at = []
         for alloc in disconnecting:
             strategy = strategy_of(alloc)
             if strategy.lost_after > 0:
@@ -210,10 +223,8 @@ class GroupReconciler:
                 client_description=why.UNKNOWN,
                 append_state=(CLIENT_UNKNOWN, self.context.now),
             )
-            if strategy.replace:
-                places.append(Place(self.group.name, alloc.name, alloc))
         self._follow_up(due_at, TRIGGER_MAX_DISCONNECT)
-        return places
+        return [alloc for alloc in disconnecting if strategy_of(alloc).replace]
 
     def _wait_for_clients(self, lost: list[Allocation], allocs: list[Allocation]) -> bool:
         """Lost allocations whose clients stop them by themselves are replaced only after that."""
@@ -351,10 +362,10 @@ class GroupReconciler:
         kept: list[Allocation],
         classes: Classified,
         now: list[Allocation],
-        lost: list[Allocation],
+        left: list[Allocation],
         names: NameIndex,
     ) -> list[Place]:
-        """Replacements for what failed or was lost, and new allocations up to the count."""
+        """Replacements for what failed, what was lost and what is out of reach; new allocations up to the count."""
         group = self.group.name
         places = [
             Place(
@@ -368,9 +379,15 @@ class GroupReconciler:
             for alloc in now
         ]
         missing = self._missing(kept, classes, now)
-        for alloc in lost[:missing]:
+        served = {alloc.name for alloc in (*kept, *now, *classes.migrate)}
+        vacant = {
+            alloc.name: alloc
+            for alloc in sorted(left, key=lambda alloc: (alloc.create_index, alloc.id))
+            if alloc.name not in served and not names.is_above(alloc)
+        }
+        for alloc in sorted(vacant.values(), key=index_of)[:missing]:
             places.append(Place(group, self._name(alloc, names), alloc, job=self._tried_job(alloc)))
-        places.extend(Place(group, name) for name in names.next(max(0, missing - len(lost))))
+        places.extend(Place(group, name) for name in names.next(max(0, missing - len(vacant))))
         return places
 
     def _tried_job(self, alloc: Allocation) -> Job | None:
@@ -387,7 +404,8 @@ class GroupReconciler:
         """How many allocations the group lacks, lost ones included, replacements of failed ones not."""
         held_back = self.canary_ids if self._is_canarying([a for a in kept if a.id in self.canary_ids]) else frozenset()
         existing = sum(1 for alloc in kept if alloc.id not in held_back)
-        return max(0, self.group.count - existing - len(classes.migrate) - len(classes.disconnecting) - len(now))
+        kept_unknown = sum(1 for alloc in classes.disconnecting if not strategy_of(alloc).replace)
+        return max(0, self.group.count - existing - len(classes.migrate) - kept_unknown - len(now))
 
     def _place(self, places: list[Place], now: list[Allocation], *, is_canarying: bool) -> list[Place]:
         """Keep the placements that the deployment permits; the answer is what is placed."""
@@ -456,7 +474,8 @@ class GroupReconciler:
         self.counts["migrate"] += len(migrate)
         for alloc in sorted(migrate, key=lambda alloc: (index_of(alloc), alloc.id)):
             if alloc.desired_status not in SERVER_TERMINAL:
-                self.results.stops.append(Stop(alloc, why.MIGRATING))
+                is_silent = is_out_of_reach(self.context.nodes.get(alloc.node_id))
+                self.results.stops.append(Stop(alloc, why.MIGRATING, CLIENT_LOST if is_silent else ""))
             if not alloc.desired_transition.migrate_disable_placement:
                 job = self._tried_job(alloc)
                 self.results.place.append(Place(self.group.name, self._name(alloc, names), alloc, job=job))
@@ -493,6 +512,13 @@ class GroupReconciler:
         self.results.states[self.group.name] = replace(
             fresh_state(self.group), desired_total=total, desired_canaries=update.canary if canaries else 0
         )
+
+
+def _may_replace(alloc: Allocation) -> bool:
+    """Whether it is still wanted: it lives, or it failed and may be replaced in its turn."""
+    return alloc.desired_status not in SERVER_TERMINAL and (
+        alloc.client_status not in CLIENT_TERMINAL or alloc.client_status == CLIENT_FAILED
+    )
 
 
 def _is_terminal(alloc: Allocation) -> bool:

@@ -24,7 +24,15 @@ from yurt.structs.deployment import Deployment
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan, PlanResult
-from yurt.structs.status import CLIENT_LOST, CLIENT_UNKNOWN, ELIGIBLE, NODE_DISCONNECTED, NODE_DOWN, NODE_READY
+from yurt.structs.status import (
+    CLIENT_LOST,
+    CLIENT_UNKNOWN,
+    ELIGIBLE,
+    NODE_DISCONNECTED,
+    NODE_DOWN,
+    NODE_READY,
+    NODE_UNRESPONSIVE,
+)
 
 MANY = 32
 """From so many placements on nodes with room for all are told apart at once."""
@@ -138,11 +146,9 @@ class _Checker:
     def refusal(self, node_id: str, part: _Part) -> str:
         """Why the node refuses its part, or an empty text."""
         node = self.snapshot.nodes.get(node_id)
-        stale = self._stale(part)
-        if stale:
-            return stale
-        if not part.placements and not part.in_place:
-            return self._attributes_refusal(node, part)
+        refusal = self._stale(part) or self._attributes_refusal(node, part)
+        if refusal or not (part.placements or part.in_place):
+            return refusal
         if node is None:
             return "node does not exist"
         if node.status != NODE_READY:
@@ -174,6 +180,8 @@ class _Checker:
         marks = [update.client_status for update in part.attributes if update.client_status is not None]
         if not marks or node is None:
             return ""
+        if node.status not in NODE_UNRESPONSIVE and CLIENT_UNKNOWN in marks:
+            return "node is in contact again"
         if node.status == NODE_DISCONNECTED and any(mark != CLIENT_UNKNOWN for mark in marks):
             return "node is disconnected and contains invalid updates"
         if node.status == NODE_DOWN and any(mark not in (CLIENT_UNKNOWN, CLIENT_LOST) for mark in marks):
@@ -292,15 +300,23 @@ def _nothing(plan: Plan) -> Plan:
 
 
 def _without(plan: Plan, rejected: dict[str, str]) -> Plan:
-    """The plan less everything on the refusing nodes; a canary that is not placed is not counted."""
-    placements = tuple(p for p in plan.placements if p.node_id not in rejected)
+    """The plan less everything on the refusing nodes; a canary that is not placed is not counted.
+
+    What a refusing node goes on running is not replaced elsewhere, and nothing is evicted for what is not placed.
+    """
+    staying = {stop.id for stop in plan.stops if stop.node_id in rejected}
+    staying |= {u.id for u in plan.attributes if u.client_status is not None and u.node_id in rejected}
+    placements = tuple(p for p in plan.placements if p.node_id not in rejected and p.previous_allocation not in staying)
+    dropped = {p.id for p in plan.placements} - {p.id for p in placements}
     return replace(
         plan,
         placements=placements,
         in_place=tuple(u for u in plan.in_place if u.node_id not in rejected),
         attributes=tuple(u for u in plan.attributes if u.node_id not in rejected),
         stops=tuple(stop for stop in plan.stops if stop.node_id not in rejected),
-        preemptions=tuple(stop for stop in plan.preemptions if stop.node_id not in rejected),
+        preemptions=tuple(
+            stop for stop in plan.preemptions if stop.node_id not in rejected and stop.preempted_by not in dropped
+        ),
         deployment=_with_canaries(plan.deployment, {p.id for p in placements}),
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from yurt.scheduler import results as why
-from yurt.scheduler.classify import classify_all
+from yurt.scheduler.classify import classify_all, is_abandoned
 from yurt.scheduler.deploys import cancel_unneeded, is_complete, new_deployment
 from yurt.scheduler.group import GroupContext, GroupReconciler
 from yurt.scheduler.ids import Ids
@@ -52,6 +52,8 @@ def reconcile(situation: Situation) -> Results:
     deployment = cancel_unneeded(situation.deployment, job, results)
     by_group: dict[str, list[Allocation]] = {}
     for alloc in situation.allocs:
+        if is_abandoned(alloc, situation.nodes.get(alloc.node_id), now=situation.now):
+            results.stops.append(Stop(alloc, alloc.desired_description, CLIENT_LOST))
         by_group.setdefault(alloc.task_group, []).append(alloc)
     if job is None or job.stop:
         for name, allocs in by_group.items():
@@ -102,9 +104,7 @@ def stop_all(results: Results, situation: Situation, group: str, allocs: list[Al
         (classes.expiring, why.LOST, CLIENT_LOST),
     ):
         for alloc in found:
-            if alloc.desired_status in SERVER_TERMINAL or (
-                alloc.client_status in CLIENT_TERMINAL and not client_status
-            ):
+            if alloc.desired_status in SERVER_TERMINAL or alloc.client_status in CLIENT_TERMINAL:
                 continue
             results.stops.append(Stop(alloc, description, client_status))
             count += 1

@@ -1,11 +1,16 @@
-"""An allocation returns from a disconnected client: it, or what replaced it (semantics 8; invariant D3)."""
+"""An allocation returns from a disconnected client: it, or what replaced it (semantics 8; invariant D3).
+
+The decision rests on what the servers wrote down themselves. Only `longest_running` has to ask when tasks started,
+which clients tell by clocks of their own: those are not asked where the servers know the answer.
+"""
 
 from __future__ import annotations
 
 from yurt.scheduler.classify import strategy_of
-from yurt.structs.alloc import Allocation
+from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.job import Job
-from yurt.structs.status import CLIENT_FAILED, CLIENT_RUNNING
+from yurt.structs.questions import unknown_since
+from yurt.structs.status import CLIENT_FAILED, CLIENT_RUNNING, CLIENT_TERMINAL
 
 
 def decide(original: Allocation, rivals: list[Allocation], job: Job) -> tuple[bool, list[Allocation]]:
@@ -24,6 +29,8 @@ def _is_outdated(original: Allocation, job: Job) -> bool:
 
 
 def _is_original_better(original: Allocation, rival: Allocation) -> bool:
+    if rival.client_status in CLIENT_TERMINAL:
+        return True
     if original.job is not None and rival.job is not None and rival.job.version > original.job.version:
         return False
     match strategy_of(original).reconcile:
@@ -52,17 +59,26 @@ def _score(alloc: Allocation) -> float | None:
 
 
 def _has_run_longer(original: Allocation, rival: Allocation) -> bool | None:
-    own, other = _started_at(original), _started_at(rival)
-    if not own and not other:
+    own, other = _started(original), _started(rival)
+    if own is None and other is None:
         return None
-    return bool(own) and (not other or own <= other)
+    if own is None or other is None:
+        return other is None
+    if not own.restarts and rival.create_time >= unknown_since(original):
+        return True
+    return _at_least(own, original) <= _at_least(other, rival)
 
 
-def _started_at(alloc: Allocation) -> int:
-    """When the leader task started, or the oldest main task; 0 when it has not."""
+def _started(alloc: Allocation) -> TaskState | None:
+    """The leader task, or the main task that has run longest; None when it has not started."""
     group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
     tasks = group.tasks if group is not None else ()
     leader = next((task.name for task in tasks if task.leader), "")
     main = [leader] if leader else [task.name for task in tasks if task.lifecycle is None]
-    starts = [alloc.task_states[name].started_at for name in main if name in alloc.task_states]
-    return min((start for start in starts if start), default=0)
+    states = [alloc.task_states[name] for name in main if name in alloc.task_states]
+    return min((state for state in states if state.started_at), key=lambda state: state.started_at, default=None)
+
+
+def _at_least(task: TaskState, alloc: Allocation) -> int:
+    """When it started; never before the servers made its allocation, whatever its client's clock says."""
+    return max(task.started_at, alloc.create_time)

@@ -7,7 +7,17 @@ import numpy as np
 from yurt.scheduler import results as why
 from yurt.scheduler.blocked import Blockers, blocked_eval
 from yurt.scheduler.changed import is_destructive
-from yurt.scheduler.classify import DISCONNECTING, EXPIRING, LOST, MIGRATE, RECONNECTING, classify, strategy_of
+from yurt.scheduler.classify import (
+    DISCONNECTING,
+    EXPIRING,
+    LOST,
+    MIGRATE,
+    RECONNECTING,
+    classify,
+    is_abandoned,
+    is_out_of_reach,
+    strategy_of,
+)
 from yurt.scheduler.deploys import cancel_unneeded, fresh_state, is_complete, new_deployment
 from yurt.scheduler.feasible import is_row_feasible
 from yurt.scheduler.followups import followups
@@ -63,6 +73,8 @@ class SystemAttempt:
         self.failed_nodes: dict[str, set[str]] = {}
         self.queued: dict[str, int] = {}
         self.counts: dict[str, dict[str, int]] = {}
+        self.disconnected: list[tuple[Allocation, int]] = []
+        """Allocations that become unknown, and until when."""
         self.stops: list[AllocStop] = []
         self.preemptions: list[AllocStop] = []
         self.placers: dict[str, GroupPlacer] = {}
@@ -74,6 +86,9 @@ class SystemAttempt:
     def run(self) -> tuple[Plan, Outcome]:
         """Plan and outcome."""
         results, job = self.results, self.job
+        for alloc in self.allocs:
+            if is_abandoned(alloc, self.snapshot.nodes.get(alloc.node_id), now=self.now):
+                self._end(alloc, alloc.desired_description, CLIENT_LOST)
         latest = self.snapshot.latest_deployment(self.evaluation.namespace, self.evaluation.job_id)
         self.current = cancel_unneeded(latest, job, results)
         if job is None or job.stop:
@@ -98,6 +113,7 @@ class SystemAttempt:
             self.queued[group.name] = 0
             if group.count > 0:
                 self._diff_group(job, group)
+        self._follow_up(job)
 
     def _diff_group(self, job: Job, group: TaskGroup) -> None:
         placer = self.placers[group.name] = GroupPlacer(self.view, job, group, seed=self.seed, own=())
@@ -144,13 +160,13 @@ class SystemAttempt:
         found = classify(alloc, node, is_batch=job.type == JOB_SYSBATCH, now=self.now)
         counts = self.counts[group.name]
         if found == MIGRATE:
-            self._stop(alloc, why.NODE_TAINTED)
+            self._stop(alloc, why.NODE_TAINTED, CLIENT_LOST if is_out_of_reach(node) else "")
             return True
         if found in (LOST, EXPIRING):
             self._stop(alloc, why.LOST, CLIENT_LOST)
-            return True
+            return False
         if found == DISCONNECTING:
-            self._disconnect(job, alloc)
+            self._disconnect(alloc)
             counts["disconnect"] += 1
             return True
         if found == RECONNECTING:
@@ -249,6 +265,9 @@ class SystemAttempt:
 
     def _stop(self, alloc: Allocation, description: str, client_status: str = "") -> None:
         self.counts[alloc.task_group]["stop"] += 1
+        self._end(alloc, description, client_status)
+
+    def _end(self, alloc: Allocation, description: str, client_status: str) -> None:
         self.stops.append(Stop(alloc, description, client_status).as_plan())
         self.view.release(alloc)
 
@@ -256,7 +275,7 @@ class SystemAttempt:
         known = self.results.attributes.get(alloc.id) or AttributeUpdate(id=alloc.id, node_id=alloc.node_id)
         self.results.attributes[alloc.id] = replace(known, **changes)
 
-    def _disconnect(self, job: Job, alloc: Allocation) -> None:
+    def _disconnect(self, alloc: Allocation) -> None:
         self._attribute(
             alloc,
             client_status=CLIENT_UNKNOWN,
@@ -265,15 +284,15 @@ class SystemAttempt:
         )
         lost_after = strategy_of(alloc).lost_after
         if lost_after > 0:
-            made, eval_of = followups(
-                job,
-                [(alloc, self.now + lost_after)],
-                TRIGGER_MAX_DISCONNECT,
-                ids=self.ids,
-                parent=self.evaluation,
-                now=self.now,
-            )
-            self.results.followups.extend(made)
+            self.disconnected.append((alloc, self.now + lost_after))
+
+    def _follow_up(self, job: Job) -> None:
+        """Come back when the time of what is unknown is over."""
+        made, eval_of = followups(
+            job, self.disconnected, TRIGGER_MAX_DISCONNECT, ids=self.ids, parent=self.evaluation, now=self.now
+        )
+        self.results.followups.extend(made)
+        for alloc, _ in self.disconnected:
             self._attribute(alloc, followup_eval_id=eval_of[alloc.id])
 
     def _place(self, job: Job, placer: GroupPlacer, row: int, place: Place) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -15,6 +16,12 @@ from yurt.state import Snapshot
 from yurt.structs import status
 
 RETRY_S: Final = 1.0
+TOGETHER: Final = 500
+"""Nodes whose loss is stored side by side, so that one append serves many."""
+LATE_S: Final = 1.0
+"""A server that looks this much too late was held up itself: what was sent to it meanwhile has not been read yet."""
+
+log = logging.getLogger(__name__)
 
 
 class Heartbeats:
@@ -26,6 +33,8 @@ class Heartbeats:
         self._on_missed = on_missed
         self._deadlines: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
+        self._excused: set[str] = set()
+        """Nodes that got more time because the server was held up, and have not called since."""
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -39,6 +48,7 @@ class Heartbeats:
 
     def reset(self, node_id: str) -> float:
         """The node has called: seconds until it must call again."""
+        self._excused.discard(node_id)
         ttl = heartbeat_ttl_s(
             len(self._deadlines),
             minimum_s=self._config.min_heartbeat_ttl_s,
@@ -50,20 +60,48 @@ class Heartbeats:
 
     def forget(self, node_id: str) -> None:
         """The node is gone."""
+        self._excused.discard(node_id)
         self._deadlines.pop(node_id, None)
 
     async def run(self) -> None:
         """Report nodes whose time is over, until cancelled."""
         while True:
             self._changed.clear()
-            for node_id in self._due():
-                try:
-                    await self._on_missed(node_id)
-                except Exception:
-                    self._set(node_id, RETRY_S)
-                    raise
+            late_s = self._late_s()
+            due = self._due()
+            await self._report(self._unexcused(due, late_s) if late_s > LATE_S else due)
             delay = self._heap[0][0] - self._env.monotonic() if self._heap else None
             await wait_for(self._env, self._changed, delay)
+
+    async def _report(self, due: list[str]) -> None:
+        """Store that nodes are lost; those that cannot be stored now come again, and the first error is raised."""
+        for start in range(0, len(due), TOGETHER):
+            chunk = due[start : start + TOGETHER]
+            outcomes = await asyncio.gather(*map(self._on_missed, chunk), return_exceptions=True)
+            failed = [
+                (node_id, outcome)
+                for node_id, outcome in zip(chunk, outcomes, strict=True)
+                if isinstance(outcome, BaseException)
+            ]
+            for node_id in [node_id for node_id, _ in failed] + (due[start + TOGETHER :] if failed else []):
+                self._set(node_id, RETRY_S)
+            if failed:
+                raise failed[0][1]
+
+    def _unexcused(self, due: list[str], late_s: float) -> list[str]:
+        """Those of the nodes that had their time again already; the others get it now."""
+        lost = [node_id for node_id in due if node_id in self._excused]
+        excused = [node_id for node_id in due if node_id not in self._excused]
+        if excused:
+            log.warning("this server was held up for %.1f s: %d nodes get that time again", late_s, len(excused))
+        for node_id in excused:
+            self._set(node_id, min(late_s, self._config.heartbeat_grace_s))
+        self._excused.update(excused)
+        return lost
+
+    def _late_s(self) -> float:
+        """For how long the first deadline has been over."""
+        return self._env.monotonic() - self._heap[0][0] if self._heap else 0.0
 
     def _due(self) -> list[str]:
         now = self._env.monotonic()

@@ -206,6 +206,8 @@ class NodeService:
                 continue
             count += len(report.updates)
             reports.append(report)
+        if not reports:
+            return
         updates = tuple(update for report in reports for update in report.updates)
         mint = self._mint()
         evaluations = evals_for_updates(self._writer.state, updates, mint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from yurt.sdk.value import Duration, UnixNano
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
@@ -22,6 +23,22 @@ def is_server_terminal(alloc: Allocation) -> bool:
 def is_terminal(alloc: Allocation) -> bool:
     """Either side considers the allocation over."""
     return is_client_terminal(alloc) or is_server_terminal(alloc)
+
+
+def unknown_since(alloc: Allocation) -> int:
+    """The start of the latest run of unknown entries in its log, by the servers' clock; 0 without one."""
+    since = 0
+    for entry in alloc.alloc_states:
+        if entry.field == "ClientStatus":
+            since = (since or entry.time) if entry.value == status.CLIENT_UNKNOWN else 0
+    return since
+
+
+def is_expired(alloc: Allocation, lost_after: Duration, now: UnixNano) -> bool:
+    """It has been unknown for as long as its group allows; a group that sets no time allows any."""
+    if alloc.client_status != status.CLIENT_UNKNOWN or lost_after <= 0:
+        return False
+    return unknown_since(alloc) + lost_after <= now
 
 
 def alloc_index(name: str) -> int:

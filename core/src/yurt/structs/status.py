@@ -19,6 +19,7 @@ NODE_INIT: Final = "initializing"
 NODE_READY: Final = "ready"
 NODE_DOWN: Final = "down"
 NODE_DISCONNECTED: Final = "disconnected"
+NODE_UNRESPONSIVE: Final = frozenset({NODE_DOWN, NODE_DISCONNECTED})
 ELIGIBLE: Final = "eligible"
 INELIGIBLE: Final = "ineligible"
 
