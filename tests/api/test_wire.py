@@ -35,6 +35,7 @@ MODULES = (
 OWN = {
     "AllocatedDeviceResource": {"Compute", "MemoryMB", "Share"},
     "AllocationMetric": {"Gang"},
+    "CSIInfo": {"Provider", "ProviderVersion"},
     "Evaluation": {"Attempts"},
     "RequestedDevice": {"AllOfNode", "Compute", "FirstAvailable", "MemoryMB", "Share", "Topology"},
     "TaskGroup": {"Gang"},

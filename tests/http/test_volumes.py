@@ -74,7 +74,6 @@ async def test_a_folder_is_registered(volumes: Api) -> None:
         ("DELETE", f"/v1/volume/host/{UNKNOWN_ID}/delete", 404, "volume not found"),
         ("DELETE", f"/v1/volume/host/{UNKNOWN_ID}/delete?force=maybe", 400, "force"),
         ("DELETE", f"/v1/volumes/claim/{UNKNOWN_ID}", 404, "host volume claim not found"),
-        ("PUT", "/v1/volumes", 501, "CSI volumes are not available"),
     ],
 )
 async def test_what_is_not_there_is_told(volumes: Api, method: str, path: str, status: int, text: str) -> None:

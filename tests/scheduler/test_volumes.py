@@ -14,13 +14,16 @@ from yurt.scheduler.attempts import Attempt
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
+from yurt.structs.csi_volume import CSIVolume, CSIVolumeCapability
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import CSIInfo, CSINodeInfo, CSITopology, HostVolumeInfo, Node
-from yurt.structs.volume import RegisteredVolume, VolumeRequest
+from yurt.structs.volume import VolumeRequest
 from yurt.testing import factories
 
 EBS = "ebs"
+WRITER, READERS, WRITERS = "single-node-writer", "multi-node-reader-only", "multi-node-multi-writer"
+SINGLE = "multi-node-single-writer"
 
 
 def _node(number: int, *, healthy: bool = True, limit: int = 0, zone: str = "", **changes: Any) -> Node:
@@ -30,12 +33,13 @@ def _node(number: int, *, healthy: bool = True, limit: int = 0, zone: str = "", 
     return factories.node(factories.number_id(number, kind=1), **{"csi_node_plugins": plugins, **changes})
 
 
-def _volume(name: str = "data", **changes: Any) -> RegisteredVolume:
-    return RegisteredVolume(id=name, plugin_id=EBS, **{"access_mode": "single-node-writer", **changes})
+def _volume(name: str = "data", *, modes: Sequence[str] = (WRITER,), **changes: Any) -> CSIVolume:
+    ways = tuple(CSIVolumeCapability(access_mode=mode, attachment_mode="file-system") for mode in modes)
+    return CSIVolume(id=name, plugin_id=EBS, requested_capabilities=ways, **changes)
 
 
 def _job(name: str = "web", count: int = 1, **request: Any) -> Job:
-    asked = VolumeRequest(**{"name": "data", "type": "csi", "source": "data", **request})
+    asked = VolumeRequest(**{"name": "data", "type": "csi", "source": "data", "access_mode": WRITER, **request})
     group = factories.group(count=count, volumes={"data": asked}, update=None)
     return factories.job(name, task_groups=(group,))
 
@@ -48,7 +52,7 @@ def _with(state: Snapshot, *made: c.AnyCommand) -> Snapshot:
     return state
 
 
-def _state(nodes: Sequence[Node], *volumes: RegisteredVolume, jobs: Sequence[Job] = ()) -> Snapshot:
+def _state(nodes: Sequence[Node], *volumes: CSIVolume, jobs: Sequence[Job] = ()) -> Snapshot:
     made: list[c.AnyCommand] = [c.RegisterNode(node=node) for node in nodes]
     return _with(Snapshot.empty(), *made, c.UpsertVolumes(volumes=volumes), *(c.RegisterJob(job=job) for job in jobs))
 
@@ -89,17 +93,17 @@ def test_a_volume_that_nobody_registered_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("volume", "read_only", "reason"),
+    ("volume", "mode", "read_only", "reason"),
     [
-        (_volume(schedulable=False), False, "CSI volume data is unschedulable or is read-only"),
-        (_volume(schedulable=False), True, "CSI volume data is unschedulable or has exhausted its available reader"),
-        (_volume(access_mode="multi-node-reader-only"), False, "CSI volume data is unschedulable or is read-only"),
-        (_volume(access_mode="multi-node-reader-only"), True, ""),
-        (_volume(access_mode="", access_modes=("single-node-writer",)), False, ""),
+        (_volume(), WRITER, False, ""),
+        (_volume(modes=(READERS,)), READERS, True, ""),
+        (_volume(modes=(READERS,)), READERS, False, "CSI volume data is unschedulable or is read-only"),
+        (_volume(modes=(READERS,)), WRITER, False, "CSI volume data does not offer single-node-writer"),
+        (_volume(modes=(READERS, WRITER)), WRITER, False, ""),
     ],
 )
-def test_the_access_mode_decides_who_may_use_it(volume: RegisteredVolume, read_only: bool, reason: str) -> None:
-    job = _job(read_only=read_only)
+def test_the_access_mode_decides_who_may_use_it(volume: CSIVolume, mode: str, read_only: bool, reason: str) -> None:
+    job = _job(access_mode=mode, read_only=read_only)
     made = _attempt(_state([_node(1)], volume, jobs=[job]), job)
     assert (not made.plan.placements) is bool(reason)
     assert not reason or [text for text in _reasons(made) if text.startswith(reason)]
@@ -122,6 +126,23 @@ def test_a_writer_of_another_job_keeps_others_out_until_it_ends_and_its_own_job_
     assert _attempt(_with(state, c.UpdateAllocsFromClient(updates=(ended,))), second).plan.placements
 
 
+def test_all_users_of_a_volume_use_it_in_one_mode() -> None:
+    jobs = [_job("writer", access_mode=SINGLE), _job("reader", access_mode=SINGLE, read_only=True), _job("other")]
+    state = _state([_node(1), _node(2)], _volume(modes=(SINGLE, WRITER)), jobs=jobs)
+    for job in jobs[:2]:
+        state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    assert _reasons(_attempt(state, jobs[2])) == {f"CSI volume data is used as {SINGLE} by job reader": 2}
+
+
+def test_a_plugin_that_needs_a_controller_waits_for_a_healthy_one() -> None:
+    job = _job()
+    needy = _node(1, csi_node_plugins={EBS: CSIInfo(plugin_id=EBS, healthy=True, requires_controller_plugin=True)})
+    made = _attempt(_state([needy], _volume(), jobs=[job]), job)
+    assert _reasons(made) == {"CSI volume data is unschedulable: no controller of CSI plugin ebs is healthy": 1}
+    controller = _node(2, csi_node_plugins={}, csi_controller_plugins={EBS: CSIInfo(plugin_id=EBS, healthy=True)})
+    assert _on(_attempt(_state([needy, controller], _volume(), jobs=[job]), job)) == ["1"]
+
+
 def test_two_plans_that_were_made_side_by_side_do_not_both_get_the_writer() -> None:
     first, second = _job("first"), _job("second")
     state = _state([_node(1), _node(2)], _volume(), jobs=[first, second])
@@ -129,7 +150,8 @@ def test_two_plans_that_were_made_side_by_side_do_not_both_get_the_writer() -> N
     state = _with(state, c.ApplyPlan(plan=plans[0]))
     late = apply(state, c.ApplyPlan(plan=plans[1]), index=state.index + 1)
     assert isinstance(late.result, c.Rejected) and late.result.kind == "conflict"
-    shared = _state([_node(1), _node(2)], _volume(access_mode="multi-node-multi-writer"), jobs=[first, second])
+    first, second = _job("first", access_mode=WRITERS), _job("second", access_mode=WRITERS)
+    shared = _state([_node(1), _node(2)], _volume(modes=(WRITERS,)), jobs=[first, second])
     for job in (first, second):
         shared = _with(shared, c.ApplyPlan(plan=_attempt(shared, job).plan))
     assert len(shared.allocs) == 2
@@ -147,7 +169,7 @@ def test_a_node_takes_no_more_volumes_of_a_plugin_than_it_can_and_each_allocatio
 
 def test_a_volume_is_used_within_its_topology() -> None:
     job = _job()
-    volume = _volume(topologies=({"zone": "b"}, {"zone": "c"}))
+    volume = _volume(topologies=tuple(CSITopology(segments={"zone": zone}) for zone in "bc"))
     nodes = [_node(1, zone="a"), _node(2, zone="c"), _node(3)]
     assert _on(_attempt(_state(nodes, volume, jobs=[job]), job)) == ["2"]
     outside = _attempt(_state([nodes[0], nodes[2]], volume, jobs=[job]), job)
@@ -177,5 +199,8 @@ def test_volumes_are_registered_and_forgotten_unless_they_are_used() -> None:
     refused = apply(used, gone, index=used.index + 1).result
     assert isinstance(refused, c.Rejected) and refused.message == "volume in use: data"
     assert not len(_with(state, gone).table("csi_volumes"))
-    for volume in (RegisteredVolume(id="", plugin_id="p"), RegisteredVolume(id="a", plugin_id="p", namespace="no")):
+    assert not len(_with(used, replace(gone, is_forced=True)).table("csi_volumes"))
+    moved = apply(used, c.UpsertVolumes(volumes=(_volume(external_id="other"),)), index=used.index + 1).result
+    assert isinstance(moved, c.Rejected) and moved.message == "volume in use: data; its external_id cannot change"
+    for volume in (CSIVolume(id="", plugin_id="p"), CSIVolume(id="a", plugin_id="p", namespace="no")):
         assert isinstance(apply(state, c.UpsertVolumes(volumes=(volume,)), index=99).result, c.Rejected)

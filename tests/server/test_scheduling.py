@@ -9,9 +9,10 @@ from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import replace, seconds
 from yurt.structs.alloc import AllocDeploymentStatus
 from yurt.structs.commands import AllocUpdate, UpsertVolumes
+from yurt.structs.csi_volume import CSIVolume, CSIVolumeCapability
 from yurt.structs.policies import DisconnectStrategy, ReschedulePolicy
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
-from yurt.structs.volume import RegisteredVolume, VolumeRequest
+from yurt.structs.volume import VolumeRequest
 from yurt.testing import factories
 from yurt.testing.fakes import eventually
 
@@ -184,7 +185,9 @@ async def test_a_job_that_waits_for_a_volume_is_looked_at_again_when_it_is_regis
     await bench.until(lambda: ("queued-allocs", "blocked") in bench.evals())
     blocked = next(e for e in bench.server.state.evals.values() if e.status == "blocked")
     assert blocked.missing_non_node_resources == ("data",)
-    await bench.server.propose(UpsertVolumes(volumes=(RegisteredVolume(id="data", plugin_id="ebs"),)))
+    way = CSIVolumeCapability(access_mode="single-node-writer", attachment_mode="x")
+    volume = CSIVolume(id="data", plugin_id="ebs", requested_capabilities=(way,))
+    await bench.server.propose(UpsertVolumes(volumes=(volume,)))
     await bench.until(
         lambda: any(
             "CSI plugin ebs is missing" in metric.constraint_filtered

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from yurt.fsm.csi_volumes import delete_volumes, put_volumes
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
-from yurt.state.claims import claims
 from yurt.state.store import BUILT_IN_POOLS, DEFAULT_NAMESPACE
 from yurt.structs import status
 from yurt.structs.cluster import DriverSchema, Namespace, NodePool, PeriodicLaunch, SchedulerConfiguration
@@ -25,7 +25,6 @@ from yurt.structs.commands import (
     UpsertNodePools,
     UpsertVolumes,
 )
-from yurt.structs.volume import RegisteredVolume
 
 
 def apply_cluster(edit: Edit, command: ClusterCommand) -> Rejected | None:
@@ -40,9 +39,9 @@ def apply_cluster(edit: Edit, command: ClusterCommand) -> Rejected | None:
         case DeleteNodePools():
             return _delete_node_pools(edit, command)
         case UpsertVolumes():
-            return _put_volumes(edit, command)
+            return put_volumes(edit, command)
         case DeleteVolumes():
-            return _delete_volumes(edit, command)
+            return delete_volumes(edit, command)
         case SetSchedulerConfiguration():
             return _set_scheduler(edit, command)
         case RecordPeriodicLaunch():
@@ -53,29 +52,6 @@ def apply_cluster(edit: Edit, command: ClusterCommand) -> Rejected | None:
             return None
         case _:
             assert_never(command)
-
-
-def _put_volumes(edit: Edit, command: UpsertVolumes) -> Rejected | None:
-    for volume in command.volumes:
-        if not volume.id or not volume.plugin_id:
-            return invalid("a CSI volume needs an id and the id of its plugin")
-        if edit.tx.get("namespaces", volume.namespace) is None:
-            return not_found(f'namespace "{volume.namespace}" not found')
-        existing: RegisteredVolume | None = edit.tx.get("csi_volumes", (volume.namespace, volume.id))
-        created = edit.index if existing is None else existing.create_index
-        stored = replace(volume, create_index=created, modify_index=edit.index)
-        edit.tx.put("csi_volumes", (volume.namespace, volume.id), stored)
-    return None
-
-
-def _delete_volumes(edit: Edit, command: DeleteVolumes) -> Rejected | None:
-    for namespace, volume_id in command.keys:
-        if edit.tx.get("csi_volumes", (namespace, volume_id)) is None:
-            return not_found(f"volume not found: {volume_id}")
-        if claims(edit.tx.base, namespace).get(volume_id):
-            return conflict(f"volume in use: {volume_id}")
-        edit.tx.delete("csi_volumes", (namespace, volume_id))
-    return None
 
 
 def _put_namespaces(edit: Edit, command: UpsertNamespaces) -> Rejected | None:
@@ -101,6 +77,8 @@ def _delete_namespaces(edit: Edit, command: DeleteNamespaces) -> Rejected | None
             return conflict(f'namespace "{name}" holds variables; purge them first')
         if any(volume.namespace == name for volume in edit.tx.base.host_volumes.values()):
             return conflict(f'namespace "{name}" holds host volumes; delete them first')
+        if any(namespace == name for namespace, _ in edit.tx.base.table("csi_volumes").keys()):  # noqa: SIM118
+            return conflict(f'namespace "{name}" holds CSI volumes; deregister them first')
         edit.tx.delete("namespaces", name)
     return None
 

@@ -21,6 +21,7 @@ from yurt.state.store import INDEXES, JobKey, Snapshot, VersionKey
 from yurt.state.table import Table, TableEditor
 from yurt.structs.alloc import AllocatedResources, Allocation
 from yurt.structs.cluster import DriverSchema, Namespace, NodePool, PeriodicLaunch, RestoreChunk, SchedulerConfiguration
+from yurt.structs.csi_volume import CSIVolume
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.host_volume import HostVolume, TaskGroupHostVolumeClaim
@@ -31,7 +32,6 @@ from yurt.structs.plan import StagedPlan
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.summary import JobSummary
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta
-from yurt.structs.volume import RegisteredVolume
 
 FORMAT = 2
 READABLE = (1, FORMAT)
@@ -60,7 +60,7 @@ ROWS: dict[str, Any] = {
     "schemas": tuple[tuple[str, str], DriverSchema],
     "restore_chunks": tuple[tuple[str, int], RestoreChunk],
     "staged_plans": tuple[tuple[str, int], StagedPlan],
-    "csi_volumes": tuple[tuple[str, str], RegisteredVolume],
+    "csi_volumes": tuple[tuple[str, str], CSIVolume],
     "host_volumes": tuple[str, HostVolume],
     "host_volume_claims": tuple[str, TaskGroupHostVolumeClaim],
 }

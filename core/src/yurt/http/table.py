@@ -10,6 +10,7 @@ from yurt.http import (
     allocations,
     client_fs,
     client_node,
+    csi_volumes,
     deployments,
     evaluations,
     events,
@@ -37,8 +38,8 @@ from yurt.http import (
 from yurt.http.routing import add_routes
 
 _MODULES = (
-    agent, alloc_exec, allocations, client_fs, client_node, deployments, evaluations, events, explain, fixed, jobs,
-    keyring, metrics, monitor, namespaces, node_pools, nodes, operator, plugins, scaling, search, services,
+    agent, alloc_exec, allocations, client_fs, client_node, csi_volumes, deployments, evaluations, events, explain,
+    fixed, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes, operator, plugins, scaling, search, services,
     snapshot, status_routes, ui, variables, volumes,
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Volumes: dynamic host volumes, and the claims of sticky ones. There are no CSI volumes yet: their lists are empty."""
+"""Volumes: lists of either type, dynamic host volumes, and the claims of sticky ones."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from aiohttp import web
 
 from yurt.api.encode import to_wire
 from yurt.api.stubs import alloc_stub
+from yurt.http import csi_volumes
 from yurt.http.call import Call, empty_answer, json_answer, read_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import list_answer, object_answer
@@ -19,8 +20,6 @@ from yurt.sdk.value import Value, replace
 from yurt.state.host_volumes import users
 from yurt.state.store import Snapshot
 from yurt.structs.host_volume import HostVolume, HostVolumeStub, TaskGroupHostVolumeClaim
-
-NO_CSI = "CSI volumes are not available in this version; use a host volume"
 
 
 class HostVolumeBody(Value):
@@ -40,7 +39,9 @@ class HostVolumeAnswer(Value):
 async def list_volumes(call: Call) -> web.Response:
     """GET /v1/volumes: of the type that is asked for."""
     kind = call.query.get("type", "")
-    if kind in ("", "csi"):
+    if kind == "csi":
+        return await csi_volumes.list_volumes(call)
+    if not kind:
         return read_answer(call, [], call.read_state().index)
     if kind != "host":
         raise Refused(404, "resource not found")
@@ -135,13 +136,8 @@ async def delete_claim(call: Call) -> web.Response:
     return empty_answer(index=await failed_call(call.server.host_volumes.delete_claim(known.namespace, known.id)))
 
 
-async def no_csi(call: Call) -> web.Response:
-    """A write of a CSI volume."""
-    raise Refused(501, NO_CSI)
-
-
 ROUTES = (
-    route("/v1/volumes", get=list_volumes, write=no_csi),
+    route("/v1/volumes", get=list_volumes, write=csi_volumes.register),
     route("/v1/volumes/claims", get=list_claims),
     route("/v1/volumes/claim/{id}", delete=delete_claim),
     route("/v1/volume/host/create", write=create),

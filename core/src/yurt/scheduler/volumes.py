@@ -12,14 +12,16 @@ import numpy as np
 from yurt.scheduler.feasible import BoolArray, Check, check_mask, host_volumes_check
 from yurt.state.claims import claims, csi_requests, refusal, source_of
 from yurt.state.columns import IS_NODE
+from yurt.state.csi_plugins import csi_plugin
 from yurt.state.host_volumes import access_mode, claim_of, has_other_writer, host_requests
 from yurt.state.host_volumes import refusal as refusal_of_host
 from yurt.state.store import Snapshot
+from yurt.structs.csi_volume import CSIVolume
 from yurt.structs.host_volume import SINGLE_WRITER, HostVolume
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.questions import alloc_name
-from yurt.structs.volume import RegisteredVolume, VolumeRequest
+from yurt.structs.volume import VolumeRequest
 
 
 class Volumes:
@@ -35,6 +37,8 @@ class Volumes:
         self._written: set[str] = set()
         """Host volumes that placements of this plan write to, by id."""
         self._claims = claims(snapshot, job.namespace) if self._csi else {}
+        self._lacking: dict[str, bool] = {}
+        """By plugin whether it needs a controller in vain."""
         self._on_node: dict[tuple[int, str], set[str]] = {}
         """By row and plugin the volumes that are there."""
         for source, known in self._claims.items():
@@ -107,6 +111,9 @@ class Volumes:
         if reason or volume is None:
             return {reason: offered[:, IS_NODE] > 0}
         plugin = volume.plugin_id
+        if self._lacks_controller(plugin):
+            text = f"CSI volume {source} is unschedulable: no controller of CSI plugin {plugin} is healthy"
+            return {text: offered[:, IS_NODE] > 0}
         found = {
             f"CSI plugin {plugin} is missing": ~self._passing(plugin, "found", _has_plugin),
             f"CSI plugin {plugin} is unhealthy": ~self._passing(plugin, "healthy", _is_healthy),
@@ -123,6 +130,13 @@ class Volumes:
             found["did not meet topology requirement"] = outside
         return found
 
+    def _lacks_controller(self, plugin: str) -> bool:
+        """Whether the plugin needs a controller and none is healthy."""
+        if plugin not in self._lacking:
+            found = csi_plugin(self._snapshot, plugin)
+            self._lacking[plugin] = found is not None and found.controller_required and not found.controllers_healthy
+        return self._lacking[plugin]
+
     def _passing(self, plugin: str, name: str, test: Callable[[Node, str], bool]) -> BoolArray:
         check = Check(plugin, ("csi plugin", name, plugin), lambda node: test(node, plugin), False, True)
         is_free: BoolArray = self._snapshot.columns.nodes.offered[:, IS_NODE] == 0
@@ -134,8 +148,8 @@ class Volumes:
             if row is not None and volume is not None:
                 self._on_node.setdefault((row, volume.plugin_id), set()).add(source)
 
-    def _volume(self, source: str) -> RegisteredVolume | None:
-        found: RegisteredVolume | None = self._snapshot.table("csi_volumes").get((self._job.namespace, source))
+    def _volume(self, source: str) -> CSIVolume | None:
+        found: CSIVolume | None = self._snapshot.table("csi_volumes").get((self._job.namespace, source))
         return found
 
     def _node(self, row: int) -> Node:
@@ -157,9 +171,9 @@ def _limit(node: Node, plugin: str) -> int:
     return found.node_info.max_volumes if found is not None and found.node_info is not None else 0
 
 
-def _is_within(node: Node, volume: RegisteredVolume) -> bool:
+def _is_within(node: Node, volume: CSIVolume) -> bool:
     """Whether the node lies in one of the volume's topologies."""
     found = node.csi_node_plugins.get(volume.plugin_id)
     topology = found.node_info.accessible_topology if found is not None and found.node_info is not None else None
     segments = topology.segments if topology is not None else {}
-    return any(wanted.items() <= dict(segments).items() for wanted in map(dict, volume.topologies))
+    return any(dict(wanted.segments).items() <= dict(segments).items() for wanted in volume.topologies)

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from yurt.state.store import Snapshot
 from yurt.state.usage import is_using
+from yurt.structs.csi_volume import MULTI_WRITER, READERS_ONLY, SINGLE_NODE, CSIVolume
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.questions import alloc_index
-from yurt.structs.volume import RegisteredVolume, VolumeRequest
+from yurt.structs.volume import VolumeRequest
 
 CSI = "csi"
-READERS_ONLY = frozenset({"single-node-reader-only", "multi-node-reader-only"})
 
 
 class Claim(NamedTuple):
@@ -26,6 +26,8 @@ class Claim(NamedTuple):
     alloc_id: str
     node_id: str
     read_only: bool
+    access_mode: str
+    attachment_mode: str
 
 
 def source_of(request: VolumeRequest, index: int) -> str:
@@ -56,27 +58,45 @@ def _of_job(snapshot: Snapshot, job: Job) -> Iterator[tuple[str, Claim]]:
     for alloc in snapshot.allocs_of_job(job.namespace, job.id):
         group = alloc.job.group(alloc.task_group) if alloc.job is not None and is_using(alloc) else None
         for request in csi_requests(group) if group is not None else ():
-            claim = Claim(job.namespace, job.id, alloc.id, alloc.node_id, request.read_only)
+            modes = request.access_mode, request.attachment_mode
+            claim = Claim(job.namespace, job.id, alloc.id, alloc.node_id, request.read_only, *modes)
             yield source_of(request, alloc_index(alloc.name)), claim
 
 
-def refusal(
-    volume: RegisteredVolume | None, request: VolumeRequest, source: str, *, known: list[Claim], job: Job
-) -> str:
+def refusal(volume: CSIVolume | None, request: VolumeRequest, source: str, *, known: list[Claim], job: Job) -> str:
     """Why no node can give the volume to a further allocation of the job, or nothing.
 
     Claims of the job itself do not count: what it replaces lets go before the new one is given the volume.
     """
     if volume is None:
         return f"missing CSI Volume {source}"
-    modes = {volume.access_mode} if volume.access_mode else {*volume.access_modes, request.access_mode} - {""}
-    if request.read_only:
-        if not volume.schedulable:
-            return f"CSI volume {source} is unschedulable or has exhausted its available reader claims"
-        return ""
-    if not volume.schedulable or modes <= READERS_ONLY:
+    if not offers(volume, request):
+        asked = f"{request.access_mode} as {request.attachment_mode or 'any attachment'}"
+        return f"CSI volume {source} does not offer {asked}"
+    others = [claim for claim in known if (claim.namespace, claim.job_id) != job.key]
+    return conflict_of(request, source, others)
+
+
+def conflict_of(request: VolumeRequest, source: str, others: list[Claim]) -> str:
+    """Why the claims of others leave no room for the request, or nothing. All users of a volume use it in one mode."""
+    mode = request.access_mode
+    if mode in READERS_ONLY and not request.read_only:
         return f"CSI volume {source} is unschedulable or is read-only"
-    if "multi-node-multi-writer" in modes:
+    if not others:
         return ""
-    others = [claim for claim in known if not claim.read_only and (claim.namespace, claim.job_id) != job.key]
-    return f"CSI volume {source} has exhausted its available writer claims" if others else ""
+    first = min(others)
+    if first.access_mode != mode:
+        return f"CSI volume {source} is used as {first.access_mode} by job {first.job_id}"
+    if request.read_only:
+        return f"CSI volume {source} has exhausted its available reader claims" if mode in SINGLE_NODE else ""
+    is_free = mode == MULTI_WRITER or (mode not in SINGLE_NODE and all(claim.read_only for claim in others))
+    return "" if is_free else f"CSI volume {source} has exhausted its available writer claims"
+
+
+def offers(volume: CSIVolume, request: VolumeRequest) -> bool:
+    """Whether the volume can be used in the way that the request names."""
+    return any(
+        capability.access_mode == request.access_mode
+        and (not request.attachment_mode or capability.attachment_mode == request.attachment_mode)
+        for capability in volume.requested_capabilities
+    )

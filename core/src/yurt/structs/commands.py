@@ -14,6 +14,7 @@ import msgspec
 from yurt.sdk.value import UnixNano, Value, no_entries, wire_name
 from yurt.structs.alloc import AllocDeploymentStatus, AllocNetworkStatus, DesiredTransition, TaskState
 from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
+from yurt.structs.csi_volume import CSIVolume
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.host_volume import HostVolume
 from yurt.structs.job import Job, JobSubmission, JobVersionTag, ScalingEvent
@@ -21,7 +22,6 @@ from yurt.structs.node import DrainMetadata, DrainStrategy, Node, NodeEvent
 from yurt.structs.plan import DeploymentUpdate, Plan
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta
-from yurt.structs.volume import RegisteredVolume
 
 LOG_VERSION = 1
 
@@ -355,13 +355,15 @@ class DeleteHostVolumeClaim(Command, tag=True):
 class UpsertVolumes(Command, tag=True):
     """Register CSI volumes, or change them."""
 
-    volumes: tuple[RegisteredVolume, ...]
+    volumes: tuple[CSIVolume, ...]
+    now: UnixNano = UnixNano(0)
 
 
 class DeleteVolumes(Command, tag=True):
-    """Forget CSI volumes, by (namespace, id); one that a live allocation uses stays."""
+    """Forget CSI volumes, by (namespace, id); those that live allocations use only by force."""
 
     keys: tuple[tuple[str, str], ...]
+    is_forced: bool = False
 
 
 class SetSchedulerConfiguration(Command, tag=True):

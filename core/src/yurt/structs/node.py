@@ -247,6 +247,9 @@ class CSIInfo(Value):
     requires_topologies: bool = False
     controller_info: CSIControllerInfo | None = None
     node_info: CSINodeInfo | None = None
+    provider: Annotated[str, OWN] = ""
+    provider_version: Annotated[str, OWN] = ""
+    """The name and version that the plugin gives itself."""
 
 
 class Node(Value):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from yurt.sdk.value import Value, spelled
 
 
@@ -26,21 +24,6 @@ class VolumeRequest(Value):
     attachment_mode: str = ""
     mount_options: CSIMountOptions | None = None
     per_alloc: bool = False
-
-
-class RegisteredVolume(Value):
-    """A CSI volume as placing sees it. `topologies` are segments, in one of which a node must lie; none: anywhere."""
-
-    id: str
-    plugin_id: str
-    namespace: str = "default"
-    schedulable: bool = True
-    access_mode: str = ""
-    access_modes: tuple[str, ...] = ()
-    """What it can do; `access_mode` is the one that it is used in."""
-    topologies: tuple[Mapping[str, str], ...] = ()
-    create_index: int = 0
-    modify_index: int = 0
 
 
 class VolumeMount(Value):

@@ -26,6 +26,7 @@ from yurt.structs.alloc import (
     TaskState,
 )
 from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
+from yurt.structs.csi_volume import CSIVolume
 from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.host_volume import PENDING, UNAVAILABLE, HostVolume
@@ -35,7 +36,7 @@ from yurt.structs.node import DrainStrategy, HostVolumeInfo, NodeEvent
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Placement, Plan
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.variable import KEY_ACTIVE, KEY_PREPUBLISHED, EncryptedVariable, RootKeyMeta, VariableLock
-from yurt.structs.volume import RegisteredVolume, VolumeRequest
+from yurt.structs.volume import VolumeRequest
 from yurt.testing import factories
 
 T = TypeVar("T")
@@ -271,7 +272,7 @@ class CommandMaker:
         )
 
     def _volumes(self, state: Snapshot) -> c.AnyCommand:
-        volume = RegisteredVolume(id=self._pick(("data", "log")), plugin_id="plugin", namespace=self._pick(NAMESPACES))
+        volume = CSIVolume(id=self._pick(("data", "log")), plugin_id="plugin", namespace=self._pick(NAMESPACES))
         return c.UpsertVolumes(volumes=(volume,))
 
     def _delete_volumes(self, state: Snapshot) -> c.AnyCommand:

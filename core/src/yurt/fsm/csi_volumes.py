@@ -1,0 +1,55 @@
+"""CSI volumes as they are registered. Who uses one follows from the allocations, see `yurt.state.claims`."""
+
+from __future__ import annotations
+
+from yurt.fsm.edit import Edit
+from yurt.fsm.reject import conflict, invalid, not_found
+from yurt.sdk.value import replace
+from yurt.state.claims import claims
+from yurt.structs.commands import DeleteVolumes, Rejected, UpsertVolumes
+from yurt.structs.csi_volume import CSIVolume
+
+LASTING = ("external_id", "plugin_id")
+"""What a volume that is used keeps."""
+
+
+def put_volumes(edit: Edit, command: UpsertVolumes) -> Rejected | None:
+    """Register volumes, or change them."""
+    for volume in command.volumes:
+        refused = _refusal(edit, volume)
+        if refused is not None:
+            return refused
+        key = (volume.namespace, volume.id)
+        known: CSIVolume | None = edit.tx.get("csi_volumes", key)
+        stored = replace(
+            volume,
+            create_index=edit.index if known is None else known.create_index,
+            create_time=command.now if known is None else known.create_time,
+            modify_index=edit.index,
+            modify_time=command.now,
+        )
+        edit.tx.put("csi_volumes", key, stored)
+    return None
+
+
+def _refusal(edit: Edit, volume: CSIVolume) -> Rejected | None:
+    if not volume.id or not volume.plugin_id:
+        return invalid("a CSI volume needs an id and the id of its plugin")
+    if edit.tx.get("namespaces", volume.namespace) is None:
+        return not_found(f'namespace "{volume.namespace}" not found')
+    known: CSIVolume | None = edit.tx.get("csi_volumes", (volume.namespace, volume.id))
+    changed = [name for name in LASTING if known is not None and getattr(known, name) != getattr(volume, name)]
+    if changed and claims(edit.tx.base, volume.namespace).get(volume.id):
+        return conflict(f"volume in use: {volume.id}; its {' and '.join(changed)} cannot change")
+    return None
+
+
+def delete_volumes(edit: Edit, command: DeleteVolumes) -> Rejected | None:
+    """Forget volumes; by force also those that are used."""
+    for namespace, volume_id in command.keys:
+        if edit.tx.get("csi_volumes", (namespace, volume_id)) is None:
+            return not_found(f"volume not found: {volume_id}")
+        if not command.is_forced and claims(edit.tx.base, namespace).get(volume_id):
+            return conflict(f"volume in use: {volume_id}")
+        edit.tx.delete("csi_volumes", (namespace, volume_id))
+    return None

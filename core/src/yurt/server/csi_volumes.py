@@ -1,0 +1,89 @@
+"""CSI volumes: what may be registered, and when one is forgotten."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from yurt.sdk.errors import Conflict, Invalid, NotFound
+from yurt.state.claims import claims
+from yurt.state.csi_plugins import csi_plugin
+from yurt.state.store import Snapshot
+from yurt.structs.commands import DeleteVolumes, UpsertVolumes
+from yurt.structs.csi_volume import ACCESS_MODES, ATTACHMENT_MODES, CSIVolume
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+ID = re.compile(r"[^\s\x00-\x1f\x7f/]{1,128}")
+VOLUMES_MAX = 100
+"""Volumes of one request."""
+ENTRIES_MAX = 256
+
+
+class CsiVolumes:
+    """Operations on CSI volumes."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def register(self, asked: tuple[CSIVolume, ...]) -> int:
+        """Store volumes that exist in their plugins' storage, or change what is known of them; the index."""
+        if not asked:
+            raise Invalid("missing volume definition")
+        if len(asked) > VOLUMES_MAX:
+            raise Invalid(f"at most {VOLUMES_MAX} volumes may be registered at once")
+        state = self._server.state
+        for volume in asked:
+            check(volume)
+            if csi_plugin(state, volume.plugin_id) is None:
+                raise NotFound(
+                    f'no CSI plugin "{volume.plugin_id}" is known: run it as a task with a csi_plugin block first'
+                )
+        return (await self._server.propose(UpsertVolumes(volumes=asked, now=self._server.env.now()))).index
+
+    async def deregister(self, namespace: str, volume_id: str, *, force: bool = False) -> int:
+        """Forget a volume that nobody uses, by force any; what is in it stays in the plugin's storage."""
+        state = self._server.state
+        self.find(state, namespace, volume_id)
+        users = claims(state, namespace).get(volume_id)
+        if users and not force:
+            raise Conflict(f"volume in use: {volume_id}, by allocations {', '.join(claim.alloc_id for claim in users)}")
+        return (await self._server.propose(DeleteVolumes(keys=((namespace, volume_id),), is_forced=force))).index
+
+    @staticmethod
+    def find(state: Snapshot, namespace: str, volume_id: str) -> CSIVolume:
+        """A volume by its id; raises NotFound."""
+        volume: CSIVolume | None = state.table("csi_volumes").get((namespace, volume_id))
+        if volume is None:
+            raise NotFound(f"volume not found: {volume_id}")
+        return volume
+
+
+def check(volume: CSIVolume) -> None:
+    """Raises Invalid for a volume that cannot be registered."""
+    problems = tuple(_problems(volume))
+    if problems:
+        raise Invalid("; ".join(problems))
+
+
+def _problems(volume: CSIVolume) -> Iterator[str]:
+    if not ID.fullmatch(volume.id):
+        yield f'id "{volume.id[:64]}" must be of 1 to 128 characters, without spaces and slashes'
+    if not volume.external_id:
+        yield "missing external_id: the name of the volume in its plugin's storage"
+    if not volume.plugin_id:
+        yield "missing plugin_id"
+    least, most = volume.requested_capacity_min, volume.requested_capacity_max
+    if least < 0 or most < 0 or 0 < most < least:
+        yield f"capacity_max ({most}) must be larger than capacity_min ({least})"
+    if not volume.requested_capabilities:
+        yield "must include at least one capability block"
+    for capability in volume.requested_capabilities:
+        if capability.access_mode not in ACCESS_MODES:
+            yield f'access_mode "{capability.access_mode[:64]}" must be one of {", ".join(ACCESS_MODES)}'
+        if capability.attachment_mode not in ATTACHMENT_MODES:
+            yield f'attachment_mode "{capability.attachment_mode[:64]}" must be one of {", ".join(ATTACHMENT_MODES)}'
+    if max(len(volume.parameters), len(volume.context), len(volume.secrets)) > ENTRIES_MAX:
+        yield f"at most {ENTRIES_MAX} parameters, secrets or context entries may be given"

@@ -1,0 +1,110 @@
+"""CSI plugins, as the nodes that run them and the jobs that hold them show them: nothing is stored of a plugin."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+from typing import NamedTuple
+
+from yurt.state.store import Snapshot
+from yurt.structs.alloc import Allocation
+from yurt.structs.csi_volume import CONTROLLER, MONOLITH, NODE, CSIPlugin
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.node import CSIInfo, Node
+from yurt.structs.questions import is_terminal
+from yurt.structs.task import TaskCSIPluginConfig
+
+TABLES = ("nodes", "jobs", "allocs")
+"""What plugins follow from."""
+
+
+def csi_plugin(snapshot: Snapshot, plugin_id: str) -> CSIPlugin | None:
+    """A plugin that a node or a job names."""
+    return csi_plugins(snapshot).get(plugin_id)
+
+
+def csi_plugins(snapshot: Snapshot) -> dict[str, CSIPlugin]:
+    """All plugins by id."""
+    holders = [node for node in snapshot.nodes.values() if node.csi_node_plugins or node.csi_controller_plugins]
+    expected, jobs = _expected(snapshot)
+    named = {name for node in holders for name in (*node.csi_node_plugins, *node.csi_controller_plugins)}
+    return {
+        plugin_id: _plugin(
+            plugin_id, [node for node in holders if _is_holder(node, plugin_id)], jobs.get(plugin_id, []), expected
+        )
+        for plugin_id in sorted(named | jobs.keys())
+    }
+
+
+def plugin_allocs(snapshot: Snapshot, plugin_id: str) -> tuple[Allocation, ...]:
+    """The allocations that run the plugin."""
+    return tuple(
+        alloc
+        for job in snapshot.jobs.values()
+        for group in job.task_groups
+        if any(block.id == plugin_id for block in _blocks(group))
+        for alloc in _live(snapshot, job, group)
+    )
+
+
+def _is_holder(node: Node, plugin_id: str) -> bool:
+    return plugin_id in node.csi_node_plugins or plugin_id in node.csi_controller_plugins
+
+
+class _Role(NamedTuple):
+    """A plugin in one of its two parts."""
+
+    plugin_id: str
+    part: str
+
+
+def _expected(snapshot: Snapshot) -> tuple[Counter[_Role], dict[str, list[Job]]]:
+    """How many of each part there should be, and the jobs that hold a plugin."""
+    expected: Counter[_Role] = Counter()
+    jobs: dict[str, list[Job]] = {}
+    for job in snapshot.jobs.values():
+        for group in job.task_groups if not job.stop else ():
+            for block in _blocks(group):
+                count = len(_live(snapshot, job, group)) if job.type == "system" else group.count
+                for part in (NODE, CONTROLLER) if block.type == MONOLITH else (block.type,):
+                    expected[_Role(block.id, part)] += count
+                jobs.setdefault(block.id, []).append(job)
+    return expected, jobs
+
+
+def _blocks(group: TaskGroup) -> Iterable[TaskCSIPluginConfig]:
+    return (task.csi_plugin_config for task in group.tasks if task.csi_plugin_config is not None)
+
+
+def _live(snapshot: Snapshot, job: Job, group: TaskGroup) -> list[Allocation]:
+    allocs = snapshot.allocs_of_job(job.namespace, job.id)
+    return [alloc for alloc in allocs if alloc.task_group == group.name and not is_terminal(alloc)]
+
+
+def _plugin(plugin_id: str, holders: list[Node], jobs: list[Job], expected: Counter[_Role]) -> CSIPlugin:
+    nodes = {node.id: found for node in holders if (found := node.csi_node_plugins.get(plugin_id)) is not None}
+    controllers = {
+        node.id: found for node in holders if (found := node.csi_controller_plugins.get(plugin_id)) is not None
+    }
+    infos = (*controllers.values(), *nodes.values())
+    known = next((info for info in infos if info.provider), None)
+    shown = [*holders, *jobs]
+    return CSIPlugin(
+        id=plugin_id,
+        provider=known.provider if known is not None else "",
+        version=known.provider_version if known is not None else "",
+        controller_required=any(info.requires_controller_plugin for info in infos),
+        controllers=controllers,
+        nodes=nodes,
+        controllers_healthy=_healthy(controllers),
+        controllers_expected=max(expected[_Role(plugin_id, CONTROLLER)], len(controllers)),
+        nodes_healthy=_healthy(nodes),
+        nodes_expected=max(expected[_Role(plugin_id, NODE)], len(nodes)),
+        create_index=min(map(attrgetter("create_index"), shown)),
+        modify_index=max(map(attrgetter("modify_index"), shown)),
+    )
+
+
+def _healthy(infos: Mapping[str, CSIInfo]) -> int:
+    return sum(info.healthy for info in infos.values())

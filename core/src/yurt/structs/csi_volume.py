@@ -1,0 +1,92 @@
+"""Volumes of CSI plugins: storage that a plugin makes and attaches, registered under a name that jobs ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.sdk.value import Value, no_entries
+from yurt.structs.node import CSIInfo, CSITopology
+from yurt.structs.volume import CSIMountOptions
+
+READERS_ONLY = frozenset({"single-node-reader-only", "multi-node-reader-only"})
+MULTI_WRITER = "multi-node-multi-writer"
+SINGLE_NODE = frozenset({"single-node-reader-only", "single-node-writer"})
+ACCESS_MODES = (
+    "single-node-reader-only",
+    "single-node-writer",
+    "multi-node-reader-only",
+    "multi-node-single-writer",
+    MULTI_WRITER,
+)
+FILE_SYSTEM, BLOCK_DEVICE = "file-system", "block-device"
+ATTACHMENT_MODES = (FILE_SYSTEM, BLOCK_DEVICE)
+NODE, CONTROLLER, MONOLITH = "node", "controller", "monolith"
+"""What a plugin's task is: `monolith` is both others."""
+
+
+class CSIVolumeCapability(Value):
+    """One way in which a volume may be used."""
+
+    access_mode: str = ""
+    attachment_mode: str = ""
+
+
+class CSITopologyRequest(Value):
+    """Where a volume must be reachable from, and where it should be."""
+
+    required: tuple[CSITopology, ...] = ()
+    preferred: tuple[CSITopology, ...] = ()
+
+
+class CSIVolume(Value):
+    """A volume as it is registered. Sizes in bytes, times in unix ns; `topologies` are segments, in one of which a node
+    must lie, and none means anywhere.
+
+    How it is used at present follows from the allocations that use it, see `yurt.state.claims`.
+    """
+
+    id: str = ""
+    name: str = ""
+    external_id: str = ""
+    namespace: str = "default"
+    requested_topologies: CSITopologyRequest | None = None
+    topologies: tuple[CSITopology, ...] = ()
+    mount_options: CSIMountOptions | None = None
+    secrets: Mapping[str, str] = no_entries()
+    parameters: Mapping[str, str] = no_entries()
+    context: Mapping[str, str] = no_entries()
+    capacity: int = 0
+    requested_capacity_min: int = 0
+    requested_capacity_max: int = 0
+    requested_capabilities: tuple[CSIVolumeCapability, ...] = ()
+    clone_id: str = ""
+    snapshot_id: str = ""
+    plugin_id: str = ""
+    create_index: int = 0
+    modify_index: int = 0
+    create_time: int = 0
+    modify_time: int = 0
+
+
+class CSIPlugin(Value):
+    """A plugin as its nodes and its jobs show it: who runs it by node id, and how many are healthy of how many."""
+
+    id: str
+    provider: str = ""
+    version: str = ""
+    controller_required: bool = False
+    controllers: Mapping[str, CSIInfo] = no_entries()
+    nodes: Mapping[str, CSIInfo] = no_entries()
+    controllers_healthy: int = 0
+    controllers_expected: int = 0
+    nodes_healthy: int = 0
+    nodes_expected: int = 0
+    create_index: int = 0
+    modify_index: int = 0
+    create_time: int = 0
+    modify_time: int = 0
+
+    @property
+    def is_schedulable(self) -> bool:
+        """Whether its volumes can be used anywhere."""
+        return self.nodes_healthy > 0 and (self.controllers_healthy > 0 or not self.controller_required)
