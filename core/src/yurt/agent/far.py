@@ -26,6 +26,7 @@ from yurt.rpc.link import Link, Security
 from yurt.rpc.listener import Caller, Listener, Session
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
+from yurt.rpc.usefulness import watched_port
 from yurt.runtime.env import Env
 from yurt.sdk.errors import PermissionDenied
 from yurt.server.ports import NodePort
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 
 SERVER, NODE, API = "server", "node", "api"
 """The ports that agents offer each other."""
+LEADER_CALLS = frozenset({"register_node", "heartbeat"})
+"""What tells a client whether its server finds the leader."""
 _SERVER, _NODE, _API = contract_of(ServerPort), contract_of(NodePort), contract_of(ApiPort)
 
 
@@ -127,7 +130,7 @@ class FarServers:
         self._link = Link(
             server_addresses(config), hello=lambda: hello, serves=self._serves, env=env, security=security
         )
-        self.server: ServerPort = far_port(_SERVER, SERVER, self._link.peer, repeats=True)
+        self.server: ServerPort = watched_port(_SERVER, SERVER, self._link, leader_calls=LEADER_CALLS, env=env)
         self.api: ApiPort = far_port(_API, API, self._link.peer)
 
     def join(self, client: Client) -> None:

@@ -91,9 +91,10 @@ class Link:
             return
         before, self._named = self._named, named
         added = [address for address in addresses if address not in self._order]
-        self._order = [each for each in self._order if each in named or each in self._told]
-        for address in _shuffled(tuple(added), self._env):
-            self._order.insert(int(self._env.random() * (len(self._order) + 1)), address)
+        order = [each for each in self._order if each in named]
+        for address in added:
+            order.insert(int(self._env.random() * (len(order) + 1)), address)
+        self._order = [*order, *(each for each in self._told if each not in named)]
         if self._peer is None or not before:
             return
         if self._known_as in before and self._known_as not in named:
@@ -126,7 +127,9 @@ class Link:
         """Keep a connection until cancelled."""
         pause_s = PAUSE_FIRST_S
         while True:
-            for _ in range(len(self._order)):
+            tried = 0
+            while tried < len(self._order):
+                tried += 1
                 address = self._order[0]
                 self._order = [*self._order[1:], address]
                 if await self._use(address):
