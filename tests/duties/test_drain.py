@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from yurt.duties.drain import drain, drain_strategy
 from yurt.sdk.value import Duration, seconds
 from yurt.state import Snapshot
+from yurt.structs.alloc import AllocDeploymentStatus
 from yurt.structs.commands import (
     AllocUpdate,
     ApplyPlan,
@@ -14,11 +16,12 @@ from yurt.structs.commands import (
     RegisterNode,
     SetDesiredTransitions,
     SetNodeDrain,
+    SetNodeStatus,
     UpdateAllocsFromClient,
 )
 from yurt.structs.job import Job
 from yurt.structs.node import DrainSpec
-from yurt.structs.plan import Plan
+from yurt.structs.plan import AttributeUpdate, Plan
 from yurt.testing import factories
 
 
@@ -30,7 +33,10 @@ def draining(state_of: Any, *jobs: Job, deadline_s: float = 3600, ignore_system:
         count = job.task_groups[0].count
         placements = tuple(factories.placement(job, on=node, index=i, id=f"{job.id}-{i}") for i in range(count))
         plan = Plan(eval_id="e", namespace="default", job_id=job.id, placements=placements, now=factories.NOW)
-        running = tuple(AllocUpdate(id=p.id, node_id="n1", client_status="running") for p in placements)
+        health = AllocDeploymentStatus(healthy=True, timestamp=factories.NOW)
+        running = tuple(
+            AllocUpdate(id=p.id, node_id="n1", client_status="running", deployment_status=health) for p in placements
+        )
         state = state_of(
             RegisterJob(job=job),
             ApplyPlan(plan=plan),
@@ -65,8 +71,32 @@ def test_a_service_group_moves_at_the_pace_of_its_migrate_block(state_of: Any, m
     assert drain(after, after.nodes["n1"], mint_at()) is None
 
 
-def test_batch_allocations_stay_until_the_deadline_and_are_not_replaced(state_of: Any, mint_at: Any) -> None:
-    state = draining(state_of, factories.job("work", type="batch"))
+def test_allocations_that_have_not_been_judged_yet_do_not_count_as_healthy(state_of: Any, mint_at: Any) -> None:
+    state = draining(state_of, service(2))
+    placed = factories.placement(service(2), on=factories.node("n2"), index=2, id="web-2")
+    plan = Plan(eval_id="e", namespace="default", job_id="web", placements=(placed,), now=factories.NOW)
+    update = AllocUpdate(id="web-2", node_id="n2", client_status="running")
+    later = [ApplyPlan(plan=plan), UpdateAllocsFromClient(updates=(update,), now=factories.NOW)]
+    state = state_of(RegisterNode(node=factories.node("n2")), *later, on=state)
+
+    assert marked(drain(state, state.nodes["n1"], mint_at())) == ["web-0"]
+
+
+def test_unknown_allocations_do_not_let_others_go(state_of: Any, mint_at: Any) -> None:
+    state = draining(state_of, service(2))
+    unknown = AttributeUpdate(
+        id="web-0", node_id="n1", client_status="unknown", append_state=("unknown", factories.NOW)
+    )
+    plan = Plan(eval_id="e", namespace="default", job_id="web", attributes=(unknown,), now=factories.NOW)
+    cut_off = SetNodeStatus(node_id="n1", status="disconnected", updated_at=1)
+    state = state_of(cut_off, ApplyPlan(plan=plan), on=state)
+
+    assert drain(state, state.nodes["n1"], mint_at()) is None
+
+
+@pytest.mark.parametrize("kind", ["batch", "sysbatch"])
+def test_batch_allocations_stay_until_the_deadline_and_are_not_replaced(state_of: Any, mint_at: Any, kind: str) -> None:
+    state = draining(state_of, factories.job("work", type=kind))
     assert drain(state, state.nodes["n1"], mint_at(3599)) is None
     command = drain(state, state.nodes["n1"], mint_at(3600))
     assert marked(command) == ["work-0"]

@@ -1,8 +1,8 @@
 """Draining nodes: their allocations leave in an order that keeps jobs alive.
 
-Service groups move at the pace of their migrate block; batch allocations may run until the deadline; system
-allocations go last, unless they are ignored. At the deadline everything left is told to go. A node is drained when
-nothing that counts runs on it.
+Service groups move at the pace of their migrate block; batch and sysbatch allocations may run until the deadline;
+system allocations go last, unless they are ignored. At the deadline everything left is told to go. A node is drained
+when nothing that counts runs on it: what its client does not report as ended, and the servers have not given up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from yurt.structs.node import DrainSpec, DrainStrategy, Node, NodeEvent
 from yurt.structs.questions import is_client_terminal, is_terminal
 
 SUBSYSTEM: Final = "Drain"
-SYSTEM_TYPES: Final = (status.JOB_SYSTEM, status.JOB_SYSBATCH)
+KINDS: Final = {status.JOB_BATCH: "batch", status.JOB_SYSBATCH: "batch", status.JOB_SYSTEM: "system"}
 
 
 class Left(NamedTuple):
@@ -71,8 +71,7 @@ def left_on(state: Snapshot, node: Node) -> Left:
     for alloc in state.allocs_of_node(node.id):
         if is_client_terminal(alloc) or alloc.job is None:
             continue
-        kind = "system" if alloc.job.type in SYSTEM_TYPES else alloc.job.type
-        kinds.get(kind, kinds["service"]).append(alloc)
+        kinds[KINDS.get(alloc.job.type, "service")].append(alloc)
     return Left(tuple(kinds["service"]), tuple(kinds["batch"]), tuple(kinds["system"]))
 
 
@@ -98,11 +97,14 @@ def _movable(state: Snapshot, group: list[Allocation]) -> list[Allocation]:
 
 
 def _counts_as_healthy(alloc: Allocation) -> bool:
-    if is_terminal(alloc) or alloc.desired_transition.migrate:
+    """It is in reach and its client has judged its health; one that nobody judges counts as soon as it runs."""
+    if is_terminal(alloc) or alloc.desired_transition.migrate or alloc.client_status == status.CLIENT_UNKNOWN:
         return False
     if alloc.deployment_status is not None and alloc.deployment_status.healthy is not None:
         return True
-    return not alloc.deployment_id and alloc.client_status == status.CLIENT_RUNNING
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    is_judged = bool(alloc.deployment_id) or (group is not None and group.migrate is not None)
+    return not is_judged and alloc.client_status == status.CLIENT_RUNNING
 
 
 def _unmarked(allocs: Iterable[Allocation]) -> list[Allocation]:

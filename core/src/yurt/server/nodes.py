@@ -75,7 +75,8 @@ class Nodes:
             evaluations = self._evaluations(node, mint, status.TRIGGER_NODE_UPDATE)
         last = node.last_drain
         if strategy is not None:
-            last = DrainMetadata(started_at=mint.now, updated_at=mint.now, status="draining", meta=meta or {})
+            started = last.started_at if last is not None and node.drain_strategy is not None else mint.now
+            last = DrainMetadata(started_at=started, updated_at=mint.now, status="draining", meta=meta or {})
         elif node.drain_strategy is not None and last is not None:
             last = replace(last, updated_at=mint.now, status="canceled")
         applied = await self._server.propose(
