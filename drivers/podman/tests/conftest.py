@@ -1,4 +1,4 @@
-"""A podman engine of its own for the tests."""
+"""A podman engine of its own for the tests, and registries on loopback."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from yurt.testing.engines import PodmanEngine, missing
+from yurt.testing.registry import Registry, running_registry
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +27,15 @@ def engine() -> Iterator[PodmanEngine]:
     finally:
         made.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    """A registry that everybody may use."""
+    yield from running_registry(tmp_path, is_open=True)
+
+
+@pytest.fixture
+def closed_registry(tmp_path: Path) -> Iterator[Registry]:
+    """A registry that asks who is there."""
+    yield from running_registry(tmp_path, is_open=False)
