@@ -7,6 +7,7 @@ They are plain child processes, so that they may outlive an event loop, and die 
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -63,10 +64,15 @@ class LocalMember:
                 start_new_session=True,
             )
 
-    def signal(self, number: int) -> None:
-        """Send a signal: SIGSTOP to freeze it, SIGCONT to let it go on."""
-        assert self._process is not None, self.name
-        self._process.send_signal(number)
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It answers nothing meanwhile, and goes on where it was afterwards."""
+        self._send(signal.SIGSTOP)
+        try:
+            wait_for(f"all threads of {self.name} stand still", lambda: has_stopped(self.pid))
+            yield
+        finally:
+            self._send(signal.SIGCONT)
 
     def kill(self) -> None:
         """kill -9."""
@@ -74,6 +80,10 @@ class LocalMember:
             self._process.kill()
             self._process.wait(timeout=END_LIMIT_S)
             self._process = None
+
+    def _send(self, number: signal.Signals) -> None:
+        assert self._process is not None, self.name
+        self._process.send_signal(number)
 
     def has_leader(self) -> bool:
         """Whether it answers and knows a leader."""
@@ -85,6 +95,14 @@ class LocalMember:
             timeout=END_LIMIT_S,
         )
         return done.returncode == 0
+
+
+def has_stopped(pid: int) -> bool:
+    """Whether every thread of a process has taken SIGSTOP."""
+    states = [
+        (task / "stat").read_bytes().rpartition(b")")[2].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()
+    ]
+    return set(states) == {b"T"}
 
 
 class LocalEtcd:

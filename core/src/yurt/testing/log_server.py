@@ -65,7 +65,11 @@ class LogServer:
         async with self._writing:
             if not self.is_ready:
                 raise Unavailable("this server does not lead")
-            await self.log.append(len(self.applied) + 1, [command(number, size=size) for number in numbers])
+            try:
+                await self.log.append(len(self.applied) + 1, [command(number, size=size) for number in numbers])
+            except BaseException:
+                self.is_ready = False
+                raise
             self.applied.extend(numbers)
             self.acknowledged.extend(numbers)
 
