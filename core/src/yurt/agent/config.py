@@ -12,13 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from yurt.agent.addresses import bracketed
+from yurt.agent.cluster.settings import SERF_PORT, ClusterSettings, cluster_problems, cluster_settings
 from yurt.agent.config_check import NOT_AVAILABLE, merge
 from yurt.api.times import parse_duration
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, Value, no_entries
 
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "OFF")
-HTTP_PORT, RPC_PORT, SERF_PORT = 4646, 4647, 4648
+HTTP_PORT, RPC_PORT = 4646, 4647
 PLUGIN_PORTS = (14000, 14512)
 """Where plugin binaries that listen on tcp find a port."""
 
@@ -55,11 +57,13 @@ class AgentConfig(Value):
     has_own_log_level: bool = False
     http_addresses: tuple[str, ...] = ("0.0.0.0",)
     rpc_address: str = "0.0.0.0"
+    serf_address: str = "0.0.0.0"
     http_port: int = HTTP_PORT
     rpc_port: int = RPC_PORT
     serf_port: int = SERF_PORT
     advertise_http: str = ""
     advertise_rpc: str = ""
+    advertise_serf: str = ""
     leave_on_interrupt: bool = False
     leave_on_terminate: bool = False
     response_headers: Mapping[str, str] = no_entries()
@@ -69,6 +73,7 @@ class AgentConfig(Value):
     plugin_ports: tuple[int, int] = PLUGIN_PORTS
     client: Mapping[str, Any] = no_entries()
     server: Mapping[str, Any] = no_entries()
+    cluster: ClusterSettings = ClusterSettings()
     raw: Mapping[str, Any] = no_entries()
     files: tuple[str, ...] = ()
 
@@ -114,11 +119,13 @@ def make_config(
         has_own_log_level="log_level" in from_files or "log_level" in from_flags,
         http_addresses=http,
         rpc_address=addresses.get("rpc") or bind,
+        serf_address=addresses.get("serf") or bind,
         http_port=ports.get("http", HTTP_PORT),
         rpc_port=ports.get("rpc", RPC_PORT),
         serf_port=ports.get("serf", SERF_PORT),
         advertise_http=_advertised(raw, "http", http[0], ports.get("http", HTTP_PORT)),
         advertise_rpc=_advertised(raw, "rpc", addresses.get("rpc") or bind, ports.get("rpc", RPC_PORT)),
+        advertise_serf=_advertised(raw, "serf", addresses.get("serf") or bind, ports.get("serf", SERF_PORT)),
         leave_on_interrupt=bool(raw.get("leave_on_interrupt")),
         leave_on_terminate=bool(raw.get("leave_on_terminate")),
         response_headers=raw.get("http_api_response_headers", {}),
@@ -128,6 +135,7 @@ def make_config(
         plugin_ports=(client.get("client_min_port", PLUGIN_PORTS[0]), client.get("client_max_port", PLUGIN_PORTS[1])),
         client=client,
         server=server,
+        cluster=cluster_settings(raw, is_dev=is_dev),
         raw=raw,
         files=files,
     )
@@ -153,18 +161,19 @@ def _problems(config: AgentConfig) -> list[str]:
             "A client without a server in the same agent needs to know where servers are: client { servers = "
             '["10.0.0.1:4647"] }, or -servers=10.0.0.1:4647.'
         )
-    if config.is_server and not config.is_dev and config.server.get("bootstrap_expect", 1) < 1:
-        found.append("server.bootstrap_expect must be 1 or more.")
-    if config.server.get("bootstrap_expect", 1) > 1:
-        found.append(f"server.bootstrap_expect above 1 (several servers) is {NOT_AVAILABLE}; set it to 1.")
+    if config.is_server:
+        found += cluster_problems(config.raw, config.name, is_dev=config.is_dev)
     if not config.data_dir and not config.is_dev:
         found.append("Must specify a data directory: data_dir in the configuration, or -data-dir=/absolute/path.")
     if config.log_level not in LOG_LEVELS:
         found.append(f'log_level "{config.log_level}" is not one of {", ".join(LOG_LEVELS)}.')
-    for key, port in (("http", config.http_port), ("rpc", config.rpc_port), ("serf", config.serf_port)):
+    ports = {
+        "http": config.http_port, "rpc": config.rpc_port, "serf": config.serf_port, "etcd": config.cluster.etcd_port
+    }  # fmt: skip
+    for key, port in ports.items():
         if not 0 <= port <= 65535:
             found.append(f"ports.{key} is {port}; a port is a number from 1 to 65535.")
-    if any("{{" in address for address in (*config.http_addresses, config.rpc_address)):
+    if any("{{" in address for address in (*config.http_addresses, config.rpc_address, config.serf_address)):
         found.append(f"Address templates ({{{{ ... }}}}) are {NOT_AVAILABLE}; write the address itself.")
     found += [
         f'client: "{address}" is no address of a server; finding servers by a cloud provider is {NOT_AVAILABLE}.'
@@ -200,9 +209,9 @@ def _advertised(raw: Mapping[str, Any], kind: str, bound: str, port: int) -> str
     given = str(raw.get("advertise", {}).get(kind, ""))
     if given:
         has_port = (given.startswith("[") and "]:" in given) or given.count(":") == 1
-        return given if has_port else f"{_bracketed(given)}:{port}"
+        return given if has_port else f"{bracketed(given)}:{port}"
     host = _outward_address() if bound in ("0.0.0.0", "::", "") else bound
-    return f"{_bracketed(host)}:{port}"
+    return f"{bracketed(host)}:{port}"
 
 
 def _outward_address() -> str:
@@ -215,10 +224,6 @@ def _outward_address() -> str:
         return "127.0.0.1"
     finally:
         probe.close()
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def _absolute(path: str) -> str:

@@ -56,7 +56,7 @@ def accepted(*names: str, type: str = "any") -> dict[str, str | Block]:
 
 
 IDENTITY = block(**absent("aud", "env", "file", "filepath", "ttl", "extra_claims"))
-SERVER_JOIN = block(start_join="list !", retry_join="list !", retry_max="int -", retry_interval="duration -")
+SERVER_JOIN = block(start_join="list", retry_join="list", retry_max="int", retry_interval="duration")
 CLIENT_JOIN = block(start_join="list", retry_join="list", retry_max="int -", retry_interval="duration -")
 
 CLIENT = block(
@@ -114,8 +114,8 @@ SERVER = block(
     acl_token_gc_threshold="duration -",
     root_key_gc_interval="duration -", root_key_gc_threshold="duration -", root_key_rotation_threshold="duration",
     heartbeat_grace="duration", min_heartbeat_ttl="duration", max_heartbeats_per_second="float",
-    failover_heartbeat_ttl="duration", start_join="list !", retry_join="list !", retry_max="int -",
-    retry_interval="duration -",
+    failover_heartbeat_ttl="duration", start_join="list", retry_join="list", retry_max="int",
+    retry_interval="duration",
     rejoin_after_leave="bool -", non_voting_server="bool !", redundancy_zone="string !", upgrade_version="string !",
     encrypt="string !", server_join=SERVER_JOIN,
     default_scheduler_config=block(
@@ -206,9 +206,9 @@ ROOT = block(
     log_json="bool", log_file="string !", log_include_location="bool -", log_rotate_duration="duration -",
     log_rotate_bytes="int -",
     log_rotate_max_files="int -", bind_addr="string", enable_debug="bool -",
-    ports=block(http="int", rpc="int", serf="int", etcd="int !"),
-    addresses=block(http="string", rpc="string", serf="string -"),
-    advertise=block(http="string", rpc="string", serf="string -"),
+    ports=block(http="int", rpc="int", serf="int", etcd="int"),
+    addresses=block(http="string", rpc="string", serf="string"),
+    advertise=block(http="string", rpc="string", serf="string"),
     client=CLIENT, server=SERVER, telemetry=TELEMETRY, consul=CONSUL, vault=VAULT, tls=TLS, audit=AUDIT,
     rpc=block(**accepted(
         "accept_backlog", "keep_alive_interval", "connection_write_timeout", "stream_open_timeout",
@@ -234,15 +234,15 @@ ROOT = block(
     http_api_response_headers="map",
     sentinel=block(additional_enabled_modules="list !", **{"import": block(True, path="string !", args="list !")}),
     autopilot=block(
-        cleanup_dead_servers="bool -", server_stabilization_time="duration -", last_contact_threshold="duration -",
-        max_trailing_logs="int -", min_quorum="int -", enable_redundancy_zones="bool !",
+        cleanup_dead_servers="bool", server_stabilization_time="duration", last_contact_threshold="duration",
+        max_trailing_logs="int", min_quorum="int", enable_redundancy_zones="bool !",
         disable_upgrade_migration="bool -",
         enable_custom_upgrades="bool !",
     ),
     plugin=block(True, args="list", config="any"),
     limits=block(
-        https_handshake_timeout="duration -", http_max_conns_per_client="int !100", rpc_handshake_timeout="duration -",
-        rpc_max_conns_per_client="int -",
+        https_handshake_timeout="duration", http_max_conns_per_client="int", rpc_handshake_timeout="duration",
+        rpc_max_conns_per_client="int",
     ),
     reporting=block(
         license=block(enabled="bool -"), address="string -", export_interval="duration -",
@@ -251,5 +251,5 @@ ROOT = block(
     ),
     keyring=block(True, name="string -", active="bool -"),
     eventlog=block(enabled="bool !", level="string -"),
-    etcd=block(endpoints="list !"),
+    etcd=block(endpoints="list", ca_file="string", cert_file="string", key_file="string"),
 )  # fmt: skip

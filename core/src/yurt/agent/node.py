@@ -22,12 +22,14 @@ from yurt.agent.banner import DriverLine
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir
 from yurt.agent.limits import HttpLimits, http_limits
+from yurt.agent.log_engine import log_engine, make_log
 from yurt.agent.parts import agent_info, client_config, client_folder, server_config
 from yurt.agent.reload import PluginReloader
-from yurt.agent.tls import http_context, tls_settings
+from yurt.agent.tls import TlsSettings, http_context, tls_settings
 from yurt.client.client import Client
 from yurt.client.ports import ServerPort
 from yurt.http.app import make_app
+from yurt.http.cluster import CLUSTER
 from yurt.http.connections import Connections, Site
 from yurt.http.plugins import PLUGINS
 from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginStatus
@@ -35,9 +37,9 @@ from yurt.runtime.env import Env
 from yurt.sdk.driver import AgentPaths, PluginContext
 from yurt.server.server import Server
 from yurt.storage.client_db import ClientDatabase, NodeIdentity
-from yurt.storage.log import CommandLog
 
 if TYPE_CHECKING:
+    from yurt.agent.cluster.cluster import ServerCluster
     from yurt.agent.far import FarClients, FarServers
 
 log = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ class Parts:
         self.failed = failed
         self.clients: FarClients | None = None
         self.servers: FarServers | None = None
+        self.cluster: ServerCluster | None = None
         self.http_tls: ssl.SSLContext | None = None
         self.http_limits = HttpLimits()
         self.binaries = binary_plugins.Binaries()
@@ -71,6 +74,8 @@ class Parts:
         self._client_ready = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._server_task: asyncio.Task[None] | None = None
+        self._cluster_task: asyncio.Task[None] | None = None
+        self._opened_log = False
 
     @property
     def node_id(self) -> str:
@@ -86,12 +91,22 @@ class Parts:
             await Site(self.runner, listener, tls=self.http_tls, handshake_s=self.http_limits.handshake_s).start()
         if self.clients is not None:
             await self.clients.start()
+        if self.cluster is not None:
+            await self.cluster.start()
+            self._cluster_task = group.create_task(self.cluster.run(), name="cluster")
         if self.server is not None:
-            self._server_task = group.create_task(self.server.run(ready=self._server_ready), name="server")
+            self._server_task = group.create_task(self._run_server(self.server), name="server")
         if self.servers is not None:
             self._tasks.append(group.create_task(self.servers.run(), name="connection to the servers"))
         if self.client is not None:
             self._tasks.append(group.create_task(self._run_client(self.client), name="client"))
+
+    async def _run_server(self, server: Server) -> None:
+        """Open the log when there is a cluster that has one."""
+        if self.cluster is not None:
+            await self.cluster.formed.wait()
+        self._opened_log = True
+        await server.run(ready=self._server_ready)
 
     async def _run_client(self, client: Client) -> None:
         if self.server is not None:
@@ -110,8 +125,8 @@ class Parts:
         if self.client is not None:
             await self.client.stop_all()
 
-    async def stop(self) -> None:
-        """Take everything down; tasks that still run go on."""
+    async def stop(self, *, leaves: bool) -> None:
+        """Take everything down; tasks that still run go on. A server that leaves is no longer one of its cluster."""
         if self.client is not None:
             await self.client.finish_cleaning()
         for task in reversed(self._tasks):
@@ -120,10 +135,14 @@ class Parts:
         await self.runner.cleanup()
         if self.clients is not None:
             await self.clients.stop()
-        if self.server is not None:
+        if self.server is not None and self._opened_log:
             await self.server.stop()
         if self._server_task is not None:
             self._server_task.cancel()
+        if self.cluster is not None and self._cluster_task is not None:
+            self._cluster_task.cancel()
+            await asyncio.wait({self._cluster_task})
+            await self.cluster.stop(leaves=leaves)
         await self.plugins.close()
         await self.binaries.close()
 
@@ -146,9 +165,9 @@ class Parts:
 
 async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     """Make every part; nothing runs yet."""
-    server = _server(config, data, env) if config.is_server else None
-    servers: FarServers | None = None
     tls = tls_settings(config)
+    server, cluster = _server(config, data, env, tls) if config.is_server else (None, None)
+    servers: FarServers | None = None
     plugins, loaded, binaries = PluginManager(), LoadedPlugins(), binary_plugins.Binaries()
     client = None
     if config.is_client:
@@ -182,6 +201,8 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
             servers.join(client)
     info = agent_info(config, tuple(plugin_facts(status) for status in loaded.statuses))
     app = make_app(server, client, info, env=env, servers=servers.api if servers is not None else None)
+    if cluster is not None:
+        app[CLUSTER] = cluster
     if client is not None:
         app[PLUGINS] = PluginReloader(
             plugins,
@@ -201,6 +222,7 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     parts = Parts(server=server, client=client, plugins=plugins, runner=runner, failed=failed)
     parts.binaries = binaries
     parts.servers = servers
+    parts.cluster = cluster
     parts.http_tls = http_context(tls)
     parts.http_limits = http_limits(config)
     if server is not None and not config.is_dev:
@@ -224,8 +246,19 @@ class RequestLog(AbstractAccessLogger):
         self.logger.debug(text, request.method, request.path, response.status, time * 1000)
 
 
-def _server(config: AgentConfig, data: DataDir, env: Env) -> Server:
-    return Server(server_config(config, data), env=env, log=_command_log(config, data))
+def _server(config: AgentConfig, data: DataDir, env: Env, tls: TlsSettings) -> tuple[Server, ServerCluster | None]:
+    """The server, and the servers that it is one of; a dev agent's stands alone."""
+    engine, cluster = log_engine(config, data), None
+    if not config.is_dev:
+        from yurt.agent.cluster.cluster import ServerCluster
+
+        cluster = ServerCluster(config, data.server, engine=engine, env=env, tls=tls)
+    own_endpoint = cluster.own_endpoint if cluster is not None else ""
+    log = make_log(config, data, engine=engine, own_endpoint=own_endpoint, env=env)
+    server = Server(server_config(config, data), env=env, log=log)
+    if cluster is not None:
+        cluster.follow(lambda: server.state.index, lambda: server.roles.leader_name)
+    return server, cluster
 
 
 async def node_identity(database: ClientDatabase, env: Env) -> NodeIdentity:
@@ -235,16 +268,6 @@ async def node_identity(database: ClientDatabase, env: Env) -> NodeIdentity:
         identity = NodeIdentity(node_id=env.uuid(), secret_id=env.uuid())
         await database.put_identity(identity)
     return identity
-
-
-def _command_log(config: AgentConfig, data: DataDir) -> CommandLog:
-    if config.is_dev:
-        from yurt.storage.memory import MemoryLog
-
-        return MemoryLog()
-    from yurt.storage.sqlite import SqliteLog
-
-    return SqliteLog(data.server / "log.db")
 
 
 def plugin_context(config: AgentConfig, data: DataDir, name: str) -> PluginContext:

@@ -203,7 +203,7 @@ class _Agent:
                 await asyncio.wait_for(parts.stop_tasks(), STOP_TASKS_LIMIT_S)
             except TimeoutError:
                 log.error("tasks did not stop within %d s", STOP_TASKS_LIMIT_S)
-        await parts.stop()
+        await parts.stop(leaves=leaves)
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -8,61 +8,91 @@ from aiohttp import web
 
 from yurt.api.encode import encode_builtins
 from yurt.api.times import rfc3339
-from yurt.http.call import Call, json_answer
-from yurt.http.errors import Refused
+from yurt.http.call import Call, empty_answer, json_answer
+from yurt.http.errors import Refused, failed_call
 from yurt.http.routing import route
+from yurt.http.status_routes import leader_address
 from yurt.structs import status
+from yurt.structs.member import FAILED, LEFT, Member
+
+ADDRESSES_MAX = 64
+"""Addresses that one request may join."""
 
 
-def member(call: Call) -> dict[str, Any]:
-    """This agent as a member of the cluster."""
-    agent = call.agent
-    host, _, port = agent.serf_addr.rpartition(":")
+def member_row(member: Member) -> dict[str, Any]:
+    """A server as a member of the cluster."""
+    host, port = _parts(member.address)
+    rpc_host, rpc_port = _parts(member.rpc_addr)
+    tags = {
+        "build": member.version,
+        "dc": member.datacenter,
+        "port": str(rpc_port),
+        "raft_vsn": "3",
+        "region": member.region,
+        "role": "nomad",
+        "rpc_addr": rpc_host,
+        "vsn": "1",
+    }
+    if member.expect:
+        tags["expect"] = str(member.expect)
+    if member.expect == 1:
+        tags["bootstrap"] = "1"
     return {
-        "Addr": host.strip("[]"),
+        "Addr": host,
         "DelegateCur": 4,
         "DelegateMax": 5,
         "DelegateMin": 2,
-        "Name": f"{agent.name}.{agent.region}",
-        "Port": int(port) if port.isdigit() else 0,
+        "Name": member.name,
+        "Port": port,
         "ProtocolCur": 2,
         "ProtocolMax": 5,
         "ProtocolMin": 1,
-        "Status": "alive",
-        "Tags": {
-            "bootstrap": "1",
-            "build": agent.version,
-            "dc": agent.datacenter,
-            "expect": "1",
-            "port": agent.rpc_addr.rpartition(":")[2],
-            "region": agent.region,
-            "role": "nomad",
-            "rpc_addr": agent.rpc_addr.rpartition(":")[0],
-            "vsn": "1",
-        },
+        "Status": member.status,
+        "Tags": tags,
     }
+
+
+def _parts(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port) if port.isdigit() else 0
 
 
 async def self(call: Call) -> web.Response:
     """GET /v1/agent/self."""
     answer = {
         "config": dict(call.agent.config),
-        "member": member(call) if call.context.server is not None else {},
-        "stats": _stats(call),
+        "member": member_row(_own(call)) if call.context.server is not None else {},
+        "stats": await _stats(call),
     }
     return json_answer(call, answer)
 
 
-def _stats(call: Call) -> dict[str, dict[str, str]]:
+def _own(call: Call) -> Member:
+    name = f"{call.agent.name}.{call.agent.region}"
+    return next(each for each in call.cluster.members() if each.name == name)
+
+
+async def _stats(call: Call) -> dict[str, dict[str, str]]:
     stats: dict[str, dict[str, str]] = {"nomad": {"server": str(call.context.server is not None).lower()}}
     server = call.context.server
     if server is not None:
+        members = call.cluster.members()
         stats["nomad"] |= {
             "leader": str(server.is_leader).lower(),
-            "leader_addr": call.agent.rpc_addr,
-            "bootstrap": "true",
+            "leader_addr": leader_address(call),
+            "bootstrap": str(_own(call).expect == 1).lower(),
+            "known_regions": str(len({each.region for each in members})),
         }
-        stats["raft"] = {"last_log_index": str(server.state.index), "applied_index": str(server.state.index)}
+        stats["raft"] = {
+            "applied_index": str(server.state.index),
+            "last_log_index": str(server.state.index),
+            "state": "Leader" if server.is_leader else "Follower",
+        }
+        stats["serf"] = {
+            "failed": str(sum(each.status == FAILED for each in members)),
+            "left": str(sum(each.status == LEFT for each in members)),
+            "members": str(len(members)),
+        }
     if call.client is not None:
         stats["client"] = {"node_id": call.client.node_id}
     return stats
@@ -73,7 +103,7 @@ async def members(call: Call) -> web.Response:
     call.need_server()
     agent = call.agent
     answer = {
-        "Members": [member(call)],
+        "Members": [member_row(each) for each in call.cluster.members()],
         "ServerDC": agent.datacenter,
         "ServerName": agent.name,
         "ServerRegion": agent.region,
@@ -114,7 +144,7 @@ def _server_health(call: Call) -> dict[str, Any]:
     server = call.context.server
     if server is None:
         return {"message": "server not enabled", "ok": False}
-    return {"message": "ok", "ok": True} if server.is_leader else {"message": "no leader", "ok": False}
+    return {"message": "ok", "ok": True} if server.leader_name else {"message": "no leader", "ok": False}
 
 
 async def servers(call: Call) -> web.Response:
@@ -161,18 +191,33 @@ async def schedulers_config(call: Call) -> web.Response:
 
 
 async def join(call: Call) -> web.Response:
-    """PUT /v1/agent/join: this server stands alone, so no address can be joined."""
+    """PUT /v1/agent/join: make the servers at some addresses known to this one, and to each other."""
     if call.context.server is None:
         raise Refused(501, "Invalid method")
-    addresses = call.query.getall("address", [])
+    addresses = tuple(call.query.getall("address", []))
     if not addresses:
         raise Refused(400, "missing address to join")
-    text = f"{len(addresses)} error(s) occurred: joining servers is not available in this version of Yurt"
-    return json_answer(call, {"error": text, "num_joined": 0, "warning": ""})
+    joined = await call.cluster.join(addresses[:ADDRESSES_MAX])
+    error = ""
+    if joined.problems:
+        error = "\n".join([f"{len(joined.problems)} error(s) occurred:", *(f"* {each}" for each in joined.problems)])
+    return json_answer(call, {"error": error, "num_joined": joined.count, "warning": ""})
+
+
+async def force_leave(call: Call) -> web.Response:
+    """PUT /v1/agent/force-leave: put out a server that is gone; with `prune` it is forgotten at once."""
+    if call.context.server is None:
+        raise Refused(501, "Invalid method")
+    name = call.query.get("node", "")
+    if not name:
+        raise Refused(400, "missing node to force leave")
+    await failed_call(call.cluster.force_leave(name, forget="prune" in call.query))
+    return empty_answer()
 
 
 ROUTES = (
     route("/v1/agent/join", write=join),
+    route("/v1/agent/force-leave", write=force_leave),
     route("/v1/agent/self", get=self),
     route("/v1/agent/members", get=members),
     route("/v1/agent/health", get=health),

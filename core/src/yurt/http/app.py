@@ -18,6 +18,7 @@ from aiohttp import hdrs, web
 from yurt.http.agent_info import AgentInfo
 from yurt.http.at_leader import NOT_LEADING, PLACES, Places, ServerApis
 from yurt.http.call import CONTEXT, Context
+from yurt.http.cluster import CLUSTER, LoneServer
 from yurt.http.errors import NoServer, NotLed, status_of
 from yurt.http.routing import CORS_PREFIXES
 from yurt.http.table import add_all_routes
@@ -71,6 +72,7 @@ def make_app(
     )
     if server is not None:
         app[PLACES] = Places(server, others)
+        app[CLUSTER] = LoneServer(agent)
     add_all_routes(app)
     app.on_response_prepare.append(_add_headers)
     return app

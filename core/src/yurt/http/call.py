@@ -13,6 +13,7 @@ from aiohttp import web
 from yurt.api.decode import decode_json, decode_value
 from yurt.api.encode import encode_json
 from yurt.http.agent_info import AgentInfo
+from yurt.http.cluster import CLUSTER, Cluster
 from yurt.http.errors import NoServer, Refused
 from yurt.http.query import ReadOptions
 from yurt.runtime.env import Env
@@ -65,6 +66,12 @@ class Call:
         """Leave the request to an agent with a server when this one has none."""
         if self.context.server is None:
             raise NoServer("No known servers: this agent runs no server")
+
+    @property
+    def cluster(self) -> Cluster:
+        """The servers as a whole; raises NoServer as `server` does."""
+        self.need_server()
+        return self.request.app[CLUSTER]
 
     @property
     def client(self) -> Client | None:

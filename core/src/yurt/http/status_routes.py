@@ -7,25 +7,38 @@ from aiohttp import web
 from yurt.http.call import Call, json_answer
 from yurt.http.routing import route
 from yurt.sdk.errors import Unavailable
+from yurt.structs.member import LEFT
 
 
 async def leader(call: Call) -> web.Response:
-    """GET /v1/status/leader."""
-    if not call.server.is_leader:
+    """GET /v1/status/leader: where the leader is reached by other agents."""
+    address = leader_address(call)
+    if not address:
         raise Unavailable("No cluster leader")
-    return json_answer(call, call.agent.rpc_addr)
+    return json_answer(call, address)
+
+
+def leader_address(call: Call) -> str:
+    """The leader's `host:port` for other agents, as far as this server knows; "" for none."""
+    if call.server.is_leader:
+        return call.agent.rpc_addr
+    name = call.server.leader_name
+    return next((each.rpc_addr for each in call.cluster.members() if each.name == name), "")
 
 
 async def peers(call: Call) -> web.Response:
-    """GET /v1/status/peers."""
-    if not call.server.is_leader:
+    """GET /v1/status/peers: where the servers that keep the log are reached by other agents."""
+    if not call.server.leader_name:
         raise Unavailable("No cluster leader")
-    return json_answer(call, [call.agent.rpc_addr])
+    return json_answer(call, sorted(peer.address for peer in await call.cluster.log_peers() if peer.address))
 
 
 async def regions(call: Call) -> web.Response:
     """GET /v1/regions."""
-    return json_answer(call, [call.agent.region])
+    known = {call.agent.region}
+    if call.context.server is not None:
+        known |= {each.region for each in call.cluster.members() if each.status != LEFT}
+    return json_answer(call, sorted(known))
 
 
 ROUTES = (

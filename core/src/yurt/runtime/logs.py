@@ -87,7 +87,7 @@ def set_up_logging(level: str, *, as_json: bool = False, stream: LineStream | No
     handler.setFormatter(JsonFormatter() if as_json else NomadFormatter())
     handler.setLevel(LEVELS[level])
     handler.addFilter(is_worth_a_line)
-    for name in ("asyncio", "aiohttp.access"):
+    for name in ("asyncio", "aiohttp.access", "grpc"):
         logging.getLogger(name).setLevel(logging.WARNING)
     root.handlers[:] = [handler]
     root.setLevel(min(LEVELS[level], logging.DEBUG))

@@ -61,7 +61,7 @@ class Agent:
         self.command = list(command)
         self.user = user
         http_port, rpc_port, serf_port = free_ports(3)
-        self.address = f"http://127.0.0.1:{http_port}"
+        self.host = "127.0.0.1"
         self.port = http_port
         config: dict[str, Any] = {"name": name, "ports": {"http": http_port, "rpc": rpc_port, "serf": serf_port}}
         if data_dir is not None:
@@ -76,6 +76,11 @@ class Agent:
         self.config.write_text(json.dumps(config))
         self.log = folder / "agent.log"
         self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Its HTTP API."""
+        return f"http://{self.host}:{self.port}"
 
     def start(self) -> None:
         """Start it and wait until its node is ready."""
@@ -115,7 +120,7 @@ class Agent:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """One request; the decoded answer, or ApiFailure."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=20)
         try:
             connection.request(method, path, body=None if body is None else json.dumps(body))
             answer = connection.getresponse()

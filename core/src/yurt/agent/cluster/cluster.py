@@ -1,0 +1,237 @@
+"""The servers as one of them runs among them: membership, its own etcd member, and what operators ask of both.
+
+Order up: the port for servers, then exchange and joins, then etcd once a cluster is formed or joined; the server's
+log is opened after that. Order down, once the server has stopped: etcd (which leaves its cluster first when the server
+is to leave), goodbye, the port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from yurt import __version__
+from yurt.agent.addresses import bracketed, with_port
+from yurt.agent.cluster.joining import Joiner
+from yurt.agent.cluster.membership import ASK_INTERVAL_S, Membership
+from yurt.agent.cluster.own_etcd import OwnEtcd, etcd_address
+from yurt.agent.cluster.security import ServerSecurity
+from yurt.agent.cluster.settings import FILE, OWN_ETCD, SERF_PORT
+from yurt.agent.cluster.voters import Admitter, EtcdAdmin, Voter, find_voter
+from yurt.agent.config import AgentConfig
+from yurt.agent.tls import TlsSettings
+from yurt.http.cluster import Joined, LogPeer, ServerView
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Invalid, Unavailable, YurtError
+from yurt.structs.member import FAILED, LEFT, Member
+
+log = logging.getLogger(__name__)
+
+LEAVE_LIMIT_S = 10.0
+GAUGE_LIMIT_S = 1.0
+TRANSFER_LIMIT_S, TRANSFER_LOOK_S = 10.0, 0.05
+
+
+class ServerCluster:
+    """The servers, seen from and changed by this one."""
+
+    def __init__(self, config: AgentConfig, folder: Path, *, engine: str, env: Env, tls: TlsSettings) -> None:
+        self.formed = asyncio.Event()
+        self.leader_of: Callable[[], str] = lambda: ""
+        self._config = config
+        self._env = env
+        self._membership = Membership(own_member(config, engine), env=env, security=ServerSecurity(tls))
+        self._etcd: OwnEtcd | None = None
+        self._admin: EtcdAdmin | None = None
+        if engine == OWN_ETCD:
+            from yurt.agent.cluster.etcd_admin import OwnEtcdAdmin
+
+            self._etcd = OwnEtcd(config, folder, membership=self._membership, env=env, tls=tls)
+            self._admin = OwnEtcdAdmin(self._etcd.endpoint, self._etcd.url_of)
+            self._membership.admit = Admitter(self._admin, self._membership).admit
+        peers = self._etcd.peers if self._etcd is not None else ()
+        self._joiner = Joiner(config.cluster, membership=self._membership, peers=peers, env=env)
+
+    # The directory.
+
+    @property
+    def own_endpoint(self) -> str:
+        """Where this server's own etcd member is reached; "" without one."""
+        return self._etcd.endpoint if self._etcd is not None else ""
+
+    def members(self) -> tuple[Member, ...]:
+        """All servers by name."""
+        return self._membership.members()
+
+    def subscribe(self, on_change: Callable[[], None]) -> None:
+        """Be called after each change of the members."""
+        self._membership.subscribe(on_change)
+
+    def follow(self, applied_index: Callable[[], int], leader: Callable[[], str]) -> None:
+        """Know how far the server beside is, and whom it takes for the leader."""
+        self._membership.applied_index = applied_index
+        self.leader_of = leader
+
+    # Life.
+
+    async def start(self) -> None:
+        """Take other servers' connections; raises Invalid when the port or etcd cannot be had."""
+        if self._etcd is not None:
+            await self._etcd.check()
+        config = self._config
+        port = await self._membership.start(f"{bracketed(config.serf_address)}:{config.serf_port}")
+        log.info("servers may join at port %d", port)
+
+    async def run(self) -> None:
+        """Be one of the servers until cancelled; raises Unavailable when it was told to join and cannot."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._membership.run(), name="membership")
+            group.create_task(self._joiner.run(), name="joins")
+            group.create_task(self._run_etcd(), name="etcd")
+
+    async def _run_etcd(self) -> None:
+        if self._etcd is not None:
+            await self._etcd.form()
+        self.formed.set()
+        if self._etcd is not None:
+            await self._etcd.run()
+
+    async def stop(self, *, leaves: bool) -> None:
+        """End etcd and say goodbye; `run` was cancelled and the server has stopped."""
+        if self._etcd is not None:
+            has_left = leaves and await self._leave_etcd()
+            await (self._etcd.forget() if has_left else self._etcd.stop())
+        if leaves:
+            await self._membership.leave()
+        await self._membership.stop()
+        if self._admin is not None:
+            await self._admin.close()
+
+    async def _leave_etcd(self) -> bool:
+        """Take this server out of those that keep the log, unless it is the last one."""
+        assert self._admin is not None
+        try:
+            async with asyncio.timeout(LEAVE_LIMIT_S):
+                voters = await self._admin.voters()
+                if len(voters) < 2:
+                    return False
+                await self._admin.remove(find_voter(voters, (), self._membership.own.name).id)
+        except (YurtError, TimeoutError) as error:
+            log.warning("this server cannot leave the cluster in order: %s", error or "no answer in time")
+            return False
+        log.info("this server no longer keeps the cluster's log")
+        return True
+
+    # What operators ask.
+
+    def views(self) -> tuple[ServerView, ...]:
+        """The servers of this region that have not left."""
+        membership = self._membership
+        return tuple(
+            ServerView(
+                member=each,
+                overdue_s=max(0.0, membership.silent_s(each.name) - ASK_INTERVAL_S),
+                index=membership.index_of(each.name),
+                trailing=membership.trailing.get(each.name, 0),
+                stable_s=membership.status_age_s(each.name),
+            )
+            for each in self.members()
+            if each.region == self._config.region and each.status != LEFT
+        )
+
+    async def join(self, addresses: tuple[str, ...]) -> Joined:
+        """Make other servers known to this one."""
+        return await self._joiner.join(tuple(with_port(address, SERF_PORT) for address in addresses))
+
+    async def force_leave(self, name: str, *, forget: bool) -> None:
+        """Put out a server that is gone; raises NotFound, Conflict or Unavailable."""
+        names = {each.name for each in self.members()}
+        full = name if name in names else f"{name}.{self._config.region}"
+        self._membership.force_leave(full, forget=forget)
+        if self._admin is not None and full.endswith(f".{self._config.region}"):
+            gone = [voter for voter in await self._admin.voters() if voter.name == full]
+            for voter in gone:
+                await self._admin.remove(voter.id)
+
+    async def log_peers(self) -> tuple[LogPeer, ...]:
+        """The servers that keep the log."""
+        members = {each.name: each for each in self.members()}
+        if self._admin is None:
+            own = [each for each in members.values() if each.region == self._config.region and each.status != LEFT]
+            return tuple(self._log_peer(each.name, each.name, each) for each in own)
+        voters = await self._admin.voters()
+        by_address = {each.etcd_addr: each for each in members.values() if each.etcd_addr}
+        return tuple(
+            self._log_peer(voter.id, voter.name, members.get(voter.name) or by_address.get(voter.address))
+            for voter in voters
+        )
+
+    def _log_peer(self, peer_id: str, name: str, member: Member | None) -> LogPeer:
+        known = name or (member.name if member is not None else "")
+        address = member.rpc_addr if member is not None else ""
+        return LogPeer(id=peer_id, name=known, address=address)
+
+    async def remove_log_peer(self, wanted: str) -> None:
+        """Take a server out of those that keep the log."""
+        admin, voters = await self._voters()
+        await admin.remove(find_voter(voters, self.members(), wanted).id)
+
+    async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
+        """Have another server lead; to be asked of the one that leads."""
+        admin, voters = await self._voters()
+        target = find_voter(voters, self.members(), wanted)
+        peers = {peer.id: peer for peer in await self.log_peers()}
+        before = next((peer for peer in peers.values() if peer.name == self._membership.own.name), None)
+        if before is None or self.leader_of() != before.name:
+            raise Unavailable("No cluster leader")
+        if before.id != target.id:
+            await admin.make_leader(target.id)
+            await self._wait_leader(target.name)
+        return before, peers[target.id]
+
+    async def _wait_leader(self, name: str) -> None:
+        """Wait until the server of that name leads; raises Unavailable when it does not in time."""
+        end_s = self._env.monotonic() + TRANSFER_LIMIT_S
+        while self.leader_of() != name:
+            if self._env.monotonic() > end_s:
+                raise Unavailable(f"server {name} does not lead after {TRANSFER_LIMIT_S:g} s")
+            await self._env.sleep(TRANSFER_LOOK_S)
+
+    async def _voters(self) -> tuple[EtcdAdmin, tuple[Voter, ...]]:
+        if self._admin is None:
+            raise Invalid(
+                "the servers have no etcd members of their own: a single server keeps its log in a file, "
+                "and an etcd that stands by itself is changed with etcdctl"
+            )
+        return self._admin, await self._admin.voters()
+
+    async def gauges(self) -> Mapping[str, float]:
+        """How many servers there are by status, and the size of etcd's data."""
+        counts = Counter(each.status for each in self.members())
+        found = {"members.alive": float(counts["alive"]), "members.failed": float(counts[FAILED])}
+        if self._admin is not None and self.formed.is_set():
+            try:
+                async with asyncio.timeout(GAUGE_LIMIT_S):
+                    found["etcd.db_bytes"] = float(await self._admin.db_bytes())
+            except (YurtError, TimeoutError):
+                log.debug("etcd does not tell the size of its data")
+        return found
+
+
+def own_member(config: AgentConfig, engine: str) -> Member:
+    """What the agent of this configuration tells the other servers of itself."""
+    return Member(
+        name=f"{config.name}.{config.region}",
+        region=config.region,
+        datacenter=config.datacenter,
+        version=__version__,
+        address=config.advertise_serf,
+        rpc_addr=config.advertise_rpc,
+        http_addr=config.advertise_http,
+        etcd_addr=etcd_address(config) if engine == OWN_ETCD else "",
+        expect=config.cluster.expect if engine == OWN_ETCD else int(engine == FILE),
+        has_data=engine != OWN_ETCD,
+    )

@@ -1,0 +1,118 @@
+"""Whether a server begins a cluster, joins one, or waits: a pure decision.
+
+A cluster begins when as many servers as `bootstrap_expect` says know each other, none of them has ever been part of a
+cluster, and each has told this one that it knows the very same servers. The first that sees this founds: from then on
+it tells the founders' names and etcd addresses, and a founder that hears so begins with exactly these, whatever it
+has seen since. So all founders start etcd alike. A server that has data never founds, and neither does one that knows
+a server of its region with data: it is admitted by that one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from yurt.agent.cluster.records import News
+from yurt.sdk.value import Value
+from yurt.structs.member import ALIVE, LEFT, Member
+
+
+class Waits(Value):
+    """Nothing can be done yet; `reason` is for the operator."""
+
+    reason: str
+
+
+class Founds(Value):
+    """Begin a cluster of these servers: names, and where each etcd member is reached, sorted by name."""
+
+    founders: Mapping[str, str]
+
+
+class Joins(Value):
+    """Be admitted by one of these servers, the first that can."""
+
+    through: tuple[Member, ...]
+
+
+Decision = Waits | Founds | Joins
+
+
+def decide(own: Member, members: Sequence[Member], reports: Mapping[str, News]) -> Decision:
+    """What the server `own`, which has no data, does; `reports` are the last news of each server itself."""
+    peers = tuple(each for each in members if each.region == own.region and each.name != own.name)
+    founding = _founding_of(own, peers, reports)
+    if founding:
+        return Founds(founders=founding)
+    others = tuple(each for each in peers if each.status != LEFT)
+    settled = tuple(each for each in others if each.has_data)
+    if settled:
+        return _joins(settled)
+    if own.expect == 0:
+        return Waits(reason=f"waiting for a server of region {own.region} that is part of a cluster: {_known(others)}")
+    candidates = _candidates(own.region, (own, *peers))
+    expected = {each.name: each.expect for each in candidates if each.expect}
+    if len(set(expected.values())) > 1:
+        told = ", ".join(f"{name} says {number}" for name, number in sorted(expected.items()))
+        return Waits(reason=f"bootstrap_expect must be the same on all servers of a region: {told}")
+    if len(candidates) < own.expect:
+        return Waits(reason=f"waiting for {own.expect} servers: {_known(candidates)}")
+    differing = _differing(own, candidates, reports)
+    if differing:
+        return Waits(reason=f"waiting for the servers to know each other: {', '.join(differing)} not yet")
+    return Founds(founders={each.name: each.etcd_addr for each in candidates})
+
+
+def token_of(founders: Mapping[str, str]) -> str:
+    """What tells the etcd members of these founders from those of another cluster."""
+    text = "\n".join(f"{name} {address}" for name, address in sorted(founders.items()))
+    return f"yurt-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _founding_of(own: Member, peers: Iterable[Member], reports: Mapping[str, News]) -> Mapping[str, str]:
+    """The founders that another one names, when this server is one who has not begun, and nobody says otherwise."""
+    told = [reports[each.name] for each in peers if each.status == ALIVE and each.has_data and each.name in reports]
+    if any(own.name not in news.awaited for news in told):
+        return {}
+    return next((news.founding for news in told if own.name in news.founding), {})
+
+
+def _joins(settled: Sequence[Member]) -> Decision:
+    reachable = tuple(each for each in settled if each.status == ALIVE)
+    through = tuple(each for each in reachable if each.etcd_addr)
+    if through:
+        return Joins(through=through)
+    names = ", ".join(each.name for each in reachable or settled)
+    if reachable:
+        return Waits(
+            reason=f"{names} keeps the state of this region by itself and takes no other servers in: "
+            "it runs with bootstrap_expect = 1, or with an etcd that stands by itself"
+        )
+    return Waits(reason=f"waiting for {names}, who has the cluster's data and cannot be reached")
+
+
+def _candidates(region: str, members: Iterable[Member]) -> tuple[Member, ...]:
+    """The servers that could begin together, by name."""
+    found = [
+        each
+        for each in members
+        if each.region == region and each.status == ALIVE and each.expect > 1 and each.etcd_addr and not each.has_data
+    ]
+    return tuple(sorted(found, key=lambda each: each.name))
+
+
+def _differing(own: Member, candidates: Sequence[Member], reports: Mapping[str, News]) -> list[str]:
+    """Those of whom it is not known that they know the same servers."""
+    wanted = [(each.name, each.etcd_addr) for each in candidates]
+    found = []
+    for each in candidates:
+        news = reports.get(each.name)
+        seen = _candidates(own.region, news.members) if news is not None else ()
+        if each.name != own.name and [(one.name, one.etcd_addr) for one in seen] != wanted:
+            found.append(each.name)
+    return found
+
+
+def _known(members: Iterable[Member]) -> str:
+    names = ", ".join(each.name for each in members)
+    return f"know {names}" if names else "none is known"

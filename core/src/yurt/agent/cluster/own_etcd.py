@@ -1,0 +1,239 @@
+"""This server's own etcd member: begun with other founders or joined to a cluster, kept running, and left.
+
+`form` returns when etcd runs. What it does until then is `forming.decide`'s matter; here it is carried out, and what
+must survive a crash in between is remembered first:
+
+- before a server founds, with whom; so it begins with the same founders after a crash, and can tell them to others;
+- before it joins, that it does; so what an etcd that never came to life has left is removed before another try;
+- when etcd runs, that it has begun: from then on its data counts, and should it be gone, the server is a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from yurt.agent.addresses import bracketed, host_of
+from yurt.agent.cluster import memory
+from yurt.agent.cluster.forming import Founds, Joins, Waits, decide, token_of
+from yurt.agent.cluster.membership import Admission, Membership
+from yurt.agent.config import AgentConfig
+from yurt.agent.tls import TlsSettings
+from yurt.rpc.certificates import SERVER, role_name
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Conflict, Unavailable, YurtError
+from yurt.sdk.value import replace
+from yurt.storage.etcd.member import EtcdMember, has_member_data
+from yurt.storage.etcd.settings import EtcdMemberConfig, EtcdSecurity
+from yurt.structs.member import Member
+
+log = logging.getLogger(__name__)
+
+FOLDER = "etcd"
+LOOK_INTERVAL_S = 0.5
+"""How often a server that waits looks again when it hears nothing new."""
+ADMIT_PAUSE_S = 1.0
+ADMIT_LIMIT_S = 15.0
+"""How long another server may take to admit this one."""
+
+
+class OwnEtcd:
+    """The etcd member of this server."""
+
+    def __init__(
+        self, config: AgentConfig, folder: Path, *, membership: Membership, env: Env, tls: TlsSettings
+    ) -> None:
+        self.folder = folder / FOLDER
+        self._memory_folder = folder
+        self._remembered = memory.load(folder)
+        self._config = config
+        self._membership = membership
+        self._env = env
+        self._tls = tls
+        self._member = self._make_member({membership.own.name: self.peer_url}, is_new=False)
+        self._told = ""
+        if self._remembered.has_begun and not self.has_begun:
+            log.warning("the data of this server's etcd member is gone: it joins its cluster as a new server")
+            self._remember(founding={}, awaited=(), has_begun=False)
+        membership.change_own(has_data=self.has_begun or bool(self._remembered.founding))
+        membership.founding, membership.awaited = self._remembered.founding, self._remembered.awaited
+        membership.subscribe(self._follow_members)
+
+    @property
+    def endpoint(self) -> str:
+        """Where the member is reached on this machine."""
+        return self._member.config.client_endpoint
+
+    @property
+    def peer_url(self) -> str:
+        """Where the other members reach it."""
+        return self.url_of(self._membership.own.etcd_addr)
+
+    @property
+    def pid(self) -> int:
+        """The pid of etcd; 0 while it does not run."""
+        return self._member.pid
+
+    @property
+    def has_begun(self) -> bool:
+        """This server is part of a cluster, or of one that is being founded."""
+        return has_member_data(str(self.folder)) and not self._remembered.is_joining
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Addresses of servers that were there at last, before this start too."""
+        return self._remembered.peers
+
+    def url_of(self, address: str) -> str:
+        """The URL of a member's address."""
+        return f"{'https' if self._tls.rpc else 'http'}://{address}"
+
+    def _urls(self, addresses: Mapping[str, str]) -> dict[str, str]:
+        return {name: self.url_of(address) for name, address in addresses.items()}
+
+    async def check(self) -> None:
+        """Raises Invalid when etcd cannot be run here."""
+        await self._member.version()
+
+    async def form(self) -> None:
+        """Found a cluster, or be admitted to one, or go on where the last run ended: etcd runs when this returns."""
+        while True:
+            try:
+                if self.has_begun:
+                    await self._start({self._membership.own.name: self.peer_url}, is_new=False)
+                    return
+                if await self._form_once():
+                    return
+            except Unavailable as error:
+                self._tell(f"the etcd member cannot start yet: {error}")
+                await self._env.sleep(ADMIT_PAUSE_S)
+
+    async def _form_once(self) -> bool:
+        """Take one step; whether etcd runs now."""
+        decision: Waits | Founds | Joins
+        if self._remembered.founding:
+            decision = Founds(founders=self._remembered.founding)
+        else:
+            decision = decide(self._membership.own, self._membership.members(), self._membership.reports)
+        match decision:
+            case Waits(reason=reason):
+                self._tell(reason)
+                await self._membership.wait_news(LOOK_INTERVAL_S)
+                return False
+            case Founds(founders=founders):
+                await self._found(dict(founders))
+                return True
+            case Joins(through=through):
+                return await self._join(through)
+
+    async def _found(self, founders: dict[str, str]) -> None:
+        own = self._membership.own.name
+        log.info("a cluster is founded by %s", ", ".join(sorted(founders)))
+        self._remember(founding=founders, awaited=tuple(sorted(set(founders) - {own})))
+        self._membership.change_own(has_data=True)
+        self._membership.tell()
+        await self._start(self._urls(founders), is_new=True)
+
+    async def _join(self, through: tuple[Member, ...]) -> bool:
+        for server in through:
+            try:
+                admission = await self._ask_admission(server)
+            except YurtError as error:
+                self._tell(f"{server.name} does not admit this server yet: {error}")
+                continue
+            log.info("admitted to the cluster by %s: members %s", server.name, ", ".join(sorted(admission.cluster)))
+            self._remember(is_joining=True)
+            await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+            await self._start(self._urls(admission.cluster), is_new=False)
+            return True
+        await self._env.sleep(ADMIT_PAUSE_S)
+        return False
+
+    async def _ask_admission(self, server: Member) -> Admission:
+        own = self._membership.own
+        return await self._membership.ask_once(
+            server.address, server.region, lambda port: port.admit(own), limit_s=ADMIT_LIMIT_S
+        )
+
+    async def _start(self, cluster: dict[str, str], *, is_new: bool) -> None:
+        self._member = self._make_member(cluster, is_new=is_new)
+        await self._member.start()
+        self._remember(has_begun=True, is_joining=False)
+        self._membership.change_own(has_data=True)
+
+    async def run(self) -> None:
+        """Keep etcd running until cancelled; a member that the others have removed joins again as a new one."""
+        while True:
+            try:
+                await self._member.run()
+            except Conflict as error:
+                log.warning("%s; it joins again without its old data", error)
+                await self._member.stop()
+                await self._forget()
+                await self.form()
+
+    async def stop(self) -> None:
+        """End etcd."""
+        await self._member.stop()
+
+    async def forget(self) -> None:
+        """The member has left its cluster: its data is worth nothing any more."""
+        await self._member.stop()
+        await self._forget()
+
+    async def _forget(self) -> None:
+        self._remember(founding={}, awaited=(), has_begun=False, is_joining=False)
+        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+        self._membership.change_own(has_data=False)
+
+    def _follow_members(self) -> None:
+        """Remember where servers are, and which founders have begun."""
+        members = self._membership.members()
+        own = self._membership.own.name
+        peers = tuple(each.address for each in members if each.status != "left" and each.name != own)
+        begun = {each.name for each in members if each.has_data}
+        awaited = tuple(name for name in self._remembered.awaited if name not in begun)
+        founding = self._remembered.founding if awaited or not self._remembered.has_begun else {}
+        self._remember(peers=peers, awaited=awaited, founding=founding)
+
+    def _remember(self, **changes: object) -> None:
+        changed = replace(self._remembered, **changes)
+        if changed != self._remembered:
+            memory.save(self._memory_folder, changed)
+            self._remembered = changed
+        self._membership.founding, self._membership.awaited = changed.founding, changed.awaited
+
+    def _tell(self, text: str) -> None:
+        """A line for the operator, once."""
+        if text != self._told:
+            log.info("%s", text)
+        self._told = text
+
+    def _make_member(self, cluster: dict[str, str], *, is_new: bool) -> EtcdMember:
+        own, config = self._membership.own, self._config
+        bound = f"{bracketed(config.serf_address)}:{config.cluster.etcd_port}"
+        security = None
+        if self._tls.rpc:
+            security = EtcdSecurity(
+                ca_file=self._tls.ca_file, cert_file=self._tls.cert_file, key_file=self._tls.key_file
+            )
+        settings = EtcdMemberConfig(
+            name=own.name,
+            data_dir=str(self.folder),
+            peer_url=self.url_of(bound),
+            advertise_peer_url=self.peer_url,
+            initial_cluster=cluster,
+            token=token_of(self._remembered.founding),
+            is_new_cluster=is_new,
+            peer_security=security,
+            peer_name=role_name(SERVER, config.region) if security is not None else "",
+        )
+        return EtcdMember(settings, env=self._env)
+
+
+def etcd_address(config: AgentConfig) -> str:
+    """Where the other servers reach this one's etcd member."""
+    return f"{bracketed(host_of(config.advertise_serf))}:{config.cluster.etcd_port}"

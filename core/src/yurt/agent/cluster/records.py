@@ -1,0 +1,171 @@
+"""Who the servers are, as one of them knows it: a pure state that news are merged into.
+
+What a server says of itself is a record: addresses, and whether it stays (`alive`), goes (`leaving`) or has gone
+(`left`). The record with the higher incarnation holds; of two with the same one, the one further on its way out, for
+an operator may say of a server that is gone that it has left. Only a server itself raises its incarnation: at each
+start, when something about it changes, and when it hears of its own leaving that it knows nothing of. So merging is
+commutative, associative and idempotent, and all servers that exchange what they know come to the same records.
+
+`failed` is no part of a record. It is what one server sees: it has not heard from another one for a while. Who hears
+from a server says so to nobody; every server asks all the others itself.
+
+A record that is forgotten leaves its incarnation behind, so that those who have not forgotten yet do not bring it
+back. Times are seconds of a clock that never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from yurt.sdk.value import Value, no_entries, replace
+from yurt.structs.member import ALIVE, FAILED, LEAVING, LEFT, Member
+
+FAILED_AFTER_S = 5.0
+"""Silence after which a server counts as failed."""
+FORGET_LEFT_S = 24 * 3600.0
+FORGET_FAILED_S = 24 * 3600.0
+FORGET_FAR_FAILED_S = 72 * 3600.0
+"""How long a failed server of another region is remembered."""
+FORGOTTEN_MAX = 1_000
+"""Names that are kept of forgotten servers; those with the lowest incarnation go first."""
+NEVER = float("-inf")
+
+_RANKS = {ALIVE: 0, LEAVING: 1, LEFT: 2}
+
+
+class News(Value):
+    """What one server tells another: all records it has, and how far it is itself."""
+
+    sender: str
+    """The name of the server that tells."""
+    run: str = ""
+    """An id of this run of the agent, by which a server knows itself again, and another of the same name."""
+    members: tuple[Member, ...] = ()
+    """Statuses are those that the sender sees, `failed` among them."""
+    forgotten: Mapping[str, int] = no_entries()
+    founding: Mapping[str, str] = no_entries()
+    """The servers that begin a cluster together, by name, and where each etcd member is reached; empty: none."""
+    awaited: tuple[str, ...] = ()
+    """Those of them that have not begun yet."""
+    index: int = 0
+    """The last index that the sender has applied."""
+
+
+class Seen(Value):
+    """A server as another one knows it; the record's status is never `failed`."""
+
+    member: Member
+    heard_at: float
+    """When it was heard last, or was learned of; `NEVER` for one that came as failed."""
+    since: float
+    """Since when the record has its status."""
+
+    def status(self, now: float) -> str:
+        """Its status, with `failed` for one that has been silent."""
+        if self.member.status == ALIVE and now - self.heard_at > FAILED_AFTER_S:
+            return FAILED
+        return self.member.status
+
+
+class Records(Value):
+    """All that a server knows of the servers, itself included."""
+
+    own: Member
+    others: Mapping[str, Seen] = no_entries()
+    forgotten: Mapping[str, int] = no_entries()
+
+    def members(self, now: float) -> tuple[Member, ...]:
+        """The servers by name, each with the status that this one sees."""
+        shown = [replace(seen.member, status=seen.status(now)) for seen in self.others.values()]
+        return tuple(sorted([*shown, self.own], key=lambda member: member.name))
+
+    def with_own(self, **changes: object) -> Records:
+        """The same with something changed about this server, which the others shall hear."""
+        changed = replace(self.own, **changes)
+        if changed == self.own:
+            return self
+        return replace(self, own=replace(changed, incarnation=self.own.incarnation + 1))
+
+    def merged(self, news: Iterable[Member], forgotten: Mapping[str, int], now: float) -> Records:
+        """What this one knows once it has heard news."""
+        known = self._with_forgotten(forgotten, now)
+        for member in news:
+            known = known._with_own_news(member) if member.name == self.own.name else known._with_member(member, now)
+        return known
+
+    def heard(self, name: str, now: float) -> Records:
+        """The server has just been heard."""
+        seen = self.others.get(name)
+        if seen is None:
+            return self
+        return replace(self, others={**self.others, name: replace(seen, heard_at=now)})
+
+    def forced_out(self, name: str, now: float, *, forget: bool) -> Records:
+        """An operator says that a failed server has left, and is to be forgotten at once; the name is known."""
+        seen = self.others[name]
+        if forget:
+            return self._with_forgotten({name: seen.member.incarnation}, now)
+        return self._with_member(replace(seen.member, status=LEFT), now)
+
+    def reaped(self, now: float) -> Records:
+        """The same without servers that left or failed long ago."""
+        gone = {name: seen.member.incarnation for name, seen in self.others.items() if self._is_over(seen, now)}
+        return self._with_forgotten(gone, now) if gone else self
+
+    def _is_over(self, seen: Seen, now: float) -> bool:
+        match seen.status(now):
+            case "left":
+                return now - seen.since > FORGET_LEFT_S
+            case "failed":
+                is_far = seen.member.region != self.own.region
+                silent_s = now - max(seen.heard_at, seen.since)
+                return silent_s > (FORGET_FAR_FAILED_S if is_far else FORGET_FAILED_S)
+            case _:
+                return False
+
+    def _with_own_news(self, told: Member) -> Records:
+        """Others speak of this server: what is newer than its own word, and not its own word, it contradicts."""
+        if _key(told) <= _key(self.own) or _fact(told) == self.own:
+            return self
+        return replace(self, own=replace(self.own, incarnation=told.incarnation + 1))
+
+    def _with_member(self, told: Member, now: float) -> Records:
+        fact, seen = _fact(told), self.others.get(told.name)
+        if self.forgotten.get(told.name, -1) >= fact.incarnation:
+            return self
+        if seen is None:
+            fresh = Seen(member=fact, heard_at=NEVER if told.status == FAILED else now, since=now)
+            return replace(self, others={**self.others, told.name: fresh})
+        if _key(fact) <= _key(seen.member):
+            return self
+        is_back = fact.incarnation > seen.member.incarnation and told.status != FAILED
+        newer = Seen(
+            member=fact,
+            heard_at=now if is_back else seen.heard_at,
+            since=seen.since if fact.status == seen.member.status else now,
+        )
+        return replace(self, others={**self.others, told.name: newer})
+
+    def _with_forgotten(self, told: Mapping[str, int], now: float) -> Records:
+        """Forget the records that are no newer; this server itself speaks up again."""
+        newer = {name: number for name, number in told.items() if number > self.forgotten.get(name, -1)}
+        if not newer:
+            return self
+        forgotten = {**self.forgotten, **newer}
+        own = self.own
+        if own.incarnation <= forgotten.get(own.name, -1):
+            own = replace(own, incarnation=forgotten[own.name] + 1)
+        others = {name: seen for name, seen in self.others.items() if seen.member.incarnation > forgotten.get(name, -1)}
+        kept = sorted(forgotten.items(), key=lambda item: (item[1], item[0]))[-FORGOTTEN_MAX:]
+        return replace(self, own=own, others=others, forgotten=dict(kept))
+
+
+def _fact(told: Member) -> Member:
+    """The record without what only the teller sees."""
+    return replace(told, status=ALIVE) if told.status == FAILED else told
+
+
+def _key(member: Member) -> tuple[object, ...]:
+    """Of two records of a server the greater one holds; the last parts decide between strangers of one name."""
+    fact = _fact(member)
+    return (fact.incarnation, _RANKS.get(fact.status, 0), repr(fact))

@@ -1,0 +1,70 @@
+"""By what certificates servers know each other on the port of the membership: those of the agents, by role."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+
+from yurt.agent.tls import TlsSettings, channel_credentials, server_credentials
+from yurt.rpc.certificates import DOMAIN, SERVER, role_name
+from yurt.rpc.link import Security
+from yurt.sdk.errors import PermissionDenied, Unavailable
+
+LOOK_LIMIT_S = 5.0
+
+
+class ServerSecurity:
+    """How servers dial and take in servers."""
+
+    def __init__(self, tls: TlsSettings) -> None:
+        self._tls = tls
+
+    def listening(self) -> Callable[[], ssl.SSLContext] | None:
+        """How others are taken in; None without TLS."""
+        return server_credentials(self._tls)
+
+    def dialling(self, region: str) -> Security | None:
+        """How a server of a region is dialled; None without TLS."""
+        if not self._tls.rpc:
+            return None
+        return Security(lambda: channel_credentials(self._tls), role_name(SERVER, region))
+
+    def check(self, region: str, names: tuple[str, ...]) -> None:
+        """Raises PermissionDenied unless the certificate is one of a server of the region."""
+        wanted = role_name(SERVER, region)
+        if self._tls.rpc and wanted not in names:
+            raise PermissionDenied(f"the certificate names {', '.join(names) or 'nobody'}, and not {wanted}")
+
+    async def region_at(self, address: str, usual: str) -> str:
+        """The region of the server at an address, by its certificate, which the authority must have signed.
+
+        Without TLS nothing depends on it. Raises Unavailable when nobody answers there, PermissionDenied for a
+        certificate that is no server's.
+        """
+        if not self._tls.rpc:
+            return usual
+        names = await _names_at(address, self._tls)
+        regions = [name.split(".")[1] for name in names if _is_server_name(name)]
+        if not regions:
+            raise PermissionDenied(f"{address} shows no certificate of a server, it names {', '.join(names)}")
+        return usual if usual in regions else regions[0]
+
+
+def _is_server_name(name: str) -> bool:
+    parts = name.split(".")
+    return len(parts) == 3 and parts[0] == SERVER and parts[2] == DOMAIN
+
+
+async def _names_at(address: str, tls: TlsSettings) -> list[str]:
+    context = channel_credentials(tls)
+    context.check_hostname = False
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(LOOK_LIMIT_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+    except (OSError, TimeoutError) as error:
+        raise Unavailable(f"{address}: {error or 'no answer'}") from None
+    shown = writer.get_extra_info("peercert") or {}
+    writer.close()
+    return [value for kind, value in shown.get("subjectAltName", ()) if kind == "DNS"]

@@ -1,0 +1,114 @@
+"""What the configuration says of servers and their cluster, and what in it cannot be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from yurt.agent.addresses import with_port
+from yurt.api.times import parse_duration
+from yurt.sdk.value import NANOSECONDS, Value
+
+SERF_PORT, ETCD_PORT = 4648, 4649
+RETRY_INTERVAL_S = 30.0
+MEMORY, FILE, OWN_ETCD, STANDING_ETCD = "memory", "file", "own etcd", "standing etcd"
+"""Where a server keeps the command log."""
+_NAME = re.compile(r"[^\s,=/]+")
+
+
+class StandingEtcd(Value):
+    """An etcd that is run by somebody else."""
+
+    endpoints: tuple[str, ...] = ()
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+
+class ClusterSettings(Value):
+    """What is said of the cluster; `expect` is 0 for a server that only joins one."""
+
+    expect: int = 1
+    start_join: tuple[str, ...] = ()
+    retry_join: tuple[str, ...] = ()
+    retry_max: int = 0
+    retry_interval_s: float = RETRY_INTERVAL_S
+    etcd_port: int = ETCD_PORT
+    etcd: StandingEtcd = StandingEtcd()
+    engine: str = FILE
+
+
+def cluster_settings(raw: Mapping[str, Any], *, is_dev: bool) -> ClusterSettings:
+    """The settings in an agent's checked configuration."""
+    server, etcd = raw.get("server", {}), raw.get("etcd", {})
+    joined = server.get("server_join", {})
+    start = (*server.get("start_join", ()), *joined.get("start_join", ()))
+    retry = (*server.get("retry_join", ()), *joined.get("retry_join", ()))
+    expect = server.get("bootstrap_expect", 0 if start or retry else 1)
+    interval = joined.get("retry_interval", server.get("retry_interval"))
+    standing = StandingEtcd(
+        endpoints=tuple(etcd.get("endpoints", ())),
+        **{name: etcd[name] for name in ("ca_file", "cert_file", "key_file") if name in etcd},
+    )
+    return ClusterSettings(
+        expect=0 if standing.endpoints else expect,
+        start_join=_with_ports(start),
+        retry_join=_with_ports(retry),
+        retry_max=joined.get("retry_max", server.get("retry_max", 0)),
+        retry_interval_s=RETRY_INTERVAL_S if interval is None else parse_duration(interval) / NANOSECONDS,
+        etcd_port=raw.get("ports", {}).get("etcd", ETCD_PORT),
+        etcd=standing,
+        engine=_engine(expect, standing, is_dev=is_dev),
+    )
+
+
+def cluster_problems(raw: Mapping[str, Any], name: str, *, is_dev: bool) -> Iterator[str]:
+    """What an operator has to change before a server can start."""
+    settings = cluster_settings(raw, is_dev=is_dev)
+    joins = (*settings.start_join, *settings.retry_join)
+    if settings.expect < 0:
+        yield "server.bootstrap_expect must be 1 or more."
+    if is_dev and (joins or settings.expect > 1 or settings.etcd.endpoints):
+        yield (
+            "A dev agent keeps its state in memory and stands alone: several servers need a data_dir each "
+            "(leave -dev away)."
+        )
+    yield from (
+        f'server: "{address}" is no address of a server; finding servers by a cloud provider is not available in '
+        "this version."
+        for address in joins
+        if "=" in address or " " in address
+    )
+    if settings.engine == OWN_ETCD and not _NAME.fullmatch(name):
+        yield f'name "{name}" cannot be the name of a server: leave out spaces, commas, slashes and equals signs.'
+    if settings.retry_max < 0:
+        yield "server_join.retry_max must be 0 (no limit) or more."
+    yield from _etcd_problems(settings.etcd)
+
+
+def _etcd_problems(etcd: StandingEtcd) -> Iterator[str]:
+    for endpoint in etcd.endpoints:
+        parts = urlsplit(endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+            yield f'etcd.endpoints: "{endpoint}" must be a URL such as http://10.0.0.1:2379.'
+    if bool(etcd.cert_file) != bool(etcd.key_file):
+        yield "etcd needs cert_file and key_file together."
+    if (etcd.ca_file or etcd.cert_file or etcd.key_file) and not etcd.endpoints:
+        yield (
+            "etcd.endpoints is missing: the files of the etcd block are for an etcd that stands by itself. "
+            "The servers' own etcd takes those of the tls block."
+        )
+
+
+def _engine(expect: int, standing: StandingEtcd, *, is_dev: bool) -> str:
+    if is_dev:
+        return MEMORY
+    if standing.endpoints:
+        return STANDING_ETCD
+    return FILE if expect == 1 else OWN_ETCD
+
+
+def _with_ports(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(with_port(address, SERF_PORT) for address in addresses))

@@ -1,0 +1,126 @@
+"""The etcd members behind the servers: who they are, and how one is taken in or put out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from yurt.agent.cluster.membership import Admission
+from yurt.sdk.errors import Conflict, NotFound, YurtError
+from yurt.sdk.value import Value
+from yurt.server.ports import Directory
+from yurt.structs.member import FAILED, LEFT, Member
+
+log = logging.getLogger(__name__)
+
+PROBE_LIMIT_S = 1.0
+
+
+class Voter(Value):
+    """One etcd member; `name` is that of its server, "" until it has begun."""
+
+    id: str
+    name: str
+    address: str
+    """`host:port` at which the other members reach it."""
+
+
+class EtcdAdmin(Protocol):
+    """The calls about members, at this server's own etcd member; all raise Unavailable while it has no quorum."""
+
+    async def voters(self) -> tuple[Voter, ...]:
+        """All members."""
+        ...
+
+    async def add(self, address: str) -> None:
+        """Take a member in, which is then to be started."""
+        ...
+
+    async def remove(self, voter_id: str) -> None:
+        """Put a member out for good."""
+        ...
+
+    async def make_leader(self, voter_id: str) -> None:
+        """Have another member lead, where the own one leads."""
+        ...
+
+    async def db_bytes(self) -> int:
+        """How much of etcd's quota its data takes."""
+        ...
+
+    async def close(self) -> None:
+        """Free what the calls need."""
+        ...
+
+
+class Admitter:
+    """Takes servers into the cluster, one at a time."""
+
+    def __init__(self, etcd: EtcdAdmin, directory: Directory) -> None:
+        self._etcd = etcd
+        self._directory = directory
+        self._turn = asyncio.Lock()
+
+    async def admit(self, member: Member) -> Admission:
+        """Add a server that has no data; an etcd member of its name or address is of another disk and goes first."""
+        async with self._turn:
+            voters = await self._etcd.voters()
+            for stale in voters:
+                if member.name == stale.name or member.etcd_addr == stale.address:
+                    await self._put_out(stale, member)
+            await self._add(member, voters)
+            return Admission(cluster=_cluster(await self._etcd.voters(), self._directory.members()))
+
+    async def _put_out(self, stale: Voter, member: Member) -> None:
+        if stale.address != member.etcd_addr and await _answers(stale.address):
+            raise Conflict(f"the etcd member of {stale.name} still answers at {stale.address}; stop that server first")
+        if stale.name:
+            log.warning("server %s comes without the data of its etcd member, which is replaced", member.name)
+        await self._etcd.remove(stale.id)
+
+    async def _add(self, member: Member, voters: Iterable[Voter]) -> None:
+        """Add the member; when etcd refuses because one is away, the new server takes that one's place."""
+        try:
+            await self._etcd.add(member.etcd_addr)
+            return
+        except YurtError as error:
+            gone = replaceable(voters, self._directory.members())
+            if gone is None:
+                raise
+            log.warning("server %s takes the place of %s, which is gone (%s)", member.name, gone.name, error)
+        await self._etcd.remove(gone.id)
+        await self._etcd.add(member.etcd_addr)
+
+
+def replaceable(voters: Iterable[Voter], members: Iterable[Member]) -> Voter | None:
+    """The etcd member of a server that has failed or left, if there is one; never one that is about to begin."""
+    gone = {each.name for each in members if each.status in (FAILED, LEFT)}
+    return next((voter for voter in voters if voter.name in gone), None)
+
+
+def find_voter(voters: Iterable[Voter], members: Iterable[Member], wanted: str) -> Voter:
+    """A voter by its id, its server's name, or its server's rpc address; raises NotFound."""
+    by_address = {each.rpc_addr: each.name for each in members}
+    for voter in voters:
+        if wanted in (voter.id, voter.name) or (voter.name and by_address.get(wanted) == voter.name):
+            return voter
+    raise NotFound(f'no server "{wanted}" is part of the cluster; `yurt operator raft list-peers` lists them')
+
+
+def _cluster(voters: Iterable[Voter], members: Iterable[Member]) -> Mapping[str, str]:
+    """All members by name; etcd does not name those that have not begun."""
+    names = {each.etcd_addr: each.name for each in members if each.etcd_addr}
+    return {voter.name or names.get(voter.address, voter.id): voter.address for voter in voters}
+
+
+async def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(PROBE_LIMIT_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True

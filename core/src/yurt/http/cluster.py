@@ -1,0 +1,137 @@
+"""What the HTTP layer needs to know of the servers as a whole, and what operators do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from aiohttp import web
+
+from yurt.http.agent_info import AgentInfo
+from yurt.sdk.errors import Invalid, NotFound
+from yurt.sdk.value import Value
+from yurt.server.ports import Directory
+from yurt.structs.member import Member
+
+
+class LogPeer(Value):
+    """A server that keeps the command log, as `operator raft list-peers` shows it."""
+
+    id: str
+    name: str
+    address: str
+    """`host:port` for other agents; "" while the server is not known."""
+    is_voter: bool = True
+
+
+class Joined(Value):
+    """How many servers answered at the addresses, and what was wrong at the others."""
+
+    count: int = 0
+    problems: tuple[str, ...] = ()
+
+
+class ServerView(Value):
+    """How another server fares, as this one sees it."""
+
+    member: Member
+    overdue_s: float = 0.0
+    """How long ago news of it were due."""
+    index: int = 0
+    trailing: int = 0
+    """How far it was behind this server when it told its index."""
+    stable_s: float = 0.0
+    """For how long it has been as it is."""
+
+
+class Cluster(Directory, Protocol):
+    """The servers, and what can be changed about them."""
+
+    def views(self) -> tuple[ServerView, ...]:
+        """The servers of this region that have not left, by name."""
+        ...
+
+    async def join(self, addresses: tuple[str, ...]) -> Joined:
+        """Make other servers known to this one."""
+        ...
+
+    async def force_leave(self, name: str, *, forget: bool) -> None:
+        """Put out a server that is gone; raises NotFound, Conflict or Unavailable."""
+        ...
+
+    async def log_peers(self) -> tuple[LogPeer, ...]:
+        """The servers that keep the log; raises Unavailable."""
+        ...
+
+    async def remove_log_peer(self, wanted: str) -> None:
+        """Take a server, by id, name or address, out of those that keep the log."""
+        ...
+
+    async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
+        """Have another server lead: the one that led, and the one that is to."""
+        ...
+
+    async def gauges(self) -> Mapping[str, float]:
+        """Figures by name."""
+        ...
+
+
+class LoneServer:
+    """A server that keeps its state by itself and knows no others, as in dev mode."""
+
+    def __init__(self, agent: AgentInfo) -> None:
+        self._own = Member(
+            name=f"{agent.name}.{agent.region}",
+            region=agent.region,
+            datacenter=agent.datacenter,
+            version=agent.version,
+            address=agent.serf_addr,
+            rpc_addr=agent.rpc_addr,
+            http_addr=agent.http_addr,
+            expect=1,
+            has_data=True,
+        )
+
+    def members(self) -> tuple[Member, ...]:
+        """The one server."""
+        return (self._own,)
+
+    def subscribe(self, on_change: object) -> None:
+        """Nothing ever changes."""
+
+    def views(self) -> tuple[ServerView, ...]:
+        """The one server."""
+        return (ServerView(member=self._own),)
+
+    async def join(self, addresses: tuple[str, ...]) -> Joined:
+        """Joins nobody."""
+        reason = "a dev agent keeps its state in memory and joins no other server"
+        return Joined(problems=tuple(f"{address}: {reason}" for address in addresses))
+
+    async def force_leave(self, name: str, *, forget: bool) -> None:
+        """Raises NotFound."""
+        raise NotFound(f'no server "{name}" has failed')
+
+    async def log_peers(self) -> tuple[LogPeer, ...]:
+        """The one server."""
+        own = self._own
+        return (LogPeer(id=own.name, name=own.name, address=own.rpc_addr),)
+
+    async def remove_log_peer(self, wanted: str) -> None:
+        """Raises Invalid."""
+        raise Invalid("the only server cannot be removed")
+
+    async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
+        """The one server leads and goes on; raises NotFound for another one."""
+        own = (await self.log_peers())[0]
+        if wanted not in (own.id, own.address):
+            raise NotFound(f'no server "{wanted}" is part of the cluster')
+        return own, own
+
+    async def gauges(self) -> Mapping[str, float]:
+        """The one server."""
+        return {"members.alive": 1.0, "members.failed": 0.0}
+
+
+CLUSTER: web.AppKey[Cluster] = web.AppKey("yurt_cluster", Cluster)
+"""The servers, on an agent that runs one; a lone one unless the agent says otherwise."""

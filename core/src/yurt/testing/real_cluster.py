@@ -1,0 +1,357 @@
+"""A cluster of real agents for the tests: servers with etcd members of their own and clients, each a process.
+
+Each part can be killed, frozen, stopped and started again by itself. Agents listen on loopback, or wherever a `Place`
+says: in a network namespace, say. Afterwards everything that was started is gone.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from yurt.testing.agent import YURT, Agent, ApiFailure, stop_jobs, wait_for
+
+LEADER_LIMIT_S = 60.0
+STOP_LIMIT_S = 30.0
+LOWEST_PORT, PORTS = 20_000, 12_000
+"""Ports that the system gives to nobody by itself, so that a server that was down finds its own free."""
+
+_next_port = itertools.count(os.getpid() * 64)
+
+
+class Place(NamedTuple):
+    """Where an agent runs: the address it listens on, and what stands before its command (`ip netns exec NAME`)."""
+
+    address: str = "127.0.0.1"
+    before: tuple[str, ...] = ()
+
+
+HERE = Place()
+
+
+def quiet_port(address: str = "127.0.0.1") -> int:
+    """A port that nobody listens on, and that no connection takes while its owner is away."""
+    while True:
+        port = LOWEST_PORT + next(_next_port) % PORTS
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address, port))
+            return port
+
+
+class ClusterAgent(Agent):
+    """An agent of a cluster; it is ready when its own HTTP API answers `ready_path`."""
+
+    ready_path = "/v1/status/leader"
+
+    def __init__(self, folder: Path, name: str, settings: dict[str, Any], place: Place = HERE) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder, data_dir=folder / "data", name=name, command=[*place.before, *YURT])
+        self.name = name
+        self.host = place.address
+        probed = "127.0.0.1" if place.before else place.address
+        self.ports = {kind: quiet_port(probed) for kind in ("http", "rpc", "serf", "etcd")}
+        self.port = self.ports["http"]
+        self.settings: dict[str, Any] = {
+            "name": name, "data_dir": str(folder / "data"), "bind_addr": place.address, "ports": self.ports,
+            "log_level": "DEBUG", **settings,
+        }  # fmt: skip
+        self.write_config()
+
+    def write_config(self) -> None:
+        """Write the configuration file; it counts from the next start."""
+        self.config.write_text(json.dumps(self.settings))
+
+    def at(self, kind: str) -> str:
+        """`host:port` of its `http`, `rpc`, `serf` or `etcd`."""
+        return f"{self.host}:{self.ports[kind]}"
+
+    @property
+    def is_running(self) -> bool:
+        """The process lives."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The pid of the agent (where `ip netns exec` starts it, it becomes the agent)."""
+        assert self.process is not None
+        return self.process.pid
+
+    def is_ready(self) -> bool:
+        """It answers, and knows a leader."""
+        assert self.is_running, self.log.read_text()
+        return bool(self.try_get(self.ready_path))
+
+    def try_get(self, path: str) -> Any:
+        """A read; None when it fails in any way."""
+        try:
+            return self.get(path)
+        except (OSError, http.client.HTTPException, ApiFailure, ValueError):
+            return None
+
+    def start(self) -> None:
+        """Start it and wait until it is ready."""
+        self.spawn()
+        wait_for(f"{self.name} to be ready", self.is_ready, LEADER_LIMIT_S)
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM, once: a second one ends it without waiting for what is still stopping."""
+        assert self.process is not None
+        self.process.terminate()
+
+    def stop(self) -> None:
+        """End it in order; nothing happens when it does not run."""
+        if self.is_running:
+            self.ask_to_stop()
+            self.wait_end()
+
+    def wait_end(self) -> int:
+        """Wait until it has ended; its exit code."""
+        assert self.process is not None
+        return self.process.wait(timeout=STOP_LIMIT_S)
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL), its etcd with it; returns when both are gone."""
+        family = [process for process in (self._process(), self.etcd) if process is not None]
+        super().kill()
+        psutil.wait_procs(family, timeout=STOP_LIMIT_S)
+
+    def restart(self) -> None:
+        """End it in order, start it again, and wait until it is ready."""
+        self.stop()
+        self.start()
+
+    def freeze(self) -> None:
+        """Stop the agent and its etcd where they are (SIGSTOP)."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let them go on (SIGCONT)."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in (self._process(), self.etcd):
+            if process is not None:
+                process.send_signal(number)
+
+    def _process(self) -> psutil.Process | None:
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(self.pid)
+        return None
+
+    @property
+    def etcd(self) -> psutil.Process | None:
+        """Its etcd, None while there is none."""
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.pid).children():
+                if child.name() == "etcd":
+                    return child
+        return None
+
+    def log_text(self) -> str:
+        """All that it has logged, over all its starts."""
+        return self.log.read_text(errors="replace")
+
+
+class ServerAgent(ClusterAgent):
+    """A server; it is ready when it knows a leader."""
+
+    @property
+    def full_name(self) -> str:
+        """Its name among the servers."""
+        return f"{self.name}.{self.settings.get('region', 'global')}"
+
+    def leads(self) -> bool:
+        """It says itself that it leads."""
+        return self.is_running and (self.try_get("/v1/status/leader?stale") == self.at("rpc"))
+
+    def lose_disk(self) -> None:
+        """Remove its data; it must not run."""
+        import shutil
+
+        assert not self.is_running
+        shutil.rmtree(self.folder / "data")
+
+
+class ClientAgent(ClusterAgent):
+    """A client without a server; it is ready when its node is."""
+
+    def is_ready(self) -> bool:
+        """Its health says so."""
+        assert self.is_running, self.log.read_text()
+        found = self.try_get("/v1/agent/health?type=client")
+        return bool(found and found["client"]["ok"])
+
+
+class RealCluster:
+    """Servers `srv1`, `srv2` ... and clients `cli1`, `cli2` ..., each in a folder of its own.
+
+    `settings` are laid over the configuration of every agent, `server` and `client` over those blocks.
+    """
+
+    def __init__(
+        self, folder: Path, *, settings: dict[str, Any] | None = None, server: dict[str, Any] | None = None,
+        client: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        self.servers: list[ServerAgent] = []
+        self.clients: list[ClientAgent] = []
+        self._settings = settings or {}
+        self._server = server or {}
+        self._client = client or {}
+
+    # Making agents.
+
+    def add_servers(self, count: int, places: Sequence[Place] = (), **server: Any) -> list[ServerAgent]:
+        """Servers that are to form a cluster, or with `bootstrap_expect=0` to join one; none is started yet."""
+        first = len(self.servers) + 1
+        made = [
+            ServerAgent(self.folder / f"srv{number}", f"srv{number}", dict(self._settings), place)
+            for number, place in zip(range(first, first + count), [*places, *[HERE] * count], strict=False)
+        ]
+        self.servers += made
+        block = {"enabled": True, "bootstrap_expect": count, **self._server, **server}
+        if block["bootstrap_expect"] == 0:
+            del block["bootstrap_expect"]
+        for each in made:
+            join = {"retry_join": [other.at("serf") for other in self.servers], "retry_interval": "1s"}
+            each.settings |= {"server": {"server_join": join, **block}, "client": {"enabled": False}}
+            each.write_config()
+        return made
+
+    def add_client(self, place: Place = HERE, **client: Any) -> ClientAgent:
+        """A client that knows all servers there are; it is not started yet."""
+        number = len(self.clients) + 1
+        servers = [each.at("rpc") for each in self.servers]
+        block = {"enabled": True, "servers": servers, "options": {"driver.raw_exec.enable": "1"}}
+        settings = {**self._settings, "server": {"enabled": False}, "client": block | self._client | client}
+        made = ClientAgent(self.folder / f"cli{number}", f"cli{number}", settings, place)
+        self.clients.append(made)
+        return made
+
+    # Acting on all.
+
+    @property
+    def agents(self) -> list[ClusterAgent]:
+        """All of them, clients first."""
+        return [*self.clients, *self.servers]
+
+    def start(self) -> None:
+        """Start every agent that does not run, all at once, and wait until each is ready."""
+        fresh = [agent for agent in (*self.servers, *self.clients) if not agent.is_running]
+        for agent in fresh:
+            agent.spawn()
+        for agent in fresh:
+            wait_for(f"{agent.name} to be ready", agent.is_ready, LEADER_LIMIT_S)
+
+    def power_off(self) -> None:
+        """Kill everything at the same moment."""
+        running = [agent for agent in self.agents if agent.is_running]
+        for agent in running:
+            os.kill(agent.pid, signal.SIGKILL)
+        for agent in running:
+            agent.kill()
+
+    def close(self) -> None:
+        """Stop the jobs when there is a leader, then every agent."""
+        for agent in self.agents:
+            if agent.is_running:
+                agent.thaw()
+        leader = next((each for each in self.servers if each.leads()), None)
+        if leader is not None and self.clients:
+            with suppress(AssertionError, ApiFailure, OSError):
+                stop_jobs(leader)
+        running = [agent for agent in self.agents if agent.is_running]
+        for agent in running:
+            agent.ask_to_stop()
+        for agent in running:
+            agent.wait_end()
+
+    # Asking.
+
+    @property
+    def running_servers(self) -> list[ServerAgent]:
+        """Those whose process lives."""
+        return [each for each in self.servers if each.is_running]
+
+    def server(self, name: str) -> ServerAgent:
+        """A server by name."""
+        return next(each for each in self.servers if each.name == name)
+
+    def wait_leader(self, *, other_than: ServerAgent | None = None, limit_s: float = LEADER_LIMIT_S) -> ServerAgent:
+        """The server that leads, once one does and every running server says so."""
+
+        def agreed() -> ServerAgent | None:
+            told = {str(each.try_get("/v1/status/leader")) for each in self.running_servers}
+            found = next((each for each in self.running_servers if each.at("rpc") in told), None)
+            return found if len(told) == 1 and found is not other_than else None
+
+        return wait_for("a leader that all servers agree on", agreed, limit_s)
+
+    def followers(self) -> list[ServerAgent]:
+        """The running servers that do not lead."""
+        leader = self.wait_leader()
+        return [each for each in self.running_servers if each is not leader]
+
+    def statuses(self, agent: ClusterAgent | None = None) -> dict[str, str]:
+        """Servers by name with their status, as one of them sees them."""
+        found = (agent or self.running_servers[0]).get("/v1/agent/members")["Members"]
+        return {each["Name"]: each["Status"] for each in found}
+
+    def wait_statuses(self, wanted: dict[str, str], limit_s: float = 30.0) -> None:
+        """Wait until every running server sees these statuses of these servers."""
+
+        def is_seen() -> bool:
+            seen = [self.statuses(each) for each in self.running_servers]
+            return all(each.get(name) == status for each in seen for name, status in wanted.items())
+
+        wait_for(f"statuses {wanted}", is_seen, limit_s)
+
+    def log_peers(self, agent: ClusterAgent | None = None) -> list[dict[str, Any]]:
+        """The servers that keep the log."""
+        answer = (agent or self.wait_leader()).get("/v1/operator/raft/configuration")
+        found: list[dict[str, Any]] = answer["Servers"]
+        return found
+
+    def wait_index(self, index: int, limit_s: float = 30.0) -> None:
+        """Wait until every running server has applied the log up to an index."""
+
+        def reached() -> bool:
+            return all(_applied(each) >= index for each in self.running_servers)
+
+        wait_for(f"index {index} on all servers", reached, limit_s)
+
+
+def _applied(server: ServerAgent) -> int:
+    found = server.try_get("/v1/agent/self")
+    return int(found["stats"]["raft"]["applied_index"]) if found else 0
+
+
+@contextmanager
+def real_cluster(
+    folder: Path, *, servers: int = 3, clients: int = 0, prepare: Callable[[RealCluster], None] | None = None,
+    **options: Any,
+) -> Iterator[RealCluster]:  # fmt: skip
+    """A cluster that runs and has a leader; afterwards all of it is gone. `prepare` may change it before the start."""
+    cluster = RealCluster(folder, **options)
+    try:
+        cluster.add_servers(servers)
+        for _ in range(clients):
+            cluster.add_client()
+        if prepare is not None:
+            prepare(cluster)
+        cluster.start()
+        cluster.wait_leader()
+        yield cluster
+    finally:
+        cluster.close()

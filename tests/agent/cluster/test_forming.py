@@ -1,0 +1,162 @@
+"""Servers found a cluster only when they agree on it; whoever meets one that has data joins it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from yurt.agent.cluster.forming import Decision, Founds, Joins, Waits, decide, token_of
+from yurt.agent.cluster.records import News
+from yurt.sdk.value import replace
+from yurt.structs.member import ALIVE, FAILED, LEFT, Member
+
+
+def server(name: str, **changes: object) -> Member:
+    full = f"{name}.global"
+    base = Member(
+        name=full,
+        region="global",
+        datacenter="dc1",
+        version="1",
+        address=f"{name}:4648",
+        rpc_addr=f"{name}:4647",
+        http_addr=f"{name}:4646",
+        etcd_addr=f"{name}:4649",
+        expect=3,
+    )
+    return replace(base, **changes)
+
+
+A, B, C, D = (server(name) for name in "abcd")
+ALL = (A, B, C)
+FOUNDERS = {each.name: each.etcd_addr for each in ALL}
+
+
+def report(sender: Member, *members: Member, **more: object) -> dict[str, News]:
+    return {sender.name: News(sender=sender.name, members=members, **more)}
+
+
+def test_three_servers_that_know_each_other_found_a_cluster() -> None:
+    assert decide(A, ALL, report(B, *ALL) | report(C, *ALL)) == Founds(founders=FOUNDERS)
+
+
+def test_a_server_waits_for_as_many_as_are_expected() -> None:
+    decision = decide(A, (A, B), report(B, A, B))
+    assert decision == Waits(reason="waiting for 3 servers: know a.global, b.global")
+
+
+def test_a_server_waits_until_the_others_know_the_same_servers() -> None:
+    decision = decide(A, ALL, report(B, A, B) | report(C, *ALL))
+    assert decision == Waits(reason="waiting for the servers to know each other: b.global not yet")
+
+
+def test_failed_servers_and_those_of_other_regions_do_not_count() -> None:
+    dead, far = replace(C, status=FAILED), replace(C, region="mars")
+    for members in ((A, B, dead), (A, B, far)):
+        assert isinstance(decide(A, members, report(B, *members)), Waits)
+
+
+def test_different_expectations_are_told_with_names() -> None:
+    decision = decide(A, (A, B, replace(C, expect=5)), {})
+    assert isinstance(decision, Waits)
+    assert "a.global says 3, b.global says 3, c.global says 5" in decision.reason
+
+
+def test_a_server_that_meets_one_with_data_joins_it() -> None:
+    settled = replace(B, has_data=True)
+    assert decide(A, (A, settled, C), report(settled, A, settled, C)) == Joins(through=(settled,))
+
+
+def test_a_server_never_founds_while_one_with_data_is_away() -> None:
+    members = (A, B, C, replace(D, has_data=True, status=FAILED))
+    decision = decide(A, members, report(B, *members) | report(C, *members))
+    assert decision == Waits(reason="waiting for d.global, who has the cluster's data and cannot be reached")
+    gone = (A, B, C, replace(D, has_data=True, status=LEFT))
+    assert isinstance(decide(A, gone, report(B, *gone) | report(C, *gone)), Founds)
+
+
+def test_a_founder_follows_the_one_that_founded_first() -> None:
+    first = replace(A, has_data=True)
+    told = report(first, first, B, C, founding=FOUNDERS, awaited=(B.name, C.name))
+    assert decide(B, (first, B, C, D), told) == Founds(founders=FOUNDERS)
+
+
+def test_a_founder_that_has_begun_once_is_not_a_founder_again() -> None:
+    first, third = replace(A, has_data=True), replace(C, has_data=True)
+    told = report(first, founding=FOUNDERS, awaited=(B.name,)) | report(third, founding=FOUNDERS, awaited=())
+    assert decide(B, (first, B, third), told) == Joins(through=(first, third))
+
+
+def test_a_server_that_keeps_its_state_alone_is_not_joined() -> None:
+    decision = decide(A, (A, replace(B, has_data=True, etcd_addr="")), {})
+    assert isinstance(decision, Waits)
+    assert "takes no other servers in" in decision.reason
+
+
+def test_a_server_that_only_joins_waits_for_a_cluster() -> None:
+    own = replace(A, expect=0)
+    assert isinstance(decide(own, (own, B, C), {}), Waits)
+    assert decide(own, (own, replace(B, has_data=True)), {}) == Joins(through=(replace(B, has_data=True),))
+
+
+def test_the_token_depends_on_the_founders_alone() -> None:
+    assert token_of(FOUNDERS) == token_of(dict(reversed(FOUNDERS.items())))
+    assert token_of(FOUNDERS) != token_of({**FOUNDERS, D.name: D.etcd_addr})
+
+
+@dataclasses.dataclass
+class Simulated:
+    """A server that starts, meets others one by one, and decides after each meeting."""
+
+    own: Member
+    known: dict[str, Member] = dataclasses.field(default_factory=dict)
+    reports: dict[str, News] = dataclasses.field(default_factory=dict)
+    founding: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def news(self) -> News:
+        awaited = tuple(name for name in self.founding if name != self.own.name)
+        members = tuple({**self.known, self.own.name: self.own}.values())
+        return News(sender=self.own.name, members=members, founding=self.founding, awaited=awaited)
+
+    def hear(self, news: News) -> None:
+        self.reports[news.sender] = news
+        for each in news.members:
+            known = self.known.get(each.name)
+            if each.name != self.own.name and (known is None or each.has_data >= known.has_data):
+                self.known[each.name] = each
+
+    def decide(self) -> Decision | None:
+        if self.own.has_data:
+            return None
+        members = tuple({**self.known, self.own.name: self.own}.values())
+        decision = decide(self.own, members, self.reports)
+        if isinstance(decision, Founds):
+            self.founding, self.own = dict(decision.founders), replace(self.own, has_data=True)
+        return decision
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), max_size=80))
+def test_in_whatever_order_servers_meet_they_found_one_cluster_at_most(meetings: list[tuple[int, int, bool]]) -> None:
+    servers = [Simulated(server(name)) for name in "abcde"]
+    for one, other, decides in meetings:
+        if one != other:
+            servers[one].hear(servers[other].news())
+        if decides:
+            servers[one].decide()
+    founded = [each.founding for each in servers if each.founding]
+    assert all(each == founded[0] for each in founded)
+    assert all(len(each) >= 3 for each in founded)
+    assert all(each.own.name in each.founding for each in servers if each.founding)
+
+
+def test_servers_that_all_meet_found_together() -> None:
+    servers = [Simulated(server(name)) for name in "abc"]
+    for one in servers * 3:
+        for other in servers:
+            if one is not other:
+                one.hear(other.news())
+        one.decide()
+    assert [each.founding for each in servers] == [FOUNDERS] * 3
+    assert all(each.own.status == ALIVE for each in servers)
