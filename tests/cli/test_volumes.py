@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from yurt.cli.errors import CliError
-from yurt.cli.volume.init import HCL, JSON
+from yurt.cli.volume.init import EXAMPLES
 from yurt.cli.volume.spec import parse_size, read_spec
+from yurt.structs.csi_volume import CSIVolume
 
 
 def written(folder: Path, name: str, text: str) -> str:
@@ -16,12 +17,28 @@ def written(folder: Path, name: str, text: str) -> str:
     return str(path)
 
 
-def test_the_examples_in_hcl_and_json_say_the_same(tmp_path: Path) -> None:
-    spec = read_spec(written(tmp_path, "v.hcl", HCL))
-    assert spec == read_spec(written(tmp_path, "v.json", JSON))
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_the_examples_in_hcl_and_json_say_the_same(tmp_path: Path, kind: str) -> None:
+    hcl, json = EXAMPLES[kind]
+    spec = read_spec(written(tmp_path, "v.hcl", hcl))
+    assert spec == read_spec(written(tmp_path, "v.json", json))
+    assert spec.kind == kind
+
+
+def test_the_example_of_a_host_volume_has_the_names_of_the_api(tmp_path: Path) -> None:
+    spec = read_spec(written(tmp_path, "v.hcl", EXAMPLES["host"][0])).fields
     assert (spec["Name"], spec["RequestedCapacityMinBytes"]) == ("example", 10 * 1024 * 1024)
     assert spec["Constraints"] == [{"LTarget": "${attr.kernel.name}", "Operand": "=", "RTarget": "linux"}]
     assert spec["RequestedCapabilities"] == [{"AccessMode": "single-node-writer", "AttachmentMode": "file-system"}]
+
+
+def test_the_example_of_a_csi_volume_has_the_names_of_the_api(tmp_path: Path) -> None:
+    spec = read_spec(written(tmp_path, "v.hcl", EXAMPLES["csi"][0])).fields
+    assert (spec["ID"], spec["ExternalID"], spec["PluginID"]) == ("ebs_prod_db1", "vol-23452345", "ebs-prod")
+    assert spec["MountOptions"] == {"FSType": "ext4", "MountFlags": ["noatime"]}
+    assert spec["RequestedTopologies"] == {"Required": [{"Segments": {"rack": "R1"}}]}
+    assert spec["Context"] == {"endpoint": "http://192.168.1.101:9425"}
+    assert spec.keys() <= set(CSIVolume.__struct_encode_fields__)
 
 
 @pytest.mark.parametrize(
@@ -35,8 +52,9 @@ def test_sizes_have_units(given: object, size: int) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ('name = "x"', "not available: CSI volumes"),
-        ('type = "csi"', "not available: CSI volumes"),
+        ('name = "x"\nnode_id = "y"', 'unknown key "node_id"'),
+        ('type = "csi"\nmount_options {\n  fstype = "x"\n}', 'unknown key "fstype".*fs_type'),
+        ("topology_request {\n  required {\n    topologie {}\n  }\n}", 'unknown key "topologie".*topology'),
         ('type = "tape"', 'unknown volume type "tape"'),
         ('type = "host"\nnam = "x"', 'unknown key "nam".*name'),
         ('type = "host"\ncapability {\n  acces_mode = "x"\n}', 'unknown key "acces_mode".*access_mode'),

@@ -10,8 +10,8 @@ ABSENT = frozenset({
     "operator autopilot set-config", "operator client-state", "operator debug", "operator gossip", "operator keygen",
     "operator keyring", "operator metrics", "operator raft",
     "operator snapshot agent", "operator snapshot state", "operator utilization",
-    "plugin status", "quota", "recommendation", "scaling", "secret", "sentinel", "server force-leave", "server join",
-    "setup", "system reconcile", "ui", "volume deregister", "volume detach", "volume snapshot",
+    "quota", "recommendation", "scaling", "secret", "sentinel", "server force-leave", "server join",
+    "setup", "system reconcile", "ui", "volume detach", "volume snapshot",
 })  # fmt: skip
 """Commands and whole groups; a group stands for all that is in it."""
 

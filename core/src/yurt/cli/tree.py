@@ -33,7 +33,7 @@ GROUPS = {
     "tls ca": "The authority that signs certificates",
     "tls cert": "Certificates that the authority signs",
     "var": "Look at variables and change them",
-    "volume": "Look at host volumes, make and delete them",
+    "volume": "Look at volumes, make, register and delete them",
     "volume claim": "Which allocations go back to which volumes",
 }
 
@@ -120,6 +120,7 @@ _SUMMARIES = {
     "operator snapshot save": "Write the state to a file",
     "plugin list": "List Yurt's plugins and how they fare",
     "plugin reload": "Read the code of a plugin again, with its tasks kept",
+    "plugin status": "Show the CSI plugins that jobs run",
     "server members": "List the servers",
     "service delete": "Forget an instance of a service",
     "service info": "Show the instances of a service",
@@ -141,8 +142,9 @@ _SUMMARIES = {
     "volume claim list": "List the claims on sticky volumes",
     "volume create": "Have a node make a volume",
     "volume delete": "Delete a volume with what is in it",
+    "volume deregister": "Forget a CSI volume, with its content kept",
     "volume init": "Write an example file of a volume",
-    "volume register": "Offer a folder of a node as a volume",
+    "volume register": "Offer a folder of a node, or what a CSI plugin has, as a volume",
     "volume status": "Show a volume, or list them",
 }
 

@@ -134,12 +134,20 @@ def _facts(call: Invocation, node: Json, host: Json) -> list[tuple[str, object]]
     facts += [
         ("Host Volumes", ",".join(sorted(node.get("HostVolumes") or {}))),
         ("Host Networks", ",".join(sorted(node.get("HostNetworks") or {}))),
-        ("CSI Volumes", ""),
+        ("CSI Volumes", ",".join(_csi_volumes(call, node))),
         ("Driver Status", ",".join(_driver_words(node))),
     ]
     devices = plugin_words(node)
     facts += [("Device Status", ",".join(devices))] if devices else []
     return facts
+
+
+def _csi_volumes(call: Invocation, node: Json) -> list[str]:
+    """What allocations on the node use; asked for only where a plugin is."""
+    if not node.get("CSINodePlugins"):
+        return []
+    found = call.api.get("/v1/volumes", {"type": "csi", "node_id": node["ID"], "namespace": "*"}) or []
+    return sorted(volume["ID"] for volume in found)
 
 
 def _driver_words(node: Json) -> list[str]:

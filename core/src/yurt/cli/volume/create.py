@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 from yurt.cli.command import Command, Invocation
+from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
-from yurt.cli.volume.spec import asked_volume
+from yurt.cli.volume.spec import CSI, NO_CONTROLLER, asked_volume
 
 READY_LIMIT_S = 60.0
 STEP_S = 0.2
@@ -15,7 +16,9 @@ STEP_S = 0.2
 def run(call: Invocation) -> int:
     """Make the volume of a file and wait until its node offers it."""
     spec = asked_volume(call)
-    volume = call.api.put("/v1/volume/host/create", {"Volume": spec})["Volume"]
+    if spec.kind == CSI:
+        raise CliError(NO_CONTROLLER)
+    volume = call.api.put("/v1/volume/host/create", {"Volume": spec.fields})["Volume"]
     call.screen.line(f'Created host volume "{volume["Name"]}" with ID {volume["ID"]}')
     if call.flags.is_on("detach"):
         return 0

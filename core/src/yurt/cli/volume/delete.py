@@ -6,13 +6,13 @@ from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text, texts
 from yurt.cli.volume.lookup import find_volume
-from yurt.cli.volume.spec import NO_CSI
+from yurt.cli.volume.spec import NO_CONTROLLER
 
 
 def run(call: Invocation) -> int:
     """Delete it, with what is in it."""
     if call.flags.text("type") != "host":
-        raise CliError(NO_CSI)
+        raise CliError(NO_CONTROLLER)
     volume = find_volume(call, call.args[0])
     query = {"namespace": volume["Namespace"], "force": call.flags.is_on("force") or None}
     call.api.delete(f"/v1/volume/host/{volume['ID']}/delete", query)
@@ -33,4 +33,4 @@ COMMAND = Command(
     "<vol id>",
     "one argument: <vol id>",
 )
-"""The default of `-type` is host, for there are no CSI volumes."""
+"""The default of `-type` is host, for no CSI volume can be deleted yet."""

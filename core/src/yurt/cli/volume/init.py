@@ -7,9 +7,9 @@ from pathlib import Path
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
-from yurt.cli.volume.spec import NO_CSI
+from yurt.cli.volume.spec import CSI, HOST
 
-HCL = """\
+HOST_HCL = """\
 # The name by which groups ask for the volume: volume "data" { type = "host", source = "ebs_prod_db1" }
 name = "example"
 type = "host"
@@ -42,7 +42,7 @@ parameters {
   mode = "0755"
 }
 """
-JSON = """\
+HOST_JSON = """\
 {
   "name": "example",
   "type": "host",
@@ -55,19 +55,80 @@ JSON = """\
   "parameters": {"mode": "0755"}
 }
 """
+CSI_HCL = """\
+# The name by which groups ask for the volume: volume "data" { type = "csi", source = "ebs_prod_db1" ... }
+id   = "ebs_prod_db1"
+name = "database"
+type = "csi"
+
+# The plugin, which a job runs as a task with a csi_plugin block, and the volume's name in the plugin's storage.
+plugin_id   = "ebs-prod"
+external_id = "vol-23452345"
+
+# How the volume may be used: single-node-reader-only, single-node-writer, multi-node-reader-only,
+# multi-node-single-writer, multi-node-multi-writer; file-system or block-device.
+capability {
+  access_mode     = "single-node-writer"
+  attachment_mode = "file-system"
+}
+
+# How a file system is mounted.
+mount_options {
+  fs_type     = "ext4"
+  mount_flags = ["noatime"]
+}
+
+# Where the volume must be reachable from.
+topology_request {
+  required {
+    topology {
+      segments {
+        rack = "R1"
+      }
+    }
+  }
+}
+
+# What the plugin is told: with each call, and about this volume.
+secrets {
+  example_secret = "xyzzy"
+}
+parameters {
+  skuname = "Premium_LRS"
+}
+context {
+  endpoint = "http://192.168.1.101:9425"
+}
+"""
+CSI_JSON = """\
+{
+  "id": "ebs_prod_db1",
+  "name": "database",
+  "type": "csi",
+  "plugin_id": "ebs-prod",
+  "external_id": "vol-23452345",
+  "capability": [{"access_mode": "single-node-writer", "attachment_mode": "file-system"}],
+  "mount_options": [{"fs_type": "ext4", "mount_flags": ["noatime"]}],
+  "topology_request": [{"required": [{"topology": [{"segments": [{"rack": "R1"}]}]}]}],
+  "secrets": {"example_secret": "xyzzy"},
+  "parameters": {"skuname": "Premium_LRS"},
+  "context": {"endpoint": "http://192.168.1.101:9425"}
+}
+"""
+EXAMPLES = {HOST: (HOST_HCL, HOST_JSON), CSI: (CSI_HCL, CSI_JSON)}
 
 
 def run(call: Invocation) -> int:
     """Write an example file."""
     kind = call.flags.text("type")
-    if kind != "host":
-        raise CliError(NO_CSI if kind == "csi" else f'unknown volume type "{kind}"; it is "host"')
+    if kind not in EXAMPLES:
+        raise CliError(f'unknown volume type "{kind}"; it is "host" or "csi"')
     is_json = call.flags.is_on("json")
     path = Path(call.args[0] if call.args else f"volume.{'json' if is_json else 'hcl'}")
     if path.exists():
         raise CliError(f"File {path} already exists; name another one")
     try:
-        path.write_text(JSON if is_json else HCL, encoding="utf-8")
+        path.write_text(EXAMPLES[kind][is_json], encoding="utf-8")
     except OSError as error:
         raise CliError(f"{path}: cannot be written: {error}") from None
     call.screen.line(f"Example volume specification written to {path}")
@@ -76,12 +137,11 @@ def run(call: Invocation) -> int:
 
 COMMAND = Command(
     "volume init",
-    "Write an example file of a host volume.",
+    "Write an example file of a volume.",
     run,
-    (switch("json", "A file in JSON."), text("type", "The type of the volume: host.", default="host")),
+    (switch("json", "A file in JSON."), text("type", "The type of the volume: csi or host.", default=CSI)),
     (0, 1),
     "[filename]",
     "at most one argument: [filename]",
     is_client=False,
 )
-"""The default of `-type` is host, for there are no CSI volumes."""

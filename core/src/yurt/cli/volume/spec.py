@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from yurt.cli.command import Invocation
 from yurt.cli.errors import CliError
@@ -15,16 +15,38 @@ from yurt.cli.var.spec import read_source
 
 Json = dict[str, Any]
 
-NO_CSI = 'not available: CSI volumes (type "csi") are not in this version; use type "host"'
-_FIELDS = {
+HOST, CSI = "host", "csi"
+NO_CONTROLLER = (
+    'not available: CSI plugins (type "csi") make and delete no volumes in this version; '
+    "make the volume with the tools of its storage and use `yurt volume register`"
+)
+_SHARED = {
     "id": "ID", "namespace": "Namespace", "name": "Name", "type": "Type", "plugin_id": "PluginID",
-    "node_pool": "NodePool", "node_id": "NodeID", "capacity_min": "RequestedCapacityMinBytes",
-    "capacity_max": "RequestedCapacityMaxBytes", "capacity": "CapacityBytes", "host_path": "HostPath",
-    "constraint": "Constraints", "capability": "RequestedCapabilities", "parameters": "Parameters",
+    "capability": "RequestedCapabilities", "parameters": "Parameters",
 }  # fmt: skip
+_FIELDS = {
+    HOST: {
+        **_SHARED, "node_pool": "NodePool", "node_id": "NodeID", "capacity_min": "RequestedCapacityMinBytes",
+        "capacity_max": "RequestedCapacityMaxBytes", "capacity": "CapacityBytes", "host_path": "HostPath",
+        "constraint": "Constraints",
+    },
+    CSI: {
+        **_SHARED, "external_id": "ExternalID", "capacity_min": "RequestedCapacityMin",
+        "capacity_max": "RequestedCapacityMax", "mount_options": "MountOptions", "secrets": "Secrets",
+        "context": "Context", "topology_request": "RequestedTopologies", "clone_id": "CloneID",
+        "snapshot_id": "SnapshotID",
+    },
+}  # fmt: skip
+"""By type of volume: the names in a file and those of the API."""
+_MOUNT_OPTIONS = {"fs_type": "FSType", "mount_flags": "MountFlags"}
+_TOPOLOGIES = {"required": "Required", "preferred": "Preferred"}
+_MAPS = ("Parameters", "Secrets", "Context")
 _CAPABILITY = {"access_mode": "AccessMode", "attachment_mode": "AttachmentMode"}
 _CONSTRAINT = {"attribute": "LTarget", "operator": "Operand", "value": "RTarget"}
-_SIZES = ("RequestedCapacityMinBytes", "RequestedCapacityMaxBytes", "CapacityBytes")
+_SIZES = (
+    "RequestedCapacityMinBytes", "RequestedCapacityMaxBytes", "CapacityBytes", "RequestedCapacityMin",
+    "RequestedCapacityMax",
+)  # fmt: skip
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{rest}": step ** (at + 1)
     for at, letter in enumerate("kmgtp")
@@ -33,33 +55,41 @@ _UNITS = {"": 1, "b": 1} | {
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
 
 
-def asked_volume(call: Invocation) -> Json:
-    """The volume of the file that the call names, its node by a prefix; raises CliError for a CSI volume."""
+class VolumeSpec(NamedTuple):
+    """A volume of a file: its type, and its fields as the API names them."""
+
+    kind: str
+    fields: Json
+
+
+def asked_volume(call: Invocation) -> VolumeSpec:
+    """The volume of the file that the call names, its node by a prefix."""
     spec = read_spec(call.args[0])
+    fields = spec.fields
     if call.flags.text("id"):
-        spec["ID"] = call.flags.text("id")
+        fields["ID"] = call.flags.text("id")
     if call.flags.is_given("namespace"):
-        spec["Namespace"] = call.flags.text("namespace")
-    if spec.get("NodeID"):
-        spec["NodeID"] = find_node(call, spec["NodeID"])["ID"]
+        fields["Namespace"] = call.flags.text("namespace")
+    if fields.get("NodeID"):
+        fields["NodeID"] = find_node(call, fields["NodeID"])["ID"]
     return spec
 
 
-def read_spec(name: str) -> Json:
-    """A volume from a file, or from standard input for `-`."""
+def read_spec(name: str) -> VolumeSpec:
+    """A volume from a file, or from standard input for `-`; one without a type is a CSI volume."""
     source = read_source(name)
     shown = "standard input" if name == "-" else name
     is_json = name.endswith(".json") or source.lstrip().startswith("{")
-    spec = _from_json(shown, source) if is_json else _from_hcl(shown, source)
-    kind = str(spec.pop("Type", "") or "csi").lower()
-    if kind == "csi":
-        raise CliError(NO_CSI)
-    if kind != "host":
-        raise CliError(f'{shown}: unknown volume type "{kind}"; it is "host"')
+    data = _from_json(shown, source) if is_json else _from_hcl(shown, source)
+    kind = str(data.get("type") or data.get("Type") or CSI).lower()
+    if kind not in _FIELDS:
+        raise CliError(f'{shown}: unknown volume type "{kind}"; it is "host" or "csi"')
+    fields = _of_api(shown, data, _FIELDS[kind]) if is_json else _named(shown, data, _FIELDS[kind])
+    fields.pop("Type", None)
     for field in _SIZES:
-        if field in spec:
-            spec[field] = parse_size(shown, field, spec[field])
-    return spec
+        if field in fields:
+            fields[field] = parse_size(shown, field, fields[field])
+    return VolumeSpec(kind, fields)
 
 
 def _from_json(name: str, source: str) -> Json:
@@ -69,12 +99,17 @@ def _from_json(name: str, source: str) -> Json:
         raise CliError(f"{name}: not valid JSON: {error}") from None
     if not isinstance(data, dict):
         raise CliError(f"{name}: a volume is an object")
-    known = {field.lower(): field for field in _FIELDS.values()}
-    if any(key.lower() not in known for key in data) and all(key in _FIELDS for key in data):
-        return _named(name, data)
+    return data
+
+
+def _of_api(name: str, data: Json, names: Mapping[str, str]) -> Json:
+    """A JSON file has the names of the API, or those of HCL files."""
+    known = {field.lower(): field for field in names.values()}
+    if any(key.lower() not in known for key in data) and all(key in names for key in data):
+        return _named(name, data, names)
     strange = next((key for key in data if key.lower() not in known), None)
     if strange is not None:
-        raise CliError(f'{name}: unknown key "{strange}"{did_you_mean(strange, _FIELDS.values())}')
+        raise CliError(f'{name}: unknown key "{strange}"{did_you_mean(strange, names.values())}')
     return {known[key.lower()]: value for key, value in data.items()}
 
 
@@ -84,18 +119,17 @@ def _from_hcl(name: str, source: str) -> Json:
     from yurt.cli.jobfile import rendered
 
     try:
-        body = parse_body(source, filename=name)
+        return parse_body(source, filename=name)
     except JobspecError as error:
         raise CliError(rendered(error, {name: source})) from None
-    return _named(name, body)
 
 
-def _named(name: str, body: Mapping[str, Any]) -> Json:
+def _named(name: str, body: Mapping[str, Any], names: Mapping[str, str]) -> Json:
     spec: Json = {}
     for key, value in body.items():
-        if key not in _FIELDS:
-            raise CliError(f'{name}: unknown key "{key}"{did_you_mean(key, _FIELDS)}')
-        spec[_FIELDS[key]] = value
+        if key not in names:
+            raise CliError(f'{name}: unknown key "{key}"{did_you_mean(key, names)}')
+        spec[names[key]] = value
     if "Constraints" in spec:
         spec["Constraints"] = [_renamed(name, each, _CONSTRAINT) for each in _blocks(spec["Constraints"])]
         for rule in spec["Constraints"]:
@@ -104,9 +138,30 @@ def _named(name: str, body: Mapping[str, Any]) -> Json:
         spec["RequestedCapabilities"] = [
             _renamed(name, each, _CAPABILITY) for each in _blocks(spec["RequestedCapabilities"])
         ]
-    if "Parameters" in spec:
-        spec["Parameters"] = {key: _text(value) for each in _blocks(spec["Parameters"]) for key, value in each.items()}
+    for field in _MAPS:
+        if field in spec:
+            spec[field] = _entries(spec[field])
+    for each in _blocks(spec.pop("MountOptions", ())):
+        spec["MountOptions"] = _renamed(name, each, _MOUNT_OPTIONS)
+    for each in _blocks(spec.pop("RequestedTopologies", ())):
+        asked = _renamed(name, each, _TOPOLOGIES)
+        spec["RequestedTopologies"] = {when: _topologies(name, blocks) for when, blocks in asked.items()}
     return spec
+
+
+def _topologies(name: str, value: Any) -> list[Json]:
+    """`topology { segments { zone = "a" } }`, any number of times."""
+    found = []
+    for block in _blocks(value):
+        for topology in _blocks(_renamed(name, block, {"topology": "Topology"}).get("Topology", ())):
+            segments = _renamed(name, topology, {"segments": "Segments"}).get("Segments", ())
+            found.append({"Segments": _entries(segments)})
+    return found
+
+
+def _entries(value: Any) -> dict[str, str]:
+    """A map of texts, given as a block or as an argument."""
+    return {key: _text(each) for block in _blocks(value) for key, each in block.items()}
 
 
 def _blocks(value: Any) -> list[Mapping[str, Any]]:

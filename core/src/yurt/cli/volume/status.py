@@ -10,36 +10,47 @@ from yurt.cli.flags import switch, text
 from yurt.cli.lookup import find_node
 from yurt.cli.output import show_data, wants_data
 from yurt.cli.views.allocs import show_allocs
-from yurt.cli.volume.lookup import find_volume
-from yurt.cli.volume.spec import NO_CSI
+from yurt.cli.volume.csi_views import show_all_csi, show_csi, shown_size
+from yurt.cli.volume.lookup import KINDS, find_any
+from yurt.cli.volume.spec import CSI, HOST
 
 Json = dict[str, Any]
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def run(call: Invocation) -> int:
     """One volume, or all."""
     kind = call.flags.text("type")
-    if kind not in ("", "host"):
-        raise CliError(NO_CSI if kind == "csi" else f'unknown volume type "{kind}"; it is "host"')
+    if kind not in ("", *KINDS):
+        raise CliError(f'unknown volume type "{kind}"; it is "host" or "csi"')
     is_data = wants_data(call)
-    return _show_one(call, call.args[0], is_data) if call.args else _show_all(call, is_data)
+    if call.args:
+        found, stub = find_any(call, call.args[0], kind)
+        return (show_csi if found == CSI else _show_host)(call, stub, is_data)
+    if is_data:
+        return show_data(call, [stub for each in ([kind] if kind else KINDS) for stub in _all(call, each)])
+    if kind in ("", CSI):
+        show_all_csi(call, _all(call, CSI))
+    if kind in ("", HOST):
+        _show_all_hosts(call, _all(call, HOST))
+    return 0
 
 
-def _show_all(call: Invocation, is_data: bool) -> int:
+def _all(call: Invocation, kind: str) -> list[Json]:
     node = call.flags.text("node")
     query = {
-        "type": "host",
+        "type": kind,
         "node_id": find_node(call, node)["ID"] if node else "",
-        "node_pool": call.flags.text("node-pool"),
+        "node_pool": call.flags.text("node-pool") if kind == HOST else "",
     }
     found: list[Json] = call.api.get("/v1/volumes", query) or []
-    if is_data:
-        return show_data(call, found)
+    return found
+
+
+def _show_all_hosts(call: Invocation, found: list[Json]) -> None:
     call.screen.title("Dynamic Host Volumes")
     if not found:
         call.screen.line("No dynamic host volumes")
-        return 0
+        return
     rows = [
         [
             call.short(each["ID"]), each["Name"], each["Namespace"], each["PluginID"], call.short(each["NodeID"]),
@@ -48,11 +59,9 @@ def _show_all(call: Invocation, is_data: bool) -> int:
         for each in sorted(found, key=lambda each: (each["Namespace"], each["Name"], each["ID"]))
     ]  # fmt: skip
     call.screen.table("ID|Name|Namespace|Plugin ID|Node ID|Node Pool|State", rows)
-    return 0
 
 
-def _show_one(call: Invocation, prefix: str, is_data: bool) -> int:
-    stub = find_volume(call, prefix)
+def _show_host(call: Invocation, stub: Json, is_data: bool) -> int:
     volume: Json = call.api.get(f"/v1/volume/host/{stub['ID']}", {"namespace": stub["Namespace"]})
     if is_data:
         return show_data(call, volume)
@@ -79,20 +88,12 @@ def _show_one(call: Invocation, prefix: str, is_data: bool) -> int:
     return 0
 
 
-def shown_size(size: int) -> str:
-    """A number of bytes in the unit that makes it short."""
-    value, unit = float(size), 0
-    while value >= 1024 and unit < len(UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.3g} {UNITS[unit]}"
-
-
 COMMAND = Command(
     "volume status",
-    "Show a host volume, or list them.",
+    "Show a volume, or list them.",
     run,
     (
-        text("type", "The type of the volumes: host."),
+        text("type", "The type of the volumes: csi or host; both without it."),
         switch("short", "Neither capabilities nor allocations."),
         switch("verbose", "Whole ids."),
         text("node", "Those on this node."),
