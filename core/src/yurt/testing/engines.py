@@ -83,12 +83,16 @@ def podman_network(bridge: str, subnet: str) -> dict[str, object]:
 
 
 class PodmanEngine:
-    """A podman service with folders and a socket of its own; it runs runc, with limits that need no rights."""
+    """A podman service with folders and a socket of its own; it runs runc, with limits that need no rights.
+
+    With `uid` it is the service of that user, without root, in a folder that the user can reach.
+    """
 
     image = "localhost/yurt-test/busybox:1"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, uid: int = 0) -> None:
         self.folder = folder
+        self.uid = uid
         self.socket = folder / "podman.sock"
         self.process: subprocess.Popen[bytes] | None = None
         (folder / "networks").mkdir()
@@ -97,11 +101,21 @@ class PodmanEngine:
         subnet = f"10.{150 + os.getpid() % 50}.{os.getpid() // 50 % 256}.0/24"
         (folder / "networks" / "87-podman.conflist").write_text(json.dumps(podman_network(self.bridge, subnet)))
         self.runroot = tempfile.mkdtemp(prefix="yurt-run-")  # podman takes no more than 50 characters
-        self.command = (
+        self.command: tuple[str, ...] = (
             "podman", "--root", str(folder / "storage"), "--runroot", self.runroot,
             "--tmpdir", str(folder / "tmp"), "--cgroup-manager", "cgroupfs", "--runtime", "runc",
         )  # fmt: skip
         self.environ = {**os.environ, "CONTAINERS_CONF": str(folder / "containers.conf")}
+        if uid:
+            self._become_rootless()
+
+    def _become_rootless(self) -> None:
+        """One user owns all, so that the image's other owners are dropped; the kernel's overlays are not for users."""
+        (self.folder / "user").mkdir(mode=0o700)
+        self.command += ("--storage-driver", "vfs", "--storage-opt", "vfs.ignore_chown_errors=true")
+        self.environ |= {"HOME": str(self.folder / "user"), "XDG_RUNTIME_DIR": str(self.folder / "user")}
+        for path in (self.folder, *self.folder.rglob("*"), Path(self.runroot)):
+            os.chown(path, self.uid, self.uid)
 
     def start(self) -> None:
         """Start it, and wait until it takes connections."""
@@ -110,6 +124,7 @@ class PodmanEngine:
             self.process = subprocess.Popen(
                 [*self.command, "system", "service", "--time", "0", f"unix://{self.socket}"],
                 stdout=log, stderr=log, start_new_session=True, env=self.environ,
+                user=self.uid, group=self.uid, extra_groups=() if self.uid else None,
             )  # fmt: skip
         limit = time.monotonic() + START_LIMIT_S
         while not is_listening(self.socket):
@@ -125,8 +140,9 @@ class PodmanEngine:
     def run(self, *args: str, data: bytes | None = None) -> Done:
         """The engine's own command line, on the same storage."""
         return subprocess.run(
-            [*self.command, *args], input=data, capture_output=True, check=False, timeout=COMMAND_S, env=self.environ
-        )
+            [*self.command, *args], input=data, capture_output=True, check=False, timeout=COMMAND_S, env=self.environ,
+            user=self.uid, group=self.uid, extra_groups=() if self.uid else None, cwd=self.folder,
+        )  # fmt: skip
 
     def containers(self) -> list[str]:
         """Ids of all containers, ended ones included."""

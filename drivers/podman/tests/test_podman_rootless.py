@@ -1,0 +1,120 @@
+"""Containers of a podman that runs as an ordinary user, beside the one of root, under one driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from yurt.sdk.driver import HEALTHY
+from yurt.sdk.value import replace, seconds
+from yurt.testing.driver_suite import Bench
+from yurt.testing.engines import PodmanEngine, missing
+from yurt_driver_podman.config import plugin_config
+from yurt_driver_podman.driver import PodmanDriver
+
+NOBODY = 65534
+
+
+@pytest.fixture(scope="module")
+def reachable() -> Iterator[Path]:
+    """A folder that every user can reach, as the data directory of an agent is."""
+    folder = Path(tempfile.mkdtemp(prefix="yurt-rootless-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def rootless(reachable: Path) -> Iterator[PodmanEngine]:
+    """The engine of the user nobody."""
+    reason = missing("podman", "runc", "conmon", "busybox", "unshare")
+    if reason:
+        pytest.skip(reason)
+    allowed = subprocess.run(["unshare", "-U", "-r", "true"], check=False, user=NOBODY, capture_output=True, cwd="/")
+    if allowed.returncode != 0:
+        pytest.skip(f"users get no namespaces here: {allowed.stderr.decode().strip()}")
+    folder = reachable / "engine"
+    folder.mkdir()
+    made = PodmanEngine(folder, uid=NOBODY)
+    try:
+        made.start()
+        made.import_image()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def folder(reachable: Path) -> Path:
+    """A folder of one test."""
+    made = Path(tempfile.mkdtemp(dir=reachable))
+    made.chmod(0o755)
+    return made
+
+
+@pytest_asyncio.fixture
+async def bench(rootless: PodmanEngine, engine: PodmanEngine, folder: Path) -> AsyncIterator[Bench]:
+    """A driver on both engines."""
+    sockets = [
+        {"name": "default", "socket_path": str(engine.socket)},
+        {"name": "nobody", "socket_path": str(rootless.socket)},
+    ]
+    made = Bench(lambda context: PodmanDriver(plugin_config(replace(context, config={"socket": sockets}))), folder)
+    yield made
+    await made.close()
+
+
+def shell(script: str, **config: Any) -> dict[str, Any]:
+    """A task of the user's engine that runs a shell script."""
+    own = {"socket": "nobody", "network_mode": "none"}
+    return {"image": PodmanEngine.image, "command": "sh", "args": ["-c", script], **own, **config}
+
+
+async def test_root_inside_is_the_user_outside(bench: Bench, rootless: PodmanEngine) -> None:
+    handle = await bench.start(shell("echo as $(id -u); trap 'echo end; exit 3' TERM; while true; do sleep 0.1; done"))
+    assert os.stat(f"/proc/{handle.pid}").st_uid == NOBODY
+    assert str(handle.state["container_id"]) in rootless.containers()
+    result = await bench.driver.exec_task(handle.task_id, ("sh", "-c", "id -u; exit 4"), timeout=seconds(20))
+    assert (result.exit_code, result.stdout) == (4, b"0\n")
+
+    await bench.driver.stop_task(handle.task_id, signal="SIGTERM", timeout=seconds(20))
+
+    assert (await bench.wait(handle.task_id)).exit_code == 3
+    assert bench.text().split("\n")[:2] == ["as 0", "end"]
+
+
+async def test_the_next_agent_finds_the_users_container_again(bench: Bench, rootless: PodmanEngine) -> None:
+    handle = await bench.start(shell("while [ ! -e /local/stop ]; do sleep 0.1; done; exit 6"))
+    await bench.throw_away()
+    await bench.driver.recover_task(handle)
+    (bench.folder / "alloc" / "web" / "local" / "stop").touch()
+    assert (await bench.wait(handle.task_id)).exit_code == 6
+    await bench.driver.destroy_task(handle.task_id)
+    assert str(handle.state["container_id"]) not in rootless.containers()
+
+
+async def test_a_node_tells_which_of_its_engines_have_no_root(bench: Bench) -> None:
+    async for found in bench.driver.fingerprint():
+        told = {name: text for name, text in found.attributes.items() if name.endswith("rootless")}
+        if found.health == HEALTHY and len(told) == 2:
+            break
+    assert told == {"driver.podman.rootless": "false", "driver.podman.nobody.rootless": "true"}
+
+
+async def test_engines_know_their_own_images_and_containers(
+    bench: Bench, engine: PodmanEngine, rootless: PodmanEngine
+) -> None:
+    ours = await bench.start(shell("sleep 1000", init=False), name="ours")
+    roots = await bench.start(shell("sleep 1000", socket="default"), name="roots")
+    assert str(ours.state["container_id"]) not in engine.containers()
+    seen = json.loads(engine.run("inspect", str(roots.state["container_id"])).stdout)[0]
+    assert seen["State"]["Running"]
+    assert os.stat(f"/proc/{roots.pid}").st_uid == 0
