@@ -255,3 +255,32 @@ async def test_a_node_is_reached_through_the_server_that_it_is_connected_to(grou
         await port.list_files("c", "/")
     with pytest.raises(NotFound):
         group[SECOND].node_port(factories.new_id())
+
+
+async def test_every_server_holds_every_root_key_before_anything_is_sealed_with_it(group: ServerGroup) -> None:
+    made = await group[FIRST].root_keys.rotate(is_full=False)
+    assert all(made.key_id in server.keyring for server in group.servers.values())
+    await agree(group)
+    await group.kill(FIRST)
+    leader = await elect(group, SECOND)
+    assert (await leader.root_keys.active()).key_id == made.key_id
+
+
+async def test_a_server_that_was_away_fetches_the_keys_that_it_lacks_and_drops_those_removed(
+    group: ServerGroup,
+) -> None:
+    old = await group[FIRST].root_keys.rotate(is_full=False)
+    group.cut(THIRD)
+    made = await group[FIRST].root_keys.rotate(is_full=False)
+    await group[FIRST].root_keys.remove(old.key_id, is_forced=True)
+    assert made.key_id not in group[THIRD].keyring
+    group.mend(THIRD)
+    await eventually(lambda: made.key_id in group[THIRD].keyring)
+    await eventually(lambda: all(old.key_id not in server.keyring for server in group.servers.values()))
+
+
+async def test_a_key_that_no_majority_holds_is_not_used(group: ServerGroup) -> None:
+    group.cut_off.update((SECOND, THIRD))
+    with pytest.raises(Unavailable, match="reached 1 of 3 servers"):
+        await group[FIRST].root_keys.rotate(is_full=False)
+    assert not group[FIRST].root_keys.listed()

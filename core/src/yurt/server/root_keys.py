@@ -3,6 +3,9 @@
 The leader makes the first key when it is needed. A rotation makes a new one active; a full rotation also encrypts
 every variable again, in pieces, until the old key is of no use. A key that is published ahead becomes active at its
 time. Signatures of inactive keys stay valid until the key is removed.
+
+Every server holds every key: a new one is given to a majority before anything is sealed with it, so it outlives its
+maker; servers that were away fetch what they lack.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable
+from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable, YurtError
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
+from yurt.server.keyring import RootKey
 from yurt.server.sealing import sealed_again
 from yurt.server.waiting import wait_for
 from yurt.structs.commands import DeleteRootKeys, PutRootKey, RekeyVariables
@@ -26,6 +30,9 @@ log = logging.getLogger(__name__)
 
 REKEY_BATCH = 50
 ROTATION_MIN_S = 60.0
+GIVE_LIMIT_S = 5.0
+"""How long another server may take to take a key, or to give one."""
+FETCH_RETRY_S = 5.0
 
 
 class RootKeys:
@@ -35,6 +42,8 @@ class RootKeys:
         self._server = server
         self._making = asyncio.Lock()
         self._changed = asyncio.Event()
+        self._lacking = asyncio.Event()
+        self._gone: set[str] = set()
 
     def listed(self) -> tuple[RootKeyMeta, ...]:
         """All keys, oldest first."""
@@ -42,13 +51,15 @@ class RootKeys:
 
     async def active(self) -> RootKeyMeta:
         """The key to encrypt and sign with; the first one is made now. Raises Unavailable without a leader."""
-        found = self._usable()
+        found = self.usable()
         if found is not None:
             return found
         async with self._making:
-            return self._usable() or await self._make(KEY_ACTIVE)
+            await self._fetch_missing()
+            return self.usable() or await self._make(KEY_ACTIVE)
 
-    def _usable(self) -> RootKeyMeta | None:
+    def usable(self) -> RootKeyMeta | None:
+        """The active key, when this server holds it."""
         active = next((key for key in self.listed() if key.state == KEY_ACTIVE), None)
         return active if active is not None and active.key_id in self._server.keyring else None
 
@@ -57,12 +68,30 @@ class RootKeys:
         if not server.is_leader and not server.writer.is_open:
             raise Unavailable("No cluster leader")
         key_id = server.env.uuid()
-        await asyncio.to_thread(server.keyring.create, key_id)
+        await self._give(await asyncio.to_thread(server.keyring.create, key_id))
         meta = RootKeyMeta(
             key_id=key_id, create_time=server.env.now(), state=state, publish_time=UnixNano(publish_time)
         )
         await server.propose(PutRootKey(key=meta, is_full=is_full))
         return server.state.root_keys[key_id]
+
+    async def _give(self, key: RootKey) -> None:
+        """Have a majority of the servers hold a key; raises Unavailable when fewer do, and the key is not used."""
+        peers = self._server.peers
+        given = await asyncio.gather(*(self._give_to(name, key) for name in peers.names))
+        count, needed = 1 + sum(given), peers.voters // 2 + 1
+        if count < needed:
+            await asyncio.to_thread(self._server.keyring.remove, key.key_id)
+            raise Unavailable(f"a new root key reached {count} of {peers.voters} servers, {needed} must hold it")
+
+    async def _give_to(self, name: str, key: RootKey) -> bool:
+        try:
+            async with asyncio.timeout(GIVE_LIMIT_S):
+                await self._server.peers.peer(name).take_root_key(key)
+        except (YurtError, TimeoutError) as error:
+            log.warning("server %s did not take a new root key: %s", name, error or "no answer in time")
+            return False
+        return True
 
     async def rotate(self, *, is_full: bool, publish_time: int = 0) -> RootKeyMeta:
         """Make a new key: active at once, or from `publish_time` (unix ns) on. Raises Invalid."""
@@ -91,12 +120,54 @@ class RootKeys:
         ids = [key.key_id for key in self.listed()]
         return await asyncio.to_thread(self._server.keyring.jwks, ids)
 
-    # The leader's duty.
+    # What every server does.
 
     def observe(self, changes: Changes) -> None:
-        """Follow keys that come and change."""
-        if any(change.table == "root_keys" for change in changes):
-            self._changed.set()
+        """Follow keys that come, change and go."""
+        moved = [change for change in changes if change.table == "root_keys"]
+        if moved:
+            self._gone.update(change.before.key_id for change in moved if change.after is None)
+            self.look()
+
+    def look(self) -> None:
+        """Look again which keys there are."""
+        self._changed.set()
+        self._lacking.set()
+
+    async def run_copies(self) -> None:
+        """Hold the keys that there are, and no others that were removed, until cancelled."""
+        self._lacking.set()
+        while True:
+            await self._lacking.wait()
+            self._lacking.clear()
+            while self._gone:
+                await asyncio.to_thread(self._server.keyring.remove, self._gone.pop())
+            if not await self._fetch_missing():
+                await wait_for(self._server.env, self._lacking, FETCH_RETRY_S)
+                self._lacking.set()
+
+    async def _fetch_missing(self) -> bool:
+        """Fetch the keys that this server lacks from those that hold them; whether it has them all now."""
+        server = self._server
+        wanted = [key.key_id for key in self.listed()]
+        held = await asyncio.to_thread(lambda: {key_id for key_id in wanted if key_id in server.keyring})
+        missing = [key_id for key_id in wanted if key_id not in held] if server.peers.names else []
+        return all([await self._fetch(key_id) for key_id in missing])
+
+    async def _fetch(self, key_id: str) -> bool:
+        server = self._server
+        for name in sorted(server.peers.names, key=lambda name: name != server.leader_name):
+            try:
+                async with asyncio.timeout(GIVE_LIMIT_S):
+                    key = await server.peers.peer(name).root_key(key_id)
+            except (YurtError, TimeoutError):
+                continue
+            await asyncio.to_thread(server.keyring.add, key)
+            log.info("root key fetched: key=%s server=%s", key_id, name)
+            return True
+        return False
+
+    # The leader's duty.
 
     async def run(self) -> None:
         """Publish keys at their time and finish full rotations, until cancelled."""

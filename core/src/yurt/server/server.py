@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ from yurt.server.life import log_life
 from yurt.server.log_writer import NO_LEADER, LogWriter
 from yurt.server.metrics import Metrics
 from yurt.server.node_ports import NodePorts
-from yurt.server.node_service import NodeService
+from yurt.server.node_service import KNOWN_LIMIT_S, NodeService
 from yurt.server.nodes import Nodes
 from yurt.server.peer_calls import PeerCalls
 from yurt.server.peers import NoPeers, Peers
@@ -171,6 +172,7 @@ class Server:
             group.create_task(self.writer.run(), name="log writer")
             group.create_task(self.roles.run(ready), name="roles")
             supervised(group, "contact with the leader", self.roles.run_contact())
+            supervised(group, "copies of root keys", self.root_keys.run_copies())
             supervised(group, "snapshots", self._snapshotter.run())
             supervised(group, "garbage collector", self._heap.run())
 
@@ -260,23 +262,39 @@ class Server:
         """Service instances that no longer run on the node."""
         return await self.leader_calls.make(lambda leader: leader.deregister_services(node_id, ids))
 
-    def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
+    async def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
         """The data of an allocation's predecessor, from the node where it ran."""
-        return fetch_disk(self, node_id, alloc_id)
+        await self._know_alloc(alloc_id)
+        async with aclosing(fetch_disk(self, node_id, alloc_id)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
         """What a task's template needs of the cluster."""
+        await self._know_alloc(query.alloc_id)
+        if not self.is_leader and not await self.waiter.wait_index(query.min_index, timeout_s=query.timeout_s):
+            raise Unavailable(f"this server is at index {self.state.index} and has not reached {query.min_index} yet")
         return await self.template_queries.ask(query)
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
         """The token of a task that runs on a node."""
-        return await self.identities.sign(query)
+        await self._know_alloc(query.alloc_id)
+        if self.root_keys.usable() is not None:
+            return await self.identities.sign(query)
+        return await self.leader_calls.make(lambda leader: leader.sign_identity(query))
+
+    async def _know_alloc(self, alloc_id: str) -> None:
+        """A server that follows may learn of an allocation a moment after the client that asks about it."""
+        if not self.is_leader and alloc_id not in self.state.allocs:
+            known, limit_s = [("allocs", alloc_id)], KNOWN_LIMIT_S
+            await self.wait_past(known, lambda state: alloc_id in state.allocs, min_index=0, timeout_s=limit_s)
 
     async def install(self, state: Snapshot) -> None:
         """Go on from the state of another server, which is newer; whoever waits for a change looks again."""
         await self.writer.install(state)
         self._snapshotter.index = state.index
         self.node_service.start(state)
+        self.root_keys.look()
         self.events.break_off()
         self.watches.wake_all()
         self.waiter.reached(state.index)
@@ -316,6 +334,7 @@ class Server:
     def _on_applied(self, command: AnyCommand, changes: Changes) -> None:
         index = self.state.index
         self.node_service.observe(changes, index=index)
+        self.root_keys.observe(changes)
         if self.roles.term is not None:
             self.roles.term.observe(changes, index=index)
         if isinstance(command, FinishRestore) and changes:

@@ -72,7 +72,6 @@ class Term:
         self.drainer.observe(changes)
         self.periodic.observe(changes)
         self._server.variables.observe(changes)
-        self._server.root_keys.observe(changes)
 
     async def run(self) -> None:
         """Run until cancelled: the end of the term."""
