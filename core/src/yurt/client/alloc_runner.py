@@ -88,6 +88,11 @@ class AllocRunner:
         return group
 
     @property
+    def is_live(self) -> bool:
+        """It runs, and nobody has asked for its end."""
+        return not self.is_over and self._stop is None
+
+    @property
     def states(self) -> Mapping[str, TaskState]:
         """The present state of every task."""
         return {name: runner.machine.state for name, runner in self.tasks.items()}

@@ -7,10 +7,12 @@ client stop a task (invariant E2). The newest index is kept on disk, so the rule
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from yurt.client.ports import ServerPort
+from yurt.client.waiting import value_unless, wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable, YurtError
 from yurt.sdk.value import Value
@@ -45,37 +47,58 @@ class AllocWatch:
         self._retry_s = NO_SERVER_RETRY_S if is_dev else PULL_RETRY_S
         self._known: dict[str, int] = {}
         self._seen_index = 0
+        self._again = asyncio.Event()
+        self.fresh = asyncio.Event()
+        """A list has been taken over that is as new as the last one that was asked for."""
 
     def know(self, alloc_ids: Mapping[str, int]) -> None:
         """Allocations that are here from an earlier run, with the index they were stored at."""
         self._known.update(alloc_ids)
 
+    def look_again(self, least_index: int) -> None:
+        """Ask at once, whatever is waited for, and take nothing that is older than `least_index`."""
+        self._seen_index = max(self._seen_index, least_index)
+        self.fresh.clear()
+        self._again.set()
+
     async def run(self, *, least_index: int, apply: Callable[[Changes], Awaitable[None]]) -> None:
         """Follow the list for ever; the first one must not be older than `least_index` (the registration)."""
         stored = await self._store.seen_index()
-        self._seen_index = max(stored, least_index)
+        self._seen_index = max(self._seen_index, stored, least_index)
         min_index = 0
         while True:
+            if self._again.is_set():
+                self._again.clear()
+                min_index = 0
             try:
-                pull = await self._server.pull_allocs(self._node_id, min_index=min_index, timeout_s=PULL_TIMEOUT_S)
-                if pull.index < self._seen_index:
-                    log.warning("ignoring a list of allocations at index %d: %d was seen", pull.index, self._seen_index)
-                    min_index = 0
-                    await self._env.sleep(STALE_RETRY_S)
-                    continue
-                changes = await self._changes(pull)
+                found = await value_unless(self._again, self._ask(min_index))
             except YurtError as error:
                 retry_s = NO_SERVER_RETRY_S if isinstance(error, Unavailable) else self._retry_s
                 log.warning("fetching allocations failed: %s; trying again in %gs", error, retry_s)
-                await self._env.sleep(retry_s)
+                await wait_or_sleep(self._env, self._again, retry_s)
+                continue
+            if found is None:
+                continue
+            pull, changes = found
+            if pull.index < self._seen_index:
+                log.warning("ignoring a list of allocations at index %d: %d was seen", pull.index, self._seen_index)
+                min_index = 0
+                await self._env.sleep(STALE_RETRY_S)
                 continue
             await apply(changes)
             self._take_over(pull, changes)
-            self._seen_index = pull.index
+            if pull.index >= self._seen_index:
+                self._seen_index = pull.index
+                self.fresh.set()
             if pull.index != stored:
                 await self._store.put_seen_index(pull.index)
                 stored = pull.index
             min_index = pull.index
+
+    async def _ask(self, min_index: int) -> tuple[AllocPull, Changes]:
+        """The next list, and what it means; of a list that is too old nothing is fetched."""
+        pull = await self._server.pull_allocs(self._node_id, min_index=min_index, timeout_s=PULL_TIMEOUT_S)
+        return pull, Changes() if pull.index < self._seen_index else await self._changes(pull)
 
     async def _changes(self, pull: AllocPull) -> Changes:
         moved = [alloc_id for alloc_id, index in pull.allocs.items() if self._known.get(alloc_id, -1) < index]

@@ -38,13 +38,14 @@ from yurt.client.reports import DEV_RETRY_S, RETRY_S, Reporter
 from yurt.client.stats import UsageMeter, host_usage
 from yurt.client.streams import LogSelection
 from yurt.client.waiting import wait_or_sleep
-from yurt.lifecycle import heartbeats
+from yurt.lifecycle import events, heartbeats
+from yurt.lifecycle.allocation import Stop
 from yurt.lifecycle.task import DEAD
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver, Fingerprint, TaskHandle
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
-from yurt.sdk.value import replace
+from yurt.sdk.value import replace, seconds
 from yurt.storage.client_db import AllocRecord, ClientDatabase, DynamicMeta, NodeIdentity
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.commands import AllocUpdate
@@ -61,7 +62,7 @@ from yurt.structs.rpc import (
     NodeMeta,
     StreamFrame,
 )
-from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, NODE_READY
+from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_UNKNOWN, NODE_READY
 
 FIRST_FINGERPRINT_S = 2.0
 NODE_CHANGE_GATHER_S = 0.2
@@ -122,7 +123,8 @@ class Client:
         self._connection = Connection(
             server, env, node=lambda: self.node, schemas=driver_schemas(drivers), is_dev=config.dev
         )
-        self._has_pulled = asyncio.Event()
+        self._is_lost = asyncio.Event()
+        self._is_lost.set()
         self._meta_lock = asyncio.Lock()
         self._meter = UsageMeter(env, self.devices)
         self._garbage = GarbageCollector(config, env, lambda: self.runners)
@@ -201,13 +203,17 @@ class Client:
             supervised(group, "networks of allocations", self.networks.keep_house())
             group.create_task(self._keeper.run(group), name="holders of devices")
             supervised(group, "template renderer", self._context.renderer.run())
-            await self._become_ready(ready)
+            group.create_task(self._keep_ready(), name="readiness")
+            await self._connection.ready.wait()
+            ready.set()
 
-    def _tell_again(self) -> None:
-        """The servers have lost sight of this node: they are told again what runs here."""
+    def _tell_again(self, index: int) -> None:
+        """The servers have lost sight of this node: they are asked what it should run and told what it runs."""
+        self._watch.look_again(index)
         self._reporter.resend()
         for runner in self.runners.values():
             runner.resend_services()
+        self._is_lost.set()
 
     async def _identify(self) -> NodeIdentity:
         identity = await self._store.identity()
@@ -216,15 +222,17 @@ class Client:
             await self._store.put_identity(identity)
         return identity
 
-    async def _become_ready(self, ready: asyncio.Event) -> None:
-        """Invariant E1: fetched, taken up and reported, then ready."""
-        await self._has_pulled.wait()
-        for runner in tuple(self.runners.values()):
-            await runner.reported.wait()
-        await self._reporter.wait_idle()
-        self._connection.allow_ready()
-        await self._connection.ready.wait()
-        ready.set()
+    async def _keep_ready(self) -> None:
+        """Invariant E1: fetched, taken up and reported, then ready; and so again whenever the servers lost the node."""
+        while True:
+            await self._is_lost.wait()
+            self._is_lost.clear()
+            await self._watch.fresh.wait()
+            for runner in tuple(self.runners.values()):
+                await runner.reported.wait()
+            await self._reporter.wait_idle()
+            if not self._is_lost.is_set():
+                self._connection.allow_ready()
 
     # Drivers.
 
@@ -353,14 +361,14 @@ class Client:
             self._take_over(alloc)
         for alloc_id in changes.gone:
             supervised(self._group, f"removal of {alloc_id[:8]}", self.remove_alloc(alloc_id))
-        if not self._has_pulled.is_set():
-            self._reporter.open()
-            self._has_pulled.set()
+        self._reporter.open()
 
     def _take_over(self, alloc: Allocation) -> None:
         runner = self.runners.get(alloc.id)
         if runner is not None:
             runner.take_over(alloc)
+            if alloc.client_status == CLIENT_UNKNOWN:
+                self._reporter.resend(alloc.id)
         elif alloc.id in self._broken:
             self._report(self._ended_update(alloc.id, CLIENT_FAILED, self._broken[alloc.id]))
         elif is_client_terminal(alloc):
@@ -420,9 +428,9 @@ class Client:
             for runner in self.runners.values():
                 job = runner.alloc.job
                 after_s = heartbeats.stop_on_client_after_s(runner.task_group, job.type if job else "")
-                if not runner.is_over and heartbeats.is_cut_off(after_s, last_contact_s=last_s, now_s=now_s):
+                if runner.is_live and heartbeats.is_cut_off(after_s, last_contact_s=last_s, now_s=now_s):
                     log.warning("ending allocation %s: no contact to the servers for %gs", runner.alloc.id, after_s)
-                    runner.stop()
+                    runner.stop(Stop(reason=events.cut_off(seconds(after_s)), is_failure=True))
 
     async def remove_alloc(self, alloc_id: str) -> None:
         """The servers have forgotten the allocation: end it, remove its directory and its record."""

@@ -1,8 +1,8 @@
 """Registration and heartbeats: how a client stays known to its servers.
 
-The client registers as initializing and beats as such until its allocations have been fetched, re-attached and
-reported (invariant E1); then it beats as ready. Whatever goes wrong with the servers only changes when they are asked
-again: it never touches a task.
+The client beats as initializing until its allocations have been fetched, re-attached and reported (invariant E1); then
+it beats as ready. When the servers do not agree, they have lost sight of it meanwhile, and it does all of that again.
+Whatever goes wrong with the servers only changes when they are asked again: it never touches a task.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Connection:
         self.registered = asyncio.Event()
         self.ready = asyncio.Event()
         self.on_servers: Callable[[tuple[str, ...]], None] = lambda _: None
-        self.on_reconnect: Callable[[], None] = lambda: None
+        self.on_reconnect: Callable[[int], None] = lambda _: None
+        """Called with the index from which on the servers are to be asked and told everything again."""
         self._server = server
         self._env = env
         self._node = node
@@ -55,11 +56,17 @@ class Connection:
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
         self._found = asyncio.Event()
+        self._is_forgotten = False
+        self._refusals = 0
 
     def allow_ready(self) -> None:
-        """All allocations have been fetched, taken up and reported."""
+        """All allocations have been fetched, taken up and reported: the servers hear it at once.
+
+        When they have refused that already, they hear it with the next heartbeat.
+        """
         self._allowed.set()
-        self._wake.set()
+        if self._refusals < 2:
+            self._wake.set()
 
     def change_schemas(self, schemas: Mapping[str, Mapping[str, Any]]) -> None:
         """The drivers have other options than before: the servers are told with the next registration."""
@@ -99,6 +106,11 @@ class Connection:
             self._take(reply)
             self.registered_index = reply.index
             self.registered.set()
+            if self._is_forgotten:
+                self._is_forgotten = False
+                self._start_again(reply.index)
+            if reply.node_status != self.status:
+                self._wake.set()
             return
 
     def _take(self, reply: NodeReply) -> None:
@@ -123,8 +135,7 @@ class Connection:
                 reply = await self._server.heartbeat(self._node().id, wanted)
             except NotFound:
                 log.warning("the servers do not know this node; registering it again")
-                self.status = NODE_INIT
-                self.on_reconnect()
+                self._is_forgotten = True
                 return
             except YurtError as error:
                 due_s = self._retry_s(error)
@@ -132,16 +143,24 @@ class Connection:
                 continue
             self._take(reply)
             due_s = self.contact.ttl_s
-            self._settle(wanted, reply.node_status)
+            self._settle(wanted, reply)
 
-    def _settle(self, wanted: str, answered: str) -> None:
-        """What the servers made of a beat; an initializing node that said ready has to report its allocations again."""
-        status = answered or wanted
+    def _settle(self, wanted: str, reply: NodeReply) -> None:
+        """What the servers made of a beat."""
+        status = reply.node_status or wanted
         if wanted == NODE_READY and status != NODE_READY:
-            self.on_reconnect()
-        self.status = NODE_READY if status == NODE_READY else NODE_INIT
-        if self.status == NODE_READY:
+            self._refusals += 1
+            self._start_again(reply.index)
+        elif status == NODE_READY:
+            self._refusals = 0
+            self.status = NODE_READY
             self.ready.set()
+
+    def _start_again(self, index: int) -> None:
+        """The servers have lost sight of this node: it is ready when it has fetched and told everything once more."""
+        self.status = NODE_INIT
+        self._allowed.clear()
+        self.on_reconnect(index)
 
     def _retry_s(self, error: YurtError) -> float:
         return heartbeats.heartbeat_retry(

@@ -39,6 +39,7 @@ class Reporter:
         self._open = asyncio.Event()
         self._wake = asyncio.Event()
         self._urgent = asyncio.Event()
+        self._again = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -63,11 +64,13 @@ class Reporter:
         """The servers have been reached: reports may leave."""
         self._open.set()
 
-    def resend(self) -> None:
-        """Tell everything again: the servers may have given this node up meanwhile."""
-        self._acked.clear()
-        for update in self._last.values():
-            self.offer(update)
+    def resend(self, alloc_id: str = "") -> None:
+        """Tell everything again, or all of one allocation: the servers may have lost sight of it meanwhile."""
+        for update in tuple(self._last.values()):
+            if not alloc_id or update.id == alloc_id:
+                self._acked.pop(update.id, None)
+                self.offer(update)
+        self._again.set()
 
     def forget(self, alloc_id: str) -> None:
         """The allocation is gone on both sides."""
@@ -87,8 +90,9 @@ class Reporter:
             self._urgent.clear()
             self._wake.clear()
             batch = tuple(self._pending.values())[:BATCH_MAX]
+            self._again.clear()
             if batch and not await self._send(batch):
-                await self._env.sleep(self._retry_s)
+                await wait_or_sleep(self._env, self._again, self._retry_s)
                 self._urgent.set()
             if self._pending:
                 self._wake.set()
@@ -105,6 +109,8 @@ class Reporter:
         except YurtError as error:
             log.warning("reporting %d allocations failed: %s; trying again in %gs", len(batch), error, self._retry_s)
             return False
+        if self._again.is_set():
+            return True  # what was stored before the servers lost sight of it is told again
         for update in batch:
             if update.id in self._last:
                 self._acked[update.id] = update

@@ -5,9 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from yurt.runtime.env import Env
+
+T = TypeVar("T")
+
+
+async def value_unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """The value of `work`; None when the event comes first, which cancels it."""
+    working = asyncio.ensure_future(work)  # noqa: TID251 - awaited or cancelled below
+    waiting = asyncio.ensure_future(event.wait())  # noqa: TID251 - cancelled below
+    try:
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        waiting.cancel()
+        if not working.done():
+            working.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await working
 
 
 async def finish_unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:

@@ -232,6 +232,16 @@ def alloc_unhealthy(reason: str) -> TaskEvent:
     return TaskEvent(type="Alloc Unhealthy", display_message=reason, message=reason, details={"message": reason})
 
 
+def cut_off(after: Duration) -> TaskEvent:
+    """The client had no contact to its servers for as long as the group allows.
+
+    The servers may never have missed it. So the allocation counts as failed: one that had ended by itself would not
+    be replaced.
+    """
+    text = f"No contact to the servers for {duration_text(after)} (stop_on_client_after)"
+    return TaskEvent(type="Disconnected", display_message=text, message=text, details={"message": text})
+
+
 def reconnected() -> TaskEvent:
     """The client is back in contact with the servers."""
     return TaskEvent(type="Reconnected", display_message="Client reconnected")

@@ -1,0 +1,108 @@
+"""A client whose servers lost sight of it: it fetches, takes up and reports once more, and only then is ready again."""
+
+from __future__ import annotations
+
+from yurt.sdk.errors import Invalid, Unavailable
+from yurt.sdk.value import replace, seconds
+from yurt.structs.alloc import Allocation
+from yurt.structs.policies import DisconnectStrategy
+from yurt.structs.rpc import NodeReply
+from yurt.structs.status import CLIENT_FAILED, CLIENT_RUNNING, CLIENT_UNKNOWN, NODE_INIT, NODE_READY
+from yurt.testing import factories
+from yurt.testing.client_objects import placed
+from yurt.testing.fakes import FakeDriver, FakeEnv, FakeServerPort, eventually
+
+
+async def runs(server: FakeServerPort, alloc: Allocation) -> None:
+    """Place it and wait until it runs."""
+    server.put_alloc(alloc)
+    await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+
+
+async def test_a_node_that_was_lost_fetches_and_reports_before_it_says_ready_again(run_client, server, monkeypatch):
+    env = FakeEnv()
+    beat = server.heartbeat
+
+    async def refuse_once(node_id: str, status: str) -> NodeReply:
+        reply = await beat(node_id, status)
+        server.keep_initializing = False
+        return reply
+
+    async with run_client(env=env, wait_ready=False) as client:
+        await eventually(server.is_ready)
+        alloc = placed(client.node_id)
+        await runs(server, alloc)
+        monkeypatch.setattr(server, "heartbeat", refuse_once)
+        server.keep_initializing = True
+        server.calls.clear()
+
+        await env.advance(server.ttl_s + 1)
+
+        assert server.statuses[-2:] == [NODE_INIT, NODE_READY]
+        refused, accepted = [at for at, call in enumerate(server.calls) if call == "heartbeat"]
+        assert {"pull_allocs", "update_allocs"} <= set(server.calls[refused:accepted])
+
+
+async def test_a_node_that_is_refused_again_waits_for_its_next_heartbeat(run_client, server: FakeServerPort):
+    env = FakeEnv()
+    async with run_client(env=env, wait_ready=False):
+        await eventually(server.is_ready)
+        server.keep_initializing = True
+        server.statuses.clear()
+
+        await env.advance(server.ttl_s * 3 + 2)
+
+        assert server.statuses == [NODE_INIT] * 4, "the second refusal is not answered at once any more"
+
+
+async def test_an_allocation_that_the_servers_call_unknown_is_reported_again(run_client, server: FakeServerPort):
+    async with run_client() as client:
+        alloc = placed(client.node_id)
+        await runs(server, alloc)
+        server.updates.clear()
+
+        server.put_alloc(replace(alloc, client_status=CLIENT_UNKNOWN))
+
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+
+
+async def test_reports_that_were_refused_leave_again_as_soon_as_the_node_is_heard_of(run_client, server, monkeypatch):
+    env = FakeEnv()
+    is_lost = True
+    take = server.update_allocs
+
+    async def refuse(request):
+        if is_lost:
+            raise Invalid("node is not allowed to update allocs while in status disconnected")
+        return await take(request)
+
+    async with run_client(env=env, wait_ready=False, dev=False) as client:
+        await eventually(server.is_ready)
+        monkeypatch.setattr(server, "update_allocs", refuse)
+        alloc = placed(client.node_id)
+        server.put_alloc(alloc)
+        await env.advance(1)
+        is_lost = False
+        client._tell_again(0)
+
+        await env.advance(0.5)
+
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+
+
+async def test_what_its_client_ends_without_contact_counts_as_failed(run_client, server, driver: FakeDriver):
+    env = FakeEnv()
+    wants = factories.group(disconnect=DisconnectStrategy(stop_on_client_after=seconds(30)))
+    async with run_client(env=env, wait_ready=False) as client:
+        await eventually(server.is_ready)
+        alloc = placed(client.node_id, job=factories.job("b", task_groups=(wants,)))
+        await runs(server, alloc)
+        server.failure = Unavailable("No cluster leader")
+        await env.advance(35)
+        server.failure = None
+
+        await env.advance(server.ttl_s)
+
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
+        events = [event.display_message for event in server.last_update(alloc.id).task_states["web"].events]
+        assert "No contact to the servers for 30s (stop_on_client_after)" in events
