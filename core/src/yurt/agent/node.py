@@ -41,6 +41,7 @@ from yurt.storage.client_db import ClientDatabase, NodeIdentity
 if TYPE_CHECKING:
     from yurt.agent.cluster.cluster import ServerCluster
     from yurt.agent.far import FarClients, FarServers
+    from yurt.agent.peers import ServerLinks
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Parts:
         self.clients: FarClients | None = None
         self.servers: FarServers | None = None
         self.cluster: ServerCluster | None = None
+        self.links: ServerLinks | None = None
         self.http_tls: ssl.SSLContext | None = None
         self.http_limits = HttpLimits()
         self.binaries = binary_plugins.Binaries()
@@ -94,6 +96,8 @@ class Parts:
         if self.cluster is not None:
             await self.cluster.start()
             self._cluster_task = group.create_task(self.cluster.run(), name="cluster")
+        if self.links is not None:
+            self._tasks.append(group.create_task(self.links.run(), name="connections to the other servers"))
         if self.server is not None:
             self._server_task = group.create_task(self._run_server(self.server), name="server")
         if self.servers is not None:
@@ -200,7 +204,9 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
         elif servers is not None:
             servers.join(client)
     info = agent_info(config, tuple(plugin_facts(status) for status in loaded.statuses))
-    app = make_app(server, client, info, env=env, servers=servers.api if servers is not None else None)
+    links = _links(config, server, cluster, env=env, tls=tls)
+    api = servers.api if servers is not None else None
+    app = make_app(server, client, info, env=env, servers=api, others=links)
     if cluster is not None:
         app[CLUSTER] = cluster
     if client is not None:
@@ -223,6 +229,7 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     parts.binaries = binaries
     parts.servers = servers
     parts.cluster = cluster
+    parts.links = links
     parts.http_tls = http_context(tls)
     parts.http_limits = http_limits(config)
     if server is not None and not config.is_dev:
@@ -259,6 +266,19 @@ def _server(config: AgentConfig, data: DataDir, env: Env, tls: TlsSettings) -> t
     if cluster is not None:
         cluster.follow(lambda: server.state.index, lambda: server.roles.leader_name)
     return server, cluster
+
+
+def _links(
+    config: AgentConfig, server: Server | None, cluster: ServerCluster | None, *, env: Env, tls: TlsSettings
+) -> ServerLinks | None:
+    """The connections to the other servers, which the server uses from now on."""
+    if server is None or cluster is None:
+        return None
+    from yurt.agent.peers import ServerLinks
+
+    links = ServerLinks(config, directory=cluster, env=env, tls=tls)
+    server.peers = links
+    return links
 
 
 async def node_identity(database: ClientDatabase, env: Env) -> NodeIdentity:
