@@ -47,7 +47,8 @@ def _lowest(ties: TieArray, number: int) -> IntArray:
     if minima is None:
         return np.argsort(ties)[:number]
     places = (ties <= minima[number - 1]).nonzero()[0]
-    return places[np.argsort(ties[places])[:number]]
+    found: IntArray = places[np.argsort(ties[places])[:number]]
+    return found
 
 
 def _over_blocks(which: np.ufunc, values: npt.NDArray[Any], number: int) -> npt.NDArray[Any] | None:

@@ -98,6 +98,14 @@ def candidates(rows: NodeRows, job: Job) -> Candidates:
     return found
 
 
+def feasible_candidates(rows: NodeRows, job: Job, found: Candidates, feasible: Feasibility) -> BoolArray:
+    """The candidates that a group may use."""
+    key = ("mask", job.datacenters, job.node_pool, feasible.key)
+    mask = remembered(rows, key, lambda: _frozen(found.mask & feasible.mask))
+    assert isinstance(mask, np.ndarray)
+    return mask
+
+
 def is_in(datacenter: str, globs: Iterable[str]) -> bool:
     """Whether a datacenter matches one of a job's globs."""
     return any(fnmatch.fnmatchcase(datacenter, glob) for glob in globs)

@@ -23,6 +23,7 @@ from yurt.scheduler.feasible import (
     candidates,
     class_counts,
     feasibility,
+    feasible_candidates,
     remembered,
 )
 from yurt.scheduler.ids import number_of
@@ -65,7 +66,7 @@ class GroupPlacer:
         self.volumes = Volumes(view.snapshot, job, group)
         self.volumes_refused: dict[str, BoolArray] = {}
         """Rows that could not take the last allocation for its volumes, by reason."""
-        self.mask: BoolArray = self.candidates.mask & self.feasible.mask
+        self.mask: BoolArray = feasible_candidates(view.rows, job, self.candidates, self.feasible)
         salt = number_of(seed, "rank", group.name)
         self.ranker = Ranker(
             view,

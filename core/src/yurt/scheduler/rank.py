@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from yurt.scheduler.feasible import BoolArray, check_mask, constraint_check, rem
 from yurt.scheduler.ids import Ties
 from yurt.scheduler.spread import UNIT, FloatArray, SpreadScore
 from yurt.scheduler.view import DIMENSIONS, View
-from yurt.state.columns import ALLOCS, CPU, DISK, MEMORY, IntArray
+from yurt.state.columns import ALLOCS, CPU, MEMORY, Columns, IntArray
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import NodeScoreMeta
@@ -36,6 +36,7 @@ FEW_ROWS = 12
 FEW_CHANGED = 4
 """When a quarter of the rows changed, all are looked at: plain arrays are quicker than picking rows."""
 LN10 = math.log(10.0)
+NO_AMOUNTS: Final[IntArray] = np.zeros(0, np.int64)
 
 Entry = tuple[float, int, int]
 """(negative score, tie, row): the smallest is the best."""
@@ -44,9 +45,9 @@ Shown = tuple[dict[str, float], int, int]
 
 
 class _Fits(NamedTuple):
-    """For one ask the fitness of all rows and which have room, and the usage that this follows from."""
+    """For one ask the fitness of all rows and which have room, and the columns that this follows from."""
 
-    used: IntArray
+    columns: Columns
     binpacks: IntArray
     has_room: BoolArray
 
@@ -90,8 +91,10 @@ class Ranker:
         """Parts with a boost, by the identity of those without, which `_alike` keeps."""
         self._boosted_metas: dict[int, tuple[int, Shown, NodeScoreMeta]] = {}
         """Rows of the score table under spreads, with the boost and the parts that they show."""
-        self._sums: IntArray = np.zeros(0, np.int64)
-        self._counts: IntArray = np.zeros(0, np.int64)
+        self._has_own = False
+        """Whether any row has allocations of the group."""
+        self._sums = self._counts = NO_AMOUNTS
+        """Sums and numbers of the parts; not made where the fitness is the only part."""
         self.scores: FloatArray = np.zeros(0)
         """Means of the parts without spreads and penalties; minus infinity where there is no room."""
 
@@ -103,6 +106,7 @@ class Ranker:
     def count_own(self, rows: list[int], sign: int = 1) -> None:
         """Allocations of the same job and group that are on these rows."""
         self._shown.clear()
+        self._has_own = True
         for row in rows:
             self._own[row] += sign
             if self.spread.is_used:
@@ -152,6 +156,7 @@ class Ranker:
     def placed(self, row: int) -> None:
         """A placement of this group went to the row."""
         self._own[row] += 1
+        self._has_own = True
         changed = self.spread.count(row) if self.spread.is_used else ()
         if not self._is_stale:
             self._score_row(row)
@@ -162,6 +167,7 @@ class Ranker:
     def placed_run(self, rows: IntArray) -> None:
         """Placements of a run went to the rows, one for each time that a row is named."""
         np.add.at(self._own, rows, 1)
+        self._has_own = True
         self._shown.clear()
         self._is_stale = True
 
@@ -264,9 +270,24 @@ class Ranker:
         return {name: mask for name, mask in found.items() if mask.any()}
 
     def _score_all(self) -> None:
-        view = self.view
         fits = self._fits()
         room = self._open & fits.has_room
+        self._window, self._is_stale, self._generation = [], False, self.view.generation
+        self._metas.clear()
+        self._shown.clear()
+        if not (self._has_own or self.spread.is_used or self.ask.has_device_affinities or self.affinity is not None):
+            self._sums = self._counts = NO_AMOUNTS
+            self.scores = np.where(room, fits.binpacks, IMPOSSIBLE)
+            return
+        self._sum_up(fits, room)
+        self.scores = np.where(room, self._sums / self._counts, IMPOSSIBLE)
+        if self.spread.is_used:
+            rows, sums, counts = np.flatnonzero(room), self._sums, self._counts
+            self._cells = Cells(self.spread, self.ties, rows, sums=sums, counts=counts, kept=SCORES_KEPT)
+
+    def _sum_up(self, fits: _Fits, room: BoolArray) -> None:
+        """The parts of all rows without spreads and penalties."""
+        view = self.view
         sums, counts = fits.binpacks.copy(), np.ones(len(room), np.int64)
         mates = np.flatnonzero(self._own)
         sums[mates] -= np.rint((self._own[mates] + 1) / max(1, self.group.count) * UNIT).astype(np.int64)
@@ -281,46 +302,35 @@ class Ranker:
             sums += self.devices
             counts += self.devices != 0
         self._sums, self._counts = sums, counts
-        self.scores = np.where(room, sums / counts, IMPOSSIBLE)
-        self._window, self._is_stale, self._generation = [], False, view.generation
-        self._metas.clear()
-        self._shown.clear()
-        if self.spread.is_used:
-            rows = np.flatnonzero(room)
-            self._cells = Cells(self.spread, self.ties, rows, sums=sums, counts=counts, kept=SCORES_KEPT)
 
     def _fits(self) -> _Fits:
-        """The fitness of all rows; kept from one attempt to the next, which tells rows whose usage changed from it."""
-        view, asked = self.view, self.ask.plain.usage.amounts
+        """The fitness of all rows; kept from one attempt to the next, which looks at rows whose usage changed."""
+        view = self.view
         kept = remembered(view.rows, "fits", dict)
         assert isinstance(kept, dict)
-        key = (asked, self.is_spread_algorithm)
+        key = (self.ask.plain.usage.amounts, self.is_spread_algorithm)
         known: _Fits | None = kept.get(key)
-        used, offered = view.used, view.offered
-        changed: IntArray | None = None
-        if known is not None:
-            is_other = known.used[:, CPU] != used[:, CPU]
-            for column in (MEMORY, DISK, ALLOCS):
-                is_other |= known.used[:, column] != used[:, column]
-            changed = np.flatnonzero(is_other)
-        if known is None or changed is None or len(changed) * FEW_CHANGED > len(used):
-            found = _Fits(used, self.binpacks(used, offered), self._has_room(used, offered))
-        elif len(changed):
-            binpacks, has_room = known.binpacks.copy(), known.has_room.copy()
-            if len(changed) <= FEW_ROWS:
-                for row in changed.tolist():
-                    binpacks[row], has_room[row] = self._binpack(row), not view.exhausted(row, self.ask.plain.usage)
-            else:
-                binpacks[changed] = self.binpacks(used[changed], offered[changed])
-                has_room[changed] = self._has_room(used[changed], offered[changed])
-            found = _Fits(used, binpacks, has_room)
+        changed = None if known is None else [*view.columns.changed_rows(known.columns), *view.changed_rows()]
+        if known is None or changed is None or len(changed) * FEW_CHANGED > len(view.offered):
+            used, offered = view.used, view.offered
+            found = _Fits(view.columns, self.binpacks(used, offered), self._has_room(used, offered))
         else:
-            found = known
+            found = self._brought_forward(known, changed) if changed else known
         if found is not known and view.generation == 0:
             while len(kept) >= FITS_KEPT:
                 kept.pop(next(iter(tuple(kept))), None)
-            kept[key] = found._replace(used=view.columns.used)
+            kept[key] = found
         return found
+
+    def _brought_forward(self, known: _Fits, changed: list[int]) -> _Fits:
+        view, binpacks, has_room = self.view, known.binpacks.copy(), known.has_room.copy()
+        if len(changed) <= FEW_ROWS:
+            for row in changed:
+                binpacks[row], has_room[row] = self._binpack(row), not view.exhausted(row, self.ask.plain.usage)
+        else:
+            used, offered = view.used[changed], view.offered[changed]
+            binpacks[changed], has_room[changed] = self.binpacks(used, offered), self._has_room(used, offered)
+        return _Fits(view.columns, binpacks, has_room)
 
     def _has_room(self, used: IntArray, offered: IntArray) -> BoolArray:
         """Rows that can take one more."""
@@ -357,7 +367,8 @@ class Ranker:
 
     def _replace(self, row: int, total: int, count: int) -> None:
         """The row has other parts now."""
-        self._sums[row], self._counts[row] = total, count
+        if len(self._sums):
+            self._sums[row], self._counts[row] = total, count
         score = self.scores[row] = total / count
         if self._cells is not None:
             self._cells.move(row, total, count)
@@ -382,6 +393,8 @@ class Ranker:
     def _combined(self, penalised: frozenset[int]) -> FloatArray:
         """All scores with penalties and spread."""
         rows = np.fromiter(penalised, np.int64)
+        if not len(self._sums):
+            self._sum_up(self._fits(), self.scores != IMPOSSIBLE)
         sums, counts = self._sums.copy(), self._counts.copy()
         sums[rows] -= UNIT
         counts[rows] += 1

@@ -54,6 +54,13 @@ class View:
             self._touched.clear()
         return self._used
 
+    def changed_rows(self) -> list[int]:
+        """The rows on which the plan changes what is used."""
+        if self._used is None:
+            return list(self._touched)
+        changed: list[int] = np.flatnonzero((self._used != self.columns.used).any(axis=1)).tolist()
+        return changed
+
     def used_on(self, row: int) -> list[int]:
         """What is used on one row."""
         if self._used is not None:

@@ -197,6 +197,15 @@ class Columns:
         amounts: list[int] = self._chunks[row // CHUNK].used[row % CHUNK].tolist()
         return amounts
 
+    def changed_rows(self, since: Columns) -> list[int]:
+        """The rows on which something else is used than in other columns of the same nodes."""
+        found: list[int] = []
+        for number, (chunk, before) in enumerate(zip(self._chunks, since._chunks, strict=True)):
+            if chunk.used is not before.used:
+                rows = np.flatnonzero((chunk.used != before.used).any(axis=1))
+                found += (rows + number * CHUNK).tolist()
+        return found
+
     def known_used(self, stale: Iterable[int]) -> _Known | None:
         """What a successor, of which the chunks `stale` differ, may start from instead of joining all chunks."""
         if self._used is not None:
