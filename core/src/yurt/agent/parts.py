@@ -10,6 +10,7 @@ from typing import Any
 from yurt import __version__
 from yurt.agent.config import AgentConfig, seconds_of
 from yurt.agent.data_dir import DataDir
+from yurt.api.times import parse_duration
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.config import ClientConfig, Reserved
 from yurt.client.networks.bridge import check_settings
@@ -17,8 +18,9 @@ from yurt.client.networks.settings import NetworkSettings
 from yurt.client.templates.settings import TemplateSettings
 from yurt.http.agent_info import AgentInfo
 from yurt.sdk.errors import Invalid
+from yurt.sdk.value import Duration
 from yurt.server.config import GcThresholds, ServerConfig
-from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
+from yurt.structs.cluster import AutopilotConfiguration, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
 
 SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ?([kmgt])?(i)?b?$", re.IGNORECASE)
@@ -53,6 +55,7 @@ def server_config(config: AgentConfig, data: DataDir) -> ServerConfig:
         data_dir="" if config.is_dev else str(data.server),
         gc=GcThresholds(**{ours: seconds_of(given[theirs], 0) for theirs, ours in gc.items() if theirs in given}),
         scheduler_config=scheduler_config(given.get("default_scheduler_config", {})),
+        autopilot_config=autopilot_config(config.raw.get("autopilot", {})),
         **settings,
     )
 
@@ -70,6 +73,15 @@ def scheduler_config(given: Mapping[str, Any]) -> SchedulerConfiguration:
     )
     plain = {name: value for name, value in given.items() if name != "preemption_config"}
     return SchedulerConfiguration(preemption_config=PreemptionConfig(**preemption), **plain)
+
+
+def autopilot_config(given: Mapping[str, Any]) -> AutopilotConfiguration:
+    """How servers mind themselves at the cluster's first start."""
+    same = ("cleanup_dead_servers", "max_trailing_logs", "min_quorum", "disable_upgrade_migration")
+    times = ("last_contact_threshold", "server_stabilization_time")
+    settings: dict[str, Any] = {name: given[name] for name in same if name in given}
+    settings |= {name: Duration(parse_duration(given[name])) for name in times if name in given}
+    return AutopilotConfiguration(**settings)
 
 
 def client_folder(config: AgentConfig, data: DataDir) -> Path:

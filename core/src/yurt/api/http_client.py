@@ -24,7 +24,8 @@ TIMEOUT_S = 30.0
 WAIT_MARGIN_S = 15.0
 ERROR_TEXT_BYTES_MAX = 64 * 1024
 
-Query = Mapping[str, str | int | bool | None]
+Query = Mapping[str, str | int | bool | tuple[str, ...] | None]
+"""A parameter with several values stands there once for each."""
 
 
 class ApiError(YurtError):
@@ -194,8 +195,12 @@ class ApiClient:
         for name, value in (("region", self.connection.region), ("namespace", self.connection.namespace)):
             if value and name not in given:
                 asked[name] = value
-        asked |= {name: _text(value) for name, value in query.items() if value is not None and value != ""}
-        tail = "&".join(part for part in (extra, urlencode(asked, quote_via=quote)) if part)
+        asked |= {
+            name: value if isinstance(value, tuple) else _text(value)
+            for name, value in query.items()
+            if value is not None and value != ""
+        }
+        tail = "&".join(part for part in (extra, urlencode(asked, doseq=True, quote_via=quote)) if part)
         path = quote(path, safe="/%:@!$&'()*+,;=~-._")
         return f"{path}?{tail}" if tail else path
 

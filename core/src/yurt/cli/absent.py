@@ -7,11 +7,11 @@ from collections.abc import Sequence
 ABSENT = frozenset({
     "acl", "alloc pause", "check", "deployment unblock", "job action",
     "job actions", "keygen", "keyring", "license", "login", "node config", "node identity", "node intro",
-    "operator autopilot set-config", "operator client-state", "operator debug", "operator gossip", "operator keygen",
-    "operator keyring", "operator metrics", "operator raft",
-    "operator snapshot agent", "operator snapshot state", "operator utilization",
-    "quota", "recommendation", "scaling", "secret", "sentinel", "server force-leave", "server join",
-    "setup", "system reconcile", "ui", "volume detach", "volume snapshot",
+    "operator client-state", "operator debug", "operator gossip", "operator keygen", "operator keyring",
+    "operator metrics", "operator raft info", "operator raft logs", "operator raft migrate-backend",
+    "operator raft state", "operator snapshot agent", "operator snapshot state", "operator utilization", "quota",
+    "recommendation", "scaling", "secret", "sentinel", "setup", "system reconcile", "ui", "volume detach",
+    "volume snapshot",
 })  # fmt: skip
 """Commands and whole groups; a group stands for all that is in it."""
 

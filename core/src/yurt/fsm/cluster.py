@@ -10,7 +10,14 @@ from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
 from yurt.state.store import BUILT_IN_POOLS, DEFAULT_NAMESPACE
 from yurt.structs import status
-from yurt.structs.cluster import DriverSchema, Namespace, NodePool, PeriodicLaunch, SchedulerConfiguration
+from yurt.structs.cluster import (
+    AutopilotConfiguration,
+    DriverSchema,
+    Namespace,
+    NodePool,
+    PeriodicLaunch,
+    SchedulerConfiguration,
+)
 from yurt.structs.commands import (
     ClusterCommand,
     DeleteNamespaces,
@@ -19,6 +26,7 @@ from yurt.structs.commands import (
     KeepAlive,
     RecordPeriodicLaunch,
     Rejected,
+    SetAutopilotConfiguration,
     SetSchedulerConfiguration,
     StoreSchema,
     UpsertNamespaces,
@@ -44,6 +52,8 @@ def apply_cluster(edit: Edit, command: ClusterCommand) -> Rejected | None:
             return delete_volumes(edit, command)
         case SetSchedulerConfiguration():
             return _set_scheduler(edit, command)
+        case SetAutopilotConfiguration():
+            return _set_autopilot(edit, command)
         case RecordPeriodicLaunch():
             return _record_launch(edit, command)
         case StoreSchema():
@@ -118,6 +128,17 @@ def _set_scheduler(edit: Edit, command: SetSchedulerConfiguration) -> Rejected |
     created = edit.index if existing is None else existing.create_index
     stored = replace(command.configuration, create_index=created, modify_index=edit.index)
     edit.tx.put("scheduler_config", "", stored)
+    return None
+
+
+def _set_autopilot(edit: Edit, command: SetAutopilotConfiguration) -> Rejected | None:
+    existing: AutopilotConfiguration | None = edit.tx.get("autopilot_config", "")
+    changed_at = 0 if existing is None else existing.modify_index
+    if command.check_index is not None and command.check_index != changed_at:
+        return conflict(f"the autopilot configuration was changed at index {changed_at}, not {command.check_index}")
+    created = edit.index if existing is None else existing.create_index
+    stored = replace(command.configuration, create_index=created, modify_index=edit.index)
+    edit.tx.put("autopilot_config", "", stored)
     return None
 
 

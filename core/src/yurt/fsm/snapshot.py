@@ -20,7 +20,15 @@ from yurt.sdk.value import replace
 from yurt.state.store import INDEXES, JobKey, Snapshot, VersionKey
 from yurt.state.table import Table, TableEditor
 from yurt.structs.alloc import AllocatedResources, Allocation
-from yurt.structs.cluster import DriverSchema, Namespace, NodePool, PeriodicLaunch, RestoreChunk, SchedulerConfiguration
+from yurt.structs.cluster import (
+    AutopilotConfiguration,
+    DriverSchema,
+    Namespace,
+    NodePool,
+    PeriodicLaunch,
+    RestoreChunk,
+    SchedulerConfiguration,
+)
 from yurt.structs.csi_volume import CSIVolume
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
@@ -56,6 +64,7 @@ ROWS: dict[str, Any] = {
     "namespaces": tuple[str, Namespace],
     "node_pools": tuple[str, NodePool],
     "scheduler_config": tuple[str, SchedulerConfiguration],
+    "autopilot_config": tuple[str, AutopilotConfiguration],
     "periodic_launches": tuple[JobKey, PeriodicLaunch],
     "schemas": tuple[tuple[str, str], DriverSchema],
     "restore_chunks": tuple[tuple[str, int], RestoreChunk],

@@ -80,6 +80,7 @@ class LoneServer:
     """A server that keeps its state by itself and knows no others, as in dev mode."""
 
     def __init__(self, agent: AgentInfo) -> None:
+        self._id = agent.name
         self._own = Member(
             name=f"{agent.name}.{agent.region}",
             region=agent.region,
@@ -115,7 +116,7 @@ class LoneServer:
     async def log_peers(self) -> tuple[LogPeer, ...]:
         """The one server."""
         own = self._own
-        return (LogPeer(id=own.name, name=own.name, address=own.rpc_addr),)
+        return (LogPeer(id=self._id, name=own.name, address=own.rpc_addr),)
 
     async def remove_log_peer(self, wanted: str) -> None:
         """Raises Invalid."""
@@ -124,7 +125,7 @@ class LoneServer:
     async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
         """The one server leads and goes on; raises NotFound for another one."""
         own = (await self.log_peers())[0]
-        if wanted not in (own.id, own.address):
+        if wanted not in (own.id, own.name, own.address):
             raise NotFound(f'no server "{wanted}" is part of the cluster')
         return own, own
 

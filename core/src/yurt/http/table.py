@@ -8,6 +8,7 @@ from yurt.http import (
     agent,
     alloc_exec,
     allocations,
+    autopilot,
     client_fs,
     client_node,
     csi_volumes,
@@ -26,6 +27,7 @@ from yurt.http import (
     nodes,
     operator,
     plugins,
+    raft,
     scaling,
     search,
     services,
@@ -38,9 +40,9 @@ from yurt.http import (
 from yurt.http.routing import add_routes
 
 _MODULES = (
-    agent, alloc_exec, allocations, client_fs, client_node, csi_volumes, deployments, evaluations, events, explain,
-    fixed, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes, operator, plugins, scaling, search, services,
-    snapshot, status_routes, ui, variables, volumes,
+    agent, alloc_exec, allocations, autopilot, client_fs, client_node, csi_volumes, deployments, evaluations, events,
+    explain, fixed, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes, operator, plugins, raft, scaling,
+    search, services, snapshot, status_routes, ui, variables, volumes,
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.sdk.value import Value
-from yurt.structs.cluster import SchedulerConfiguration
+from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
 
 HOUR_S = 3600.0
 
@@ -43,5 +43,6 @@ class ServerConfig(Value):
     dev: bool = False
     rpc_addr: str = "127.0.0.1:4647"
     scheduler_config: SchedulerConfiguration = SchedulerConfiguration()
+    autopilot_config: AutopilotConfiguration = AutopilotConfiguration()
     root_key_rotation_s: float = 720 * HOUR_S
     data_dir: str = ""

@@ -21,8 +21,8 @@ from yurt.sdk.value import replace
 from yurt.server.catching_up import fetch_snapshot
 from yurt.server.term import Term
 from yurt.storage.log import CommandLog, Leadership, LogTrimmed
-from yurt.structs.cluster import SchedulerConfiguration
-from yurt.structs.commands import DropStagedPlans, SetSchedulerConfiguration
+from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
+from yurt.structs.commands import DropStagedPlans, SetAutopilotConfiguration, SetSchedulerConfiguration
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
@@ -59,6 +59,11 @@ class Roles:
         if self._told.is_leader:
             return self._server.config.name if self._server.writer.is_open else ""
         return self._told.leader if self._told.leader != self._server.config.name else ""
+
+    @property
+    def epoch(self) -> int:
+        """The number of the term that this server knows of; 0: none yet."""
+        return self._told.epoch
 
     @property
     def last_contact_s(self) -> float:
@@ -186,8 +191,11 @@ class Roles:
         return term
 
     async def _set_defaults(self) -> None:
-        """The scheduler configuration of the agent's file holds until somebody stores another."""
+        """What the agent's file says of the scheduler and of autopilot holds until somebody stores something else."""
         server = self._server
+        minding = server.config.autopilot_config
+        if minding != AutopilotConfiguration() and "" not in server.state.table("autopilot_config"):
+            await server.propose(SetAutopilotConfiguration(configuration=minding))
         configured = server.config.scheduler_config
         if configured != SchedulerConfiguration() and "" not in server.state.table("scheduler_config"):
             await server.propose(SetSchedulerConfiguration(configuration=configured))

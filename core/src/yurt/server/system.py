@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from yurt.duties.gc import Cutoffs, collect
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano
-from yurt.structs.cluster import SchedulerConfiguration
-from yurt.structs.commands import SetSchedulerConfiguration
+from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
+from yurt.structs.commands import SetAutopilotConfiguration, SetSchedulerConfiguration
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
@@ -49,6 +49,13 @@ class System:
         if configuration.scheduler_algorithm not in ("binpack", "spread"):
             raise Invalid(f'invalid scheduler algorithm "{configuration.scheduler_algorithm}": write binpack or spread')
         command = SetSchedulerConfiguration(configuration=configuration, check_index=check_index)
+        return (await self._server.propose(command)).index
+
+    async def set_autopilot_config(
+        self, configuration: AutopilotConfiguration, *, check_index: int | None = None
+    ) -> int:
+        """Replace how servers mind themselves; Conflict when its last change is not `check_index`."""
+        command = SetAutopilotConfiguration(configuration=configuration, check_index=check_index)
         return (await self._server.propose(command)).index
 
     async def _collect(self, cutoffs: Cutoffs, now: UnixNano) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from yurt.state.table import Table, TableEditor
 from yurt.structs.alloc import Allocation
-from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
+from yurt.structs.cluster import AutopilotConfiguration, Namespace, NodePool, SchedulerConfiguration
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.host_volume import HostVolume, TaskGroupHostVolumeClaim
@@ -68,6 +68,7 @@ INDEXES: dict[str, dict[str, Any]] = {
     "namespaces": {},
     "node_pools": {},
     "scheduler_config": {},
+    "autopilot_config": {},
     "periodic_launches": {},
     "schemas": {},
     "restore_chunks": {},
@@ -265,6 +266,11 @@ class Snapshot:
     def scheduler_config(self) -> SchedulerConfiguration:
         """The scheduler's configuration, or its defaults."""
         return self._tables["scheduler_config"].get("") or SchedulerConfiguration()
+
+    @property
+    def autopilot_config(self) -> AutopilotConfiguration:
+        """How servers mind themselves, or the defaults."""
+        return self._tables["autopilot_config"].get("") or AutopilotConfiguration()
 
     def version(self, namespace: str, job_id: str, version: int) -> Job | None:
         """A job at a kept version, the current one included."""

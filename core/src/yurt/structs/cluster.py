@@ -81,6 +81,21 @@ class SchedulerConfiguration(Value):
     modify_index: int = 0
 
 
+class AutopilotConfiguration(Value):
+    """How the servers of a cluster mind themselves; operators change it at run time. Durations in nanoseconds."""
+
+    cleanup_dead_servers: bool = True
+    last_contact_threshold: Duration = Duration(200_000_000)
+    max_trailing_logs: int = 250
+    min_quorum: int = 0
+    server_stabilization_time: Duration = Duration(10_000_000_000)
+    enable_redundancy_zones: bool = False
+    disable_upgrade_migration: bool = False
+    enable_custom_upgrades: bool = False
+    create_index: int = 0
+    modify_index: int = 0
+
+
 class PeriodicLaunch(Value):
     """The last launch of a periodic job, unix nanoseconds."""
 

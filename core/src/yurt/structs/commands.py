@@ -13,7 +13,7 @@ import msgspec
 
 from yurt.sdk.value import UnixNano, Value, no_entries, wire_name
 from yurt.structs.alloc import AllocDeploymentStatus, AllocNetworkStatus, DesiredTransition, TaskState
-from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
+from yurt.structs.cluster import AutopilotConfiguration, Namespace, NodePool, SchedulerConfiguration
 from yurt.structs.csi_volume import CSIVolume
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.host_volume import HostVolume
@@ -373,6 +373,13 @@ class SetSchedulerConfiguration(Command, tag=True):
     check_index: int | None = None
 
 
+class SetAutopilotConfiguration(Command, tag=True):
+    """Replace how servers mind themselves; with `check_index` only when it was last changed there."""
+
+    configuration: AutopilotConfiguration
+    check_index: int | None = None
+
+
 class RecordPeriodicLaunch(Command, tag=True):
     """The last launch of a periodic job, so that none runs twice."""
 
@@ -428,6 +435,7 @@ ClusterCommand = (
     | UpsertVolumes
     | DeleteVolumes
     | SetSchedulerConfiguration
+    | SetAutopilotConfiguration
     | RecordPeriodicLaunch
     | StoreSchema
     | KeepAlive

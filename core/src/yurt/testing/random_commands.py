@@ -25,7 +25,7 @@ from yurt.structs.alloc import (
     TaskEvent,
     TaskState,
 )
-from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
+from yurt.structs.cluster import AutopilotConfiguration, Namespace, NodePool, SchedulerConfiguration
 from yurt.structs.csi_volume import CSIVolume
 from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import Evaluation
@@ -87,7 +87,7 @@ class CommandMaker:
             self._namespaces, self._delete_namespaces, self._pools, self._delete_pools, self._scheduler,
             self._variable, self._variable, self._lock, self._unlock, self._drop_variable, self._root_key,
             self._drop_root_keys, self._rekey,
-            self._volumes, self._delete_volumes, self._host_volume, self._host_volume, self._drop_host_volume,
+            self._autopilot, self._volumes, self._delete_volumes, self._host_volume, self._host_volume, self._drop_host_volume,
             self._drop_claim, self._launch, self._schema, self._restore, lambda state: c.KeepAlive(),
         )  # fmt: skip
 
@@ -463,6 +463,10 @@ class CommandMaker:
     def _scheduler(self, state: Snapshot) -> c.AnyCommand:
         configuration = SchedulerConfiguration(scheduler_algorithm=self._pick(("binpack", "spread")))
         return c.SetSchedulerConfiguration(configuration=configuration, check_index=self._pick((None, 0, 7)))
+
+    def _autopilot(self, state: Snapshot) -> c.AnyCommand:
+        configuration = AutopilotConfiguration(min_quorum=self._pick((0, 3)))
+        return c.SetAutopilotConfiguration(configuration=configuration, check_index=self._pick((None, 0, 7)))
 
     def _launch(self, state: Snapshot) -> c.AnyCommand:
         return c.RecordPeriodicLaunch(namespace="default", job_id=self._pick(JOBS), launched_at=self._now)

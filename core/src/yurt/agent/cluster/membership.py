@@ -86,6 +86,7 @@ class Membership:
         self._security = security
         self._listeners: list[Callable[[], None]] = []
         self._shown: tuple[Member, ...] = self.members()
+        self._status_since: dict[str, float] = {own.name: env.monotonic()}
         self._pulse = asyncio.Event()
         self._sessions: Counter[tuple[str, str]] = Counter()
         self._contacts: dict[str, tuple[str, asyncio.Task[None]]] = {}
@@ -120,9 +121,9 @@ class Membership:
         return self.reports[name].index if name in self.reports else 0
 
     def status_age_s(self, name: str) -> float:
-        """For how long a server's record has had its status."""
-        seen = self._records.others.get(name)
-        return 0.0 if seen is None else self._env.monotonic() - seen.since
+        """For how long this server has seen the status that a server has now."""
+        now = self._env.monotonic()
+        return now - self._status_since.get(name, now)
 
     async def wait_news(self, limit_s: float) -> None:
         """Wait until something about the servers changes, or the time is over."""
@@ -221,10 +222,12 @@ class Membership:
             known = before.pop(each.name, None)
             if known is None or known.status != each.status:
                 _log_status(each, is_new=known is None)
+                self._status_since[each.name] = self._env.monotonic()
         for name in before:
             log.info("server forgotten: name=%s", name)
             self.reports.pop(name, None)
             self.trailing.pop(name, None)
+            self._status_since.pop(name, None)
         for on_change in self._listeners:
             on_change()
 

@@ -1,0 +1,68 @@
+"""The servers that keep the command log: who they are, which one leads, and how one is taken out.
+
+Nomad calls this `raft`; here the servers' etcd members keep the log.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from yurt.http.call import Call, empty_answer, json_answer
+from yurt.http.cluster import LogPeer
+from yurt.http.errors import Refused, failed_call
+from yurt.http.routing import route
+
+
+def peer_row(call: Call, peer: LogPeer) -> dict[str, Any]:
+    """A server as the API shows it."""
+    return {
+        "Address": peer.address,
+        "ID": peer.id,
+        "Leader": is_leader(call, peer),
+        "Node": peer.name or "(unknown)",
+        "RaftProtocol": "3",
+        "Voter": peer.is_voter,
+    }
+
+
+def is_leader(call: Call, peer: LogPeer) -> bool:
+    """Whether the server leads, as far as this one knows."""
+    server = call.server
+    if server.is_leader:
+        return peer.address == call.agent.rpc_addr
+    return bool(peer.name) and peer.name == server.leader_name
+
+
+async def configuration(call: Call) -> web.Response:
+    """GET /v1/operator/raft/configuration."""
+    peers = await call.cluster.log_peers()
+    rows = [peer_row(call, peer) for peer in sorted(peers, key=lambda peer: (peer.name, peer.id))]
+    return json_answer(call, {"Index": 0, "Servers": rows})
+
+
+async def remove_peer(call: Call) -> web.Response:
+    """DELETE /v1/operator/raft/peer: a server that is alive joins again."""
+    wanted = call.query.get("id") or call.query.get("address") or ""
+    if not wanted:
+        raise Refused(400, "Must specify the peer's ID to remove")
+    await failed_call(call.cluster.remove_log_peer(wanted))
+    return empty_answer()
+
+
+async def transfer_leadership(call: Call) -> web.Response:
+    """PUT /v1/operator/raft/transfer-leadership: answered once the other server leads."""
+    wanted = call.query.get("id") or call.query.get("address") or ""
+    if not wanted:
+        raise Refused(400, "must specify id or address")
+    before, after = await failed_call(call.cluster.transfer_leadership(wanted))
+    answer = {"Err": None, "From": peer_row(call, before), "Noop": before.id == after.id, "To": peer_row(call, after)}
+    return json_answer(call, answer)
+
+
+ROUTES = (
+    route("/v1/operator/raft/configuration", get=configuration),
+    route("/v1/operator/raft/peer", delete=remove_peer),
+    route("/v1/operator/raft/transfer-leadership", write=transfer_leadership),
+)
