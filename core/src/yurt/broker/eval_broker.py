@@ -195,6 +195,11 @@ class EvalBroker:
         """Some evaluation of the queues can be dequeued now."""
         return any(self._head(name) is not None for name in queues)
 
+    @property
+    def ready(self) -> int:
+        """How many evaluations can be dequeued now, those that failed too often included."""
+        return len(self._waiting)
+
     def place(self, eval_id: str) -> str:
         """Where an evaluation is: ready, failed, delayed, pending, outstanding, cancelable, or ''."""
         if eval_id in self._waiting:

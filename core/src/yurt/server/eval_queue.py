@@ -103,6 +103,15 @@ class EvalQueue:
         self._changed.set()
         return delivery
 
+    async def dequeue_above(self, spare: int, queues: tuple[str, ...], *, timeout_s: float) -> Delivery | None:
+        """An evaluation when more than `spare` are ready, now or before the time is over."""
+        try:
+            async with asyncio.timeout(timeout_s), self._ready:
+                await self._ready.wait_for(lambda: not self._is_paused and self.broker.ready > spare)
+        except TimeoutError:
+            return None
+        return self.dequeue_now(queues)
+
     def dequeue_now(self, queues: tuple[str, ...]) -> Delivery | None:
         """The most urgent evaluation if there is one: evaluations dequeued together are of different jobs."""
         if self._is_paused:

@@ -6,10 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
+from yurt.broker import Delivery
 from yurt.sdk.errors import Unavailable
 from yurt.server.catching_up import send_snapshot
 from yurt.server.keyring import RootKey
+from yurt.server.log_writer import NO_LEADER
 from yurt.server.peers import PeerStatus, SnapshotPart
+from yurt.server.work import POLL_S, LeaderWork, PlanReply
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.packed import unpacked
+from yurt.structs.plan import Outcome, Plan
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
@@ -43,3 +49,26 @@ class PeerCalls:
     async def has_node(self, node_id: str) -> bool:
         """Whether a client is connected here."""
         return self._server.node_ports.has(node_id)
+
+    async def take_work(self, *, timeout_s: float) -> tuple[Delivery, ...]:
+        """Evaluations that this server has to spare while it leads."""
+        return tuple(await self._work().take_spare(min(timeout_s, POLL_S)))
+
+    async def finish_work(self, delivery: Delivery, *, is_done: bool) -> None:
+        """The answer to a delivery."""
+        work = self._work()
+        await (work.ack(delivery) if is_done else work.nack(delivery))
+
+    async def submit_plan(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanReply:
+        """Check and store a plan."""
+        return await self._work().submit(delivery, unpacked(plan), outcome)
+
+    async def store_evaluations(self, delivery: Delivery, evaluations: tuple[Evaluation, ...]) -> None:
+        """Store the end of an evaluation."""
+        await self._work().store(delivery, evaluations)
+
+    def _work(self) -> LeaderWork:
+        term = self._server.term
+        if term is None or not self._server.is_leader:
+            raise Unavailable(NO_LEADER)
+        return term.work

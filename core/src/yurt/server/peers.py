@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
+from yurt.broker import Delivery
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import Value
 from yurt.server.keyring import RootKey
 from yurt.server.ports import NodePort
+from yurt.server.work import PlanReply
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.plan import Outcome, Plan
 from yurt.structs.rpc import (
     IdentityQuery,
     NodeEventsRequest,
@@ -60,6 +64,22 @@ class PeerPort(Protocol):
 
     async def has_node(self, node_id: str) -> bool:
         """Whether a client is connected there."""
+        ...
+
+    async def take_work(self, *, timeout_s: float) -> tuple[Delivery, ...]:
+        """Evaluations that the leader has to spare, perhaps none; raises Unavailable where nobody leads, as below."""
+        ...
+
+    async def finish_work(self, delivery: Delivery, *, is_done: bool) -> None:
+        """The answer to a delivery: done, or to be tried again."""
+        ...
+
+    async def submit_plan(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanReply:
+        """Check and store a plan, which may be packed; raises Conflict when the delivery is no longer the worker's."""
+        ...
+
+    async def store_evaluations(self, delivery: Delivery, evaluations: tuple[Evaluation, ...]) -> None:
+        """Store the end of an evaluation; raises Conflict when the delivery is no longer the worker's."""
         ...
 
 

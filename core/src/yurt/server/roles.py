@@ -80,6 +80,11 @@ class Roles:
         except TimeoutError:
             return
 
+    async def wait_following(self) -> None:
+        """Return when another server leads."""
+        while self.leader_name in ("", self._server.config.name):
+            await self._has_news.wait()
+
     async def run(self, ready: asyncio.Event) -> None:
         """Follow or lead until cancelled; `ready` is set once a leader is known."""
         self._ready = ready

@@ -48,6 +48,8 @@ from yurt.server.system import System
 from yurt.server.template_queries import TemplateQueries
 from yurt.server.variables import Variables
 from yurt.server.waiting import StateWaiter
+from yurt.server.work import FarWork, Work
+from yurt.server.worker import Worker
 from yurt.state import Changes, Snapshot
 from yurt.state.watch import Watches, WatchKey
 from yurt.storage.log import CommandLog, LogTrimmed
@@ -75,6 +77,7 @@ log = logging.getLogger(__name__)
 
 CONFIRM_LIMIT_S = 5.0
 SNAPSHOT_RETRY_S = 1.0
+DUTY_RETRY_S = 1.0
 
 
 class Server:
@@ -173,6 +176,8 @@ class Server:
             group.create_task(self.roles.run(ready), name="roles")
             supervised(group, "contact with the leader", self.roles.run_contact())
             supervised(group, "copies of root keys", self.root_keys.run_copies())
+            for number in range(self.config.num_schedulers):
+                supervised(group, f"scheduler worker {number} for the leader", self._work_for_leader())
             supervised(group, "snapshots", self._snapshotter.run())
             supervised(group, "garbage collector", self._heap.run())
 
@@ -288,6 +293,27 @@ class Server:
         if not self.is_leader and alloc_id not in self.state.allocs:
             known, limit_s = [("allocs", alloc_id)], KNOWN_LIMIT_S
             await self.wait_past(known, lambda state: alloc_id in state.allocs, min_index=0, timeout_s=limit_s)
+
+    def worker(self, work: Work) -> Worker:
+        """One that schedules on this server's state."""
+        return Worker(
+            work,
+            env=self.env,
+            current=lambda: self.state,
+            waiter=self.waiter,
+            metrics=self.metrics,
+            limits=self.limits,
+        )
+
+    async def _work_for_leader(self) -> None:
+        """Schedule what the leader has to spare, while this server follows; until cancelled."""
+        worker = self.worker(FarWork(lambda: self.peers.peer(self.leader_name), lambda: self.state))
+        while True:
+            try:
+                await worker.run_afar(self.roles.wait_following)
+            except Exception:
+                log.exception("a worker for the leader failed and starts again")
+            await self.env.sleep(DUTY_RETRY_S)
 
     async def install(self, state: Snapshot) -> None:
         """Go on from the state of another server, which is newer; whoever waits for a change looks again."""

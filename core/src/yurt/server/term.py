@@ -15,7 +15,7 @@ from yurt.server.eval_queue import EvalQueue
 from yurt.server.heartbeats import Heartbeats
 from yurt.server.periodic import PeriodicDispatcher
 from yurt.server.plan_applier import PlanApplier
-from yurt.server.worker import Worker
+from yurt.server.work import BATCH, LeaderWork
 from yurt.state import Changes
 
 if TYPE_CHECKING:
@@ -42,17 +42,9 @@ class Term:
         self.drainer = Drainer(env=env, writer=writer)
         self.periodic = PeriodicDispatcher(env=env, writer=writer, launch=server.jobs.launch)
         self._server = server
-        self._workers = tuple(
-            Worker(
-                env=env,
-                queue=self.queue,
-                applier=self.applier,
-                writer=writer,
-                waiter=server.waiter,
-                metrics=server.metrics,
-            )
-            for _ in range(max(0, server.config.num_schedulers))
-        )
+        self.work = LeaderWork(env=env, queue=self.queue, applier=self.applier, writer=writer)
+        self._workers = tuple(server.worker(self.work) for _ in range(max(0, server.config.num_schedulers)))
+        self.work.spare = BATCH * len(self._workers)
 
     def restore(self) -> None:
         """Take over where the last leader stopped."""

@@ -1,6 +1,6 @@
 """A scheduler worker: has evaluations scheduled on a snapshot, submits the plans, tries again on what was refused.
 
-It takes up to `BATCH` ready evaluations at once. The broker never hands out two of one job, so each is scheduled on
+It takes some ready evaluations at once. The broker never hands out two of one job, so each is scheduled on
 the same snapshot with the plans of those before it laid over, and all plans are on their way into the log together:
 one append then serves many. An evaluation of which parts were refused is scheduled anew alone, on a newer state.
 
@@ -12,46 +12,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from yurt import scheduler
 from yurt.broker import Delivery
 from yurt.runtime.env import Env
 from yurt.sdk.errors import YurtError
 from yurt.sdk.value import replace
-from yurt.server.eval_queue import EvalQueue
-from yurt.server.log_writer import LogWriter
 from yurt.server.metrics import Metrics
-from yurt.server.plan_applier import PlanApplier, outcome_evaluations
+from yurt.server.plan_applier import outcome_evaluations
 from yurt.server.replay import ATTEMPTS_KEPT
 from yurt.server.waiting import StateWaiter
+from yurt.server.work import PlanReply, View, Work, job_count
 from yurt.state import Snapshot
-from yurt.structs import status
-from yurt.structs.commands import UpsertEvaluations
 from yurt.structs.evaluation import AttemptRecord, Evaluation
-from yurt.structs.plan import Outcome, Plan, PlanResult
+from yurt.structs.plan import Outcome
+
+if TYPE_CHECKING:
+    from yurt.scheduler.limits import LimitsOf
 
 log = logging.getLogger(__name__)
 
-QUEUES: Final = status.JOB_TYPES
 INDEX_WAIT_S: Final = 5.0
 BEHIND_WAIT_S: Final = 50.0
-BATCH: Final = 64
+TAKE_RETRY_FIRST_S, TAKE_RETRY_MAX_S = 0.02, 10.0
+NACK_LIMIT_S: Final = 1.0
 TOGETHER: Final = 16
 """Plans of a batch that are submitted at once: enough to share an append, few enough that the first is not kept."""
-BATCH_COUNT: Final = 2_000
-"""A batch ends with the evaluation that brings its jobs to so many allocations: nobody waits long for a big one."""
 THREAD_COUNT: Final = 500
 """Jobs of more allocations are scheduled beside the loop, not in it."""
-
-
-class _View(NamedTuple):
-    """What an attempt looks at, and how a replay gets there."""
-
-    state: Snapshot
-    ahead: int
-    after: str = ""
 
 
 class Worker:
@@ -59,40 +50,48 @@ class Worker:
 
     def __init__(
         self,
+        work: Work,
         *,
         env: Env,
-        queue: EvalQueue,
-        applier: PlanApplier,
-        writer: LogWriter,
+        current: Callable[[], Snapshot],
         waiter: StateWaiter,
         metrics: Metrics,
+        limits: Mapping[str, LimitsOf],
     ) -> None:
+        self._work = work
         self._env = env
-        self._queue = queue
-        self._applier = applier
-        self._writer = writer
+        self._current = current
         self._waiter = waiter
         self._metrics = metrics
+        self._limits = limits
         self._retrying = asyncio.Lock()
 
     async def run(self) -> None:
         """Serve evaluations until cancelled; what schedules is loaded while there is nothing to do yet."""
+        await self._load()
+        while True:
+            await self._serve(await self._work.take())
+
+    async def run_afar(self, may_take: Callable[[], Awaitable[None]]) -> None:
+        """Serve evaluations of another server until cancelled: whenever `may_take` returns, and it can be reached."""
+        pause_s = TAKE_RETRY_FIRST_S
+        while True:
+            await may_take()
+            try:
+                batch = await self._work.take()
+            except YurtError as error:
+                log.debug("no evaluations can be fetched: %s", error)
+                await self._env.sleep(pause_s)
+                pause_s = min(pause_s * 2, TAKE_RETRY_MAX_S)
+                continue
+            pause_s = TAKE_RETRY_FIRST_S
+            if batch:
+                await self._load()
+                await self._serve(batch)
+
+    async def _load(self) -> None:
         if not scheduler.is_loaded():
             await asyncio.to_thread(scheduler.load)
-        while True:
-            await self._serve(self._batch(await self._queue.dequeue(QUEUES)))
-
-    def _batch(self, first: Delivery) -> list[Delivery]:
-        """With the first evaluation the others that are ready."""
-        batch = [first]
-        count = self._count(first.evaluation)
-        while len(batch) < BATCH and count < BATCH_COUNT:
-            delivery = self._queue.dequeue_now(QUEUES)
-            if delivery is None:
-                break
-            batch.append(delivery)
-            count += self._count(delivery.evaluation)
-        return batch
 
     async def _serve(self, batch: list[Delivery]) -> None:
         """Schedule one after another, and let each finish by itself; returns when all have their answer."""
@@ -103,15 +102,15 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 await self._start_all(group, batch, unanswered=unanswered)
         finally:
-            for delivery in unanswered.values():
-                self._queue.nack(delivery)
+            for delivery in tuple(unanswered.values()):
+                await self._nack(delivery)
         await self._waiter.wait_index(index, timeout_s=BEHIND_WAIT_S)
 
     async def _start_all(
         self, group: asyncio.TaskGroup, batch: list[Delivery], *, unanswered: dict[str, Delivery]
     ) -> None:
         """Make each one's first attempt on the plans of those before it, and submit some together."""
-        view = self._view()
+        view = self._work.view()
         together = asyncio.Event()
         for number, delivery in enumerate(batch, 1):
             if delivery.evaluation.modify_index <= view.state.index:
@@ -126,8 +125,8 @@ class Worker:
             await asyncio.sleep(0)
 
     async def _first(
-        self, evaluation: Evaluation, view: _View, *, is_alone: bool
-    ) -> tuple[_View, scheduler.Attempt | Exception]:
+        self, evaluation: Evaluation, view: View, *, is_alone: bool
+    ) -> tuple[View, scheduler.Attempt | Exception]:
         """The first attempt, and the view with its plan laid over."""
         try:
             made = await self._schedule(view, evaluation, 0)
@@ -158,11 +157,25 @@ class Worker:
             self._metrics.count("worker.failed")
             trace = None if isinstance(error, YurtError) else error
             log.error("evaluation %s failed, it will be tried again: %s", eval_id, error, exc_info=trace)
-            self._queue.nack(unanswered.pop(eval_id))
+            await self._nack(unanswered.pop(eval_id))
         else:
             self._metrics.count("worker.evaluations")
             self._metrics.time("worker.invoke", self._env.monotonic() - started)
-            self._queue.ack(unanswered.pop(eval_id))
+            await self._ack(unanswered.pop(eval_id))
+
+    async def _ack(self, delivery: Delivery) -> None:
+        try:
+            await self._work.ack(delivery)
+        except YurtError as error:
+            log.debug("evaluation %s: the leader does not hear of its end: %s", delivery.evaluation.id, error)
+
+    async def _nack(self, delivery: Delivery) -> None:
+        """Give an evaluation back, also when this worker is being stopped; the leader's timer does it otherwise."""
+        try:
+            async with asyncio.timeout(NACK_LIMIT_S):
+                await self._work.nack(delivery)
+        except (YurtError, TimeoutError) as error:
+            log.debug("evaluation %s cannot be given back: %s", delivery.evaluation.id, error)
 
     async def _process(self, delivery: Delivery, first: scheduler.Attempt) -> None:
         """Submit the first plan; what was refused is tried again alone."""
@@ -171,68 +184,50 @@ class Worker:
             async with self._retrying:
                 await self._try_again(delivery, first, refused)
 
-    async def _try_again(self, delivery: Delivery, made: scheduler.Attempt, refused: PlanResult) -> None:
+    async def _try_again(self, delivery: Delivery, made: scheduler.Attempt, refused: PlanReply) -> None:
         evaluation = delivery.evaluation
         limit = scheduler.max_attempts(evaluation.type)
-        tries = 1 if refused.accepted.is_empty else 0
+        tries = 1 if refused.is_empty else 0
         while tries < limit:
             await self._waiter.wait_index(refused.refresh_index, timeout_s=INDEX_WAIT_S)
             earlier = made.outcome.evaluation.attempts
-            made = await self._schedule(self._view(), evaluation, tries, earlier=earlier)
+            made = await self._schedule(self._work.view(), evaluation, tries, earlier=earlier)
             result = await self._carry_out(delivery, made)
             if result is None:
                 return
             refused = result
-            tries = tries + 1 if refused.accepted.is_empty else 0
-        await self._give_up(evaluation, made.outcome)
+            tries = tries + 1 if refused.is_empty else 0
+        await self._give_up(delivery, made.outcome)
 
-    async def _carry_out(self, delivery: Delivery, made: scheduler.Attempt) -> PlanResult | None:
-        """Store the end of the evaluation with its plan; the result when parts of the plan were refused."""
+    async def _carry_out(self, delivery: Delivery, made: scheduler.Attempt) -> PlanReply | None:
+        """Store the end of the evaluation with its plan; the reply when parts of the plan were refused."""
         if made.plan.is_empty:
-            await self._writer.propose(UpsertEvaluations(evaluations=outcome_evaluations(made.outcome)))
+            await self._work.store(delivery, outcome_evaluations(made.outcome))
             return None
-        result = await self._submit(delivery, replace(made.plan, eval_token=delivery.token), made.outcome)
-        return None if result.is_full else result
-
-    def _view(self) -> _View:
-        """The newest state, with what is on its way laid over it."""
-        if self._applier.history is not None:
-            self._applier.history.keep(self._writer.state, batches=self._writer.batches)
-        return _View(self._applier.foreseen(), self._writer.last_index)
+        reply = await self._work.submit(delivery, made.plan, made.outcome)
+        return None if reply.is_full else reply
 
     async def _schedule(
-        self, view: _View, evaluation: Evaluation, tries: int, *, earlier: tuple[AttemptRecord, ...] = ()
+        self, view: View, evaluation: Evaluation, tries: int, *, earlier: tuple[AttemptRecord, ...] = ()
     ) -> scheduler.Attempt:
         seed, now, state = self._seed(), self._env.now(), view.state
-        limits = self._applier.limits
-        attempt = partial(scheduler.attempt, state, evaluation, now=now, seed=seed, attempt=tries, **limits)
-        made = await asyncio.to_thread(attempt) if self._count(evaluation) > THREAD_COUNT else attempt()
+        attempt = partial(scheduler.attempt, state, evaluation, now=now, seed=seed, attempt=tries, **self._limits)
+        is_large = job_count(self._current(), evaluation) > THREAD_COUNT
+        made = await asyncio.to_thread(attempt) if is_large else attempt()
         record = AttemptRecord(
             seed=f"{seed:032x}", state_index=state.index, now=now, number=tries, ahead=view.ahead, after=view.after
         )
         return _recorded(made, (*earlier, record)[-ATTEMPTS_KEPT:])
 
-    def _count(self, evaluation: Evaluation) -> int:
-        job = self._writer.state.jobs.get((evaluation.namespace, evaluation.job_id))
-        return sum(group.count for group in job.task_groups) if job is not None else 0
-
-    async def _submit(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanResult:
-        broker = self._queue.broker
-        broker.pause_nack(delivery.evaluation.id, delivery.token)
-        try:
-            return await self._applier.submit(plan, outcome)
-        finally:
-            broker.resume_nack(delivery.evaluation.id, delivery.token, now=self._env.now())
-
-    async def _give_up(self, evaluation: Evaluation, last: Outcome | None) -> None:
+    async def _give_up(self, delivery: Delivery, last: Outcome | None) -> None:
         outcome = scheduler.exhausted(
-            evaluation,
+            delivery.evaluation,
             seed=self._seed(),
             now=self._env.now(),
-            snapshot_index=self._writer.state.index,
+            snapshot_index=self._current().index,
             last=last,
         )
-        await self._writer.propose(UpsertEvaluations(evaluations=outcome_evaluations(outcome)))
+        await self._work.store(delivery, outcome_evaluations(outcome))
 
     def _seed(self) -> int:
         return int(self._env.uuid().replace("-", ""), 16)
