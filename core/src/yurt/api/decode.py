@@ -62,13 +62,13 @@ class _Walk:
             if shape is None:
                 self._unknown(key, table, path)
             elif value is not None and (shape.key == key or data.get(shape.key) is None):
-                known[shape.key] = self._field(value, shape, f"{path}.{shape.key}")
+                if shape.info is not None:
+                    known[shape.key] = self._field(value, shape, shape.info, f"{path}.{shape.key}")
+                else:
+                    known[shape.key] = _without_nulls(value) if shape.kind == "texts" else value
         return known
 
-    def _field(self, value: Any, shape: _Shape, path: str) -> Any:
-        info = shape.info
-        if info is None:
-            return _without_nulls(value) if shape.kind == "texts" else value
+    def _field(self, value: Any, shape: _Shape, info: inspect.StructType, path: str) -> Any:
         if shape.kind == "list" and isinstance(value, list):
             return [self.struct(item, info, f"{path}[{n}]") for n, item in enumerate(value) if item is not None]
         if shape.kind == "map" and isinstance(value, Mapping):
@@ -119,7 +119,8 @@ def check_bounds(data: Any, depth: int = 0) -> None:
         raise Invalid(_too_deep())
     if isinstance(data, dict):
         for key, value in data.items():
-            check_bounds(key, depth + 1)
+            if not key.isascii():
+                _check_text(key)
             check_bounds(value, depth + 1)
     elif isinstance(data, list):
         for value in data:
