@@ -55,3 +55,13 @@ def test_node_derived_columns_are_shared_while_no_node_changes() -> None:
 
 def test_an_empty_state_has_empty_columns() -> None:
     assert Columns.empty().content() == {} and len(Columns.empty().used) == 0
+
+
+def test_columns_made_in_a_thread_are_brought_forward_to_what_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = apply(Snapshot.empty(), c.RegisterNode(node=factories.node(factories.number_id(1, kind=1))), index=1).state
+    make = first.columns_maker()
+    state = apply(first, c.RegisterNode(node=factories.node(factories.number_id(2, kind=1))), index=2).state
+    make()
+    rebuilt = Columns.rebuild(state.nodes.values(), state.allocs.values())
+    monkeypatch.setattr(Columns, "rebuild", None)
+    assert state.columns.content() == rebuilt.content()

@@ -124,10 +124,19 @@ LATER_MAX = 2_000
 """Changes that wait to be counted in the columns until somebody asks."""
 
 
+class _Origin:
+    """The columns of some snapshot, or None while they are being made."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: Columns | None = None) -> None:
+        self.columns = columns
+
+
 class _Later(NamedTuple):
     """The columns of an earlier snapshot, and what changed since."""
 
-    columns: Columns
+    origin: _Origin
     changes: tuple[Changes, ...]
     number: int
 
@@ -157,14 +166,23 @@ class Snapshot:
         numpy would be a fifth of the start-up of an agent.
         """
         later = self._later
-        if self._columns is None and later is not None:
-            self._columns = later.columns.apply(change for changes in later.changes for change in changes)
+        if self._columns is None and later is not None and later.origin.columns is not None:
+            changed = (change for changes in later.changes for change in changes)
+            self._columns = later.origin.columns.apply(changed)
             self._later = None
         if self._columns is None:
             from yurt.state.columns import Columns
 
             self._columns = Columns.rebuild(self.nodes.values(), self.allocs.values())
+            if later is not None and not later.changes:
+                later.origin.columns = self._columns
         return self._columns
+
+    def columns_maker(self) -> Callable[[], Columns]:
+        """Makes the columns in a thread; snapshots that follow meanwhile bring them forward when they are there."""
+        if self._columns is None and self._later is None:
+            self._later = _Later(_Origin(), (), 0)
+        return lambda: self.columns
 
     @classmethod
     def empty(cls) -> Snapshot:
@@ -355,16 +373,17 @@ class Transaction:
     def _with_columns(self, after: Snapshot) -> Snapshot:
         """The state that this transaction leads to, with the columns of the one before brought forward."""
         base = self.base
-        columns, later = base._columns, base._later
+        later, columns = base._later, base._columns
         changes = tuple(change for change in self._changes.values() if change.table in SHOWN_IN_COLUMNS)
         if not changes or (columns is None and later is None):
             after._columns, after._later = columns, later
             return after
         if columns is not None:
-            after._later = _Later(columns, (changes,), len(changes))
+            after._later = _Later(_Origin(columns), (changes,), len(changes))
         elif later is not None:
-            after._later = _Later(later.columns, (*later.changes, changes), later.number + len(changes))
-        if after._later is not None and after._later.number > LATER_MAX:
+            after._later = _Later(later.origin, (*later.changes, changes), later.number + len(changes))
+        follows = after._later
+        if follows is not None and follows.number > LATER_MAX and follows.origin.columns is not None:
             assert after.columns is not None
         return after
 
