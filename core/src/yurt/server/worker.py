@@ -69,6 +69,7 @@ class Worker:
     async def run(self) -> None:
         """Serve evaluations until cancelled; what schedules is loaded while there is nothing to do yet."""
         await self._load()
+        await asyncio.to_thread(self._current().columns_maker())
         while True:
             await self._serve(await self._work.take())
 
