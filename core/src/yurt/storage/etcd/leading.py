@@ -77,13 +77,13 @@ class Leading:
         env: Env,
         position: Callable[[], int],
     ) -> None:
+        self.name = name
+        self.own_endpoint = own_endpoint
         self.seen = Seen()
         self.term: Term | None = None
         self.on_no_space: Callable[[], None] = lambda: None
         self._client = client
         self._keys = keys
-        self._name = name
-        self._own_endpoint = own_endpoint
         self._env = env
         self._position = position
         self._candidacy = Candidacy(name)
@@ -198,7 +198,7 @@ class Leading:
     async def campaign(self, reason: Reason) -> None:
         """Try to begin a term, on what was seen last; `term` and `seen` say what became of it. Raises Unavailable."""
         seen = self.seen
-        epoch = Epoch(number=seen.epoch.number + 1, server=self._name)
+        epoch = Epoch(number=seen.epoch.number + 1, server=self.name)
         compare = [is_at(self._keys.epoch, seen.epoch_revision)]
         if reason == "silence":
             compare += [is_at(self._keys.alive, seen.alive_revision), is_at(self._keys.head, seen.head_revision)]
@@ -284,10 +284,10 @@ class Leading:
             self.lose(term, "another one has begun")
 
     async def _own_leads(self) -> bool | None:
-        if not self._own_endpoint:
+        if not self.own_endpoint:
             return None
         try:
-            status = await member_status(self._client, self._own_endpoint, timeout_s=STATUS_LIMIT_S)
+            status = await member_status(self._client, self.own_endpoint, timeout_s=STATUS_LIMIT_S)
         except YurtError:
             return False
         if any("NOSPACE" in error for error in status.errors):
@@ -307,10 +307,10 @@ class Leading:
         """Compute the level, and wake who waits for another one."""
         epoch = self.seen.epoch
         if self.term is not None:
-            level = Leadership(is_leader=True, epoch=self.term.number, leader=self._name)
+            level = Leadership(is_leader=True, epoch=self.term.number, leader=self.name)
         else:
             is_heard = self._env.monotonic() - self._heard_at <= FORGOTTEN_S
-            leader = epoch.server if is_heard and epoch.server != self._name else ""
+            leader = epoch.server if is_heard and epoch.server != self.name else ""
             level = Leadership(is_leader=False, epoch=epoch.number, leader=leader)
         if level != self._level:
             self._level = level

@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 OPEN_PAUSE_FIRST_S, OPEN_PAUSE_MAX_S = 0.1, 2.0
 WAITING_TOLD_S: Final = 10.0
 MOVE_TRIES_MAX: Final = 2
-REPORT_PAUSE_S: Final = 1.0
 CLOSED: Final = "the command log is closed"
 CLUSTER_FILE: Final = "cluster"
 
@@ -82,7 +81,7 @@ class EtcdLog:
         self._lock = DataDir(self._folder)
         try:
             await asyncio.to_thread(self._check_folder, await self._wait_for_etcd())
-            self._snapshot_index = await asyncio.to_thread(snapshot_files.newest_index, self._snapshots)
+            self._space.snapshot_index = await asyncio.to_thread(snapshot_files.newest_index, self._snapshots)
             state = await self._state()
         except BaseException:
             await self.close()
@@ -90,7 +89,7 @@ class EtcdLog:
         self._background = Background("command log")
         for work in (
             self._leading.watch, self._leading.run, self._leading.answer_confirms, self._space.compact_at_times,
-            self._space.make_room_when_full, self._report_snapshots,
+            self._space.make_room_when_full, self._space.report_snapshots,
         ):  # fmt: skip
             self._background.start(work.__name__, work)
         return state
@@ -164,10 +163,10 @@ class EtcdLog:
     async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
         """Store the state at `index` in this server's folder, then let the others know, now or when etcd answers."""
         await asyncio.to_thread(snapshot_files.save, self._snapshots, index, chunks)
-        self._snapshot_index = index
+        self._space.snapshot_index = index
         self._reader.has_reached(index)
         try:
-            await self._report()
+            await self._space.report()
         except YurtError as error:
             log.debug("the snapshot at index %d is told to the others later: %s", index, error)
 
@@ -206,7 +205,6 @@ class EtcdLog:
 
     def _start_over(self) -> None:
         """What lives from `open` to `close`."""
-        self._snapshot_index, self._reported_index = 0, -1
         self._client = EtcdClient(self._endpoints, security=self._security)
         self._closing = Interrupt()
         self._reader = LogReader(self._client, self._keys, env=self._env, closing=self._closing)
@@ -218,14 +216,7 @@ class EtcdLog:
             env=self._env,
             position=lambda: self._reader.position,
         )
-        self._space = Space(
-            self._client,
-            self._keys,
-            reader=self._reader,
-            leading=self._leading,
-            own_endpoint=self._own_endpoint,
-            env=self._env,
-        )
+        self._space = Space(self._client, self._keys, reader=self._reader, leading=self._leading, env=self._env)
 
     def _check_open(self) -> None:
         if self._background is None:
@@ -287,12 +278,12 @@ class EtcdLog:
     async def _state(self) -> LogState:
         await self._leading.look()
         first, last = await self._reader.first_index(), self._leading.seen.head
-        if self._snapshot_index > last:
+        if (snapshot := self._space.snapshot_index) > last:
             raise Conflict(
-                f"the snapshot in {self._folder} is at index {self._snapshot_index}, the log in etcd ends at {last}: "
-                "etcd has lost data; restore its data, or move all servers' data_dir away and restore a snapshot"
+                f"the snapshot in {self._folder} is at index {snapshot}, the log in etcd ends at {last}: etcd "
+                "has lost data; restore its data, or move all servers' data_dir away and restore a snapshot"
             )
-        return LogState(last_index=last, first_index=first, snapshot_index=self._snapshot_index)
+        return LogState(last_index=last, first_index=first, snapshot_index=snapshot)
 
     async def _move_etcd(self, names: Sequence[str]) -> None:
         """Let the etcd member beside one of the servers lead, so that this server's is not preferred."""
@@ -310,18 +301,3 @@ class EtcdLog:
                 log.debug("etcd's own leadership does not go to %s: %s", name, error)
             else:
                 return
-
-    async def _report_snapshots(self) -> None:
-        """Say how far this server's snapshot reaches, at first and whenever that could not be said at once."""
-        while True:
-            if self._reported_index != self._snapshot_index:
-                try:
-                    await self._report()
-                except YurtError as error:
-                    log.debug("the snapshot's index is told later: %s", error)
-            await self._env.sleep(REPORT_PAUSE_S)
-
-    async def _report(self) -> None:
-        index = self._snapshot_index
-        await self._space.report(self._name, index)
-        self._reported_index = index

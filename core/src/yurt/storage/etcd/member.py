@@ -28,7 +28,8 @@ from yurt.storage.etcd.settings import EtcdMemberConfig, etcd_arguments
 log = logging.getLogger(__name__)
 
 START_LIMIT_S: Final = 20.0
-STOP_LIMIT_S: Final = 5.0
+STOP_LIMIT_S: Final = 2.0
+"""etcd tries to hand its leadership over, also to members that are ending too; killing it loses nothing."""
 VERSION_LIMIT_S: Final = 10.0
 PROBE_PAUSE_S: Final = 0.02
 RESTART_PAUSE_FIRST_S, RESTART_PAUSE_MAX_S = 0.1, 10.0

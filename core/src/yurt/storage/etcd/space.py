@@ -24,22 +24,23 @@ log = logging.getLogger(__name__)
 TRIM_INDEXES: Final = 5_000
 """Indexes deleted in one transaction, so that appends get their turn."""
 COMPACT_EVERY_S: Final = 300.0
+REPORT_PAUSE_S: Final = 1.0
 ROOM_PAUSE_S: Final = 15.0
 """Seconds between two attempts to make room."""
 
 
 class Space:
-    """Deletes and compacts, for one server."""
+    """Deletes and compacts, for one server; `snapshot_index` is what that one has on its own disk."""
 
-    def __init__(
-        self, client: EtcdClient, keys: Keys, *, reader: LogReader, leading: Leading, own_endpoint: str, env: Env
-    ) -> None:
+    def __init__(self, client: EtcdClient, keys: Keys, *, reader: LogReader, leading: Leading, env: Env) -> None:
+        self.snapshot_index = 0
         self._client = client
         self._keys = keys
         self._reader = reader
         self._leading = leading
-        self._own_endpoint = own_endpoint
+        self._name, self._own_endpoint = leading.name, leading.own_endpoint
         self._env = env
+        self._reported_index = -1
         self._is_full = asyncio.Event()
         leading.on_no_space = self._is_full.set
 
@@ -55,9 +56,21 @@ class Space:
         """A server is gone for good: what it has counts no more."""
         await self._client.delete(self._keys.snapshot(server))
 
-    async def report(self, server: str, index: int) -> None:
-        """The server has the state at an index on its own disk."""
-        await self._client.put(self._keys.snapshot(server), b"%d" % index)
+    async def report(self) -> None:
+        """Say how far this server's snapshot reaches; raises Unavailable."""
+        index = self.snapshot_index
+        await self._client.put(self._keys.snapshot(self._name), b"%d" % index)
+        self._reported_index = index
+
+    async def report_snapshots(self) -> None:
+        """Say it at first, and whenever it could not be said at once; until cancelled."""
+        while True:
+            if self._reported_index != self.snapshot_index:
+                try:
+                    await self.report()
+                except YurtError as error:
+                    log.debug("the snapshot's index is told later: %s", error)
+            await self._env.sleep(REPORT_PAUSE_S)
 
     async def majority_index(self) -> int:
         """The highest index up to which a majority of servers has the state on disk."""
@@ -140,4 +153,5 @@ class Space:
 
     async def _snapshots(self) -> dict[str, int]:
         found = await self._client.range(self._keys.snapshots, self._keys.snapshots_end)
-        return {row.key[len(self._keys.snapshots) :].decode(): int(row.value) for row in found.kvs}
+        told = {row.key[len(self._keys.snapshots) :].decode(): int(row.value) for row in found.kvs}
+        return told | {self._name: self.snapshot_index}

@@ -1,0 +1,115 @@
+"""Room in etcd: an exhausted quota is told, made good, and never costs what was acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from pathlib import Path
+
+import pytest
+from yurt.runtime.env import RealEnv
+from yurt.sdk.errors import Conflict, Unavailable
+from yurt.storage.etcd import space
+from yurt.storage.etcd.client import Compacted, EtcdClient
+from yurt.storage.etcd.log import EtcdLog
+from yurt.storage.etcd.members import member_status, no_space_alarms
+from yurt.storage.etcd.messages import message
+from yurt.testing.agent import wait_for
+from yurt.testing.etcd import local_etcd, missing
+from yurt.testing.log_server import LogServer, running, wait_leader
+
+pytestmark = [
+    pytest.mark.skipif(bool(missing()), reason=missing() or "there is etcd"),
+    pytest.mark.keeps_processes,
+]
+QUOTA_BYTES = 1024 * 1024
+BATCH_BYTES = 20_000
+
+
+async def fill(server: LogServer) -> int:
+    """Append until etcd takes nothing more; the last number that was acknowledged."""
+    number = len(server.applied)
+    while True:
+        try:
+            await server.append([number + 1], size=BATCH_BYTES)
+        except (Unavailable, Conflict):
+            return number
+        number += 1
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_an_exhausted_quota_is_told_and_ends_when_a_snapshot_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_own: bool
+) -> None:
+    monkeypatch.setattr(space, "ROOM_PAUSE_S", 0.3)
+    with local_etcd(quota_bytes=QUOTA_BYTES) as etcd:
+        (member,) = etcd.members
+        log = EtcdLog(
+            endpoints=etcd.endpoints,
+            folder=tmp_path,
+            name=member.name,
+            region=f"region-{uuid.uuid4()}",
+            env=RealEnv(),
+            own_endpoint=member.endpoint if is_own else "",
+        )
+        client = EtcdClient(etcd.endpoints)
+        async with running(LogServer(member.name, log)) as server:
+            await wait_leader([server])
+            acknowledged = await fill(server)
+            assert acknowledged > 20
+
+            told = "etcd's quota is exhausted, it stores nothing more"
+            await asyncio.to_thread(wait_for, "it is told", lambda: told in caplog.text)
+            await log.save_snapshot(len(server.applied), [b"state"])
+            await wait_room(client)
+            await wait_leader([server])
+            before = len(server.applied)
+            assert before >= acknowledged
+            assert server.applied == list(range(1, before + 1))
+            await server.append([before + 1], size=BATCH_BYTES)
+        assert (await member_status(client)).size < QUOTA_BYTES
+        await client.close()
+    assert "was defragmented" in caplog.text
+    assert {record.levelno for record in caplog.records if "exhausted" in record.getMessage()} == {logging.ERROR}
+
+
+async def wait_room(client: EtcdClient) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            if not await no_space_alarms(client) and (await member_status(client)).size < QUOTA_BYTES // 2:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_revisions_are_forgotten_while_a_server_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space, "COMPACT_EVERY_S", 0.3)
+    with local_etcd() as etcd:
+        (member,) = etcd.members
+        log = EtcdLog(
+            endpoints=etcd.endpoints,
+            folder=tmp_path,
+            name=member.name,
+            region="global",
+            env=RealEnv(),
+            own_endpoint=member.endpoint,
+        )
+        client = EtcdClient(etcd.endpoints)
+        async with running(LogServer(member.name, log)) as server:
+            await wait_leader([server])
+            first = (await client.range(b"a")).header.revision
+            await wait_forgotten(client, first)
+            await server.append([1])
+        await client.close()
+
+
+async def wait_forgotten(client: EtcdClient, revision: int) -> None:
+    """Wait until what was at a revision can no longer be read."""
+    request = message("RangeRequest", key=b"a", revision=revision)
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await client.read("KV", "Range", request)
+            except Compacted:
+                return
+            await asyncio.sleep(0.1)
