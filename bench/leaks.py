@@ -1,7 +1,8 @@
 """What 1,000 lives of allocations over all drivers leave on a node: nothing, says invariant E9, and no memory.
 
 A life is placed, started, read, measured, worked in (`alloc exec`), stopped and forgotten. After a warm-up of 200 the
-agent's holdings are counted, after the next 1,000 again, and after another 1,000 once more.
+agent's holdings are counted, after the next 1,000 again, and after another 1,000 once more. The container engines are
+our own (`yurt.testing.engines`), where their programs are.
 Run it with `python -m bench leaks`; BENCH_LEAKS_LIVES=200 makes it shorter.
 """
 
@@ -10,10 +11,13 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from yurt.testing.agent import Agent
-from yurt.testing.leaks import Holdings, Lives, usable_drivers
+from yurt.testing.agent import Agent, wait_for
+from yurt.testing.engines import DockerEngine, PodmanEngine, missing
+from yurt.testing.leaks import CONFIGS, Holdings, Lives, usable_drivers
 
 from bench.table import Row, print_table
 
@@ -26,17 +30,45 @@ SETTLE_S = 65.0
 def main() -> None:
     """Measure and print."""
     wanted = int(os.environ.get("BENCH_LEAKS_LIVES", str(LIVES)))
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(prefix="yurt-bench-", ignore_cleanup_errors=True) as name, ExitStack() as engines:
         folder = Path(name)
-        agent = Agent(folder, data_dir=None, name="leaks")
+        plugins = {kind: {"config": options} for kind, options in started(folder, engines).items()}
+        agent = Agent(folder, data_dir=None, name="leaks", extra={"plugin": plugins})
         agent.start()
         try:
-            lives = Lives(agent, usable_drivers(agent))
+            lives = Lives(agent, wait_for("the drivers", lambda: found_drivers(agent, tuple(plugins))))
             print(f"drivers: {', '.join(lives.drivers)}")
             counted = [live(lives, min(WARM_UP, wanted)), live(lives, wanted), live(lives, wanted)]
         finally:
             agent.interrupt(60)
     report(counted, wanted)
+
+
+def started(folder: Path, engines: ExitStack) -> dict[str, dict[str, str]]:
+    """Engines with the image that the tasks run, and the agent's options for them."""
+    options: dict[str, dict[str, str]] = {}
+    for kind, make, programs in (
+        ("docker", DockerEngine, ("dockerd", "containerd", "docker")),
+        ("podman", PodmanEngine, ("podman", "runc", "conmon")),
+    ):
+        reason = missing(*programs, "busybox", "ip")
+        if reason:
+            print(f"{kind}: left out, {reason}")
+            continue
+        (folder / kind).mkdir()
+        engine: DockerEngine | PodmanEngine = make(folder / kind)
+        engines.callback(engine.stop)
+        engine.start()
+        engine.import_image(CONFIGS[kind]["image"])
+        name, scheme = ("endpoint", "unix://") if kind == "docker" else ("socket_path", "")
+        options[kind] = {name: f"{scheme}{engine.socket}"}
+    return options
+
+
+def found_drivers(agent: Agent, engines: Sequence[str]) -> list[str]:
+    """The drivers that work, once those of the engines do."""
+    found = usable_drivers(agent)
+    return found if set(engines) <= set(found) else []
 
 
 def live(lives: Lives, wanted: int) -> Holdings:
@@ -66,7 +98,9 @@ def report(counted: list[Holdings], wanted: int) -> None:
     grown = first.memory_mb - before.memory_mb
     allowed = max(GROWTH_MB, before.memory_mb * 0.05)
     is_leak = grown > allowed or second.memory_mb - first.memory_mb > SECOND_GROWTH_MB
-    rows.append(Row("memory (PSS)", "", memory + ("  LEAK" if is_leak else ""), f"+{allowed:.0f} MB, then +1 MB"))
+    rows.append(
+        Row("memory (anonymous PSS)", "", memory + ("  LEAK" if is_leak else ""), f"+{allowed:.0f} MB, then +1 MB")
+    )
     print_table(f"after the warm-up, after {wanted} lives, after {wanted} more", rows)
 
 

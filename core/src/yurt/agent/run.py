@@ -24,6 +24,7 @@ from yurt import __version__
 from yurt.agent import banner
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir, open_data_dir
+from yurt.agent.heap import give_back, keep_large_blocks_apart
 from yurt.agent.limits import raise_file_limit
 from yurt.agent.tls import reload_http, tls_settings
 from yurt.runtime.env import RealEnv
@@ -51,6 +52,7 @@ def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
     if config.is_server and not config.is_client:
         raise_file_limit()  # A client leaves it to its tasks as it is.
     gc.disable()  # The server decides about collections; while everything is imported they only cost time.
+    keep_large_blocks_apart()
     say(banner.loaded_line(config.files))
     say("==> Starting Yurt agent...")
     data = open_data_dir(config.data_dir)
@@ -165,7 +167,7 @@ class _Agent:
             if not self.stop_asked.is_set():
                 self._print_first_screen(parts)
             self.held.release()
-            supervised(group, "load the scheduler", asyncio.to_thread(_load_scheduler))
+            supervised(group, "load the scheduler", asyncio.to_thread(_after_start))
             await self.stop_asked.wait()
             say(f"==> Caught signal: {_signal_word(self.stop_signal)}")
             await self._stop(parts)
@@ -242,10 +244,11 @@ async def _wait(event: asyncio.Event) -> None:
     await event.wait()
 
 
-def _load_scheduler() -> None:
-    """Import what the first evaluation needs (numpy, above all) before it comes."""
+def _after_start() -> None:
+    """Import what the first evaluation needs (numpy, above all) before it comes; then what is free goes back."""
     for name in ("attempts", "blocked", "plan_check"):
         import_module(f"yurt.scheduler.{name}")
+    give_back()
 
 
 def _signal_word(number: int) -> str:

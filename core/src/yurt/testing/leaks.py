@@ -36,7 +36,11 @@ WITHOUT_COMMANDS = ("qemu",)
 
 
 class Holdings(NamedTuple):
-    """Numbers of descriptors and threads of an agent and its helpers, and what it holds by name; memory in MB (PSS)."""
+    """Numbers of descriptors and threads of an agent and its helpers, and what it holds by name; memory in MB.
+
+    Memory is the anonymous part of PSS: the other part, pages of program files, is divided by how many processes of
+    the machine have mapped them, and changes when others of them start and end.
+    """
 
     descriptors: int
     threads: int
@@ -68,14 +72,15 @@ def holdings(agent: Agent, data_dir: Path, alloc_ids: Collection[str] = ()) -> H
         mounts=mounts.count(str(data_dir)),
         namespaces=sum(any(alloc_id in name for alloc_id in alloc_ids) for name in names),
         files=sum(len(names) for _, _, names in os.walk(data_dir)),
-        memory_mb=sum(pss_mb(process) for process in family),
+        memory_mb=sum(anonymous_mb(process.pid) for process in family),
     )
 
 
-def pss_mb(process: psutil.Process) -> float:
-    """The share of memory of one process."""
-    with suppress(psutil.Error):
-        return float(process.memory_full_info().pss) / 1e6
+def anonymous_mb(pid: int) -> float:
+    """The share of anonymous memory of one process."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:")) / 1000
     return 0.0
 
 
