@@ -42,4 +42,4 @@ def grown_mib(*, is_told: bool) -> int:
 
 def test_large_blocks_that_come_and_go_do_not_make_the_heap_larger() -> None:
     assert grown_mib(is_told=False) > 1
-    assert grown_mib(is_told=True) == 0
+    assert grown_mib(is_told=True) <= 0
