@@ -294,8 +294,7 @@ async def test_a_cancelled_append_ends_the_term(etcd: LocalEtcd, region: str, tm
         await wait_leader([server])
         with member.frozen():
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.2):
-                    await server.append([1])
+                await asyncio.wait_for(server.append([1]), 0.2)
             with pytest.raises(Conflict, match="does not lead"):
                 await server.log.append(1, [command(1)])
         await wait_leader([server])

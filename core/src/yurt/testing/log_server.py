@@ -83,14 +83,16 @@ class LogServer:
 
     async def _lead(self) -> None:
         level = self.level
-        while self.level == level:
+        while self.level == level and not self.is_ready:
             with contextlib.suppress(Unavailable):
-                async with self._writing:
-                    async for entry in self.log.entries(len(self.applied)):
-                        self._apply(entry)
-                    self.is_ready = self.level == level
-                return
+                await self._catch_up()
+                self.is_ready = self.level == level
             await asyncio.sleep(POLL_S)
+
+    async def _catch_up(self) -> None:
+        async with self._writing:
+            async for entry in self.log.entries(len(self.applied)):
+                self._apply(entry)
 
     async def _follow(self) -> None:
         async with self._writing:
@@ -120,9 +122,9 @@ async def wait_leader(servers: Sequence[LogServer], *, besides: LogServer | None
     """The server that leads and is ready, another one than the one excluded."""
     async with asyncio.timeout(READY_LIMIT_S):
         while True:
-            for server in servers:
-                if server.is_ready and server is not besides:
-                    return server
+            found = next((server for server in servers if server.is_ready and server is not besides), None)
+            if found is not None:
+                return found
             await asyncio.sleep(POLL_S)
 
 

@@ -171,12 +171,7 @@ class Leading:
         """Learn of epochs, signs of life and the log's end, until cancelled."""
         while True:
             try:
-                revision = await self.look()
-                async with contextlib.aclosing(
-                    self._client.watch(self._keys.lead, self._keys.lead_end, start_revision=revision + 1)
-                ) as changes:
-                    async for response in changes:
-                        self.learn([event.kv for event in response.events])
+                await self._watch_from(await self.look() + 1)
             except (Compacted, Unavailable) as error:
                 log.debug("who leads is read again: %s", error)
                 await self._env.sleep(RETRY_PAUSE_S * (1 + self._env.random()))
@@ -249,6 +244,12 @@ class Leading:
         epoch = Epoch(number=term.number, heir=heir)
         answer = await self._client.txn([self.fence(term)], [put(self._keys.epoch, msgspec.json.encode(epoch))])
         return bool(answer.succeeded)
+
+    async def _watch_from(self, revision: int) -> None:
+        watch = self._client.watch(self._keys.lead, self._keys.lead_end, start_revision=revision)
+        async with contextlib.aclosing(watch) as changes:
+            async for response in changes:
+                self.learn([event.kv for event in response.events])
 
     async def _follow(self) -> None:
         own_leads = await self._own_leads()

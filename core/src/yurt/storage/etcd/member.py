@@ -157,10 +157,7 @@ class EtcdMember:
         self._process = process = await _spawn(self.config, command, env=self._env)
         try:
             async with asyncio.timeout(START_LIMIT_S):
-                while not await self._is_listening():
-                    if process.ended.is_set():
-                        raise Unavailable(f"etcd ended at its start ({process.told}); {process.last_words}")
-                    await self._env.sleep(PROBE_PAUSE_S)
+                await self._wait_listening(process)
         except TimeoutError:
             await self.stop()
             raise Unavailable(f"etcd does not listen within {START_LIMIT_S:g} s; {process.last_words}") from None
@@ -205,6 +202,12 @@ class EtcdMember:
             process.kill()
         await process.ended.wait()
         self.config.socket.unlink(missing_ok=True)
+
+    async def _wait_listening(self, process: _Process) -> None:
+        while not await self._is_listening():
+            if process.ended.is_set():
+                raise Unavailable(f"etcd ended at its start ({process.told}); {process.last_words}")
+            await self._env.sleep(PROBE_PAUSE_S)
 
     async def _is_listening(self) -> bool:
         endpoint = self.config.client_endpoint

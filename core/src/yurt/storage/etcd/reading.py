@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
 from yurt.runtime.env import Env
@@ -118,18 +118,20 @@ class LogReader:
         try:
             while True:
                 response = await self._closing.guard(anext(watch))
-                for event in response.events:
-                    if event.type != PUT:
-                        continue
-                    entry = self._entry(event.kv)
-                    if entry.last_index < cursor.expected:
-                        continue
-                    if entry.first_index > cursor.expected:
-                        return
+                entries = [self._entry(event.kv) for event in response.events if event.type == PUT]
+                for entry in self._next_ones(entries, cursor):
                     yield entry
-                    self._has_read(entry, cursor)
+                if entries and cursor.expected <= entries[-1].last_index:
+                    return
         finally:
             await watch.aclose()
+
+    def _next_ones(self, entries: Sequence[Entry], cursor: Cursor) -> Iterator[Entry]:
+        """Those that follow on what was read, one after another."""
+        for entry in entries:
+            if entry.first_index <= cursor.expected <= entry.last_index:
+                yield entry
+                self._has_read(entry, cursor)
 
     async def _range(self, key: bytes, range_end: bytes = b"", *, limit: int = 0, keys_only: bool = False) -> Message:
         return await self._closing.guard(self._client.range(key, range_end, limit=limit, keys_only=keys_only))
