@@ -26,7 +26,7 @@ e2e: setup ## real agents and real processes
 	$(RUN) pytest e2e
 
 nightly: setup ## the scheduler's property tests with 100,000 cases each; hours
-	YURT_NIGHTLY=1 $(RUN) pytest tests/scheduler
+	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 tests/scheduler
 
 bench: setup ## the benchmarks that the README quotes
 	$(RUN) python -m bench

@@ -202,19 +202,22 @@ class TableEditor(Generic[K, V]):
         """The changed table, written at `index`."""
         if not self.is_changed:
             return self._table
-        by = {column: entries.mutate() for column, entries in self._by.items()}
+        changed: dict[str, Any] = {}
         for (column, value), bucket in self._buckets.items():
+            by = changed.get(column)
+            if by is None:
+                by = changed[column] = self._by[column].mutate()
             entries = bucket.finish()
             if len(entries):
-                by[column][value] = entries
+                by[value] = entries
             else:
-                by[column].pop(value, None)
+                by.pop(value, None)
         return Table(
             self._table.name,
             self._extract,
             index=index,
             rows=self._rows.finish(),
-            by={column: entries.finish() for column, entries in by.items()},
+            by={**self._by, **{column: by.finish() for column, by in changed.items()}} if changed else self._by,
         )
 
     def _entries(self, column: str, value: Hashable) -> Any:
