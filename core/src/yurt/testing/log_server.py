@@ -92,14 +92,15 @@ class LogServer:
     async def _catch_up(self) -> None:
         async with self._writing:
             async for entry in self.log.entries(len(self.applied)):
-                self._apply(entry)
+                self.apply(entry)
 
     async def _follow(self) -> None:
         async with self._writing:
             async for entry in self.log.follow(len(self.applied)):
-                self._apply(entry)
+                self.apply(entry)
 
-    def _apply(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:
+        """Keep the numbers of an entry that are not there yet."""
         for offset, stored in enumerate(entry.commands):
             if entry.first_index + offset > len(self.applied):
                 self.applied.append(number_of(stored))
