@@ -80,6 +80,32 @@ def test_the_applier_refuses_what_two_plans_take_together() -> None:
     assert scheduler.check_plan(after, second).is_full
 
 
+def test_what_plans_on_their_way_take_counts() -> None:
+    one, two = _job("one", 2, 300), _job("two", 2, 300)
+    state = _state(one, two)
+    first, second = _attempt(state, one).plan, _attempt(state, two).plan
+    writing = scheduler.OnTheirWay()
+    writing.add(state, (first,))
+    views = [writing.view(state), scheduler.foresee(state, (first,))]
+    late = [scheduler.check_plan(view, second, quotas) for view in views]
+    assert all(
+        set(each.rejected_nodes.values()) == {"quota small: memory exhausted (300 needed, 100 left)"} for each in late
+    )
+    assert [len(_attempt(view, two).plan.placements) for view in views] == [1, 1]
+    stored = _with(state, c.ApplyPlan(plan=first))
+    assert len(_attempt(writing.view(stored), two).plan.placements) == 1, "a stored plan counts once"
+
+
+def test_plans_on_their_way_under_another_limit_do_not_count() -> None:
+    one, two = _job("one", 3, 300, namespace="other"), _job("two", 3, 300)
+    elsewhere = c.UpsertNamespaces(namespaces=(Namespace(name="other", quota="large"),))
+    state = _with(_state(two), elsewhere, c.RegisterJob(job=one))
+    ahead = replace(
+        _attempt(_with(_state(), c.RegisterJob(job=_job("one", 3, 300))), _job("one", 3, 300)).plan, namespace="other"
+    )
+    assert len(_attempt(scheduler.foresee(state, (ahead,)), two).plan.placements) == 3
+
+
 def test_blocked_evaluations_wake_when_something_under_their_limit_is_freed() -> None:
     blocked = BlockedEvals()
     waiting = Evaluation(id="e", job_id="web", status="blocked", quota_limit_reached="small", snapshot_index=5)

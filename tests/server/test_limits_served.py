@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from yurt.structs.cluster import Namespace
@@ -31,3 +32,15 @@ async def test_a_server_with_limits_places_the_rest_when_an_allocation_ends(run_
         await bench.server.jobs.deregister("default", "one")
         await bench.report("complete", "one")
         await bench.until(lambda: len(bench.live("two")) == 1)
+
+
+async def test_jobs_that_are_planned_together_stay_within_their_limit(run_server: Any) -> None:
+    async with run_server(limits=quotas) as bench:
+        await bench.add_node()
+        await bench.server.propose(UpsertNamespaces(namespaces=(Namespace(name="default", quota="small"),)))
+        names = [f"job-{number}" for number in range(8)]
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(bench.server.jobs.register(_job(name, 1)))
+        await bench.until(lambda: sum(("queued-allocs", "blocked") in bench.evals(name) for name in names) == 5)
+        await bench.until(lambda: sum(len(bench.live(name)) for name in names) == 3)

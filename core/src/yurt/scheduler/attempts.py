@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from yurt.scheduler.generic import GenericAttempt
 from yurt.scheduler.ids import Ids, number_of
-from yurt.scheduler.limits import LimitsOf, no_limits
+from yurt.scheduler.limits import LimitsOf, limits_now, no_limits
 from yurt.scheduler.system import SystemAttempt
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import Snapshot
@@ -53,11 +53,11 @@ def attempt(
     job_type = job.type if job is not None else evaluation.type
     if job_type in (JOB_SYSTEM, JOB_SYSBATCH):
         system = SystemAttempt(snapshot, replace(evaluation, type=job_type), now=now, ids=ids, seed=own_seed)
-        system.limits = () if job is None else tuple(limits(snapshot, job))
+        system.limits = () if job is None else tuple(limits_now(limits, snapshot, job))
         return Attempt(*system.run())
     generic = GenericAttempt(snapshot, replace(evaluation, type=job_type), now=now, ids=ids, seed=own_seed)
     if job is not None:
-        generic.limits_of = partial(limits, snapshot, job)
+        generic.limits_of = partial(limits_now, limits, snapshot, job)
     return Attempt(*generic.run())
 
 

@@ -23,15 +23,16 @@ Takers = list[tuple[Usage, list[str]]]
 
 def foresee(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
     """The snapshot with the usage of the plans' placements and updates; what is stored already counts once."""
-    columns = snapshot.columns
+    columns, ahead = snapshot.columns, list(snapshot.ahead)
     for plan in plans:
-        takers = _takers(snapshot, plan)
+        takers = takers_of(snapshot, plan)
         if takers:
             columns = columns.taking(takers)
+            ahead.append(plan)
         changes = tuple(_changes(snapshot, plan))
         if changes:
             columns = columns.apply(changes)
-    return snapshot if columns is snapshot.columns else snapshot.with_columns(columns)
+    return snapshot if columns is snapshot.columns else snapshot.with_columns(columns, tuple(ahead))
 
 
 MANY = 64
@@ -83,7 +84,7 @@ class OnTheirWay:
         columns = self._taken.over(state)
         if columns is None:
             return foresee(state, self._plans.values())
-        return state.with_columns(columns)
+        return state.with_columns(columns, tuple(self._plans.values()))
 
 
 class _Taken:
@@ -134,7 +135,7 @@ class _Taken:
 def _amounts(state: Snapshot, plan: Plan) -> tuple[IntArray, IntArray] | None:
     """The rows that a plan touches and the amounts that it takes there; None when that does not say all."""
     row_of = state.columns.rows.get
-    takers = _takers(state, plan)
+    takers = takers_of(state, plan)
     if any(usage.is_exclusive for usage, _ in takers) or any(update.resources is not None for update in plan.in_place):
         return None
     rows: list[int] = []
@@ -151,7 +152,7 @@ def _is_stored(state: Snapshot, plan: Plan) -> bool:
     return bool(plan.placements) and plan.placements[0].id in state.allocs
 
 
-def _takers(snapshot: Snapshot, plan: Plan) -> Takers:
+def takers_of(snapshot: Snapshot, plan: Plan) -> Takers:
     """Who takes what, unless the plan is stored already: it is so as a whole or not at all."""
     found: Takers = []
     allocs, placements = snapshot.allocs, plan.placements

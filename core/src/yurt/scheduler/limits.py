@@ -2,7 +2,8 @@
 
 A quota of a namespace, or licences, are such limits. The scheduler asks for the limits of a job once for an attempt,
 and each of them before every placement; the plan applier asks again on the newest state. Limits are pure: they are made
-from the state alone. No limit is built in; whoever starts a server may give it some.
+from the state alone, and what plans take that are on their way into the log is counted here, by the names of the
+limits. No limit is built in; whoever starts a server may give it some.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from yurt.scheduler.foreseen import takers_of
 from yurt.state.store import Snapshot
 from yurt.state.usage import Usage
 from yurt.structs.job import Job
@@ -20,7 +22,7 @@ class Limit(Protocol):
 
     @property
     def name(self) -> str:
-        """The quota's name: what waits for it is tried again when something under that name is freed."""
+        """The quota's name, equal names being one quota; what waits for it is tried again when some of it is freed."""
         ...
 
     def lacking(self, usage: Usage) -> Sequence[str]:
@@ -38,6 +40,19 @@ LimitsOf = Callable[[Snapshot, Job], Sequence[Limit]]
 def no_limits(snapshot: Snapshot, job: Job) -> Sequence[Limit]:
     """Every job may take what it finds."""
     return ()
+
+
+def limits_now(limits: LimitsOf, snapshot: Snapshot, job: Job) -> Sequence[Limit]:
+    """The limits of a job, less what the plans ahead of the state take of them."""
+    asked = tuple(limits(snapshot, job))
+    for plan in snapshot.ahead if asked else ():
+        other = snapshot.jobs.get((plan.namespace, plan.job_id))
+        names = {limit.name for limit in limits(snapshot, other)} if other is not None else set()
+        shared = [limit for limit in asked if limit.name in names]
+        for usage, node_ids in takers_of(snapshot, plan) if shared else ():
+            for _ in node_ids:
+                take(shared, usage)
+    return asked
 
 
 def exceeded(limits: Iterable[Limit], usage: Usage) -> tuple[str, tuple[str, ...]] | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from yurt.scheduler.ask import CLAIMED
 from yurt.scheduler.bookings import overbooked
-from yurt.scheduler.limits import LimitsOf, exceeded, no_limits, take
+from yurt.scheduler.limits import LimitsOf, exceeded, limits_now, no_limits, take
 from yurt.scheduler.ports import reserved_bits
 from yurt.sdk.value import replace
 from yurt.state.columns import ALLOCS, CPU, DISK, IS_NODE, IS_READY, MEMORY, NOTHING_HELD, Held, is_ready, with_usage
@@ -225,7 +225,7 @@ class _Checker:
         """Nodes whose placements go beyond what the job may take now."""
         plan = self.plan
         job = self.snapshot.jobs.get((plan.namespace, plan.job_id))
-        asked = () if job is None else limits(self.snapshot, job)
+        asked = () if job is None else limits_now(limits, self.snapshot, job)
         for stop in (*plan.stops, *plan.preemptions) if asked else ():
             alloc = self.snapshot.allocs.get(stop.id)
             if (

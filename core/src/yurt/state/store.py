@@ -26,6 +26,7 @@ from yurt.structs.variable import EncryptedVariable, RootKeyMeta
 
 if TYPE_CHECKING:
     from yurt.state.columns import Columns
+    from yurt.structs.plan import Plan
 
 JobKey = tuple[str, str]
 VersionKey = tuple[str, str, int]
@@ -144,7 +145,7 @@ class _Later(NamedTuple):
 class Snapshot:
     """The state at `index`; immutable."""
 
-    __slots__ = ("_columns", "_later", "_tables", "index")
+    __slots__ = ("_columns", "_later", "_tables", "ahead", "index")
 
     def __init__(
         self,
@@ -152,8 +153,12 @@ class Snapshot:
         tables: dict[str, Table[Any, Any]],
         columns: Columns | None = None,
         later: _Later | None = None,
+        *,
+        ahead: tuple[Plan, ...] = (),
     ) -> None:
         self.index = index
+        self.ahead = ahead
+        """Plans that are on their way into the log: the columns count what they take, the tables do not show them."""
         self._tables = tables
         self._columns = columns
         self._later = later
@@ -307,9 +312,9 @@ class Snapshot:
         found = self.deployments.where("job", (namespace, job_id))
         return max(found, key=lambda deployment: deployment.create_index, default=None)
 
-    def with_columns(self, columns: Columns) -> Snapshot:
-        """The same rows beside other columns: usage that is foreseen but not stored yet."""
-        return Snapshot(self.index, self._tables, columns)
+    def with_columns(self, columns: Columns, ahead: tuple[Plan, ...]) -> Snapshot:
+        """The same rows beside other columns, which count what plans take that are foreseen but not stored yet."""
+        return Snapshot(self.index, self._tables, columns, ahead=ahead)
 
     def edit(self, index: int) -> Transaction:
         """Start the changes of the command at `index`."""
