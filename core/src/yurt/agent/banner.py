@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from yurt.agent.addresses import host_of, with_port
+from yurt.agent.cluster.settings import OWN_ETCD
 from yurt.agent.config import AgentConfig
 from yurt.sdk.value import Value
 
@@ -29,9 +31,16 @@ def loaded_line(files: Sequence[str]) -> str:
 def configuration_lines(config: AgentConfig, *, version: str, data_dir: str, node_id: str) -> list[str]:
     """Nomad's block of right-aligned facts, sorted."""
     http = ", ".join(f"{address}:{config.http_port}" for address in config.http_addresses)
+    advertised = {"HTTP": config.advertise_http, "RPC": config.advertise_rpc}
+    bound = {"HTTP": http, "RPC": f"{config.rpc_address}:{config.rpc_port}"}
+    if config.is_server and not config.is_dev:
+        advertised["Serf"], bound["Serf"] = config.advertise_serf, f"{config.serf_address}:{config.serf_port}"
+    if config.is_server and config.cluster.engine == OWN_ETCD:
+        advertised["etcd"] = with_port(host_of(config.advertise_serf), config.cluster.etcd_port)
+        bound["etcd"] = f"{config.serf_address}:{config.cluster.etcd_port}"
     facts = {
-        "Advertise Addrs": f"HTTP: {config.advertise_http}; RPC: {config.advertise_rpc}",
-        "Bind Addrs": f"HTTP: {http}",
+        "Advertise Addrs": "; ".join(f"{name}: {address}" for name, address in advertised.items()),
+        "Bind Addrs": "; ".join(f"{name}: {address}" for name, address in bound.items()),
         "Client": str(config.is_client).lower(),
         "Data Dir": f"{data_dir} (removed when the agent stops)" if config.is_dev and not config.data_dir else data_dir,
         "Log Level": config.terminal_log_level,

@@ -264,7 +264,7 @@ def _server(config: AgentConfig, data: DataDir, env: Env, tls: TlsSettings) -> t
     log = make_log(config, data, engine=engine, own_endpoint=own_endpoint, env=env)
     server = Server(server_config(config, data), env=env, log=log)
     if cluster is not None:
-        cluster.follow(lambda: server.state.index, lambda: server.roles.leader_name)
+        cluster.follow(server)
     return server, cluster
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from yurt import __version__
 from yurt.agent import banner
+from yurt.agent.cluster.settings import FILE, MEMORY
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir, open_data_dir
 from yurt.agent.heap import give_back, keep_large_blocks_apart
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 STOP_TASKS_LIMIT_S = 60.0
 READY_LIMIT_S = 30.0
 FAR_READY_LIMIT_S = 4.0
-"""An agent whose servers are elsewhere soon shows what it has to say of them."""
+"""An agent that waits for others soon shows what it has to say of them."""
 SAME_SIGNAL_S = 1.0
 
 Reload = Callable[[], AgentConfig]
@@ -177,7 +178,8 @@ class _Agent:
         """Wait for leader and node, or for a signal, whichever comes first; late parts do not keep the screen away."""
         ready = group.create_task(parts.wait_ready(), name="ready")
         stopped = group.create_task(_wait(self.stop_asked), name="stopped")
-        limit_s = READY_LIMIT_S if self.config.is_server else FAR_READY_LIMIT_S
+        is_alone = self.config.is_server and self.config.cluster.engine in (MEMORY, FILE)
+        limit_s = READY_LIMIT_S if is_alone else FAR_READY_LIMIT_S
         await asyncio.wait({ready, stopped}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done() and not stopped.done():
             log.warning("not ready after %d s; going on", limit_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from aiohttp import web
@@ -71,7 +70,7 @@ class Cluster(Directory, Protocol):
         """Have another server lead: the one that led, and the one that is to."""
         ...
 
-    async def gauges(self) -> Mapping[str, float]:
+    async def gauges(self) -> dict[str, float]:
         """Figures by name."""
         ...
 
@@ -129,7 +128,7 @@ class LoneServer:
             raise NotFound(f'no server "{wanted}" is part of the cluster')
         return own, own
 
-    async def gauges(self) -> Mapping[str, float]:
+    async def gauges(self) -> dict[str, float]:
         """The one server."""
         return {"members.alive": 1.0, "members.failed": 0.0}
 

@@ -33,12 +33,12 @@ class Gauge(NamedTuple):
     labels: dict[str, str]
 
 
-def all_gauges(call: Call) -> Iterator[Gauge]:
-    """Every gauge of the server and of the client."""
+def all_gauges(call: Call, cluster: dict[str, float]) -> Iterator[Gauge]:
+    """Every gauge of the server and of the client; `cluster` are those of the servers as a whole."""
     server, client = call.context.server, call.client
     if server is None:
         return
-    for name, value in server_gauges(server).items():
+    for name, value in (server_gauges(server) | cluster).items():
         yield Gauge(PREFIX + name, value, {})
     for status, count in sorted(Counter(job.status for job in server.state.jobs.values()).items()):
         yield Gauge(f"{PREFIX}job_status.{status}", float(count), {})
@@ -87,13 +87,14 @@ async def metrics(call: Call) -> web.Response:
     """GET /v1/metrics."""
     if call.client is not None:
         await call.client.devices.uses()
+    cluster = await call.cluster.gauges() if call.context.server is not None else {}
     if call.query.get("format") == "prometheus":
-        return _prometheus(call)
+        return _prometheus(call, cluster)
     counts = _counts(call)
     moment = datetime.datetime.fromtimestamp(call.context.env.now() // NANOSECONDS, datetime.UTC)
     answer = {
         "Counters": [_counter(name, count) for name, count in sorted(counts.counters.items())],
-        "Gauges": [{"Labels": row.labels, "Name": row.name, "Value": row.value} for row in all_gauges(call)],
+        "Gauges": [{"Labels": row.labels, "Name": row.name, "Value": row.value} for row in all_gauges(call, cluster)],
         "Points": [],
         "Samples": [
             _sample(name, timing.count, timing.total_s, timing.max_s) for name, timing in sorted(counts.timings.items())
@@ -114,11 +115,11 @@ def _sample(name: str, count: int, total_s: float, max_s: float) -> dict[str, An
     return {"Count": count, "Labels": {}, "Name": PREFIX + name} | times
 
 
-def _prometheus(call: Call) -> web.Response:
+def _prometheus(call: Call, cluster: dict[str, float]) -> web.Response:
     if not (call.agent.prometheus_metrics or call.agent.dev):
         raise Refused(415, "Prometheus is not enabled")
     registry = CollectorRegistry()
-    registry.register(_Collector(call))
+    registry.register(_Collector(call, cluster))
     return web.Response(
         body=generate_latest(registry), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     )
@@ -127,13 +128,14 @@ def _prometheus(call: Call) -> web.Response:
 class _Collector:
     """Shows the figures of one moment to prometheus-client."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, cluster: dict[str, float]) -> None:
         self._call = call
+        self._cluster = cluster
 
     def collect(self) -> Iterator[Metric]:
         """All of them, as families."""
         families: dict[str, GaugeMetricFamily] = {}
-        for row in all_gauges(self._call):
+        for row in all_gauges(self._call, self._cluster):
             family = families.get(row.name)
             if family is None:
                 family = families[row.name] = GaugeMetricFamily(_flat(row.name), row.name, labels=tuple(row.labels))

@@ -87,8 +87,9 @@ class CommandMaker:
             self._namespaces, self._delete_namespaces, self._pools, self._delete_pools, self._scheduler,
             self._variable, self._variable, self._lock, self._unlock, self._drop_variable, self._root_key,
             self._drop_root_keys, self._rekey,
-            self._autopilot, self._volumes, self._delete_volumes, self._host_volume, self._host_volume, self._drop_host_volume,
-            self._drop_claim, self._launch, self._schema, self._restore, lambda state: c.KeepAlive(),
+            self._autopilot, self._volumes, self._delete_volumes, self._host_volume, self._host_volume,
+            self._drop_host_volume, self._drop_claim, self._launch, self._schema, self._restore,
+            lambda state: c.KeepAlive(),
         )  # fmt: skip
 
     def command(self, state: Snapshot) -> c.AnyCommand:

@@ -323,6 +323,15 @@ class RealCluster:
         found: list[dict[str, Any]] = answer["Servers"]
         return found
 
+    def wait_log_peers(self, *names: str, limit_s: float = 60.0) -> None:
+        """Wait until exactly these servers keep the log, by the word of every running one."""
+
+        def is_so() -> bool:
+            answers = [each.try_get("/v1/operator/raft/configuration") for each in self.running_servers]
+            return all(found and {row["Node"] for row in found["Servers"]} == set(names) for found in answers)
+
+        wait_for(f"the log to be kept by {', '.join(names)}", is_so, limit_s)
+
     def wait_index(self, index: int, limit_s: float = 30.0) -> None:
         """Wait until every running server has applied the log up to an index."""
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from yurt import __version__
 from yurt.agent.addresses import bracketed, with_port
 from yurt.agent.cluster.joining import Joiner
 from yurt.agent.cluster.membership import ASK_INTERVAL_S, Membership
+from yurt.agent.cluster.minding import Minder
 from yurt.agent.cluster.own_etcd import OwnEtcd, etcd_address
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.cluster.settings import FILE, OWN_ETCD, SERF_PORT
@@ -25,12 +26,15 @@ from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings
 from yurt.http.cluster import Joined, LogPeer, ServerView
 from yurt.runtime.env import Env
+from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Invalid, Unavailable, YurtError
+from yurt.server.server import Server
+from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import FAILED, LEFT, Member
 
 log = logging.getLogger(__name__)
 
-LEAVE_LIMIT_S = 10.0
+LEAVE_LIMIT_S, LEAVE_PAUSE_S = 10.0, 0.5
 GAUGE_LIMIT_S = 1.0
 TRANSFER_LIMIT_S, TRANSFER_LOOK_S = 10.0, 0.05
 
@@ -40,7 +44,7 @@ class ServerCluster:
 
     def __init__(self, config: AgentConfig, folder: Path, *, engine: str, env: Env, tls: TlsSettings) -> None:
         self.formed = asyncio.Event()
-        self.leader_of: Callable[[], str] = lambda: ""
+        self._server: Server | None = None
         self._config = config
         self._env = env
         self._membership = Membership(own_member(config, engine), env=env, security=ServerSecurity(tls))
@@ -51,7 +55,7 @@ class ServerCluster:
 
             self._etcd = OwnEtcd(config, folder, membership=self._membership, env=env, tls=tls)
             self._admin = OwnEtcdAdmin(self._etcd.endpoint, self._etcd.url_of)
-            self._membership.admit = Admitter(self._admin, self._membership).admit
+            self._membership.admit = Admitter(self._admin, self._membership, self._minding).admit
         peers = self._etcd.peers if self._etcd is not None else ()
         self._joiner = Joiner(config.cluster, membership=self._membership, peers=peers, env=env)
 
@@ -70,10 +74,16 @@ class ServerCluster:
         """Be called after each change of the members."""
         self._membership.subscribe(on_change)
 
-    def follow(self, applied_index: Callable[[], int], leader: Callable[[], str]) -> None:
-        """Know how far the server beside is, and whom it takes for the leader."""
-        self._membership.applied_index = applied_index
-        self.leader_of = leader
+    def follow(self, server: Server) -> None:
+        """Know how far the server beside is, whom it takes for the leader, and what operators have set."""
+        self._server = server
+        self._membership.applied_index = lambda: server.state.index
+
+    def _leader(self) -> str:
+        return self._server.leader_name if self._server is not None else ""
+
+    def _minding(self) -> AutopilotConfiguration:
+        return self._server.state.autopilot_config if self._server is not None else AutopilotConfiguration()
 
     # Life.
 
@@ -96,8 +106,18 @@ class ServerCluster:
         if self._etcd is not None:
             await self._etcd.form()
         self.formed.set()
-        if self._etcd is not None:
-            await self._etcd.run()
+        if self._etcd is None or self._admin is None:
+            return
+        minder = Minder(
+            membership=self._membership,
+            etcd=self._admin,
+            env=self._env,
+            leads=lambda: self._leader() == self._membership.own.name,
+            config=self._minding,
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._etcd.run(), name="own etcd member")
+            supervised(group, "servers that are gone", minder.run())
 
     async def stop(self, *, leaves: bool) -> None:
         """End etcd and say goodbye; `run` was cancelled and the server has stopped."""
@@ -113,15 +133,23 @@ class ServerCluster:
     async def _leave_etcd(self) -> bool:
         """Take this server out of those that keep the log, unless it is the last one."""
         assert self._admin is not None
-        try:
-            async with asyncio.timeout(LEAVE_LIMIT_S):
-                voters = await self._admin.voters()
-                if len(voters) < 2:
-                    return False
-                await self._admin.remove(find_voter(voters, (), self._membership.own.name).id)
-        except (YurtError, TimeoutError) as error:
-            log.warning("this server cannot leave the cluster in order: %s", error or "no answer in time")
+        problem = "no answer in time"
+        end_s = self._env.monotonic() + LEAVE_LIMIT_S
+        while self._env.monotonic() < end_s:
+            try:
+                async with asyncio.timeout(LEAVE_LIMIT_S):
+                    return await self._leave_once(self._admin)
+            except (YurtError, TimeoutError) as error:
+                problem = str(error) or problem
+            await self._env.sleep(LEAVE_PAUSE_S)
+        log.warning("this server cannot leave the cluster in order, the leader will put it out: %s", problem)
+        return False
+
+    async def _leave_once(self, admin: EtcdAdmin) -> bool:
+        voters = await admin.voters()
+        if len(voters) < 2:
             return False
+        await admin.remove(find_voter(voters, (), self._membership.own.name).id)
         log.info("this server no longer keeps the cluster's log")
         return True
 
@@ -185,7 +213,7 @@ class ServerCluster:
         target = find_voter(voters, self.members(), wanted)
         peers = {peer.id: peer for peer in await self.log_peers()}
         before = next((peer for peer in peers.values() if peer.name == self._membership.own.name), None)
-        if before is None or self.leader_of() != before.name:
+        if before is None or self._leader() != before.name:
             raise Unavailable("No cluster leader")
         if before.id != target.id:
             await admin.make_leader(target.id)
@@ -195,7 +223,7 @@ class ServerCluster:
     async def _wait_leader(self, name: str) -> None:
         """Wait until the server of that name leads; raises Unavailable when it does not in time."""
         end_s = self._env.monotonic() + TRANSFER_LIMIT_S
-        while self.leader_of() != name:
+        while self._leader() != name:
             if self._env.monotonic() > end_s:
                 raise Unavailable(f"server {name} does not lead after {TRANSFER_LIMIT_S:g} s")
             await self._env.sleep(TRANSFER_LOOK_S)
@@ -208,7 +236,7 @@ class ServerCluster:
             )
         return self._admin, await self._admin.voters()
 
-    async def gauges(self) -> Mapping[str, float]:
+    async def gauges(self) -> dict[str, float]:
         """How many servers there are by status, and the size of etcd's data."""
         counts = Counter(each.status for each in self.members())
         found = {"members.alive": float(counts["alive"]), "members.failed": float(counts[FAILED])}

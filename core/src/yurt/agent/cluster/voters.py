@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from yurt.agent.cluster.membership import Admission
 from yurt.sdk.errors import Conflict, NotFound, YurtError
 from yurt.sdk.value import Value
 from yurt.server.ports import Directory
+from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import FAILED, LEFT, Member
 
 log = logging.getLogger(__name__)
@@ -58,9 +59,10 @@ class EtcdAdmin(Protocol):
 class Admitter:
     """Takes servers into the cluster, one at a time."""
 
-    def __init__(self, etcd: EtcdAdmin, directory: Directory) -> None:
+    def __init__(self, etcd: EtcdAdmin, directory: Directory, config: Callable[[], AutopilotConfiguration]) -> None:
         self._etcd = etcd
         self._directory = directory
+        self._config = config
         self._turn = asyncio.Lock()
 
     async def admit(self, member: Member) -> Admission:
@@ -87,7 +89,7 @@ class Admitter:
             return
         except YurtError as error:
             gone = replaceable(voters, self._directory.members())
-            if gone is None:
+            if gone is None or not self._config().cleanup_dead_servers:
                 raise
             log.warning("server %s takes the place of %s, which is gone (%s)", member.name, gone.name, error)
         await self._etcd.remove(gone.id)

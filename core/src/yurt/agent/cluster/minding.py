@@ -1,0 +1,88 @@
+"""What the leader does about servers that are gone: those that left are put out of the cluster, and those that failed
+once others have taken their place (autopilot's dead-server clean-up).
+
+The cluster is never made smaller than `bootstrap_expect` and `min_quorum` say on account of failures, and nobody is
+put out unless the servers that are there are a majority afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+
+from yurt.agent.cluster.membership import Membership
+from yurt.agent.cluster.voters import EtcdAdmin, Voter
+from yurt.runtime.env import Env
+from yurt.sdk.errors import YurtError
+from yurt.sdk.value import NANOSECONDS
+from yurt.structs.cluster import AutopilotConfiguration
+from yurt.structs.member import ALIVE, FAILED, LEFT, Member
+
+log = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 1.0
+
+
+def to_put_out(
+    voters: Sequence[Voter], members: Sequence[Member], config: AutopilotConfiguration, *, long_gone: Collection[str]
+) -> Voter | None:
+    """The next server to put out, if there is one; of those that failed only the ones in `long_gone` count."""
+    known = {each.name: each for each in members}
+    status = {voter.id: known[voter.name].status if voter.name in known else "" for voter in voters}
+    alive = sum(status[voter.id] == ALIVE for voter in voters)
+    if alive <= (len(voters) - 1) // 2:
+        return None
+    left = next((voter for voter in voters if status[voter.id] == LEFT), None)
+    if left is not None:
+        return left
+    intended = max([config.min_quorum, 1, *(each.expect for each in members if each.status == ALIVE)])
+    if not config.cleanup_dead_servers or len(voters) <= intended:
+        return None
+    return next((voter for voter in voters if status[voter.id] == FAILED and voter.name in long_gone), None)
+
+
+class Minder:
+    """Looks after the cluster while the server beside leads."""
+
+    def __init__(
+        self,
+        *,
+        membership: Membership,
+        etcd: EtcdAdmin,
+        env: Env,
+        leads: Callable[[], bool],
+        config: Callable[[], AutopilotConfiguration],
+    ) -> None:
+        self._membership = membership
+        self._etcd = etcd
+        self._env = env
+        self._leads = leads
+        self._config = config
+        self._told = ""
+
+    async def run(self) -> None:
+        """Look each second until cancelled."""
+        while True:
+            await self._env.sleep(LOOK_INTERVAL_S)
+            if not self._leads():
+                continue
+            try:
+                await self._look()
+            except YurtError as error:
+                if str(error) != self._told:
+                    log.warning("a server that is gone cannot be put out yet: %s", error)
+                self._told = str(error)
+
+    async def _look(self) -> None:
+        own = self._membership.own
+        members = [each for each in self._membership.members() if each.region == own.region]
+        gone = [each for each in members if each.status in (FAILED, LEFT)]
+        if not gone:
+            return
+        config = self._config()
+        stable_s = config.server_stabilization_time / NANOSECONDS
+        long_gone = {each.name for each in gone if self._membership.status_age_s(each.name) >= stable_s}
+        voter = to_put_out(await self._etcd.voters(), members, config, long_gone=long_gone)
+        if voter is not None:
+            log.warning("server %s is gone and no longer keeps the cluster's log", voter.name)
+            await self._etcd.remove(voter.id)

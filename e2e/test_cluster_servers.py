@@ -1,0 +1,200 @@
+"""Servers as processes: they form a cluster, come and go, and are put out and replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from yurt.testing.agent import ApiFailure, wait_for
+from yurt.testing.real_cluster import RealCluster, ServerAgent, real_cluster
+
+NAMES = ("srv1.global", "srv2.global", "srv3.global")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RealCluster]:
+    """Three servers with a leader."""
+    with real_cluster(tmp_path) as found:
+        yield found
+
+
+def apply_namespace(server: ServerAgent, name: str) -> None:
+    """A write, through one server."""
+    done = server.cli("namespace", "apply", name)
+    assert done.returncode == 0, done.stderr + server.log_text()[-4000:]
+
+
+def namespaces(server: ServerAgent, *, stale: bool = False) -> set[str]:
+    """What a server answers, or has itself."""
+    return {row["Name"] for row in server.get("/v1/namespaces" + ("?stale" * stale))}
+
+
+def voters(cluster: RealCluster) -> set[str]:
+    """The servers that keep the log."""
+    return {row["Node"] for row in cluster.log_peers()}
+
+
+def test_three_servers_form_a_cluster_and_each_takes_writes(cluster: RealCluster) -> None:
+    leader = cluster.wait_leader()
+    for each in cluster.servers:
+        assert cluster.statuses(each) == dict.fromkeys(NAMES, "alive")
+        apply_namespace(each, f"by-{each.name}")
+        assert each.get("/v1/status/leader") == leader.at("rpc")
+        assert each.get("/v1/status/peers") == sorted(other.at("rpc") for other in cluster.servers)
+        listed = each.cli("operator", "raft", "list-peers").stdout
+        assert listed.count("follower") == 2 and listed.count("leader") == 1, listed
+        shown = each.cli("server", "members").stdout
+        assert shown.count("alive") == 3, shown
+    wanted = {"default", "by-srv1", "by-srv2", "by-srv3"}
+    for each in cluster.servers:
+        assert namespaces(each) == wanted
+        wait_for(f"the namespaces on {each.name} itself", lambda s=each: namespaces(s, stale=True) == wanted)
+    health = leader.get("/v1/operator/autopilot/health")
+    assert (health["FailureTolerance"], len(health["Voters"])) == (1, 3)
+    alone = leader.cli("server", "join", "127.0.0.1:1")
+    assert alone.returncode == 1 and "127.0.0.1:1" in alone.stderr
+
+
+def test_a_server_that_restarts_is_one_of_them_again(cluster: RealCluster) -> None:
+    follower = cluster.followers()[0]
+    follower.stop()
+    cluster.wait_statuses({follower.full_name: "failed"})
+    apply_namespace(cluster.wait_leader(), "meanwhile")
+    follower.start()
+    cluster.wait_statuses(dict.fromkeys(NAMES, "alive"))
+    wait_for("what happened meanwhile", lambda: "meanwhile" in namespaces(follower, stale=True))
+    assert voters(cluster) == set(NAMES)
+
+
+def test_all_servers_lose_power_and_come_back_with_all_that_was_acknowledged(cluster: RealCluster) -> None:
+    apply_namespace(cluster.servers[0], "kept")
+    cluster.power_off()
+    cluster.start()
+    cluster.wait_leader()
+    assert "kept" in namespaces(cluster.servers[1])
+    apply_namespace(cluster.servers[2], "more")
+
+
+def test_a_server_is_forced_out_and_another_one_joins(cluster: RealCluster) -> None:
+    gone = cluster.followers()[0]
+    refused = cluster.wait_leader().cli("server", "force-leave", gone.full_name)
+    assert refused.returncode == 1 and "is alive" in refused.stderr
+    gone.kill()
+    cluster.wait_statuses({gone.full_name: "failed"})
+    done = cluster.wait_leader().cli("server", "force-leave", gone.full_name)
+    assert done.returncode == 0, done.stderr
+    cluster.wait_statuses({gone.full_name: "left"})
+    left = set(NAMES) - {gone.full_name}
+    cluster.wait_log_peers(*left)
+
+    (fourth,) = cluster.add_servers(1, bootstrap_expect=0)
+    fourth.start()
+    cluster.wait_log_peers(*left, "srv4.global")
+    apply_namespace(fourth, "by-the-fourth")
+    pruned = fourth.cli("server", "force-leave", "-prune", gone.full_name)
+    assert pruned.returncode == 0, pruned.stderr
+    wait_for("it to be forgotten everywhere", lambda: gone.full_name not in cluster.statuses(cluster.wait_leader()))
+
+    gone.start()
+    cluster.wait_statuses({gone.full_name: "alive"})
+    cluster.wait_log_peers(*NAMES, "srv4.global")
+    wait_for("what it missed", lambda: "by-the-fourth" in namespaces(gone, stale=True), 30)
+
+
+def test_a_new_server_takes_the_place_of_one_that_has_failed(cluster: RealCluster) -> None:
+    gone = cluster.followers()[0]
+    gone.kill()
+    cluster.wait_statuses({gone.full_name: "failed"})
+    (fourth,) = cluster.add_servers(1, bootstrap_expect=0)
+    fourth.start()
+    cluster.wait_log_peers(*(set(NAMES) - {gone.full_name}), "srv4.global")
+
+
+def test_a_server_whose_disk_was_replaced_joins_again_under_its_name(cluster: RealCluster) -> None:
+    apply_namespace(cluster.servers[0], "kept")
+    follower = cluster.followers()[0]
+    before = {row["Node"]: row["ID"] for row in cluster.log_peers()}
+    follower.kill()
+    follower.lose_disk()
+    follower.start()
+    cluster.wait_log_peers(*NAMES)
+    after = {row["Node"]: row["ID"] for row in cluster.log_peers()}
+    assert after[follower.full_name] != before[follower.full_name]
+    wait_for("the state", lambda: "kept" in namespaces(follower, stale=True), 30)
+    assert "comes without the data of its etcd member" in "".join(each.log_text() for each in cluster.servers)
+
+
+def test_a_peer_that_is_removed_joins_again_and_leadership_is_moved(cluster: RealCluster) -> None:
+    leader, target = cluster.wait_leader(), cluster.followers()[0]
+    ids = {row["Node"]: row["ID"] for row in cluster.log_peers()}
+    moved = target.cli("operator", "raft", "transfer-leadership", "-peer-id", ids[target.full_name])
+    assert moved.returncode == 0, moved.stderr
+    assert f"{target.full_name} leads now" in moved.stdout
+    assert cluster.wait_leader(other_than=leader) is target
+    removed = target.cli("operator", "raft", "remove-peer", "-peer-id", ids[leader.full_name])
+    assert removed.returncode == 0, removed.stderr
+    wait_for("a new id", lambda: ids[leader.full_name] not in {row["ID"] for row in cluster.log_peers()})
+    cluster.wait_log_peers(*NAMES)
+    missing = target.cli("operator", "raft", "remove-peer", "-peer-id", "nobody")
+    assert missing.returncode == 1 and "nobody" in missing.stderr
+
+
+def test_a_server_that_leaves_is_no_longer_one_of_the_cluster(tmp_path: Path) -> None:
+    with real_cluster(tmp_path, settings={"leave_on_terminate": True}) as cluster:
+        leaver = cluster.wait_leader()
+        leaver.stop()
+        cluster.wait_statuses({leaver.full_name: "left"})
+        cluster.wait_log_peers(*(set(NAMES) - {leaver.full_name}))
+        apply_namespace(cluster.wait_leader(), "without-it")
+        leaver.start()
+        cluster.wait_log_peers(*NAMES)
+        wait_for("what it missed", lambda: "without-it" in namespaces(leaver, stale=True), 30)
+
+
+def test_a_server_waits_alone_and_says_for_whom(tmp_path: Path) -> None:
+    cluster = RealCluster(tmp_path)
+    try:
+        first, second, third = cluster.add_servers(3)
+        first.spawn()
+        reason = "waiting for 3 servers: know srv1.global"
+        wait_for("the reason", lambda: reason in first.log_text())
+        wait_for("an answer", lambda: first.try_get("/v1/agent/members"))
+        with pytest.raises(ApiFailure, match="No cluster leader"):
+            first.get("/v1/status/leader")
+        third.settings["server"]["bootstrap_expect"] = 5
+        third.write_config()
+        second.spawn()
+        third.spawn()
+        told = "bootstrap_expect must be the same on all servers of a region"
+        wait_for("the mismatch", lambda: told in first.log_text())
+    finally:
+        cluster.close()
+
+
+def test_two_servers_of_one_name_do_not_become_one(tmp_path: Path) -> None:
+    cluster = RealCluster(tmp_path)
+    try:
+        first, second = cluster.add_servers(2)
+        second.settings["name"] = "srv1"
+        second.write_config()
+        first.spawn()
+        second.spawn()
+        wait_for("the conflict", lambda: 'there is a server "srv1.global" already' in second.log_text())
+    finally:
+        cluster.close()
+
+
+def test_the_state_of_a_single_server_is_not_taken_for_a_clusters(tmp_path: Path) -> None:
+    cluster = RealCluster(tmp_path)
+    try:
+        (single,) = cluster.add_servers(1)
+        single.start()
+        single.stop()
+        single.settings["server"]["bootstrap_expect"] = 3
+        single.write_config()
+        done = single.cli("agent", "-config", str(single.config))
+        assert done.returncode == 1
+        assert "holds the state of a single server" in done.stderr
+    finally:
+        cluster.close()

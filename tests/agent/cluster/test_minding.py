@@ -1,0 +1,93 @@
+"""Servers that left are put out, those that failed only when others have taken their place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from yurt.agent.cluster.minding import to_put_out
+from yurt.agent.cluster.voters import Voter, find_voter, replaceable
+from yurt.sdk.errors import NotFound
+from yurt.sdk.value import replace
+from yurt.structs.cluster import AutopilotConfiguration
+from yurt.structs.member import ALIVE, FAILED, LEFT, Member
+
+DEFAULTS = AutopilotConfiguration()
+
+
+def server(number: int, status: str = ALIVE, expect: int = 3) -> Member:
+    name = f"s{number}"
+    return Member(
+        name=f"{name}.global",
+        region="global",
+        datacenter="dc1",
+        version="1",
+        address=f"{name}:4648",
+        rpc_addr=f"{name}:4647",
+        http_addr=f"{name}:4646",
+        etcd_addr=f"{name}:4649",
+        status=status,
+        expect=expect,
+    )
+
+
+def servers(*statuses: str) -> list[Member]:
+    return [server(number, status) for number, status in enumerate(statuses)]
+
+
+def voters(members: list[Member]) -> list[Voter]:
+    return [Voter(id=f"{number:x}", name=each.name, address=each.etcd_addr) for number, each in enumerate(members)]
+
+
+def put_out(members: list[Member], config: AutopilotConfiguration = DEFAULTS) -> str:
+    gone = to_put_out(voters(members), members, config, long_gone={each.name for each in members})
+    return gone.name if gone is not None else ""
+
+
+def test_a_server_that_left_is_put_out_whatever_the_size() -> None:
+    assert put_out(servers(ALIVE, ALIVE, LEFT)) == "s2.global"
+    assert put_out(servers(ALIVE, LEFT)) == "s1.global"
+
+
+def test_a_failed_server_stays_until_another_one_has_come() -> None:
+    assert put_out(servers(ALIVE, ALIVE, FAILED)) == ""
+    assert put_out(servers(ALIVE, ALIVE, FAILED, ALIVE)) == "s2.global"
+    assert put_out(servers(ALIVE, ALIVE, FAILED, ALIVE), replace(DEFAULTS, min_quorum=4)) == ""
+    assert put_out(servers(ALIVE, ALIVE, FAILED, ALIVE), replace(DEFAULTS, cleanup_dead_servers=False)) == ""
+
+
+def test_a_server_that_failed_a_moment_ago_stays() -> None:
+    members = servers(ALIVE, ALIVE, FAILED, ALIVE)
+    assert to_put_out(voters(members), members, DEFAULTS, long_gone=()) is None
+
+
+def test_nobody_is_put_out_by_a_minority() -> None:
+    assert put_out(servers(ALIVE, FAILED, FAILED, LEFT)) == ""
+    assert put_out(servers(ALIVE, FAILED, FAILED)) == ""
+
+
+@given(st.lists(st.sampled_from([ALIVE, FAILED, LEFT]), min_size=1, max_size=7), st.integers(0, 7))
+def test_what_is_left_can_always_go_on(statuses: list[str], min_quorum: int) -> None:
+    members = servers(*statuses)
+    gone = put_out(members, replace(DEFAULTS, min_quorum=min_quorum))
+    left = [each for each in members if each.name != gone]
+    if gone:
+        assert sum(each.status == ALIVE for each in left) > len(left) // 2
+        status = next(each.status for each in members if each.name == gone)
+        assert status == LEFT or len(left) >= max(3, min_quorum)
+
+
+def test_a_voter_is_found_by_id_name_and_address_of_its_server() -> None:
+    members = servers(ALIVE, ALIVE)
+    for wanted in ("1", "s1.global", "s1:4647"):
+        assert find_voter(voters(members), members, wanted).name == "s1.global"
+    with pytest.raises(NotFound, match="list-peers"):
+        find_voter(voters(members), members, "nobody")
+
+
+def test_only_the_place_of_a_server_that_is_gone_is_taken() -> None:
+    members = servers(ALIVE, FAILED, ALIVE)
+    begins = Voter(id="9", name="", address="s9:4649")
+    found = replaceable([begins, *voters(members)], members)
+    assert found is not None and found.name == "s1.global"
+    assert replaceable([begins, *voters(servers(ALIVE))], servers(ALIVE)) is None
