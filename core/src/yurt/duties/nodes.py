@@ -122,11 +122,9 @@ def _may_outlive_disconnect(alloc: Allocation, now: UnixNano) -> bool:
     return not is_expired(alloc, group.disconnect.lost_after, now)
 
 
-def registered(known: Node | None, node: Node, now: UnixNano) -> Node:
-    """A registering node with its status: the one that it has, whatever it says, or initializing when it is new."""
-    if known is None:
-        return replace(node, status=status.NODE_INIT, status_updated_at=now // SECOND)
-    return replace(node, status=known.status, status_updated_at=known.status_updated_at)
+def registered(node: Node, now: UnixNano) -> Node:
+    """A registering node as a new one is stored, whatever it says of itself; one that is known keeps its status."""
+    return replace(node, status=status.NODE_INIT, status_updated_at=now // SECOND)
 
 
 def refused_report(node: Node | None, *, index: int | None = None) -> str:

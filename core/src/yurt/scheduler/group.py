@@ -78,6 +78,9 @@ class GroupReconciler:
         self.counts["ignore"] += len(classes.ignored)
         away = self._away(classes.untainted)
         present = self._split(classes.untainted)
+        for alloc in present.again:
+            if not _is_terminal(alloc):
+                self._stop(alloc, why.NOT_NEEDED_RECONNECT)
         self._reconnect(classes, present, away)
         lost = [*classes.lost, *classes.expiring]
         away.extend(self._disconnect(classes.disconnecting))

@@ -14,6 +14,7 @@ from yurt.structs.status import (
     CLIENT_FAILED,
     CLIENT_LOST,
     CLIENT_TERMINAL,
+    CLIENT_UNKNOWN,
     DEPLOYMENT_ACTIVE,
     DESIRED_EVICT,
     DESIRED_STOP,
@@ -28,16 +29,18 @@ class Rescheduling(NamedTuple):
     present: list[Allocation]
     now: list[Allocation]
     later: list[tuple[Allocation, int]]
+    again: list[Allocation]
+    """Live ones of a batch group that do what another one has done meanwhile: they count no more."""
 
 
 def split(
     allocs: Iterable[Allocation], *, is_batch: bool, eval_id: str, now: int, deployment: Deployment | None
 ) -> Rescheduling:
     """Sort untainted allocations; one to be replaced later is present until then."""
-    found = Rescheduling([], [], [])
+    found = Rescheduling([], [], [], [])
     for alloc in allocs:
         is_terminal = alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL
-        if is_terminal and alloc.next_allocation:
+        if is_terminal and alloc.next_allocation and not (is_batch and _returned_done(alloc)):
             continue
         verdict = _batch(alloc) if is_batch else _service(alloc)
         if verdict is None:
@@ -46,7 +49,34 @@ def split(
             found.present.append(alloc)
             continue
         _sort(found, alloc, eval_id=eval_id, now=now, deployment=deployment)
-    return found
+    return _once_each(found) if is_batch else found
+
+
+def _once_each(found: Rescheduling) -> Rescheduling:
+    """Each name's work counts once: as done, or as under way; what was stopped counts when there is neither."""
+    present = sorted(found.present, key=_standing)
+    done = {alloc.name for alloc in present if _standing(alloc) == 0}
+    counted: dict[str, Allocation] = {}
+    kept, again = [], []
+    for alloc in present:
+        if _standing(alloc) == 1:
+            (again if alloc.name in done else kept).append(alloc)
+        elif alloc.name not in counted:
+            kept.append(alloc)
+        counted.setdefault(alloc.name, alloc)
+    return Rescheduling(
+        kept,
+        [alloc for alloc in found.now if alloc.name not in done],
+        [pair for pair in found.later if pair[0].name not in done],
+        again,
+    )
+
+
+def _standing(alloc: Allocation) -> int:
+    """0: done, 1: under way or to be replaced, 2: stopped."""
+    if alloc.desired_status in SERVER_TERMINAL:
+        return 2
+    return 0 if alloc.client_status == CLIENT_COMPLETE else 1
 
 
 def _sort(found: Rescheduling, alloc: Allocation, *, eval_id: str, now: int, deployment: Deployment | None) -> None:
@@ -79,7 +109,7 @@ def _batch(alloc: Allocation) -> bool | None:
     if alloc.desired_status == DESIRED_STOP:
         if transition.reschedule:
             return True
-        if ran_successfully(alloc):
+        if ran_successfully(alloc) and alloc.client_status == CLIENT_COMPLETE:
             return False
         return True if is_unplaced(alloc) else None
     if alloc.desired_status == DESIRED_EVICT:
@@ -93,6 +123,12 @@ def _service(alloc: Allocation) -> bool | None:
     if alloc.client_status in (CLIENT_COMPLETE, CLIENT_LOST):
         return None
     return alloc.client_status == CLIENT_FAILED
+
+
+def _returned_done(alloc: Allocation) -> bool:
+    """Whether its client came back and told that its work is done: nobody has to do that again (invariant D4)."""
+    log = [entry.value for entry in alloc.alloc_states if entry.field == "ClientStatus"]
+    return bool(log) and log[-1] == CLIENT_UNKNOWN and alloc.client_status == CLIENT_COMPLETE
 
 
 def ran_successfully(alloc: Allocation) -> bool:

@@ -88,7 +88,7 @@ class NodeService:
         known = state.nodes.get(request.node.id)
         _check_node(request.node, known)
         mint = self._mint()
-        node = registered(known, request.node, mint.now)
+        node = registered(request.node, mint.now)
         await self._store_schemas(request)
         evaluations: tuple[Evaluation, ...] = ()
         if registration_needs_evals(known, node):

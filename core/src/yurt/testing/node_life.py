@@ -1,0 +1,344 @@
+"""The servers' side of nodes without loops: every command waits in a log until somebody lets it be applied.
+
+State machine, scheduler, plan check, broker and duties are the real ones. What stands between them is here in its
+shortest form: proposals are computed from the applied state and stored in their order, so a test decides what was on
+its way when something else happened. `observe` of `Rules` is called with every change and fails on a broken rule.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from yurt import scheduler
+from yurt.broker import FAILED_QUEUE, Delivery
+from yurt.duties.alloc_updates import evals_for_updates
+from yurt.duties.drain import drain, drain_strategy
+from yurt.duties.evals import Mint, evals_for_node, evaluation_of
+from yurt.duties.nodes import (
+    granted_status,
+    missed_status,
+    refused_report,
+    registered,
+    registration_needs_evals,
+    set_status,
+)
+from yurt.fsm import apply
+from yurt.scheduler.plan_check import check_plan
+from yurt.sdk.value import NANOSECONDS, UnixNano, replace
+from yurt.server.eval_queue import EvalQueue
+from yurt.server.plan_applier import follow_ups, outcome_evaluations, preemption_evals
+from yurt.state import Changes, Snapshot
+from yurt.structs import commands as c
+from yurt.structs import status
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.node import DrainSpec, Node
+from yurt.structs.questions import is_ready
+from yurt.testing import factories
+
+TTL_S, GRACE_S = 20.0, 10.0
+ROUNDS_MAX = 400
+
+Told = Callable[[c.Result], None]
+Observer = Callable[[Snapshot, c.AnyCommand, Changes, Snapshot], None]
+
+
+class NotKnown(Exception):
+    """The node is not registered."""
+
+
+class Refused(Exception):
+    """The servers do not take a report."""
+
+
+class Attempted(NamedTuple):
+    """An evaluation that a worker has, with the plan that it made of it, and how often it tried."""
+
+    delivery: Delivery
+    made: scheduler.Attempt
+    tries: int
+
+
+class Clock:
+    """Time and ids that only the test moves."""
+
+    def __init__(self, seed: int) -> None:
+        self.passed_s = 0.0
+        self._random = random.Random(seed)
+
+    def now(self) -> UnixNano:
+        """Wall-clock nanoseconds."""
+        return UnixNano(factories.NOW + round(self.passed_s * NANOSECONDS))
+
+    def monotonic(self) -> float:
+        """Seconds since the beginning."""
+        return self.passed_s
+
+    def random(self) -> float:
+        """Uniform in [0, 1)."""
+        return self._random.random()
+
+    def uuid(self) -> str:
+        """An id."""
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    async def sleep(self, seconds: float) -> None:
+        """Nothing here waits by itself."""
+        raise AssertionError(f"a loop sleeps {seconds} s in a world without loops")
+
+
+class World:
+    """One leading server: its log, queues and duties."""
+
+    def __init__(self, seed: int, observe: Observer) -> None:
+        self.clock = Clock(seed)
+        self.state = Snapshot.empty()
+        self.history: list[c.AnyCommand] = []
+        self.attempts: list[Attempted] = []
+        self.deadlines: dict[str, float] = {}
+        self.queue = EvalQueue(env=self.clock, writer=self, current=lambda: self.state)
+        self._log: deque[tuple[c.AnyCommand, Told]] = deque()
+        self._observe = observe
+        self._unblocked_s = 0.0
+
+    @property
+    def mint(self) -> Mint:
+        """The time, and ids."""
+        return Mint(self.clock.now(), self.clock.uuid)
+
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    def store(self, command: c.AnyCommand, told: Told = lambda _: None) -> None:
+        """Put a command behind those on their way."""
+        self._log.append((command, told))
+
+    async def propose(self, command: c.AnyCommand) -> c.Applied:
+        """The queue's loops would call this; they do not run here."""
+        raise AssertionError(command)
+
+    def apply_one(self) -> bool:
+        """Apply the oldest command on its way; False when there is none."""
+        if not self._log:
+            return False
+        command, told = self._log.popleft()
+        before = self.state
+        step = apply(before, command, index=before.index + 1)
+        self.state = step.state
+        self.history.append(command)
+        self.queue.observe(step.changes, index=self.state.index)
+        self._observe(before, command, step.changes, self.state)
+        told(step.result)
+        return True
+
+    def apply_all(self) -> None:
+        """Apply all commands on their way, and those that follow from them."""
+        for _ in range(ROUNDS_MAX):
+            if not self.apply_one():
+                return
+        raise AssertionError("commands follow from each other without end")
+
+    # -- what clients call -------------------------------------------------------------------------------------------
+
+    def register(self, node: Node) -> None:
+        """A client registers its node."""
+        known = self.state.nodes.get(node.id)
+        told = registered(node, self.clock.now())
+        evaluations: tuple[Evaluation, ...] = ()
+        if registration_needs_evals(known, told):
+            evaluations = evals_for_node(self.state, told, self.mint, trigger=status.TRIGGER_NODE_UPDATE)
+        self.store(c.RegisterNode(node=told, evaluations=evaluations, create_node_pool=True))
+        self._heard(node.id)
+
+    def heartbeat(self, node_id: str, asked: str, answer: Callable[[str], None] = lambda _: None) -> None:
+        """A client beats; `answer` is called with the status that it has then."""
+        node = self.state.nodes.get(node_id)
+        if node is None:
+            raise NotKnown(node_id)
+        granted = granted_status(self.state, node, asked)
+        self._heard(node_id)
+
+        def tell(_: c.Result | None = None) -> None:
+            found = self.state.nodes.get(node_id)
+            if found is not None:
+                answer(found.status)
+
+        if granted == node.status:
+            tell()
+        else:
+            self.store(set_status(self.state, node, granted, self.mint), tell)
+
+    def report(self, node_id: str, updates: tuple[c.AllocUpdate, ...]) -> None:
+        """A client reports; raises Refused as long as its node may not."""
+        refusal = refused_report(self.state.nodes.get(node_id))
+        if refusal:
+            raise Refused(refusal)
+        if updates:
+            evaluations = evals_for_updates(self.state, updates, self.mint)
+            now = self.clock.now()
+            self.store(c.UpdateAllocsFromClient(updates=updates, evaluations=evaluations, now=now))
+
+    def _heard(self, node_id: str) -> None:
+        self.deadlines[node_id] = self.clock.passed_s + TTL_S + GRACE_S
+
+    # -- what users call ---------------------------------------------------------------------------------------------
+
+    def run_job(self, job: Job) -> None:
+        """Register a job."""
+        self.store(c.RegisterJob(job=job, evaluation=evaluation_of(job, status.TRIGGER_JOB_REGISTER, self.mint)))
+
+    def stop_job(self, job: Job, *, purge: bool) -> None:
+        """Stop a job."""
+        evaluation = evaluation_of(job, status.TRIGGER_JOB_DEREGISTER, self.mint)
+        self.store(c.DeregisterJob(namespace=job.namespace, job_id=job.id, purge=purge, evaluation=evaluation))
+
+    def drain(self, node_id: str, spec: DrainSpec | None) -> None:
+        """Begin a drain, or end it and make the node eligible."""
+        node = self.state.nodes[node_id]
+        strategy = None if spec is None else drain_strategy(spec, node.drain_strategy, now=self.clock.now())
+        evaluations = () if spec else evals_for_node(self.state, node, self.mint, trigger=status.TRIGGER_NODE_UPDATE)
+        self.store(
+            c.SetNodeDrain(node_id=node_id, strategy=strategy, mark_eligible=spec is None, evaluations=evaluations)
+        )
+
+    def purge(self, node_id: str) -> None:
+        """Forget a node."""
+        node = self.state.nodes[node_id]
+        evaluations = evals_for_node(self.state, node, self.mint, trigger=status.TRIGGER_NODE_UPDATE)
+        self.store(c.DeleteNodes(node_ids=(node_id,), evaluations=evaluations))
+
+    # -- duties ------------------------------------------------------------------------------------------------------
+
+    def pass_time(self, seconds: float) -> None:
+        """The clock moves; timers that are due fire."""
+        self.clock.passed_s += seconds
+        for node_id in sorted(self.deadlines):
+            if self.deadlines[node_id] <= self.clock.passed_s:
+                self._missed(node_id)
+        self.queue.broker.advance(self.clock.now())
+        if self.clock.passed_s >= self._unblocked_s + 60.0:
+            self._unblocked_s = self.clock.passed_s
+            for evaluation in self.queue.blocked.unblock_failed():
+                self.queue.broker.requeue(evaluation, now=self.clock.now())
+
+    def _missed(self, node_id: str) -> None:
+        del self.deadlines[node_id]
+        node = self.state.nodes.get(node_id)
+        if node is None or node.status == status.NODE_DOWN:
+            return
+        lost = missed_status(self.state, node, self.clock.now())
+        if lost != node.status:
+            self.store(set_status(self.state, node, lost, self.mint, event="Node heartbeat missed"))
+        if lost == status.NODE_DISCONNECTED:
+            self._heard(node_id)
+
+    def keep_house(self) -> None:
+        """Look at drains, cancel what is superfluous, end what was tried too often."""
+        for node in self.state.nodes.values():
+            command = drain(self.state, node, self.mint)
+            if command is not None:
+                self.store(command)
+        canceled = self.queue._take_canceled()
+        if canceled:
+            self.store(c.UpsertEvaluations(evaluations=canceled))
+        failed = self.queue.dequeue_now((FAILED_QUEUE,))
+        if failed is not None:
+            ended = c.UpsertEvaluations(evaluations=self.queue._failed(failed.evaluation))
+            self.store(ended, partial(self._ack, failed))
+
+    # -- the worker and the plan applier -----------------------------------------------------------------------------
+
+    def schedule(self) -> bool:
+        """A worker takes an evaluation and makes a plan on the present state; False when none is ready."""
+        delivery = self.queue.dequeue_now(status.JOB_TYPES)
+        if delivery is None:
+            return False
+        self._attempt(delivery, 0)
+        return True
+
+    def _attempt(self, delivery: Delivery, tries: int) -> None:
+        seed = uuid.UUID(self.clock.uuid()).int
+        made = scheduler.attempt(self.state, delivery.evaluation, now=self.clock.now(), seed=seed, attempt=tries)
+        self.attempts.append(Attempted(delivery, made, tries))
+
+    def submit(self, number: int) -> None:
+        """The plan of an attempt is checked against a state that holds all plans before it, and stored."""
+        while any(isinstance(command, c.ApplyPlan) for command, _ in self._log):
+            self.apply_one()
+        attempted = self.attempts.pop(number % len(self.attempts))
+        plan, outcome = attempted.made
+        if plan.is_empty:
+            ended = c.UpsertEvaluations(evaluations=outcome_evaluations(outcome))
+            self.store(ended, partial(self._ack, attempted.delivery))
+            return
+        result = check_plan(self.state, plan)
+        if result.accepted.is_empty and not result.is_full:
+            self._again(attempted, attempted.tries + 1)
+            return
+        evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)
+        now, mint = self.clock.now(), self.clock.uuid
+        preempted = preemption_evals(self.state, result.accepted, now=now, mint=mint)
+        nodes_index = self.state.nodes.index
+
+        def landed(answer: c.Result) -> None:
+            if isinstance(answer, c.Rejected):
+                self.queue.nack(attempted.delivery)
+                return
+            if self.state.nodes.index > nodes_index:
+                self._look_at_lost_nodes(plan.job_id, {p.node_id for p in result.accepted.placements})
+            if result.is_full:
+                self.queue.ack(attempted.delivery)
+            else:
+                self._again(attempted, 0)
+
+        self.store(c.ApplyPlan(plan=result.accepted, evaluations=(*evaluations, *preempted)), landed)
+
+    def _ack(self, delivery: Delivery, _: c.Result) -> None:
+        self.queue.ack(delivery)
+
+    def _again(self, attempted: Attempted, tries: int) -> None:
+        evaluation = attempted.delivery.evaluation
+        if tries < scheduler.max_attempts(evaluation.type):
+            self._attempt(attempted.delivery, tries)
+            return
+        outcome = scheduler.exhausted(
+            evaluation,
+            seed=uuid.UUID(self.clock.uuid()).int,
+            now=self.clock.now(),
+            snapshot_index=self.state.index,
+            last=attempted.made.outcome,
+        )
+        ended = c.UpsertEvaluations(evaluations=outcome_evaluations(outcome))
+        self.store(ended, partial(self._ack, attempted.delivery))
+
+    def _look_at_lost_nodes(self, job_id: str, node_ids: set[str]) -> None:
+        job = self.state.jobs.get(("default", job_id))
+        nodes = [self.state.nodes.get(node_id) for node_id in sorted(node_ids)]
+        if job is not None and not all(node is not None and is_ready(node) for node in nodes):
+            made = evaluation_of(job, status.TRIGGER_NODE_UPDATE, self.mint)
+            self.store(c.UpsertEvaluations(evaluations=(made,)))
+
+    def fail_attempt(self, number: int) -> None:
+        """A worker gives up in the middle."""
+        self.queue.nack(self.attempts.pop(number % len(self.attempts)).delivery)
+
+    def settle(self) -> None:
+        """Apply, schedule and keep house until nothing is left to do at this time."""
+        for _ in range(ROUNDS_MAX):
+            self.apply_all()
+            self.keep_house()
+            while self.attempts:
+                self.submit(0)
+                self.apply_all()
+            if not self.schedule() and not self._log:
+                return
+        raise AssertionError("the scheduler keeps changing its mind")
+
+
+def with_count(job: Job, count: int) -> Job:
+    """The job with another count."""
+    return replace(job, task_groups=(replace(job.task_groups[0], count=count),))

@@ -1,0 +1,549 @@
+"""The life of nodes under random orders of calls, faults and times, with the invariants checked at every index.
+
+Clients call as they please: late, twice, out of order, or not at all; commands wait in the log while others are
+computed; plans are made on states that have moved on. Then all faults stop, clients keep to the protocol, time passes,
+and every job must have what it asks for, once (invariants A2, A5, B2, B3, B5, D1 to D4, D7, E1, E7).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from yurt import scheduler
+from yurt.sdk.value import Duration, UnixNano, replace, seconds
+from yurt.state import Changes, Snapshot
+from yurt.structs import commands as c
+from yurt.structs import status
+from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
+from yurt.structs.job import Job
+from yurt.structs.node import DrainSpec, Node
+from yurt.structs.policies import DisconnectStrategy, MigrateStrategy, ReschedulePolicy
+from yurt.structs.questions import is_client_terminal, is_ready, is_terminal
+from yurt.testing import factories
+from yurt.testing.nightly import is_nightly
+from yurt.testing.node_life import NotKnown, Refused, World, with_count
+from yurt.testing.replica import Replica
+
+NODES = 4
+STEP_COUNT, EXAMPLES = 60, 40
+CALM_STEP_S, CALM_ROUNDS = 12.0, 28
+NAMES = ("web", "api", "work", "each", "once")
+KINDS = {"web": "service", "api": "service", "work": "batch", "each": "system", "once": "sysbatch"}
+SPEC_OF_DRAIN = {
+    "force": DrainSpec(deadline=Duration(-1)),
+    "soon": DrainSpec(deadline=seconds(60)),
+    "never": DrainSpec(),
+    "ignore": DrainSpec(deadline=seconds(60), ignore_system_jobs=True),
+}
+
+
+class Task:
+    """What really runs on a client."""
+
+    def __init__(self, alloc: Allocation, started_at: int) -> None:
+        self.alloc = alloc
+        self.status = status.CLIENT_PENDING
+        self.started_at = started_at
+        self.finished_at = 0
+        self.restarts = 0
+
+    @property
+    def is_over(self) -> bool:
+        """It has ended for good."""
+        return self.status in status.CLIENT_TERMINAL
+
+    def end(self, client_status: str, at: int) -> None:
+        """It ends, once."""
+        if not self.is_over:
+            self.status, self.finished_at = client_status, at
+
+    def update(self) -> c.AllocUpdate:
+        """What its client would say of it now."""
+        state = TaskState(
+            state="dead" if self.is_over else self.status,
+            failed=self.status == status.CLIENT_FAILED,
+            restarts=self.restarts,
+            started_at=self.started_at,
+            finished_at=self.finished_at,
+        )
+        health = None if self.status == status.CLIENT_PENDING else AllocDeploymentStatus(healthy=True)
+        return c.AllocUpdate(
+            id=self.alloc.id,
+            node_id=self.alloc.node_id,
+            client_status=self.status,
+            task_states={"web": state},
+            deployment_status=health,
+        )
+
+
+class Client:
+    """One client; its tasks go on whatever becomes of its calls."""
+
+    def __init__(self, world: World, node: Node, skew_s: float) -> None:
+        self.world = world
+        self.node = node
+        self.skew = seconds(skew_s)
+        self.tasks: dict[str, Task] = {}
+        self.seen_index = 0
+        self.last_ok_s = 0.0
+        self.status = status.NODE_INIT
+
+    @property
+    def now(self) -> int:
+        """The time by its own clock."""
+        return self.world.clock.now() + self.skew
+
+    def register(self) -> None:
+        self.world.register(self.node)
+        self.last_ok_s = self.world.clock.passed_s
+
+    def beat(self, asked: str) -> None:
+        self.world.heartbeat(self.node.id, asked, self._answered)
+        self.last_ok_s = self.world.clock.passed_s
+
+    def _answered(self, node_status: str) -> None:
+        self.status = node_status
+
+    def listed(self) -> tuple[int, tuple[Allocation, ...]]:
+        """The list of its allocations as the servers have it now."""
+        return self.world.state.index, self.world.state.allocs_of_node(self.node.id)
+
+    def take(self, index: int, allocs: tuple[Allocation, ...]) -> None:
+        """Do what a list says; an older one than was seen says nothing (invariant E2)."""
+        if index < self.seen_index:
+            return
+        self.seen_index = index
+        for alloc in allocs:
+            task = self.tasks.get(alloc.id)
+            if task is None and not is_client_terminal(alloc):
+                task = self.tasks[alloc.id] = Task(alloc, 0)
+            if task is not None and alloc.desired_status != status.DESIRED_RUN:
+                task.end(status.CLIENT_COMPLETE, self.now)
+        for alloc_id in set(self.tasks) - {alloc.id for alloc in allocs}:
+            del self.tasks[alloc_id]
+
+    def live_on(self) -> None:
+        """Tasks start; those that may not run without contact end."""
+        for task in self.tasks.values():
+            if task.status == status.CLIENT_PENDING:
+                task.status, task.started_at = status.CLIENT_RUNNING, self.now
+            limit_s = strategy(task.alloc).stop_on_client_after / 1e9
+            if limit_s and self.world.clock.passed_s > self.last_ok_s + limit_s:
+                task.end(status.CLIENT_FAILED, self.now)
+
+    def updates(self) -> tuple[c.AllocUpdate, ...]:
+        return tuple(task.update() for task in self.tasks.values())
+
+    def keep_to_the_protocol(self) -> None:
+        """One turn of a client in contact: beat, fetch, report, and say ready when all of that is done."""
+        world = self.world
+        try:
+            self.beat(status.NODE_READY)
+        except NotKnown:
+            self.register()
+        world.apply_all()
+        self.take(*self.listed())
+        self.live_on()
+        with contextlib.suppress(Refused):
+            world.report(self.node.id, self.updates())
+        world.apply_all()
+        with contextlib.suppress(NotKnown):
+            self.beat(status.NODE_READY)
+        world.apply_all()
+
+
+def strategy(alloc: Allocation) -> DisconnectStrategy:
+    assert alloc.job is not None
+    return alloc.job.task_groups[0].disconnect or DisconnectStrategy(replace=True)
+
+
+def is_return_due(alloc: Allocation) -> bool:
+    """Nobody has decided yet between it and what replaced it."""
+    return bool(alloc.alloc_states) and alloc.alloc_states[-1].value == status.CLIENT_UNKNOWN
+
+
+def counted(state: Snapshot, job_id: str) -> list[Allocation]:
+    """The allocations that hold a place of the job at present."""
+    live = (alloc for alloc in state.allocs_of_job("default", job_id) if not is_terminal(alloc))
+    return [alloc for alloc in live if alloc.client_status != status.CLIENT_UNKNOWN and not is_return_due(alloc)]
+
+
+class Rules:
+    """What holds at every index."""
+
+    def __init__(self) -> None:
+        self.done: set[tuple[Any, ...]] = set()
+
+    def observe(self, before: Snapshot, command: c.AnyCommand, changes: Changes, after: Snapshot) -> None:
+        assert after.index == before.index + 1
+        for change in changes:
+            if change.table == "nodes":
+                self.node_moved(before, command, change.before, change.after)
+            elif change.table == "allocs" and change.after is not None:
+                self.alloc_moved(before, command, change.before, change.after)
+        if isinstance(command, c.ApplyPlan):
+            self.plan_applied(after, command)
+
+    def node_moved(self, state: Snapshot, command: c.AnyCommand, before: Node | None, after: Node | None) -> None:
+        """E1, and the status machine of semantics 7."""
+        if after is None:
+            return
+        was = before.status if before is not None else status.NODE_INIT
+        if isinstance(command, c.RegisterNode):
+            assert after.status == was, "a registration set a status"
+        if after.status == status.NODE_READY and was != status.NODE_READY:
+            assert was != status.NODE_DISCONNECTED, "from disconnected to ready at once"
+            has_reported = after.last_alloc_update_index > (before.last_missed_heartbeat_index if before else 0)
+            left = [alloc for alloc in state.allocs_of_node(after.id) if not is_terminal(alloc)]
+            assert has_reported or not left, "ready before its allocations were reported"
+        if before is not None and before.drain_strategy is not None and after.drain_strategy is None:
+            self.drain_ended(state, before, command)
+
+    def drain_ended(self, state: Snapshot, node: Node, command: c.AnyCommand) -> None:
+        """D7."""
+        assert isinstance(command, c.SetNodeDrain)
+        if command.mark_eligible or node.drain_strategy is None:
+            return
+        kinds = {"system"} if node.drain_strategy.drain_spec.ignore_system_jobs else set()
+        left = [a for a in state.allocs_of_node(node.id) if a.job is not None and a.job.type not in kinds]
+        assert not [a for a in left if a.client_status in (status.CLIENT_RUNNING, status.CLIENT_PENDING)]
+
+    def alloc_moved(self, state: Snapshot, command: c.AnyCommand, before: Allocation | None, after: Allocation) -> None:
+        """E7, D4, and that nodes out of reach say nothing."""
+        if before is None:
+            key = slot(after)
+            assert after.job is None or after.job.type != "batch" or key not in self.done, "work done is done again"
+            return
+        if before.client_status == after.client_status:
+            return
+        assert not is_client_terminal(before), f"{before.client_status} became {after.client_status}"
+        is_told = isinstance(command, c.UpdateAllocsFromClient)
+        assert is_told != (after.client_status in (status.CLIENT_UNKNOWN, status.CLIENT_LOST))
+        if is_told:
+            node = state.nodes.get(after.node_id)
+            assert node is None or node.status not in status.NODE_UNRESPONSIVE, "a node out of reach was believed"
+        if after.client_status == status.CLIENT_COMPLETE and after.desired_status == status.DESIRED_RUN:
+            self.done.add(slot(after))
+
+    def plan_applied(self, state: Snapshot, command: c.ApplyPlan) -> None:
+        """D2, and no more placements than there are places."""
+        plan = command.plan
+        job = state.jobs.get((plan.namespace, plan.job_id))
+        if job is None or not plan.placements:
+            return
+        live = counted(state, job.id)
+        if job.type in (status.JOB_SYSTEM, status.JOB_SYSBATCH):
+            places = Counter(alloc.node_id for alloc in live)
+            assert max(places.values(), default=0) <= 1, "two allocations of a system job on one node"
+            return
+        names = Counter(alloc.name for alloc in live)
+        assert max(names.values(), default=0) <= 1, f"a name is held twice: {names}"
+        versions = {placement.job_version for placement in plan.placements} | {job.version}
+        known = [state.version(job.namespace, job.id, version) for version in versions]
+        most = max(each.task_groups[0].count for each in known if each is not None)
+        assert len(live) <= most, f"{len(live)} allocations of {job.id}, {most} are wanted"
+
+
+def slot(alloc: Allocation) -> tuple[Any, ...]:
+    """The work that an allocation is for."""
+    assert alloc.job is not None
+    return (alloc.job_id, alloc.job.create_index, alloc.job.version, alloc.name)
+
+
+def check_queues(world: World) -> None:
+    """Each evaluation that is not over is in exactly one place (B2), and a job has at most one blocked one (B3)."""
+    queue = world.queue
+    superseded = {each.evaluation.id for each in queue.blocked._superseded}
+    for evaluation in world.state.evals.values():
+        if evaluation.status not in (status.EVAL_PENDING, status.EVAL_BLOCKED):
+            continue
+        places = [queue.broker.place(evaluation.id) or None, evaluation.id in superseded or None]
+        places.append(queue.blocked.holds(evaluation.id) or None)
+        found = [place for place in places if place]
+        assert found, f"evaluation {evaluation.id} ({evaluation.status}) is nowhere"
+        assert len(found) == 1 or found[0] == "outstanding", f"evaluation {evaluation.id} is in {found}"
+    held = Counter((a.delivery.evaluation.namespace, a.delivery.evaluation.job_id) for a in world.attempts)
+    assert max(held.values(), default=0) <= 1, "two workers look at one job"
+
+
+STRATEGIES = st.one_of(
+    st.just(None),
+    st.builds(
+        DisconnectStrategy,
+        lost_after=st.sampled_from([Duration(0), seconds(25), seconds(90)]),
+        replace=st.booleans(),
+        reconcile=st.sampled_from(["", "best_score", "keep_original", "keep_replacement", "longest_running"]),
+    ),
+    st.just(DisconnectStrategy(stop_on_client_after=seconds(15), replace=True)),
+)
+
+
+class NodeLife(RuleBasedStateMachine):
+    """A cluster whose clients call in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rules = Rules()
+        self.world = World(1, self.rules.observe)
+        self.late: list[tuple[str, tuple[c.AllocUpdate, ...]]] = []
+        self.lists: list[tuple[Client, int, tuple[Allocation, ...]]] = []
+        skews = (0.0, 3600.0, -3600.0, 0.0)
+        made = [factories.node(factories.number_id(n, 0xA), status=status.NODE_INIT) for n in range(NODES)]
+        self.clients = [Client(self.world, node, skew) for node, skew in zip(made, skews, strict=True)]
+        for client in self.clients[:2]:
+            client.register()
+            self.world.apply_all()
+            client.keep_to_the_protocol()
+
+    # What users do.
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        count=st.integers(1, 3),
+        disconnect=STRATEGIES,
+        argument=st.sampled_from(["1", "2"]),
+    )
+    def register_job(self, name: str, count: int, disconnect: DisconnectStrategy | None, argument: str) -> None:
+        kind = KINDS[name]
+        if disconnect is not None and kind in ("system", "sysbatch"):
+            disconnect = replace(disconnect, stop_on_client_after=Duration(0))
+        delays = ReschedulePolicy(delay=seconds(5), delay_function="constant", unlimited=True)
+        group = replace(
+            factories.group(),
+            count=1 if kind in ("system", "sysbatch") else count,
+            update=None,
+            disconnect=disconnect,
+            tasks=(factories.task(config={"run_for": argument}),),
+            migrate=MigrateStrategy(max_parallel=1) if kind == "service" else None,
+            reschedule_policy=delays if kind in ("service", "batch") else None,
+        )
+        self.world.run_job(factories.job(name, type=kind, task_groups=(group,)))
+
+    @rule(name=st.sampled_from(NAMES), count=st.integers(1, 4))
+    def scale(self, name: str, count: int) -> None:
+        job = self.world.state.jobs.get(("default", name))
+        if job is not None and not job.stop and KINDS[name] in ("service", "batch"):
+            self.world.run_job(with_count(job, count))
+
+    @rule(name=st.sampled_from(NAMES), purge=st.booleans())
+    def stop_job(self, name: str, purge: bool) -> None:
+        job = self.world.state.jobs.get(("default", name))
+        if job is not None:
+            self.world.stop_job(job, purge=purge)
+
+    @rule(number=st.integers(0, NODES - 1), how=st.sampled_from(["force", "soon", "never", "ignore", "end"]))
+    def drain(self, number: int, how: str) -> None:
+        node_id = self.clients[number].node.id
+        if node_id in self.world.state.nodes:
+            self.world.drain(node_id, SPEC_OF_DRAIN.get(how))
+
+    @rule(number=st.integers(0, NODES - 1))
+    def purge(self, number: int) -> None:
+        if self.clients[number].node.id in self.world.state.nodes:
+            self.world.purge(self.clients[number].node.id)
+
+    # What clients do, in any order.
+
+    @rule(number=st.integers(0, NODES - 1))
+    def register_node(self, number: int) -> None:
+        self.clients[number].register()
+
+    @rule(number=st.integers(0, NODES - 1), asked=st.sampled_from(["ready", "ready", "initializing"]))
+    def beat(self, number: int, asked: str) -> None:
+        try:
+            self.clients[number].beat(asked)
+        except NotKnown:
+            self.clients[number].register()
+
+    @rule(number=st.integers(0, NODES - 1), is_late=st.booleans())
+    def pull(self, number: int, is_late: bool) -> None:
+        client = self.clients[number]
+        if is_late:
+            self.lists.append((client, *client.listed()))
+        else:
+            client.take(*client.listed())
+
+    @precondition(lambda self: self.lists)
+    @rule(number=st.integers(0, 5))
+    def deliver_list(self, number: int) -> None:
+        client, index, allocs = self.lists.pop(number % len(self.lists))
+        client.take(index, allocs)
+
+    @rule(number=st.integers(0, NODES - 1), how=st.sampled_from(["now", "now", "late", "twice"]))
+    def report(self, number: int, how: str) -> None:
+        client = self.clients[number]
+        client.live_on()
+        if how != "late":
+            self._send(client.node.id, client.updates())
+        if how != "now":
+            self.late.append((client.node.id, client.updates()))
+
+    @precondition(lambda self: self.late)
+    @rule(number=st.integers(0, 5))
+    def deliver_report(self, number: int) -> None:
+        self._send(*self.late.pop(number % len(self.late)))
+
+    def _send(self, node_id: str, updates: tuple[c.AllocUpdate, ...]) -> None:
+        with contextlib.suppress(Refused):
+            self.world.report(node_id, updates)
+
+    @rule(number=st.integers(0, NODES - 1), which=st.integers(0, 9), how=st.sampled_from(["ends", "fails", "restarts"]))
+    def task_moves(self, number: int, which: int, how: str) -> None:
+        client = self.clients[number]
+        running = [task for task in client.tasks.values() if task.status == status.CLIENT_RUNNING]
+        if not running:
+            return
+        task = running[which % len(running)]
+        is_service = task.alloc.job is None or task.alloc.job.type in ("service", "system")
+        if how == "restarts":
+            task.restarts, task.started_at = task.restarts + 1, client.now
+        elif how == "fails" or is_service:
+            task.end(status.CLIENT_FAILED, client.now)
+        else:
+            task.end(status.CLIENT_COMPLETE, client.now)
+
+    @rule(number=st.integers(0, NODES - 1))
+    def protocol(self, number: int) -> None:
+        self.clients[number].keep_to_the_protocol()
+
+    # What servers do, each at its own pace.
+
+    @rule(count=st.integers(1, 4))
+    def apply(self, count: int) -> None:
+        for _ in range(count):
+            self.world.apply_one()
+        check_queues(self.world)
+
+    @rule()
+    def schedule(self) -> None:
+        self.world.schedule()
+
+    @precondition(lambda self: self.world.attempts)
+    @rule(number=st.integers(0, 5))
+    def submit(self, number: int) -> None:
+        self.world.submit(number)
+
+    @precondition(lambda self: self.world.attempts)
+    @rule(number=st.integers(0, 5))
+    def worker_fails(self, number: int) -> None:
+        self.world.fail_attempt(number)
+
+    @rule()
+    def work_off(self) -> None:
+        self.world.settle()
+        check_queues(self.world)
+
+    @rule()
+    def keep_house(self) -> None:
+        self.world.keep_house()
+
+    @rule(passed_s=st.sampled_from([1.0, 6.0, 20.0, 31.0, 95.0]))
+    def pass_time(self, passed_s: float) -> None:
+        self.world.pass_time(passed_s)
+        for client in self.clients:
+            client.live_on()
+
+    # And then nothing disturbs any more.
+
+    def teardown(self) -> None:
+        world = self.world
+        for _ in range(CALM_ROUNDS):
+            world.settle()
+            for client in self.clients:
+                client.keep_to_the_protocol()
+            world.settle()
+            world.pass_time(CALM_STEP_S)
+        world.settle()
+        check_queues(world)
+        check_calm(world.state, world.clock.now())
+        for client in self.clients:
+            check_client(world.state, client)
+        check_replica(world)
+
+
+def check_calm(state: Snapshot, now: UnixNano) -> None:
+    """Every job has what it asks for, once; what waits has a reason."""
+    assert not [e for e in state.evals.values() if e.status == status.EVAL_PENDING], "evaluations are left"
+    blocked = {(e.job_id, e.node_id): e for e in state.evals.where("status", status.EVAL_BLOCKED)}
+    assert not [a for a in state.allocs.values() if a.client_status == status.CLIENT_UNKNOWN], "left unknown"
+    for job in state.jobs.values():
+        if job.stop:
+            assert not [a for a in state.allocs_of_job(*job.key) if not is_terminal(a)], f"{job.id} is stopped and runs"
+        elif job.type in (status.JOB_SYSTEM, status.JOB_SYSBATCH):
+            check_on_every_node(state, job)
+        else:
+            check_count(state, job, is_blocked=(job.id, "") in blocked)
+    for evaluation in blocked.values():
+        again = scheduler.attempt(state, replace(evaluation, status=status.EVAL_PENDING), now=now, seed=1)
+        assert again.outcome.evaluation.failed_tg_allocs, f"{evaluation.job_id} waits for nothing"
+
+
+def check_count(state: Snapshot, job: Job, *, is_blocked: bool) -> None:
+    group = job.task_groups[0]
+    own = [a for a in state.allocs_of_job(*job.key) if a.job is not None and a.job.create_index == job.create_index]
+    live = [a for a in own if not is_terminal(a)]
+    assert all(a.client_status == status.CLIENT_RUNNING for a in live)
+    names = Counter(a.name for a in live)
+    assert max(names.values(), default=0) <= 1, f"{job.id}: {names}"
+    assert set(names) <= {f"{job.id}.{group.name}[{n}]" for n in range(group.count)}
+    served = set(names)
+    if job.type == status.JOB_BATCH:
+        served |= {a.name for a in own if a.client_status == status.CLIENT_COMPLETE}
+    served |= {a.name for a in own if is_left_alone(a)}
+    assert len(live) <= group.count
+    assert is_blocked or len(served) >= group.count, f"{job.id}: {sorted(served)} of {group.count}, {told(own)}"
+
+
+def told(allocs: list[Allocation]) -> list[tuple[Any, ...]]:
+    """Allocations for a message."""
+    return [
+        (a.id[:4], a.name, a.node_id[-1], a.desired_status, a.client_status, a.desired_description, a.alloc_states)
+        for a in sorted(allocs, key=lambda a: a.create_index)
+    ]
+
+
+def is_left_alone(alloc: Allocation) -> bool:
+    """A drained batch allocation is not placed anew."""
+    return alloc.desired_transition.migrate_disable_placement
+
+
+def check_on_every_node(state: Snapshot, job: Job) -> None:
+    for node in state.nodes.values():
+        own = [a for a in state.allocs_of_node(node.id) if a.job_id == job.id and not is_terminal(a)]
+        assert len(own) <= 1, f"{job.id} runs {len(own)} times on {node.name}"
+        if not is_ready(node):
+            continue
+        ended = {a.client_status for a in state.allocs_of_node(node.id) if a.job_id == job.id and is_terminal(a)}
+        is_over = job.type == status.JOB_SYSBATCH and bool(ended & {status.CLIENT_COMPLETE, status.CLIENT_FAILED})
+        assert own or is_over, f"{job.id} is missing on {node.name}"
+
+
+def check_client(state: Snapshot, client: Client) -> None:
+    """What runs on a client is what the servers want there (D1, D3)."""
+    running = {task.alloc.id for task in client.tasks.values() if not task.is_over}
+    wanted = {a.id for a in state.allocs_of_node(client.node.id) if not is_terminal(a)}
+    assert running == wanted, f"{client.node.name}: runs {running}, wanted {wanted}"
+    assert state.nodes[client.node.id].status == status.NODE_READY
+
+
+def check_replica(world: World) -> None:
+    """The same commands give the same state (A2)."""
+    replica = Replica()
+    for command in world.history:
+        replica.step(command)
+    for table in world.state.tables():
+        assert dict(replica.state.table(table.name).items()) == dict(table.items()), table.name
+
+
+NodeLife.TestCase.settings = settings(
+    max_examples=2_000 if is_nightly() else EXAMPLES,
+    stateful_step_count=200 if is_nightly() else STEP_COUNT,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+test_nodes_live_through_any_order_of_calls = NodeLife.TestCase
