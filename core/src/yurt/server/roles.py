@@ -96,17 +96,16 @@ class Roles:
         """Stay in contact with the leader, until cancelled: what it stores tells of it too, but it may be idle."""
         server = self._server
         while True:
-            await server.env.sleep(CONTACT_S)
+            await self.wait_following()
             name = self.leader_name
-            if not name or name == server.config.name:
-                continue
             try:
                 async with asyncio.timeout(CONTACT_S):
                     status = await server.peers.peer(name).status()
-            except (YurtError, TimeoutError):
-                continue
-            if status.is_leader:
-                self.contact_at = server.env.monotonic()
+                if status.is_leader:
+                    self.contact_at = server.env.monotonic()
+            except (YurtError, TimeoutError) as error:
+                log.debug("no contact with the leader: %s", error)
+            await server.env.sleep(CONTACT_S)
 
     def step_down(self) -> None:
         """An append failed: lead no more until the log says that this server has won again."""
