@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from yurt.testing.agent import ApiFailure, wait_for
-from yurt.testing.real_cluster import RealCluster, ServerAgent, real_cluster
+from yurt.testing.agent import YURT, ApiFailure, wait_for
+from yurt.testing.real_cluster import RealCluster, ServerAgent, quiet_port, real_cluster
 
+START_S = 60.0
+"""How long an agent may take to say something."""
 NAMES = ("srv1.global", "srv2.global", "srv3.global")
 
 
@@ -158,7 +163,7 @@ def test_a_server_waits_alone_and_says_for_whom(tmp_path: Path) -> None:
         first, second, third = cluster.add_servers(3)
         first.spawn()
         reason = "waiting for 3 servers: know srv1.global"
-        wait_for("the reason", lambda: reason in first.log_text())
+        wait_for("the reason", lambda: reason in first.log_text(), START_S)
         wait_for("an answer", lambda: first.try_get("/v1/agent/members"))
         with pytest.raises(ApiFailure, match="No cluster leader"):
             first.get("/v1/status/leader")
@@ -167,7 +172,7 @@ def test_a_server_waits_alone_and_says_for_whom(tmp_path: Path) -> None:
         second.spawn()
         third.spawn()
         told = "bootstrap_expect must be the same on all servers of a region"
-        wait_for("the mismatch", lambda: told in first.log_text())
+        wait_for("the mismatch", lambda: told in first.log_text(), START_S)
     finally:
         cluster.close()
 
@@ -180,7 +185,7 @@ def test_two_servers_of_one_name_do_not_become_one(tmp_path: Path) -> None:
         second.write_config()
         first.spawn()
         second.spawn()
-        wait_for("the conflict", lambda: 'there is a server "srv1.global" already' in second.log_text())
+        wait_for("the conflict", lambda: 'there is a server "srv1.global" already' in second.log_text(), START_S)
     finally:
         cluster.close()
 
@@ -198,3 +203,65 @@ def test_the_state_of_a_single_server_is_not_taken_for_a_clusters(tmp_path: Path
         assert "holds the state of a single server" in done.stderr
     finally:
         cluster.close()
+
+
+def test_servers_with_certificates_form_a_cluster_and_strangers_do_not_join(tmp_path: Path) -> None:
+    pki = tmp_path / "pki"
+    pki.mkdir()
+    for command in (["ca", "create"], ["cert", "create", "-server"], ["cert", "create", "-client"]):
+        done = subprocess.run([*YURT, "tls", *command], cwd=pki, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def tls(role: str) -> dict[str, Any]:
+        pair = {"cert_file": f"{pki}/global-{role}-nomad.pem", "key_file": f"{pki}/global-{role}-nomad-key.pem"}
+        return {"tls": {"rpc": True, "ca_file": f"{pki}/nomad-agent-ca.pem", **pair}}
+
+    with real_cluster(tmp_path, settings=tls("server")) as cluster:
+        apply_namespace(cluster.followers()[0], "encrypted")
+        plain = cluster.servers[0]
+        stranger = ServerAgent(tmp_path / "other", "other", {"client": {"enabled": False}})
+        stranger.settings["server"] = {"enabled": True, "server_join": {"retry_join": [plain.at("serf")]}}
+        stranger.write_config()
+        try:
+            stranger.spawn()
+            wait_for("its first attempt", lambda: "no other server can be joined yet" in stranger.log_text(), START_S)
+            assert "other.global" not in cluster.statuses()
+        finally:
+            stranger.kill()
+
+
+def test_servers_use_an_etcd_that_stands_by_itself(tmp_path: Path) -> None:
+    with standing_etcd(tmp_path / "etcd") as endpoint:
+
+        def prepare(cluster: RealCluster) -> None:
+            for each in cluster.servers:
+                each.settings["etcd"] = {"endpoints": [endpoint]}
+                each.write_config()
+
+        with real_cluster(tmp_path, servers=2, prepare=prepare) as cluster:
+            for each in cluster.servers:
+                assert each.etcd is None
+                apply_namespace(each, f"by-{each.name}")
+            leader = cluster.wait_leader()
+            assert {row["Node"] for row in cluster.log_peers()} == {"srv1.global", "srv2.global"}
+            refused = leader.cli("operator", "raft", "remove-peer", "-peer-id", "srv1.global")
+            assert refused.returncode == 1 and "etcdctl" in refused.stderr
+            leader.kill()
+            second = cluster.wait_leader(other_than=leader)
+            assert namespaces(second) >= {"by-srv1", "by-srv2"}
+
+
+@contextmanager
+def standing_etcd(folder: Path) -> Iterator[str]:
+    """An etcd that is no agent's; its endpoint."""
+    client, peer = f"http://127.0.0.1:{quiet_port()}", f"http://127.0.0.1:{quiet_port()}"
+    command = ["etcd", "--data-dir", str(folder), "--listen-client-urls", client, "--advertise-client-urls", client]
+    command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster"]
+    process = subprocess.Popen(
+        [*command, f"default={peer}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+    )
+    try:
+        yield client
+    finally:
+        process.kill()
+        process.wait()
