@@ -19,11 +19,22 @@ from yurt.goplugin.plugin import BinaryPlugin
 from yurt.goplugin.process import LINES_A_SECOND_MAX, LineLimit, PluginSpec, log_line, reattach_file
 from yurt.goplugin.task_records import TaskRecords
 from yurt.runtime.env import RealEnv
-from yurt.sdk.driver import HEALTHY, UNHEALTHY, NetworkDriver, TaskDirs, TaskHandle, TaskRequest, TaskResources
+from yurt.sdk.driver import (
+    HEALTHY,
+    UNHEALTHY,
+    NameServers,
+    NetworkDriver,
+    TaskDirs,
+    TaskHandle,
+    TaskRequest,
+    TaskResources,
+    TellingDriver,
+)
 from yurt.sdk.errors import DriverError, Invalid, RecoverableError
 from yurt.sdk.exec import STDOUT
 from yurt.sdk.schema import decode_config
-from yurt.sdk.value import seconds
+from yurt.sdk.value import replace, seconds
+from yurt.testing.driver_suite import Bench
 
 LIMIT_S = 20.0
 SLEEP = {"command": "sleep", "args": ["1000"]}
@@ -264,3 +275,31 @@ async def test_a_plugin_makes_and_removes_the_network_of_a_group(
     await driver.destroy_network("alloc")
     assert os.path.basename(path) not in os.listdir(tmp_path)
     await driver.close()
+
+
+async def test_what_a_plugin_tells_before_a_start_is_heard(
+    make_script: Callable[[str, str], str], make_plugin: MakePlugin, tmp_path: Path
+) -> None:
+    program = Path(__file__).with_name("telling_plugin.py")
+    driver = await connected_driver(
+        make_plugin(make_script("teller", f"#!/bin/sh\nexec {sys.executable} {program} {tmp_path}\n"))
+    )
+    assert isinstance(driver, TellingDriver)
+    bench = Bench(lambda _: driver, tmp_path / "bench")
+    for number in range(20):  # The stream of events opens beside the first starts.
+        request = bench.request({"run_for": "10s"}, name=f"web-{number}")
+        asked = replace(
+            request,
+            resources=replace(request.resources, cpu_shares=500, node_cpu_shares=4000),
+            name_servers=NameServers(servers=("10.0.0.2",)),
+        )
+        texts = driver.progress(asked.task_id)
+        first = asyncio.ensure_future(anext(texts))
+        bench.started.append(asked.task_id)
+        await driver.start_task(asked)
+        heard, _ = await asyncio.wait([first], timeout=1)
+        first.cancel()
+        if heard:
+            break
+    assert await first == "500 of 4000 MHz, asks ('10.0.0.2',)"
+    await bench.close()

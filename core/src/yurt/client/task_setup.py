@@ -23,12 +23,13 @@ from yurt.client.volumes import absent_paths, mounts_of
 from yurt.client.waiting import finish_unless
 from yurt.lifecycle import events
 from yurt.sdk.device import Reservation
-from yurt.sdk.driver import Driver, LogRotation, TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.driver import Driver, LogRotation, NameServers, TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, Invalid, RecoverableError, YurtError
 from yurt.sdk.schema import decode_config
 from yurt.sdk.value import Value, no_entries, replace
 from yurt.structs.alloc import AllocatedTaskResources, Allocation, TaskEvent
 from yurt.structs.job import Job, TaskGroup
+from yurt.structs.node import Node
 from yurt.structs.task import Task
 
 MIB = 1024 * 1024
@@ -266,7 +267,7 @@ class TaskSetup:
             config=decode_config(driver.task_config, replace_in(task.config, lookup)),
             env=env,
             dirs=dirs,
-            resources=resources_of(spec),
+            resources=resources_of(spec, inputs.node),
             logs=LogRotation(
                 max_files=task.log_config.max_files,
                 max_bytes=task.log_config.max_file_size_mb * MIB,
@@ -284,6 +285,7 @@ class TaskSetup:
             cdi_devices=spec.devices.cdi_devices,
             engine_devices=spec.devices.engine_devices,
             hostname=next((network.hostname for network in group.networks), ""),
+            name_servers=name_servers_of(group),
         )
 
     def _env_inputs(self, spec: TaskSpec, driver: Driver, dirs: TaskDirs) -> EnvInputs:
@@ -324,11 +326,18 @@ def is_bound(task: Task) -> bool:
     return numa is not None and numa.affinity == NUMA_REQUIRE
 
 
-def resources_of(spec: TaskSpec) -> TaskResources:
+def name_servers_of(group: TaskGroup) -> NameServers | None:
+    """What the group's network block says of the resolver."""
+    dns = next((network.dns for network in group.networks), None)
+    return NameServers(servers=dns.servers, searches=dns.searches, options=dns.options) if dns is not None else None
+
+
+def resources_of(spec: TaskSpec, node: Node) -> TaskResources:
     """What the scheduler gave to the task."""
     given = spec.alloc.allocated_resources.tasks.get(spec.task.name, AllocatedTaskResources())
     return TaskResources(
         cpu_shares=given.cpu.cpu_shares or spec.task.resources.cpu,
+        node_cpu_shares=node.node_resources.cpu.cpu_shares,
         reserved_cores=given.cpu.reserved_cores,
         memory_nodes=spec.memory_nodes,
         memory_mb=given.memory.memory_mb or spec.task.resources.memory_mb,

@@ -15,6 +15,7 @@ from yurt.sdk.driver import (
     Fingerprint,
     LogRotation,
     Mount,
+    NameServers,
     PortGiven,
     TaskDirs,
     TaskRequest,
@@ -32,6 +33,7 @@ STATE_RUNNING, STATE_EXITED = 1, 2
 GROUP_NETWORK = 1
 HANDLE_VERSION = 1
 DEV_NULL = "/dev/null"
+RESOLVER = "/etc/resolv.conf"
 
 
 def task_config(request: TaskRequest, *, msgpack_config: bytes, outputs: tuple[str, str]) -> Message:
@@ -43,7 +45,7 @@ def task_config(request: TaskRequest, *, msgpack_config: bytes, outputs: tuple[s
         msgpack_driver_config=msgpack_config,
         env=dict(request.env),
         resources=resources(request),
-        mounts=[mount_message(mount) for mount in request.mounts],
+        mounts=[mount_message(mount) for mount in request.mounts if not is_told(mount, request)],
         devices=[device_message_of(device) for device in request.devices],
         user=request.user,
         alloc_dir=request.dirs.alloc_dir,
@@ -58,6 +60,11 @@ def task_config(request: TaskRequest, *, msgpack_config: bytes, outputs: tuple[s
         node_id=request.env.get("NOMAD_NODE_ID", ""),
         parent_job_id=request.env.get("NOMAD_JOB_PARENT_ID", ""),
     )
+    if request.name_servers is not None:
+        told = request.name_servers
+        message.dns.CopyFrom(
+            driver_message("DNSConfig", servers=told.servers, searches=told.searches, options=told.options)
+        )
     if request.network_namespace:
         message.network_isolation_spec.mode = GROUP_NETWORK
         message.network_isolation_spec.path = request.network_namespace
@@ -65,10 +72,16 @@ def task_config(request: TaskRequest, *, msgpack_config: bytes, outputs: tuple[s
     return message
 
 
+def is_told(mount: Mount, request: TaskRequest) -> bool:
+    """A resolver file of which the plugin is told in words, and makes one of its own."""
+    return mount.task_path == RESOLVER and request.name_servers is not None
+
+
 def resources(request: TaskRequest) -> Message:
     """The limits of a task, as the scheduler gave them and as the kernel counts them."""
     given = request.resources
     limit_mb = given.memory_max_mb or given.memory_mb
+    part = given.cpu_shares / given.node_cpu_shares if given.node_cpu_shares else 0.0
     return driver_message(
         "Resources",
         allocated_resources=driver_message(
@@ -84,6 +97,7 @@ def resources(request: TaskRequest) -> Message:
             cpu_shares=given.cpu_shares,
             memory_limit_bytes=max(limit_mb, 0) * MIB,
             cpuset_cpus=",".join(map(str, given.reserved_cores)),
+            PercentTicks=part,
         ),
         ports=[
             driver_message("PortMapping", label=port.label, value=port.host_port, to=port.to, host_ip=port.host_ip)
@@ -117,6 +131,8 @@ def request_of(message: Message, config: Any, *, logs_dir: str, logs: LogRotatio
     """A task as our drivers are told of it, from a host that speaks the protocol."""
     task_dir = f"{message.alloc_dir}/{message.name}"
     given = message.resources
+    part = given.linux_resources.PercentTicks
+    dns = message.dns
     return TaskRequest(
         task_id=message.id,
         alloc_id=message.alloc_id,
@@ -136,6 +152,7 @@ def request_of(message: Message, config: Any, *, logs_dir: str, logs: LogRotatio
         ),
         resources=TaskResources(
             cpu_shares=given.allocated_resources.cpu.cpu_shares,
+            node_cpu_shares=round(given.allocated_resources.cpu.cpu_shares / part) if part > 0 else 0,
             reserved_cores=cores_of(given.linux_resources.cpuset_cpus),
             memory_mb=given.allocated_resources.memory.memory_mb,
             memory_max_mb=given.allocated_resources.memory.memory_max_mb,
@@ -147,6 +164,9 @@ def request_of(message: Message, config: Any, *, logs_dir: str, logs: LogRotatio
         ),
         network_namespace=message.network_isolation_spec.path,
         hostname=message.network_isolation_spec.hostsConfig.hostname,
+        name_servers=NameServers(servers=tuple(dns.servers), searches=tuple(dns.searches), options=tuple(dns.options))
+        if message.HasField("dns")
+        else None,
         mounts=tuple(
             Mount(
                 host_path=mount.host_path,

@@ -29,6 +29,7 @@ from yurt.goplugin.plugin import BinaryPlugin
 from yurt.goplugin.stats import UseMeter
 from yurt.goplugin.task_records import TaskRecord, TaskRecords
 from yurt.runtime.env import Env
+from yurt.sdk.containers.telling import Telling
 from yurt.sdk.driver import (
     UNHEALTHY,
     Capabilities,
@@ -105,6 +106,7 @@ class BinaryDriver:
         self._records = TaskRecords(f"{plugin.spec.folder}/tasks")
         self._tasks: dict[str, PluginTask] = {}
         self._starting: set[str] = set()
+        self._telling = Telling()
         plugin.on_start = self._take_up_all
         plugin.background.start("task events", self._follow_events)
 
@@ -130,14 +132,19 @@ class BinaryDriver:
                 await self._env.sleep(STREAM_AGAIN_S)
 
     async def _follow_events(self) -> None:
-        """What the plugin tells of its tasks (the download of an image, say) goes to the log."""
+        """What the plugin tells of its tasks (the download of an image, say) goes to the log, and to who follows it."""
         while not self._plugin.closed.is_set():
             with contextlib.suppress(YurtError):
                 connection = await self._plugin.ready(limit_s=None)
                 async for event in connection.stream(call("TaskEvents")):
                     notes = " ".join(f"{name}={value}" for name, value in sorted(event.annotations.items()))
                     log.info("driver %s: task %s: %s %s", self.name, event.task_id, event.message, notes)
+                    self._telling.tell(event.task_id, f"{event.message} {notes}".strip())
             await self._env.sleep(STREAM_AGAIN_S)
+
+    def progress(self, task_id: str) -> AsyncIterator[str]:
+        """What the plugin tells of a task that is about to start."""
+        return self._telling.follow(task_id)
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
         """Start it in the plugin."""

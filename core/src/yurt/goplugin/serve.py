@@ -47,7 +47,7 @@ from yurt.goplugin.messages import (
     message_class,
     methods,
 )
-from yurt.goplugin.serve_driver import NO_MESSAGES, DriverService
+from yurt.goplugin.serve_driver import DriverService
 from yurt.goplugin.tls import Relay, der_of, make_key_pair, tls_context
 from yurt.runtime.env import Env
 from yurt.sdk.driver import Driver
@@ -58,6 +58,7 @@ from yurt.sdk.value import Value
 DRIVER_TYPE = 2
 API_VERSION = "v0.1.0"
 SERVING = 1
+NO_MESSAGES: tuple[Message, ...] = ()
 STOP_GRACE_S = 1.0
 NO_HOST = (
     "This command is a plugin for a Nomad agent, which starts it by itself and speaks to it.\n"

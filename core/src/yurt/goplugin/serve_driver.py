@@ -22,7 +22,7 @@ from yurt.goplugin.output_pump import TaskOutput
 from yurt.goplugin.stats import stats_message
 from yurt.runtime.background import Background
 from yurt.runtime.env import Env
-from yurt.sdk.driver import Driver, ExitResult, NetworkDriver, TaskHandle, TaskStats
+from yurt.sdk.driver import Driver, ExitResult, NetworkDriver, TaskHandle, TaskRequest, TaskStats, TellingDriver
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError, YurtError
 from yurt.sdk.exec import ExecSession, StreamsExec, TerminalSize
 from yurt.sdk.schema import decode_config, schema_of
@@ -33,7 +33,7 @@ RETRY, FATAL = 1, 2
 STATS_INTERVAL_MIN_S = 0.1
 STOP_LIMIT = seconds(5)
 EXEC_LIMIT = seconds(600)
-NO_MESSAGES: tuple[Message, ...] = ()
+EVENTS_MAX = 256
 
 
 class ServedTask:
@@ -55,6 +55,7 @@ class DriverService:
         self._env = env
         self._tasks: dict[str, ServedTask] = {}
         self._background = Background("served driver")
+        self._listeners: set[asyncio.Queue[Message | None]] = set()
         self.closed = asyncio.Event()
 
     @property
@@ -107,7 +108,7 @@ class DriverService:
                 raise DriverError(f"task {message.id} runs already; destroy it first")
             config = decode_config(self._driver().task_config, decode_options(message.msgpack_driver_config))
             asked = convert.request_of(message, config, logs_dir=str(output.logs_dir), logs=output.rotation)
-            handle = await self._driver().start_task(asked)
+            handle = await self._start(message, asked)
         except YurtError as error:
             if message.id not in self._tasks:
                 output.remove()
@@ -122,6 +123,13 @@ class DriverService:
             driver_state=msgspec.msgpack.encode(handle),
         )
         return driver_message("StartTaskResponse", handle=given)
+
+    async def _start(self, message: Message, asked: TaskRequest) -> TaskHandle:
+        following = self._background.start("progress of a start", lambda: self._follow(message))
+        try:
+            return await self._driver().start_task(asked)
+        finally:
+            following.cancel()
 
     def _output(self, message: Message) -> TaskOutput:
         return TaskOutput(self._folder, message.id, message.name, (message.stdout_path, message.stderr_path))
@@ -201,10 +209,28 @@ class DriverService:
             await self._env.sleep(interval_s)
 
     async def events(self, _request: Message) -> AsyncIterator[Message]:
-        """Our drivers tell no events; the stream stays open until the plugin ends, as the host expects."""
-        await self.closed.wait()
-        for message in NO_MESSAGES:
-            yield message
+        """What the driver tells of starts; the stream stays open until the plugin ends, as the host expects."""
+        events: asyncio.Queue[Message | None] = asyncio.Queue(EVENTS_MAX)
+        self._listeners.add(events)
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+        finally:
+            self._listeners.discard(events)
+
+    async def _follow(self, task: Message) -> None:
+        """Pass on what the driver tells of a start; who is too slow to listen misses it."""
+        driver: object = self._driver()
+        if not isinstance(driver, TellingDriver):
+            return
+        async for text in driver.progress(task.id):
+            event = driver_message(
+                "DriverTaskEvent", task_id=task.id, alloc_id=task.alloc_id, task_name=task.name, message=text,
+                timestamp=convert.timestamp_fields(self._env.now()),
+            )  # fmt: skip
+            for listener in self._listeners:
+                with contextlib.suppress(asyncio.QueueFull):
+                    listener.put_nowait(event)
 
     async def signal(self, request: Message) -> Message:
         """Send a signal."""
@@ -268,6 +294,10 @@ class DriverService:
     async def close(self) -> None:
         """Let go of the driver; tasks go on."""
         self.closed.set()
+        for listener in self._listeners:
+            while listener.full():
+                listener.get_nowait()
+            listener.put_nowait(None)
         await self._background.close()
         if self.driver is not None:
             await self.driver.close()

@@ -55,9 +55,13 @@ class Fingerprint(Value):
 
 
 class TaskResources(Value):
-    """Limits for one task: MHz share, cores, MiB; `memory_nodes` are the NUMA nodes that its memory must come from."""
+    """Limits for one task: MHz share, cores, MiB; `memory_nodes` are the NUMA nodes that its memory must come from.
+
+    `node_cpu_shares` are all MHz of the node: of them `cpu_shares` is the task's part.
+    """
 
     cpu_shares: int = 0
+    node_cpu_shares: int = 0
     reserved_cores: tuple[int, ...] = ()
     memory_nodes: tuple[int, ...] = ()
     memory_mb: int = 0
@@ -117,10 +121,19 @@ class EngineDevices(Value):
     capabilities: tuple[str, ...] = ()
 
 
+class NameServers(Value):
+    """What a group's network block says of the resolver."""
+
+    servers: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
 class TaskRequest(Value):
     """Everything a driver needs to start a task; `config` is the decoded value of its own `task_config` type.
 
-    `devices`, `cdi_devices` and `engine_devices` are three ways to the same devices.
+    `devices`, `cdi_devices` and `engine_devices` are three ways to the same devices. What `name_servers` says is also
+    in an /etc/resolv.conf among the `mounts`, for a driver that mounts.
     """
 
     task_id: str
@@ -138,6 +151,7 @@ class TaskRequest(Value):
     ports: tuple[PortGiven, ...] = ()
     network_namespace: str = ""
     hostname: str = ""
+    name_servers: NameServers | None = None
     mounts: tuple[Mount, ...] = ()
     devices: tuple[DeviceNode, ...] = ()
     cdi_devices: tuple[str, ...] = ()
