@@ -12,6 +12,7 @@ from yurt.sdk.driver import (
     AgentPaths,
     DeviceNode,
     EngineDevices,
+    NameServers,
     PluginContext,
     PortGiven,
     TaskDirs,
@@ -328,6 +329,12 @@ def test_names_that_the_network_of_the_group_decides_are_refused(config: dict[st
     resolver = HostMount(host_path="/run/r", task_path="/etc/resolv.conf", is_read_only=True)
     with pytest.raises(DriverError, match=hint):
         body(config, at=site(pause_id="p1"), network_namespace="/proc/7/ns/net", mounts=(resolver,))
+
+
+def test_name_servers_of_the_group_are_used_where_the_task_names_none() -> None:
+    group = NameServers(servers=("10.0.0.2",), searches=("corp",))
+    made = host({"dns_search_domains": ["own"]}, name_servers=group)
+    assert (made["Dns"], made["DnsSearch"], made["DnsOptions"]) == (["10.0.0.2"], ["own"], [])
 
 
 def test_a_container_that_joins_another_has_its_names() -> None:

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from yurt.sdk.driver import DeviceNode, Mount, PluginContext, PortGiven, TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.driver import (
+    DeviceNode,
+    Mount,
+    NameServers,
+    PluginContext,
+    PortGiven,
+    TaskDirs,
+    TaskRequest,
+    TaskResources,
+)
 from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.schema import decode_config
 from yurt_driver_podman.config import TaskConfig, plugin_config
@@ -147,6 +156,13 @@ def test_names_that_the_network_of_the_group_decides_are_refused_or_shared() -> 
         body({"dns_search": ["corp"]}, **group)
     with pytest.raises(DriverError, match=r"extra_hosts .*the container that it joins"):
         body({"extra_hosts": ["db:10.0.0.5"], "network_mode": "container:other"})
+
+
+def test_name_servers_come_from_the_task_then_the_group_then_the_agent() -> None:
+    group, agent = NameServers(servers=("10.0.0.2",)), site({"dns_servers": ["10.0.0.3"]})
+    assert body({"dns": ["10.0.0.1"]}, at=agent, name_servers=group)["dns_server"] == ["10.0.0.1"]
+    assert body(at=agent, name_servers=group)["dns_server"] == ["10.0.0.2"]
+    assert body(at=agent)["dns_server"] == ["10.0.0.3"]
 
 
 def test_without_root_the_default_network_is_that_of_a_user() -> None:

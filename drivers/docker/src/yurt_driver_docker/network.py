@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from yurt.sdk.containers.hosts import HOSTS, check_names, shared_file
 from yurt.sdk.containers.ports import published
-from yurt.sdk.driver import TaskRequest
+from yurt.sdk.driver import NameServers, TaskRequest
 from yurt.sdk.errors import DriverError
 
 from yurt_driver_docker.config import TaskConfig
@@ -49,11 +49,12 @@ def network_parts(request: TaskRequest, pause_id: str) -> NetworkParts:
     host: dict[str, Any] = {"NetworkMode": mode}
     body: dict[str, Any] = {}
     is_shared = mode.startswith("container:")
+    names = request.name_servers or NameServers()
     if not is_shared:
         host |= {
-            "Dns": config.dns_servers,
-            "DnsSearch": config.dns_search_domains,
-            "DnsOptions": config.dns_options,
+            "Dns": config.dns_servers or list(names.servers),
+            "DnsSearch": config.dns_search_domains or list(names.searches),
+            "DnsOptions": config.dns_options or list(names.options),
             "ExtraHosts": [] if shared_file(request, HOSTS) else config.extra_hosts,
         }
         body["Hostname"] = config.hostname or request.hostname

@@ -7,7 +7,7 @@ from typing import Any
 
 from yurt.sdk.containers.hosts import HOSTS, check_names, shared_file
 from yurt.sdk.containers.ports import published
-from yurt.sdk.driver import TaskRequest
+from yurt.sdk.driver import NameServers, TaskRequest
 from yurt.sdk.errors import DriverError
 
 from yurt_driver_podman.config import PluginConfig, TaskConfig
@@ -83,8 +83,12 @@ def names_part(config: TaskConfig, plugin: PluginConfig, request: TaskRequest, k
     part: Part = {"hostadd": [] if shared_file(request, HOSTS) else config.extra_hosts}
     if kind != "host":
         part["hostname"] = config.hostname or request.hostname
-    servers = config.dns or plugin.options.dns_servers
-    part |= {"dns_server": servers, "dns_search": config.dns_search, "dns_option": config.dns_options}
+    names = request.name_servers or NameServers()
+    part |= {
+        "dns_server": config.dns or list(names.servers) or plugin.options.dns_servers,
+        "dns_search": config.dns_search or list(names.searches),
+        "dns_option": config.dns_options or list(names.options),
+    }
     return {name: value for name, value in part.items() if value}
 
 
