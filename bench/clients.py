@@ -1,52 +1,43 @@
-"""Many clients on one server, over real connections: each simulated client has its own, as an agent has, and all of
-them live in this process, which shares the cores with the server. Run it with `python -m bench clients [COUNT ...]`.
+"""Many clients on one server, over real connections: each simulated client has its own, as an agent has.
+
+    python -m bench.clients [COUNT ...] [--hold [SECONDS]]
+
+The clients live in two processes beside the server (`bench.cheap_clients`), which share the machine with it: what the
+server itself takes for a heartbeat says what it could answer alone. With `--hold` they live as clients do, ten minutes
+long, and the nodes that missed a heartbeat are counted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
-import uvloop
-from yurt.client.ports import ServerPort
-from yurt.rpc.contract import contract_of
-from yurt.rpc.frames import Hello
-from yurt.rpc.link import Link
-from yurt.rpc.proxy import far_port
-from yurt.runtime.env import RealEnv
-from yurt.sdk.value import replace
-from yurt.structs.node import Node
-from yurt.structs.rpc import RegisterNodeRequest
-from yurt.structs.status import NODE_INIT, NODE_READY
 from yurt.testing.agent import YURT, free_ports
 
-from bench.scheduler import node
 from bench.table import Row, print_table
 
-IN_FLIGHT = 64
+PROCESSES = 2
 BEAT_S = 5.0
+HOLD_S = 600.0
 START_LIMIT_S = 30.0
-STEP_LIMIT_S = 300.0
-PULL_S = 300.0
-SERVER_PORT = contract_of(ServerPort)
+STREAM_LIMIT_BYTES = 1 << 20
 NOMAD = {
-    1000: ("483", "1,311", "5,985 (17)", "0.09 ms", "227 MB"),
-    5000: ("777", "1,278", "4,300 (33)", "0.26 ms", "971 MB"),
-    10_000: ("613", "762", "2,218 (242)", "0.44 ms", "1,872 MB"),
+    1000: ("483", "1,311", "5,985 (17)", "0.09 ms", "", "227 MB"),
+    5000: ("777", "1,278", "4,300 (33)", "0.26 ms", "", "971 MB"),
+    10_000: ("613", "762", "2,218 (242)", "0.44 ms", "", "1,872 MB"),
 }
 """Registrations/s, ready/s, heartbeats/s (p99 ms), the server's CPU for one, resident memory."""
-TARGETS = ("1,554", "", "8,600", "", "486 MB")
+TARGETS = ("1,554", "", "8,600", "", "8,600", "486 MB")
 """Twice, twice, half: for 5,000 clients."""
 
 
@@ -54,6 +45,7 @@ class Measured(NamedTuple):
     """What one run gave; rates a second."""
 
     registered: float
+    register_cpu_ms: float
     ready: float
     beats: float
     beat_p99_ms: float
@@ -61,107 +53,140 @@ class Measured(NamedTuple):
     rss_mb: float
 
 
-class Simulated:
-    """One client: a node and its connection."""
+class Crowd:
+    """The processes with the clients."""
 
-    def __init__(self, port: int, given: Node) -> None:
-        self.node = given
-        hello = Hello(node_id=given.id, secret_id=given.secret_id, region="global", name=given.name)
-        self.link = Link((f"127.0.0.1:{port}",), hello=lambda: hello, serves={}, env=RealEnv())
-        self.server: ServerPort = far_port(SERVER_PORT, "server", self.link.peer, repeats=True)
+    def __init__(self, processes: list[asyncio.subprocess.Process]) -> None:
+        self._processes = processes
 
-    async def register(self) -> None:
-        """As initializing."""
-        await self.server.register_node(RegisterNodeRequest(node=self.node))
+    async def tell(self, line: str) -> tuple[list[dict[str, Any]], float]:
+        """Have all of them do something; their figures, and the seconds until the last was done."""
+        begin = time.perf_counter()
+        answers = await asyncio.gather(*(_tell(process, line) for process in self._processes))
+        return list(answers), time.perf_counter() - begin
 
-    async def beat(self) -> None:
-        """As ready."""
-        await self.server.heartbeat(self.node.id, NODE_READY)
 
-    async def follow(self) -> None:
-        """Wait for allocations, as a client always does."""
-        index = 0
-        while True:
-            pulled = await self.server.pull_allocs(self.node.id, min_index=index, timeout_s=PULL_S)
-            index = max(pulled.index, 1)
+async def _tell(process: asyncio.subprocess.Process, line: str) -> dict[str, Any]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{line}\n".encode())
+    answer = await process.stdout.readline()
+    if not answer:
+        sys.exit("the clients failed; what they say stands above")
+    found: dict[str, Any] = json.loads(answer)
+    return found
 
 
 def main() -> None:
     """Measure and print."""
-    counts = [int(each) for each in sys.argv[2:] if each.isdigit()] or [1000, 5000]
-    for count in counts:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            found = runner.run(measure(count))
-        heads = ("registrations/s", "initializing to ready/s", "heartbeats/s flat out (p99 ms)",
-                 "the server's CPU for a heartbeat", "the server's memory, every client waiting")  # fmt: skip
-        ours = (f"{found.registered:,.0f}", f"{found.ready:,.0f}", f"{found.beats:,.0f} ({found.beat_p99_ms:.0f})",
-                f"{found.cpu_ms:.2f} ms", f"{found.rss_mb:,.0f} MB")  # fmt: skip
-        nomad = NOMAD.get(count, ("",) * len(heads))
-        targets = TARGETS if count == 5000 else ("",) * len(heads)
-        print_table(
-            f"{count:,} clients on one server", [Row(*row) for row in zip(heads, nomad, ours, targets, strict=True)]
-        )
+    words = [each for each in sys.argv[1:] if each not in ("clients", "--hold")]
+    numbers = [int(each) for each in words if each.isdigit()]
+    if "--hold" in sys.argv:
+        seconds = float(numbers[1]) if len(numbers) > 1 else HOLD_S
+        asyncio.run(hold(numbers[0] if numbers else 10_000, seconds))
+        return
+    for count in numbers or [1000, 5000]:
+        show(count, asyncio.run(measure(count)))
+
+
+def show(count: int, found: Measured) -> None:
+    """The figures beside Nomad's."""
+    heads = ("registrations/s", "initializing to ready/s", "heartbeats/s flat out (p99 ms)",
+             "the server's CPU for a heartbeat", "heartbeats/s that a core of the server bears",
+             "the server's memory, every client waiting")  # fmt: skip
+    ours = (f"{found.registered:,.0f} ({found.register_cpu_ms:.2f} ms CPU)", f"{found.ready:,.0f}",
+            f"{found.beats:,.0f} ({found.beat_p99_ms:.0f})", f"{found.cpu_ms:.3f} ms", f"{1000 / found.cpu_ms:,.0f}",
+            f"{found.rss_mb:,.0f} MB")  # fmt: skip
+    nomad = NOMAD.get(count, ("",) * len(heads))
+    targets = TARGETS if count == 5000 else ("",) * len(heads)
+    rows = [Row(*row) for row in zip(heads, nomad, ours, targets, strict=True)]
+    print_table(f"{count:,} clients on one server", rows)
 
 
 async def measure(count: int) -> Measured:
     """Connect, register, become ready, then beat as fast as the server answers."""
-    with tempfile.TemporaryDirectory(prefix="yurt-bench-") as folder, running_server(Path(folder)) as (process, port):
-        clients = [Simulated(port, given(number)) for number in range(count)]
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(client.link.run()) for client in clients]
-            registered_s = await timed_for_all(clients, Simulated.register)
-            ready_s = await timed_for_all(clients, Simulated.beat)
-            tasks += [group.create_task(client.follow()) for client in clients]
-            cpu_before = cpu_s(process)
-            delays = await beat_flat_out(clients)
-            cpu_ms = (cpu_s(process) - cpu_before) * 1000 / len(delays)
-            rss_mb = process.memory_info().rss / 1e6
-            for task in tasks:
-                task.cancel()
-    delays.sort()
-    return Measured(
-        registered=count / registered_s,
-        ready=count / ready_s,
-        beats=len(delays) / BEAT_S,
-        beat_p99_ms=delays[math.floor(len(delays) * 0.99)] * 1000,
-        cpu_ms=cpu_ms,
-        rss_mb=rss_mb,
-    )
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="yurt-bench-"))
+        server, ports = stack.enter_context(running_server(Path(folder)))
+        crowd = await stack.enter_async_context(crowd_of(count, ports[1]))
+        before = cpu_s(server)
+        _, registered_s = await crowd.tell("register")
+        register_cpu_ms = (cpu_s(server) - before) * 1000 / count
+        _, ready_s = await crowd.tell("ready")
+        await crowd.tell("follow")
+        before = cpu_s(server)
+        beats, beats_s = await crowd.tell(f"beat {BEAT_S}")
+        total = sum(each["count"] for each in beats)
+        return Measured(
+            registered=count / registered_s,
+            register_cpu_ms=register_cpu_ms,
+            ready=count / ready_s,
+            beats=total / beats_s,
+            beat_p99_ms=max(each["p99_ms"] for each in beats),
+            cpu_ms=(cpu_s(server) - before) * 1000 / total,
+            rss_mb=server.memory_info().rss / 1e6,
+        )
 
 
-def given(number: int) -> Node:
-    """A node as a client registers it."""
-    return replace(node(number, 0), secret_id=f"secret-{number}", status=NODE_INIT)
+async def hold(count: int, seconds: float) -> None:
+    """Live as clients do; says how many nodes were lost meanwhile."""
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="yurt-bench-"))
+        server, ports = stack.enter_context(running_server(Path(folder)))
+        crowd = await stack.enter_async_context(crowd_of(count, ports[1]))
+        await crowd.tell("register")
+        await crowd.tell("ready")
+        await crowd.tell("follow")
+        before = cpu_s(server)
+        beats, took_s = await crowd.tell(f"hold {seconds}")
+        used_s = cpu_s(server) - before
+        lost = [node["Name"] for node in get(ports[0], "/v1/nodes") if node["Status"] != "ready"]
+        missed = missed_ever(ports[0])
+        rows = [
+            Row("seconds", "", f"{took_s:,.0f}", ""),
+            Row("heartbeats (slowest)", "", f"{sum(each['count'] for each in beats):,} "
+                f"({max(each['max_ms'] for each in beats):,.0f} ms)", ""),
+            Row("nodes that are not ready at the end", "", str(len(lost)), "0"),
+            Row("heartbeats missed", "", str(len(missed)), "0"),
+            Row("the server's CPU", "", f"{used_s / took_s:.1%} of a core", ""),
+            Row("the server's memory", "", f"{server.memory_info().rss / 1e6:,.0f} MB", ""),
+        ]  # fmt: skip
+        print_table(f"{count:,} clients live on one server", rows, other="")
 
 
-async def timed_for_all(clients: Sequence[Simulated], step: Callable[[Simulated], Awaitable[None]]) -> float:
-    """Seconds until all have done it, some at a time."""
-    free = asyncio.Semaphore(IN_FLIGHT)
-
-    async def one(client: Simulated) -> None:
-        async with free:
-            await step(client)
-
-    begin = time.perf_counter()
-    async with asyncio.timeout(STEP_LIMIT_S):
-        await asyncio.gather(*(one(client) for client in clients))
-    return time.perf_counter() - begin
+def missed_ever(port: int) -> list[str]:
+    """The nodes that were late at least once."""
+    nodes = [get(port, f"/v1/node/{each['ID']}") for each in get(port, "/v1/nodes")]
+    return [node["Name"] for node in nodes if any("missed" in event["Message"] for event in node["Events"] or ())]
 
 
-async def beat_flat_out(clients: Sequence[Simulated]) -> list[float]:
-    """The seconds that each heartbeat took."""
-    delays: list[float] = []
-    end = time.perf_counter() + BEAT_S
+def get(port: int, path: str) -> Any:
+    """An answer of the server's API."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+        return json.load(answer)
 
-    async def beats(first: int) -> None:
-        number = first
-        while (begin := time.perf_counter()) < end:
-            await clients[number % len(clients)].beat()
-            delays.append(time.perf_counter() - begin)
-            number += IN_FLIGHT
 
-    await asyncio.gather(*(beats(first) for first in range(IN_FLIGHT)))
-    return delays
+@asynccontextmanager
+async def crowd_of(count: int, port: int) -> AsyncIterator[Crowd]:
+    """Processes with so many clients together, which connect to the port."""
+    share = -(-count // PROCESSES)
+    firsts = range(0, count, share)
+    processes = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "bench.cheap_clients", str(port), str(first), str(min(share, count - first)),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=STREAM_LIMIT_BYTES,
+        )
+        for first in firsts
+    ]  # fmt: skip
+    try:
+        crowd = Crowd(processes)
+        await crowd.tell("begin")
+        yield crowd
+    finally:
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.close()
+            await process.wait()
 
 
 def cpu_s(process: psutil.Process) -> float:
@@ -171,21 +196,22 @@ def cpu_s(process: psutil.Process) -> float:
 
 
 @contextmanager
-def running_server(folder: Path) -> Iterator[tuple[psutil.Process, int]]:
-    """A server agent with its log on disk; its process and where it takes clients."""
+def running_server(folder: Path) -> Iterator[tuple[psutil.Process, tuple[int, int]]]:
+    """A server agent with its log on disk; its process, and its ports for HTTP and for agents."""
     http, rpc, serf = free_ports(3)
     config = folder / "server.json"
     config.write_text(
         json.dumps({
-            "name": "bench", "data_dir": str(folder / "data"), "bind_addr": "127.0.0.1", "log_level": "ERROR",
+            "name": "bench", "data_dir": str(folder / "data"), "bind_addr": "127.0.0.1", "log_level": "WARN",
             "ports": {"http": http, "rpc": rpc, "serf": serf}, "server": {"enabled": True},
             "limits": {"rpc_max_conns_per_client": 0},
         })
     )  # fmt: skip
-    process = subprocess.Popen([*YURT, "agent", "-config", str(config)], stdout=subprocess.DEVNULL)
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen([*YURT, "agent", "-config", str(config)], stdout=log)
     try:
         wait_for_leader(f"http://127.0.0.1:{http}/v1/status/leader")
-        yield psutil.Process(process.pid), rpc
+        yield psutil.Process(process.pid), (http, rpc)
     finally:
         process.terminate()
         process.wait(timeout=60)

@@ -33,6 +33,7 @@ client.state_dir          Where the client keeps what it knows of its node and t
 client.alloc_dir          Where allocations live.
 client.node_class         The class of the node.
 client.node_pool          The pool of the node.
+client.intro_token        The token of `yurt node intro create`, with which a new node registers for the first time.
 client.options            Options of drivers, such as `driver.raw_exec.enable`, and `env.denylist`.
                           `ephemeral_disk.over_size` says what becomes of an allocation that takes more than its
                           `ephemeral_disk.size`: `stop` (the usual), `warn` or `off`.
@@ -105,6 +106,9 @@ server.eval_gc_threshold  How long an ended evaluation is remembered, with its a
 server.batch_eval_gc_threshold  The same for `batch` jobs.
 server.deployment_gc_threshold  How long an ended deployment is remembered.
 server.root_key_rotation_threshold  How old the active root key may become before another one takes its place.
+server.client_introduction.enforcement  What happens to a new node without a valid token: `none`, `warn` or `strict`.
+server.client_introduction.default_identity_ttl  How long a token counts that was asked for without a time.
+server.client_introduction.max_identity_ttl  The longest time that may be asked for.
 server.heartbeat_grace    How much longer than its time to live a node may be silent.
 server.min_heartbeat_ttl  The shortest time to live of a heartbeat.
 server.max_heartbeats_per_second  With many nodes times to live grow, so that no more heartbeats than this come in.
@@ -143,6 +147,12 @@ tls.key_file              Its key.
 tls.tls_min_version       `tls12` or `tls13`, for HTTPS.
 plugin.name.config        The plugin's own options, see [drivers](drivers.md). `name` is the plugin's name or that
                   of its driver; another one is told at the start.
+limits.https_handshake_timeout  How long a handshake of TLS may take at the HTTP API; 0: without limit.
+limits.http_max_conns_per_client  Connections of one address to the HTTP API; a further one
+                          is answered with 429. 0: without limit.
+limits.rpc_handshake_timeout  How long another agent may take to say who it is, the handshake of
+                          TLS included; 0: without limit.
+limits.rpc_max_conns_per_client  Connections of agents from one address; a further one is closed. 0: without limit.
 """)
 COMPUTED: dict[tuple[str, ...], str] = {
     ("name",): "the host's name",

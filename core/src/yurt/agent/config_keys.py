@@ -63,7 +63,8 @@ CLIENT = block(
     enabled="bool", state_dir="string", alloc_dir="string",
     alloc_mounts_dir="string -", host_volumes_dir="string", host_volume_plugin_dir="string",
     common_plugin_dir="string -",
-    servers="list", node_class="string", node_pool="string", options="map", meta="map", chroot_env="map",
+    servers="list", intro_token="string", node_class="string", node_pool="string", options="map", meta="map",
+    chroot_env="map",
     network_interface="string", preferred_address_family="string", network_speed="int",
     cpu_disable_dmidecode="bool -",
     cpu_total_compute="int", memory_total_mb="int", disk_total_mb="int", disk_free_mb="int !",
@@ -104,7 +105,7 @@ CLIENT = block(
 SERVER = block(
     enabled="bool", authoritative_region="string !", bootstrap_expect="int", data_dir="string !",
     client_introduction=block(
-        enforcement="string !none,warn", default_identity_ttl="duration -", max_identity_ttl="duration -"
+        enforcement="string", default_identity_ttl="duration", max_identity_ttl="duration"
     ),
     protocol_version="int -", raft_protocol="int -", raft_multiplier="int -", num_schedulers="int",
     enabled_schedulers="list -",

@@ -83,7 +83,7 @@ class FarClients:
         roles = {role_name(role, self._config.region) for role in ("client", "server")}
         if self._tls.rpc and not roles.intersection(caller.names):
             raise PermissionDenied(f"the certificate names {', '.join(caller.names)}, and none of {sorted(roles)}")
-        client = RemoteClient(self._server, hello.node_id, hello.secret_id)
+        client = RemoteClient(self._server, hello.node_id, hello.secret_id, intro_token=hello.intro_token)
         serves = {SERVER: Served(_SERVER, client), API: Served(_API, self._api)}
         nodes: dict[Peer, NodePort] = {}
 
@@ -123,6 +123,7 @@ class FarServers:
             name=config.name,
             node_id=identity.node_id,
             secret_id=identity.secret_id,
+            intro_token=config.client.get("intro_token", ""),
         )
         security = None
         if tls.rpc:

@@ -19,12 +19,13 @@ from yurt.client.templates.settings import TemplateSettings
 from yurt.http.agent_info import AgentInfo
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Duration
-from yurt.server.config import GcThresholds, ServerConfig
+from yurt.server.config import GcThresholds, IntroductionConfig, ServerConfig
 from yurt.structs.cluster import AutopilotConfiguration, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
 
 SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ?([kmgt])?(i)?b?$", re.IGNORECASE)
-SECRETS = frozenset({"token", "encrypt", "replication_token", "auth", "license_path"})
+ENFORCEMENTS = ("none", "warn", "strict")
+SECRETS = frozenset({"token", "intro_token", "encrypt", "replication_token", "auth", "license_path"})
 
 
 def server_config(config: AgentConfig, data: DataDir) -> ServerConfig:
@@ -54,10 +55,26 @@ def server_config(config: AgentConfig, data: DataDir) -> ServerConfig:
         rpc_addr=config.advertise_rpc,
         data_dir="" if config.is_dev else str(data.server),
         gc=GcThresholds(**{ours: seconds_of(given[theirs], 0) for theirs, ours in gc.items() if theirs in given}),
+        introduction=introduction_config(given.get("client_introduction", {})),
         scheduler_config=scheduler_config(given.get("default_scheduler_config", {})),
         autopilot_config=autopilot_config(config.raw.get("autopilot", {})),
         **settings,
     )
+
+
+def introduction_config(given: Mapping[str, Any]) -> IntroductionConfig:
+    """How new clients are introduced; raises Invalid for another enforcement, or times that do not fit."""
+    usual = IntroductionConfig()
+    made = IntroductionConfig(
+        enforcement=given.get("enforcement") or usual.enforcement,
+        default_ttl_s=seconds_of(given.get("default_identity_ttl"), usual.default_ttl_s),
+        max_ttl_s=seconds_of(given.get("max_identity_ttl"), usual.max_ttl_s),
+    )
+    if made.enforcement not in ENFORCEMENTS:
+        raise Invalid(f'server client_introduction enforcement: "{made.enforcement}" must be none, warn or strict')
+    if not 0 < made.default_ttl_s <= made.max_ttl_s:
+        raise Invalid("server client_introduction: default_identity_ttl must be above 0 and at most max_identity_ttl")
+    return made
 
 
 def scheduler_config(given: Mapping[str, Any]) -> SchedulerConfiguration:

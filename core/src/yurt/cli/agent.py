@@ -24,6 +24,7 @@ _TEXT_FLAGS: dict[str, tuple[str, str]] = {
     "host-volume-plugin-dir": ("client.host_volume_plugin_dir", "Where plugins of dynamic host volumes lie."),
     "node-class": ("client.node_class", "The class of the node."),
     "node-pool": ("client.node_pool", "The pool of the node."),
+    "client-intro-token": ("client.intro_token", "The token of `node intro create`, for a node's first registration."),
     "network-interface": ("client.network_interface", "The interface whose address tasks get."),
     "preferred-address-family": ("client.preferred_address_family", "ipv4 or ipv6."),
     "encrypt": ("server.encrypt", "The gossip key."),

@@ -17,6 +17,7 @@ from yurt.http import (
     events,
     explain,
     fixed,
+    introduction,
     job,
     jobs,
     keyring,
@@ -41,8 +42,8 @@ from yurt.http.routing import add_routes
 
 _MODULES = (
     agent, alloc_exec, allocations, autopilot, client_fs, client_node, csi_volumes, deployments, evaluations, events,
-    explain, fixed, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes, operator, plugins, raft, scaling,
-    search, services, snapshot, status_routes, ui, variables, volumes,
+    explain, fixed, introduction, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes, operator, plugins,
+    raft, scaling, search, services, snapshot, status_routes, ui, variables, volumes,
 )  # fmt: skip
 
 

@@ -97,6 +97,7 @@ class Hello(msgspec.Struct, kw_only=True, frozen=True):
     name: str = ""
     node_id: str = ""
     secret_id: str = ""
+    intro_token: str = ""
 
 
 class Welcome(msgspec.Struct, kw_only=True, frozen=True):

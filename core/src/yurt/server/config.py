@@ -19,6 +19,14 @@ class GcThresholds(Value):
     deployment_s: float = HOUR_S
 
 
+class IntroductionConfig(Value):
+    """How new clients are introduced; `enforcement` is none, warn or strict."""
+
+    enforcement: str = "warn"
+    default_ttl_s: float = 300.0
+    max_ttl_s: float = 1800.0
+
+
 class ServerConfig(Value):
     """Settings of one server."""
 
@@ -31,6 +39,7 @@ class ServerConfig(Value):
     max_heartbeats_per_second: float = 50.0
     failover_heartbeat_ttl_s: float = 300.0
     gc: GcThresholds = GcThresholds()
+    introduction: IntroductionConfig = IntroductionConfig()
     job_max_count: int = 50000
     job_max_priority: int = 100
     job_default_priority: int = 50

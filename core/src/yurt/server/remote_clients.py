@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
+from yurt.server.introduction import Introductions
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class RemoteClient:
     """One connected client."""
 
-    def __init__(self, server: Server, node_id: str, secret_id: str) -> None:
+    def __init__(self, server: Server, node_id: str, secret_id: str, *, intro_token: str = "") -> None:
         """Raises Invalid or PermissionDenied for a node that may not connect, Unavailable before nodes are known."""
         if not node_id or not secret_id:
             raise Invalid("a client names its node and the node's secret when it connects")
@@ -40,6 +41,7 @@ class RemoteClient:
             raise Unavailable("this server still reads its state; try again in a moment")
         self.node_id = node_id
         self._secret_id = secret_id
+        self._intro_token = intro_token
         self._server = server
         self._own(node_id)
 
@@ -55,6 +57,8 @@ class RemoteClient:
         self._own(request.node.id)
         if not _are_equal(request.node.secret_id, self._secret_id):
             raise PermissionDenied("node secret ID does not match")
+        if self.node_id not in self._server.state.nodes:
+            await Introductions(self._server).check(self._intro_token, request.node)
         return await self._server.register_node(request)
 
     async def heartbeat(self, node_id: str, status: str) -> NodeReply:

@@ -1,0 +1,30 @@
+"""Tokens that introduce new clients."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from yurt.http.call import Call, json_answer
+from yurt.http.routing import route
+from yurt.sdk.value import NANOSECONDS, Duration, Value
+from yurt.server.introduction import Introductions
+
+
+class IntroductionBody(Value):
+    """For which node and pool (any when empty), and for how long (as configured when 0)."""
+
+    ttl: Duration = Duration(0)
+    node_name: str = ""
+    node_pool: str = ""
+
+
+async def make(call: Call) -> web.Response:
+    """POST /v1/acl/identity/client-introduction-token."""
+    asked = await call.body(IntroductionBody, optional=True)
+    token = await Introductions(call.server).make(
+        node_name=asked.node_name, node_pool=asked.node_pool, ttl_s=asked.ttl / NANOSECONDS
+    )
+    return json_answer(call, {"JWT": token})
+
+
+ROUTES = (route("/v1/acl/identity/client-introduction-token", write=make),)
