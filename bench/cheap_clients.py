@@ -113,15 +113,11 @@ class CheapClient(asyncio.Protocol):
         """Send a message."""
         self._transport.write(SIZE.pack(len(message)) + message)
 
-    async def answer(self) -> bytes:
-        """The next answer."""
-        self._waiting = asyncio.get_running_loop().create_future()
-        return await self._waiting
-
     async def call(self, method: str, request: bytes) -> bytes:
         """One call with its answer."""
+        self._waiting = asyncio.get_running_loop().create_future()
         self._call_id = self._ask(method, request)
-        return await self.answer()
+        return await self._waiting
 
     def _ask(self, method: str, request: bytes) -> int:
         call_id, self._next_id = self._next_id, self._next_id + 2
@@ -130,8 +126,9 @@ class CheapClient(asyncio.Protocol):
 
     async def register(self, port: int) -> None:
         """Connect, and register as initializing."""
+        welcome = self._waiting = asyncio.get_running_loop().create_future()
         await asyncio.get_running_loop().create_connection(lambda: self, "127.0.0.1", port)
-        await self.answer()
+        await welcome
         request = _request("register_node", request=RegisterNodeRequest(node=self.node))
         self._index = _reply.decode(await self.call("register_node", request)).index
 

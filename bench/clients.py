@@ -72,7 +72,7 @@ async def _tell(process: asyncio.subprocess.Process, line: str) -> dict[str, Any
     process.stdin.write(f"{line}\n".encode())
     answer = await process.stdout.readline()
     if not answer:
-        sys.exit("the clients failed; what they say stands above")
+        raise RuntimeError("the clients failed; what they say stands above")
     found: dict[str, Any] = json.loads(answer)
     return found
 

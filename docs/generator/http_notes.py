@@ -90,7 +90,7 @@ PUT /v1/namespace | Makes or changes one.
 GET /v1/namespace/:name | A namespace.
 PUT /v1/namespace/:name | Makes or changes it.
 DELETE /v1/namespace/:name | Deletes it; not while it has jobs that are not dead.
-PUT /v1/acl/identity/client-introduction-token | Makes a token for a new node: `TTL` (ns), `NodeName`, `NodePool`; answers `JWT`.
+PUT /v1/acl/identity/client-introduction-token | Makes a token for a new node (`TTL`, `NodeName`, `NodePool`).
 GET /v1/node/pools | All node pools.
 PUT /v1/node/pools | Makes or changes one.
 GET /v1/node/pool/:name | A node pool.
