@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from yurt.scheduler.feasible import property_codes, remembered
-from yurt.state.columns import IntArray
+from yurt.state.columns import IntArray, numbered
 from yurt.state.store import Snapshot
 from yurt.structs.constraint import Spread
 from yurt.structs.job import Job, TaskGroup
@@ -206,6 +206,5 @@ def _number_cells(codes_of: Iterable[IntArray]) -> CellNumbers:
     columns = list(codes_of)
     for codes in columns:
         mixed = cells * (int(codes.max(initial=0)) + 2) + codes + 1
-        _, firsts, cells = np.unique(mixed, return_index=True, return_inverse=True)
-        cells = cells.reshape(-1)
+        cells, firsts = numbered(mixed)
     return CellNumbers(cells, cells.tolist(), tuple(zip(*(codes[firsts].tolist() for codes in columns), strict=True)))

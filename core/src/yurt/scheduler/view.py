@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from yurt.state.columns import ALLOCS, CORES, CPU, DISK, MEMORY, NOTHING_HELD, Held, IntArray, with_usage
+from yurt.state.columns import ALLOCS, CORES, CPU, DISK, MEMORY, NOTHING_HELD, Held, IntArray, tally, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation
@@ -124,7 +124,7 @@ class View:
         """Placements of nothing exclusive, one for each time that a row is named."""
         assert not usage.is_exclusive
         self.generation += 1
-        rows, numbers = np.unique(rows, return_counts=True)
+        rows, numbers = tally(rows)
         if self._used is None:
             self._used = self.used.copy(order="F") if self.used is self.columns.used else self.used
         self._used[rows] += numbers[:, None] * np.array(usage.amounts, np.int64)

@@ -20,8 +20,8 @@ from yurt.server.metrics import Metrics
 
 SWITCH_S: Final = 0.001
 LOOK_S: Final = 0.5
-BUSY_LOOK_S: Final = 0.05
-BUSY_COUNT: Final = 20_000
+BUSY_LOOK_S: Final = 0.01
+BUSY_COUNT: Final = 10_000
 """So many new objects are collected at the next look, which then comes soon: a pause grows with what gathered."""
 IDLE_S: Final = 5.0
 """A quiet server collects its young objects as often as this."""

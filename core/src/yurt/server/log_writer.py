@@ -79,6 +79,14 @@ class _Proposal:
             self.answer.exception()  # whoever proposed may have been cancelled
 
 
+class Prepared(NamedTuple):
+    """A command with what the log will hold of it, made ahead of `enqueue` and in any thread."""
+
+    command: AnyCommand
+    stored: AnyCommand
+    size: int
+
+
 class _Item(NamedTuple):
     """A command on its way: as it was proposed and as the log holds it, its size there, and who waits for it."""
 
@@ -170,7 +178,12 @@ class LogWriter:
         """Results of consecutive commands, in order, once all of them are durable and applied."""
         return await self.enqueue(commands)
 
-    def enqueue(self, commands: Sequence[AnyCommand]) -> asyncio.Future[tuple[Result, ...]]:
+    def prepare(self, command: AnyCommand) -> Prepared:
+        """Pack and measure a command; raises Invalid for a job that no entry of the log can hold."""
+        stored = _stored(command)
+        return Prepared(command, stored, self._size(stored))
+
+    def enqueue(self, commands: Sequence[AnyCommand | Prepared]) -> asyncio.Future[tuple[Result, ...]]:
         """As `propose_all`, for a caller that waits later: commands are stored in the order of the calls."""
         if self._refusal:
             raise Unavailable(self._refusal)
@@ -180,11 +193,8 @@ class LogWriter:
         if not commands:
             answer.set_result(())
         proposal = _Proposal(len(commands), answer)
-        items = [
-            _Item(command, stored, self._size(stored), proposal)
-            for command in commands
-            for stored in (_stored(command),)
-        ]
+        made = [each if isinstance(each, Prepared) else self.prepare(each) for each in commands]
+        items = [_Item(*each, proposal) for each in made]
         self._pending.extend(items)
         self._pending_bytes += sum(item.size for item in items)
         self._wake.set()

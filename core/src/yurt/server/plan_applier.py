@@ -18,7 +18,7 @@ from yurt.broker import PlanQueue, cut_plan, size_of
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import UnixNano, replace
-from yurt.server.log_writer import LogWriter
+from yurt.server.log_writer import LogWriter, Prepared
 from yurt.server.metrics import Metrics
 from yurt.server.replay import History
 from yurt.state import Snapshot
@@ -157,7 +157,9 @@ class PlanApplier:
         parts = cut_plan(accepted)
         preempted = preemption_evals(state, accepted, now=self._env.now(), mint=self._env.uuid)
         staged = self._env.uuid() if accepted.is_indivisible and len(parts) > 1 else ""
-        commands = plan_commands(parts, (*evaluations, *preempted), staged=staged)
+        commands: Sequence[AnyCommand | Prepared] = plan_commands(parts, (*evaluations, *preempted), staged=staged)
+        if size_of(accepted) > THREAD_SIZE:
+            commands = await asyncio.to_thread(lambda: [self._writer.prepare(each) for each in commands])
         written = self._writer.enqueue(commands)
         if self._on_their_way is None:
             self._on_their_way = scheduler.OnTheirWay()
