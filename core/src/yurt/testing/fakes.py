@@ -29,6 +29,7 @@ from yurt.sdk.errors import NotFound, YurtError
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
+from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.node import Node
 from yurt.structs.rpc import (
     AllocBatch,
@@ -129,6 +130,7 @@ class FakeServerPort:
         self.token_ends_at: Callable[[], int] = lambda: 0
         self.facts: dict[tuple[str, str], tuple[int, Any]] = {}
         self.registrations: list[RegisterNodeRequest] = []
+        self.csi_volumes: dict[str, CSIClaimed] = {}
         self.disks: dict[str, tuple[bytes, ...]] = {}
         self.failure: YurtError | None = None
         self.keep_initializing = False
@@ -239,6 +241,13 @@ class FakeServerPort:
             self._called("ask_for_template")
             known = self.facts.get((query.kind, query.name))
         return TemplateAnswer(index=known[0], exists=known[1] is not None, data=known[1])
+
+    async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
+        """The volume of that name, as `csi_volumes` has it."""
+        self._called("claim_csi_volume")
+        if query.volume not in self.csi_volumes:
+            raise NotFound(f"volume not found: {query.volume}")
+        return self.csi_volumes[query.volume]
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
         """A token that says whose it is and the how manieth; it expires when `token_ends_at` says."""
