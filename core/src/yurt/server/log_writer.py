@@ -178,10 +178,9 @@ class LogWriter:
         """Results of consecutive commands, in order, once all of them are durable and applied."""
         return await self.enqueue(commands)
 
-    def prepare(self, command: AnyCommand) -> Prepared:
-        """Pack and measure a command; raises Invalid for a job that no entry of the log can hold."""
-        stored = _stored(command)
-        return Prepared(command, stored, self._size(stored))
+    def prepare(self, commands: Sequence[AnyCommand]) -> list[Prepared]:
+        """Pack and measure commands; raises Invalid for a job that no entry of the log can hold."""
+        return [Prepared(command, stored, self._size(stored)) for command in commands for stored in (_stored(command),)]
 
     def enqueue(self, commands: Sequence[AnyCommand | Prepared]) -> asyncio.Future[tuple[Result, ...]]:
         """As `propose_all`, for a caller that waits later: commands are stored in the order of the calls."""
@@ -193,7 +192,7 @@ class LogWriter:
         if not commands:
             answer.set_result(())
         proposal = _Proposal(len(commands), answer)
-        made = [each if isinstance(each, Prepared) else self.prepare(each) for each in commands]
+        made = [one for each in commands for one in ((each,) if isinstance(each, Prepared) else self.prepare((each,)))]
         items = [_Item(*each, proposal) for each in made]
         self._pending.extend(items)
         self._pending_bytes += sum(item.size for item in items)

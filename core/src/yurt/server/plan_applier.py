@@ -18,7 +18,7 @@ from yurt.broker import PlanQueue, cut_plan, size_of
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import UnixNano, replace
-from yurt.server.log_writer import LogWriter, Prepared
+from yurt.server.log_writer import LogWriter
 from yurt.server.metrics import Metrics
 from yurt.server.replay import History
 from yurt.state import Snapshot
@@ -157,10 +157,11 @@ class PlanApplier:
         parts = cut_plan(accepted)
         preempted = preemption_evals(state, accepted, now=self._env.now(), mint=self._env.uuid)
         staged = self._env.uuid() if accepted.is_indivisible and len(parts) > 1 else ""
-        commands: Sequence[AnyCommand | Prepared] = plan_commands(parts, (*evaluations, *preempted), staged=staged)
-        if size_of(accepted) > THREAD_SIZE:
-            commands = await asyncio.to_thread(lambda: [self._writer.prepare(each) for each in commands])
-        written = self._writer.enqueue(commands)
+        commands = plan_commands(parts, (*evaluations, *preempted), staged=staged)
+        is_large = size_of(accepted) > THREAD_SIZE
+        written = self._writer.enqueue(
+            await asyncio.to_thread(self._writer.prepare, commands) if is_large else commands
+        )
         if self._on_their_way is None:
             self._on_their_way = scheduler.OnTheirWay()
         self._on_their_way.add(self._writer.state, parts)
