@@ -26,7 +26,8 @@ ALIVE = Sight(now=100.0, leader="srv2", heir="", silent_s=0.1, is_caught_up=True
         (replace(ALIVE, own_leads=True), ""),
         (replace(ALIVE, own_leads=True, silent_s=0.31), "own member"),
         (replace(ALIVE, own_leads=True, silent_s=0.31, is_caught_up=False), ""),
-        (replace(ALIVE, own_leads=False, silent_s=0.61), "silence"),
+        (replace(ALIVE, own_leads=False, silent_s=0.99), ""),
+        (replace(ALIVE, own_leads=False, silent_s=1.01), "silence"),
         (replace(ALIVE, own_leads=True, leader=""), "vacant"),
         (replace(ALIVE, own_leads=False, leader=""), ""),
         (replace(ALIVE, own_leads=False, leader="", silent_s=0.61), "vacant"),
@@ -87,3 +88,16 @@ def test_chance_keeps_candidates_apart() -> None:
     late.beaten(100.0, chance=0.99)
     silent = replace(ALIVE, silent_s=SILENCE_S + 0.1)
     assert (early.decide(silent), late.decide(silent)) == ("silence", "")
+
+
+def test_a_try_that_is_not_answered_is_given_more_time_the_next_time() -> None:
+    candidacy = Candidacy("srv1")
+    limits = []
+    for _ in range(6):
+        limits.append(candidacy.limit_s)
+        candidacy.failed(100.0, chance=0.0)
+        assert candidacy.decide(replace(ALIVE, now=100.05, silent_s=9.0)) == ""
+        assert candidacy.decide(replace(ALIVE, now=100.15, silent_s=9.0)) == "silence"
+    assert limits == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
+    candidacy.won(200.0, chance=0.0)
+    assert candidacy.limit_s == 0.5

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 import signal
 import subprocess
@@ -83,14 +84,11 @@ class LogProcess:
         self.acks: list[Ack] = []
         self.digests: list[tuple[int, str]] = []
         self.etcd_pid = 0
+        self.is_open = False
+        """Its log is open, its etcd answers."""
         self._pause_s = pause_s
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
-
-    @property
-    def is_running(self) -> bool:
-        """It was started and not killed since."""
-        return self._process is not None
 
     def start(self) -> None:
         """Start it, with the data that it had."""
@@ -110,6 +108,7 @@ class LogProcess:
     def kill(self) -> None:
         """kill -9; its etcd dies with it."""
         process, self._process = self._process, None
+        self.is_open = False
         if process is not None:
             process.kill()
             process.wait(timeout=END_LIMIT_S)
@@ -126,6 +125,8 @@ class LogProcess:
                     self.acks.append(Ack(int(number), int(index), float(at)))
                 case ["digest", index, digest] if line.endswith("\n"):
                     self.digests.append((int(index), digest))
+                case ["open"]:
+                    self.is_open = True
                 case ["etcd", pid]:
                     self.etcd_pid = int(pid)
 
@@ -162,6 +163,7 @@ async def serve(config: EtcdMemberConfig, pause_s: float) -> None:
         group.create_task(member.run())
         group.create_task(_tell_etcd(member))
         async with running(DigestingServer(config.name, log)) as server:
+            say("open")
             while True:
                 await _write(server)
                 await asyncio.sleep(pause_s)
@@ -184,4 +186,5 @@ async def _tell_etcd(member: EtcdMember) -> None:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(name)s %(message)s", datefmt="%H:%M:%S")
     asyncio.run(serve(msgspec.json.decode(sys.argv[1], type=EtcdMemberConfig), float(sys.argv[2])))

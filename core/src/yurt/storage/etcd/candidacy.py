@@ -4,8 +4,11 @@ A server tries only when it has the whole state: all that the log held a moment 
 - Nobody leads: at once. A named heir goes first; with members of their own, so does the server whose etcd member leads.
 - Its own etcd member leads: appends are a round trip shorter there. At once when the leader has not been heard of just
   now; else only when etcd's leadership has stayed for a second, so that Yurt's does not follow every flap.
-- The leader has been silent for 0.6 s, and a part of that by chance more, so that not all try together. Such a try is
-  void when a sign of life stands in etcd by then.
+- The leader has been silent for 0.6 s, and up to half of that by chance more, so that not all try together. Such a try
+  is void when a sign of life stands in etcd by then. With members of their own servers wait for 1 s and by chance more:
+  when the leader's etcd died as well, etcd's own election comes first, and whoever tries before its end tries in vain.
+A try that etcd does not answer is given up after half a second, the next ones later: etcd forgets what it was asked
+while it had no leader.
 A term that ends soon makes the next try of the same server wait longer, up to some seconds. Nothing here is about
 safety: whoever tries, the epoch in etcd lets one of them through, and only while nobody else did.
 """
@@ -17,13 +20,15 @@ from typing import Final, Literal
 from yurt.sdk.value import Value
 
 SILENCE_S: Final = 0.6
+OWN_SILENCE_S: Final = 1.0
 SILENCE_JITTER: Final = 0.5
 HEARD_S: Final = 0.3
 """A leader that was heard of within this is taken to be alive: it speaks every 0.2 s."""
 SETTLED_S: Final = 1.0
 STEADY_TERM_S: Final = 10.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.2, 5.0
-FAILURE_PAUSE_S: Final = 0.3
+FAILURE_PAUSE_S: Final = 0.1
+LIMIT_FIRST_S, LIMIT_MAX_S = 0.5, 4.0
 RESIGN_PAUSE_S: Final = 3.0
 
 Reason = Literal["", "vacant", "own member", "silence"]
@@ -48,7 +53,9 @@ class Candidacy:
         self._own_leads_since: float | None = None
         self._not_before = self._others_first_until = 0.0
         self._pause_s = PAUSE_FIRST_S
-        self._silence_s = SILENCE_S
+        self._jitter = 1.0
+        self.limit_s = LIMIT_FIRST_S
+        """How long etcd may take to answer a try."""
         self._term_began = 0.0
 
     def decide(self, sight: Sight) -> Reason:
@@ -59,12 +66,13 @@ class Candidacy:
             self._own_leads_since = sight.now
         if not sight.is_caught_up or sight.now < self._not_before:
             return ""
-        is_silent = sight.silent_s > self._silence_s
+        silence_s = self._jitter * (SILENCE_S if sight.own_leads is None else OWN_SILENCE_S)
+        is_silent = sight.silent_s > silence_s
         if sight.now < self._others_first_until:
             return "silence" if is_silent and sight.leader not in ("", self._name) else ""
         if sight.leader in ("", self._name):
             goes_first = sight.own_leads is not False if not sight.heir else sight.heir == self._name
-            return "vacant" if goes_first or sight.silent_s > self._silence_s / 2 else ""
+            return "vacant" if goes_first or sight.silent_s > silence_s / 2 else ""
         if self._own_leads_since is not None:
             has_settled = sight.now - self._own_leads_since >= SETTLED_S
             return "own member" if has_settled or sight.silent_s > HEARD_S else ""
@@ -73,15 +81,18 @@ class Candidacy:
     def won(self, now: float, *, chance: float) -> None:
         """A term has begun."""
         self._term_began = now
+        self.limit_s = LIMIT_FIRST_S
         self._draw(chance)
 
     def beaten(self, now: float, *, chance: float) -> None:
         """Somebody else was faster, or the leader lives after all."""
+        self.limit_s = LIMIT_FIRST_S
         self._draw(chance)
 
     def failed(self, now: float, *, chance: float) -> None:
         """etcd did not answer."""
         self._not_before = now + FAILURE_PAUSE_S * (1 + chance)
+        self.limit_s = min(self.limit_s * 2, LIMIT_MAX_S)
         self._draw(chance)
 
     def lost(self, now: float, *, chance: float) -> None:
@@ -97,4 +108,4 @@ class Candidacy:
         self._others_first_until = now + RESIGN_PAUSE_S
 
     def _draw(self, chance: float) -> None:
-        self._silence_s = SILENCE_S * (1 + SILENCE_JITTER * chance)
+        self._jitter = 1 + SILENCE_JITTER * chance

@@ -35,7 +35,6 @@ ALIVE_S: Final = 0.2
 ALIVE_LIMIT_S: Final = 1.0
 ANSWER_S: Final = 3.0
 """A leader whom etcd has not answered for this long leads no more."""
-CAMPAIGN_LIMIT_S: Final = 2.0
 CONFIRM_LIMIT_S: Final = 2.0
 STATUS_LIMIT_S: Final = 1.0
 FORGOTTEN_S: Final = 2.0
@@ -200,7 +199,7 @@ class Leading:
         look = get(self._keys.lead, self._keys.lead_end)
         success = [put(self._keys.epoch, msgspec.json.encode(epoch)), put(self._keys.alive, b""), look]
         try:
-            answer = await self._client.txn(compare, success, [look], timeout_s=CAMPAIGN_LIMIT_S)
+            answer = await self._client.txn(compare, success, [look], timeout_s=self._candidacy.limit_s)
         except YurtError:
             self._candidacy.failed(self._env.monotonic(), chance=self._env.random())
             raise

@@ -80,9 +80,8 @@ class EtcdLog:
         assert self._lock is None, "the log is open already"
         self._lock = DataDir(self._folder)
         try:
-            await asyncio.to_thread(self._check_folder, await self._wait_for_etcd())
             self._space.snapshot_index = await asyncio.to_thread(snapshot_files.newest_index, self._snapshots)
-            state = await self._state()
+            state = await self._wait_for_etcd()
         except BaseException:
             await self.close()
             raise
@@ -239,12 +238,12 @@ class EtcdLog:
                 "choose another data_dir, or move this one away to join the cluster as a new server"
             )
 
-    async def _wait_for_etcd(self) -> Format:
-        """The layout of the keys, which the first server makes; waits until a majority of etcd answers."""
+    async def _wait_for_etcd(self) -> LogState:
+        """What etcd holds, once a majority of it answers."""
         pause_s, told_at = OPEN_PAUSE_FIRST_S, self._env.monotonic()
         while True:
             try:
-                return await self._format()
+                return await self._state()
             except Unavailable as error:
                 if isinstance(error, NoSpace):
                     raise
@@ -256,6 +255,7 @@ class EtcdLog:
             pause_s = min(pause_s * 2, OPEN_PAUSE_MAX_S)
 
     async def _format(self) -> Format:
+        """The layout of the keys, which the first server makes."""
         found = await self._client.range(self._keys.format)
         if not found.kvs:
             made = msgspec.json.encode(Format(layout=LAYOUT, id=self._env.uuid()))
@@ -276,6 +276,7 @@ class EtcdLog:
         return form
 
     async def _state(self) -> LogState:
+        await asyncio.to_thread(self._check_folder, await self._format())
         await self._leading.look()
         first, last = await self._reader.first_index(), self._leading.seen.head
         if (snapshot := self._space.snapshot_index) > last:
@@ -290,13 +291,13 @@ class EtcdLog:
         try:
             if not (await member_status(self._client, self._own_endpoint)).is_leader:
                 return
-            peers = {peer.name: peer.id for peer in await list_members(self._client)}
+            peers = {peer.name: peer.id for peer in await list_members(self._client) if peer.name in names}
         except YurtError as error:
             log.debug("etcd's own leadership stays: %s", error)
             return
-        for name in names[:MOVE_TRIES_MAX]:
+        for name, peer_id in list(peers.items())[:MOVE_TRIES_MAX]:
             try:
-                await move_leader(self._client, peers[name])
+                await move_leader(self._client, peer_id)
             except YurtError as error:
                 log.debug("etcd's own leadership does not go to %s: %s", name, error)
             else:
