@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
+from yurt.http.cluster import CLUSTER, Cluster
 from yurt.runtime.env import RealEnv
 from yurt.server.config import ServerConfig
 from yurt.server.server import Server
@@ -101,8 +102,8 @@ def ready_node() -> Node:
 
 
 @contextlib.asynccontextmanager
-async def serving(**settings: Any) -> AsyncIterator[Api]:
-    """The application over a leading server without nodes, with these settings."""
+async def serving(*, cluster: Cluster | None = None, **settings: Any) -> AsyncIterator[Api]:
+    """The application over a leading server without nodes, with these settings, among these servers."""
     server = Server(ServerConfig(name="test", **settings), env=RealEnv(), log=MemoryLog())
     ready = asyncio.Event()
     agent = AgentInfo(version="0.1.0", name="test", dev=True, plugins=({"name": "raw_exec", "status": "ok"},))
@@ -110,7 +111,10 @@ async def serving(**settings: Any) -> AsyncIterator[Api]:
         running = group.create_task(server.run(ready=ready))
         async with asyncio.timeout(START_LIMIT_S):
             await ready.wait()
-        async with TestClient(TestServer(make_app(server, None, agent)), timeout=aiohttp.ClientTimeout(30)) as client:
+        app = make_app(server, None, agent)
+        if cluster is not None:
+            app[CLUSTER] = cluster
+        async with TestClient(TestServer(app), timeout=aiohttp.ClientTimeout(30)) as client:
             yield Api(client, server)
         await server.stop()
         running.cancel()

@@ -1,0 +1,85 @@
+"""Servers that a test makes up: who is there is fixed, what operators ask is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from yurt.http.cluster import Joined, LogPeer, ServerView
+from yurt.sdk.errors import NotFound
+from yurt.sdk.value import replace
+from yurt.structs.member import LEFT, Member
+
+
+def member(name: str = "srv1", region: str = "global", **changes: object) -> Member:
+    """A server that is there; its addresses are made of its name."""
+    base = Member(
+        name=f"{name}.{region}",
+        region=region,
+        datacenter="dc1",
+        version="0.1.0",
+        address=f"{name}:4648",
+        rpc_addr=f"{name}:4647",
+        http_addr=f"{name}:4646",
+        etcd_addr=f"{name}:4649",
+        expect=3,
+        incarnation=1,
+    )
+    return replace(base, **changes)
+
+
+class FakeCluster:
+    """A `Cluster` of fixed servers; those of the region `global` that have not left keep the log."""
+
+    def __init__(self, *members: Member) -> None:
+        self.fixed = members
+        self.asked: list[tuple[object, ...]] = []
+        self.joined = Joined(count=1)
+
+    def members(self) -> tuple[Member, ...]:
+        """Those that the test gave."""
+        return self.fixed
+
+    def subscribe(self, on_change: Callable[[], None]) -> None:
+        """Nothing changes."""
+
+    def views(self) -> tuple[ServerView, ...]:
+        """All fare alike: a moment overdue, level with this server."""
+        return tuple(ServerView(member=each, index=7, stable_s=60.0) for each in self.fixed if each.region == "global")
+
+    async def join(self, addresses: tuple[str, ...]) -> Joined:
+        """What the test set."""
+        self.asked.append(("join", *addresses))
+        return self.joined
+
+    async def force_leave(self, name: str, *, forget: bool) -> None:
+        """Only a server that is there can go."""
+        self._need(name)
+        self.asked.append(("force_leave", name, forget))
+
+    async def log_peers(self) -> tuple[LogPeer, ...]:
+        """The servers of the region that have not left."""
+        return tuple(
+            LogPeer(id=f"id-{each.name}", name=each.name, address=each.rpc_addr)
+            for each in self.fixed
+            if each.region == "global" and each.status != LEFT
+        )
+
+    async def remove_log_peer(self, wanted: str) -> None:
+        """By name or id."""
+        self._need(wanted.removeprefix("id-"))
+        self.asked.append(("remove", wanted))
+
+    async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
+        """From the first one."""
+        peers = {peer.id: peer for peer in await self.log_peers()}
+        if wanted not in peers:
+            raise NotFound(f'no server "{wanted}" is part of the cluster')
+        return next(iter(peers.values())), peers[wanted]
+
+    async def gauges(self) -> dict[str, float]:
+        """A figure."""
+        return {"members.alive": float(len(self.fixed))}
+
+    def _need(self, name: str) -> None:
+        if name not in {each.name for each in self.fixed}:
+            raise NotFound(f'no server "{name}" is known')

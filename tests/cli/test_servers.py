@@ -1,0 +1,73 @@
+"""Commands about the servers: what they print, what they ask, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PEERS = {
+    "Index": 0,
+    "Servers": [
+        {"Node": "a.global", "ID": "1f", "Address": "a:4647", "Leader": True, "Voter": True, "RaftProtocol": "3"},
+        {"Node": "(unknown)", "ID": "2f", "Address": "", "Leader": False, "Voter": False, "RaftProtocol": "3"},
+    ],
+}
+
+
+def test_the_servers_that_keep_the_log_are_a_table(api: Any, run: Any) -> None:
+    api.answers["/v1/operator/raft/configuration"] = PEERS
+    lines = run("operator", "raft", "list-peers")[1].splitlines()
+    assert lines[0].split() == ["Node", "ID", "Address", "State", "Voter", "RaftProtocol"]
+    assert lines[1].split() == ["a.global", "1f", "a:4647", "leader", "true", "3"]
+    assert lines[2].split() == ["(unknown)", "2f", "<none>", "follower", "false", "3"]
+    run("operator", "raft", "list-peers", "-stale")
+    assert "stale=true" in api.asked[-1][1]
+    assert '"Index": 0' in run("operator", "raft", "list-peers", "-json")[1]
+
+
+def test_a_peer_is_removed_by_id_or_address(api: Any, run: Any) -> None:
+    api.answers["/v1/operator/raft/peer"] = b""
+    assert run("operator", "raft", "remove-peer", "-peer-id", "1f")[:2] == (0, 'Removed peer with id "1f"\n')
+    assert api.asked[-1][:2] == ("DELETE", "/v1/operator/raft/peer?id=1f")
+    run("operator", "raft", "remove-peer", "-peer-address", "a:4647")
+    assert api.asked[-1][1].endswith("address=a%3A4647")
+    code, _, error = run("operator", "raft", "remove-peer")
+    assert code == 1 and "list-peers" in error
+
+
+def test_leadership_is_moved(api: Any, run: Any) -> None:
+    path = "/v1/operator/raft/transfer-leadership"
+    api.answers[path] = {"From": {}, "To": {"Node": "b.global"}, "Noop": False, "Err": None}
+    assert run("operator", "raft", "transfer-leadership", "-peer-id", "2f")[1] == "b.global leads now\n"
+    api.answers[path] = {"To": {"Node": "b.global"}, "Noop": True}
+    assert run("operator", "raft", "transfer-leadership", "-peer-id", "2f")[1] == "b.global leads already\n"
+    assert run("operator", "raft", "transfer-leadership", "-peer-id", "1", "-peer-address", "x")[0] == 1
+
+
+def test_servers_are_joined(api: Any, run: Any) -> None:
+    api.answers["/v1/agent/join"] = {"num_joined": 2, "error": "", "warning": ""}
+    assert run("server", "join", "10.0.0.1", "10.0.0.2")[:2] == (0, "Joined 2 servers successfully\n")
+    assert api.asked[-1][1] == "/v1/agent/join?address=10.0.0.1&address=10.0.0.2"
+    api.answers["/v1/agent/join"] = {"num_joined": 0, "error": "1 error(s) occurred:\n* x: no", "warning": ""}
+    code, _, error = run("server", "join", "x")
+    assert code == 1 and "* x: no" in error
+    assert run("server", "join")[0] == 1
+
+
+def test_a_server_is_forced_out(api: Any, run: Any) -> None:
+    api.answers["/v1/agent/force-leave"] = b""
+    assert run("server", "force-leave", "a.global")[:2] == (0, "")
+    assert api.asked[-1][:2] == ("PUT", "/v1/agent/force-leave?node=a.global")
+    run("server-force-leave", "-prune", "a.global")
+    assert api.asked[-1][1].endswith("node=a.global&prune=1")
+
+
+def test_flags_change_how_servers_mind_themselves_and_keep_the_rest(api: Any, run: Any) -> None:
+    config = {"CleanupDeadServers": True, "MaxTrailingLogs": 250, "LastContactThreshold": "200ms", "ModifyIndex": 9}
+    api.answers["/v1/operator/autopilot/configuration"] = config
+    done = run("operator", "autopilot", "set-config", "-cleanup-dead-servers=false", "-min-quorum=3")
+    assert done[:2] == (0, "Configuration updated!\n")
+    method, path, _, sent = api.asked[-1]
+    assert (method, path) == ("PUT", "/v1/operator/autopilot/configuration?cas=9")
+    assert sent == config | {"CleanupDeadServers": False, "MinQuorum": 3}
+    for flag in ("-max-trailing-logs=x", "-last-contact-threshold=soon"):
+        assert run("operator", "autopilot", "set-config", flag)[0] == 1
