@@ -12,6 +12,7 @@ from yurt.agent.config import make_config
 from yurt.agent.config_keys import ABSENT, ACCEPTED, ROOT, USED, Block, Key
 from yurt.agent.data_dir import DataDir
 from yurt.agent.far import server_addresses
+from yurt.agent.limits import http_limits, rpc_limits
 from yurt.agent.node import plugin_context
 from yurt.agent.parts import agent_info, client_config, server_config
 from yurt.agent.tls import tls_block
@@ -101,6 +102,8 @@ def outcome(data: Mapping[str, Any], folder: OwnedFolder, root: Path) -> dict[st
         "http": agent_info(config, ()),
         "tls": tls_block(config),
         "servers": server_addresses(config),
+        "intro_token": config.client.get("intro_token"),
+        "limits": {"http": http_limits(config), "rpc": rpc_limits(config)},
         "plugins": {"chroot_env": plugin_context(config, directory, "zz").chroot_env},
         "agent": config,
     }

@@ -97,7 +97,29 @@ client.host_network.name.reserved_ports  Its ports that no task gets.
 client.node_max_allocs    How many allocations the node takes; 0 means any number.
 client.default_ineligible The node begins as one that takes no allocations.
 server.enabled            Run a server.
-server.bootstrap_expect   1; clusters of several servers are not available.
+server.bootstrap_expect   How many servers form the cluster; 1 keeps the log in a file, without others. A server that
+                          only names servers to join waits for their cluster.
+server.start_join         Addresses of servers (`serf` port) that are tried once; the agent ends when none answers.
+server.retry_join         Addresses of servers (`serf` port) that are tried until another server answers.
+server.retry_max          After so many rounds in vain the agent ends; 0 means never.
+server.retry_interval     The longest pause between two rounds; the first ones are shorter.
+server.server_join.start_join  The same as `server.start_join`.
+server.server_join.retry_join  The same as `server.retry_join`.
+server.server_join.retry_max  The same as `server.retry_max`.
+server.server_join.retry_interval  The same as `server.retry_interval`.
+autopilot.cleanup_dead_servers  Failed servers are put out once others have taken their place. This block holds until
+                          the API stores another configuration.
+autopilot.server_stabilization_time  How long a server must have failed before it is put out.
+autopilot.last_contact_threshold  How long news of a server may be overdue while it counts as healthy.
+autopilot.max_trailing_logs  How many log entries it may be behind.
+autopilot.min_quorum      How many servers are left at least when failed ones are put out.
+etcd.endpoints            URLs of an etcd that stands by itself, to keep the log in.
+etcd.ca_file              Whose certificates its members show.
+etcd.cert_file            The certificate that it is shown.
+etcd.key_file             The key of that certificate.
+ports.etcd                Where the other servers' etcd members reach this server's.
+addresses.serf            Where other servers are listened to, and other etcd members.
+advertise.serf            What other servers are told, for their connections and their etcd members.
 server.num_schedulers     How many scheduler workers run.
 server.node_gc_threshold  How long a node that is down is remembered.
 server.job_gc_interval    How often the server looks for something to remove.
@@ -161,6 +183,15 @@ COMPUTED: dict[tuple[str, ...], str] = {
     ("ports", "http"): "`4646`",
     ("ports", "rpc"): "`4647`",
     ("ports", "serf"): "`4648`",
+    ("ports", "etcd"): "`4649`",
+    ("addresses", "serf"): "`bind_addr`",
+    ("advertise", "serf"): "`bind_addr`, or the address of the default route",
+    ("server", "retry_interval"): "`30s`",
+    ("server", "server_join", "retry_interval"): "`30s`",
+    ("autopilot", "cleanup_dead_servers"): "`true`",
+    ("autopilot", "server_stabilization_time"): "`10s`",
+    ("autopilot", "last_contact_threshold"): "`200ms`",
+    ("autopilot", "max_trailing_logs"): "`250`",
     ("addresses", "http"): "`bind_addr`",
     ("addresses", "rpc"): "`bind_addr`",
     ("advertise", "http"): "`bind_addr`, or the address of the default route",
@@ -178,8 +209,6 @@ COMPUTED: dict[tuple[str, ...], str] = {
 }
 """Defaults that are worked out at the start; `-dev` changes some of them."""
 WHY_ACCEPTED = notes("""
-addresses.serf            with one server nothing gossips
-advertise.serf            with one server nothing gossips
 server.default_scheduler_config.node_limit_for_feasibility_checks  shown by the API; every node is looked at
 """)
 """Why keys have no effect, where their names do not say it."""

@@ -26,9 +26,10 @@ GET /v1/job/:job_id/summary | Its allocations by group and state.
 GET /v1/job/:job_id/versions | Its versions, newest first, with differences when `diffs` is true.
 PUT /v1/job/:job_id/versions/:name/tag | Names a version, the newest one by default.
 DELETE /v1/job/:job_id/versions/:name/tag | Takes a name away.
-PUT /v1/agent/join | Joins nobody: this version has one server. The answer says so.
+PUT /v1/agent/join | Makes the servers at `address` (several may be given) known to all; how many answered, and what was wrong.
+PUT /v1/agent/force-leave | Says of a failed server (`node`) that it has left; with `prune` it is forgotten at once.
 GET /v1/agent/self | The agent's configuration, its member and figures. Secrets are blanked.
-GET /v1/agent/members | The one server.
+GET /v1/agent/members | The servers of all regions, with the status that this one sees.
 GET /v1/agent/health | 200 when server and client (or the `type` asked for) are well, else 500.
 GET /v1/agent/servers | The server that the client knows; 501 on an agent without a client.
 PUT /v1/agent/servers | Accepted without effect.
@@ -109,9 +110,12 @@ PUT /v1/node/:id/drain | Begins or ends a drain.
 PUT /v1/node/:id/purge | Forgets it.
 GET /v1/operator/scheduler/configuration | The scheduler's configuration.
 PUT /v1/operator/scheduler/configuration | Changes it; with `cas` only when its index is that one.
-GET /v1/operator/raft/configuration | The one server.
-GET /v1/operator/autopilot/configuration | How servers mind themselves: Nomad's defaults; one server needs none.
-GET /v1/operator/autopilot/health | Whether the one server leads; 429 when not.
+GET /v1/operator/raft/configuration | The servers that keep the log; ids are those of their etcd members.
+DELETE /v1/operator/raft/peer | Takes a server out, by `id` or `address`; one that runs joins again.
+PUT /v1/operator/raft/transfer-leadership | Has the server with that `id` or `address` lead; answered when it does.
+GET /v1/operator/autopilot/configuration | How servers mind themselves.
+PUT /v1/operator/autopilot/configuration | Changes it; with `cas` only when its index is that one, else false.
+GET /v1/operator/autopilot/health | Whether the servers of the region are well; 429 when not.
 GET /v1/operator/keyring/keys | What is known of the root keys, never the keys themselves.
 PUT /v1/operator/keyring/rotate | A new root key; `full` seals all again; from `publish_time` (unix ns) on.
 DELETE /v1/operator/keyring/key/:id | Forgets a root key that is not active; one in use only with `force`.
@@ -138,7 +142,7 @@ DELETE /v1/volumes/claim/:id | Forgets a claim.
 PUT /v1/search | Objects whose id begins so.
 PUT /v1/search/fuzzy | Objects whose name holds this.
 GET /v1/status/leader | The leader's address.
-GET /v1/status/peers | The addresses of the servers.
-GET /v1/regions | The one region.
+GET /v1/status/peers | The addresses of the servers that keep the log.
+GET /v1/regions | The regions of all servers that are known.
 """
 NOTES = dict(line.split(" | ", 1) for line in TEXT.strip().splitlines())
