@@ -88,6 +88,10 @@ def _row(table: str, data: dict[str, Any]) -> Any:
         data["DesiredTransition"] = {k: bool(v) for k, v in (data.get("DesiredTransition") or {}).items()}
         if data.get("Job"):
             data["Job"] = _job(data["Job"])
+        ends = [int(state.get("FinishedAt") or 0) for state in (data.get("TaskStates") or {}).values()]
+        made = int(data.get("CreateTime") or 0)
+        data["CreateTime"] = min(made, *(end for end in ends if end), made)  # the scenarios end what is not yet made
+        data["ModifyTime"] = max(int(data.get("ModifyTime") or 0), *ends, 0)
     if table == "nodes":
         data["Events"] = []
     return msgspec.convert(data, TYPES[table], strict=False)

@@ -468,7 +468,8 @@ class NodeLife(RuleBasedStateMachine):
 
 def check_calm(state: Snapshot, now: UnixNano) -> None:
     """Every job has what it asks for, once; what waits has a reason."""
-    assert not [e for e in state.evals.values() if e.status == status.EVAL_PENDING], "evaluations are left"
+    pending = state.evals.where("status", status.EVAL_PENDING)
+    assert not pending, [(e.id, e.job_id, e.triggered_by, e.wait_until - now, e.create_time - now) for e in pending]
     blocked = {(e.job_id, e.node_id): e for e in state.evals.where("status", status.EVAL_BLOCKED)}
     assert not [a for a in state.allocs.values() if a.client_status == status.CLIENT_UNKNOWN], "left unknown"
     for job in state.jobs.values():

@@ -39,8 +39,10 @@ def policy_of(alloc: Allocation) -> ReschedulePolicy | None:
 
 
 def failed_at(alloc: Allocation) -> int:
-    """When its last task ended."""
-    return max((state.finished_at for state in alloc.task_states.values()), default=0) or alloc.modify_time
+    """When its last task ended, by its client's clock as far as that can be: within the time the servers know of it."""
+    told = max((state.finished_at for state in alloc.task_states.values()), default=0)
+    latest = alloc.modify_time or told
+    return max(min(told or latest, latest), alloc.create_time)
 
 
 def due(alloc: Allocation) -> Due:
