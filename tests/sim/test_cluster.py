@@ -1,271 +1,28 @@
 """A server and its nodes on one thread under a virtual clock: faults from a seed, invariants after every step.
 
-The nodes are models: they fetch what they should run, start it, sometimes fail it, sometimes go silent and come
-back. Between steps the state is checked (invariants A5, C1, C2, D2, D4). Then the faults stop, time passes, and
-everything that was asked for must run, no evaluation may be left over, and a blocked one must still find no
-room (B4, B5, D1, D8).
+Between steps the state is checked (invariants A5, C1, C2, D2, D4). Then the faults stop, time passes, and everything
+that was asked for must run, no evaluation may be left over, and a blocked one must still find no room (B4, B5, D1,
+D8).
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from yurt import scheduler
-from yurt.scheduler.bookings import overbooked
-from yurt.sdk.value import UnixNano, replace, seconds
+from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
 from yurt.server.server import Server
-from yurt.state import Snapshot
-from yurt.state.usage import usage_of
 from yurt.storage.memory import MemoryLog
-from yurt.structs import status
-from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
-from yurt.structs.commands import AllocUpdate
-from yurt.structs.job import Job
-from yurt.structs.network import NetworkResource, Port
-from yurt.structs.node import Attribute, Node, NodeDevice, NodeDeviceResource
-from yurt.structs.policies import Gang, ReschedulePolicy
-from yurt.structs.questions import is_client_terminal, is_terminal
-from yurt.structs.resources import RequestedDevice, Resources
-from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
-from yurt.testing import factories
+from yurt.structs.questions import is_terminal
 from yurt.testing.fakes import FakeEnv, settle
+from yurt.testing.simulation import Cluster, check_calm, is_healthy
 
-NODES, STEPS, SEEDS = 5, 40, 4
-CARD_MB = 10_000
-STEP_S = 4.0
-CALM_S, CALM_STEP_S = 700.0, 8.0
-
-
-class SimulatedNode:
-    """One client, as the server sees it."""
-
-    def __init__(self, server: Server, node: Node, chance: random.Random) -> None:
-        self.server = server
-        self.node = node
-        self.chance = chance
-        self.silent_until = 0.0
-
-    async def join(self) -> None:
-        """Register, report what runs, become ready."""
-        await self.server.register_node(RegisterNodeRequest(node=self.node))
-        await self.report(failures=False)
-        await self.server.heartbeat(self.node.id, status.NODE_READY)
-
-    async def turn(self, now_s: float, *, failures: bool) -> None:
-        """One step of its life."""
-        if now_s < self.silent_until:
-            return
-        stored = self.server.state.nodes[self.node.id]
-        if stored.status == status.NODE_DOWN:
-            await self.join()
-            return
-        await self.server.heartbeat(self.node.id, status.NODE_READY)
-        await self.report(failures=failures)
-
-    async def report(self, *, failures: bool) -> None:
-        """Tell how the allocations fare after this step."""
-        if self.server.state.nodes[self.node.id].status in (status.NODE_DOWN, status.NODE_DISCONNECTED):
-            return
-        mine = self.server.state.allocs_of_node(self.node.id)
-        updates = tuple(filter(None, (self.fate(alloc, failures=failures) for alloc in mine)))
-        if updates:
-            await self.server.update_allocs(UpdateAllocsRequest(node_id=self.node.id, updates=updates))
-
-    def fate(self, alloc: Allocation, *, failures: bool) -> AllocUpdate | None:
-        """What becomes of an allocation in this step; None when nothing does."""
-        if is_client_terminal(alloc):
-            return None
-        if alloc.desired_status != status.DESIRED_RUN:
-            return self.update(alloc, status.CLIENT_COMPLETE)
-        if alloc.job is not None and alloc.job.meta.get("breaks"):
-            return self.update(alloc, status.CLIENT_FAILED, is_healthy=False)
-        if failures and self.chance.random() < 0.06:
-            return self.update(alloc, status.CLIENT_FAILED)
-        is_batch = alloc.job is not None and alloc.job.type == status.JOB_BATCH
-        if is_batch and alloc.client_status == status.CLIENT_RUNNING and self.chance.random() < 0.3:
-            return self.update(alloc, status.CLIENT_COMPLETE)
-        if alloc.client_status in (status.CLIENT_PENDING, status.CLIENT_UNKNOWN):
-            return self.update(alloc, status.CLIENT_RUNNING)
-        if alloc.deployment_id and (alloc.deployment_status is None or alloc.deployment_status.healthy is None):
-            return self.update(alloc, status.CLIENT_RUNNING, is_healthy=True)
-        return None
-
-    def update(self, alloc: Allocation, client_status: str, *, is_healthy: bool | None = None) -> AllocUpdate:
-        """A report of that status."""
-        now = self.server.env.now()
-        is_dead = client_status in status.CLIENT_TERMINAL
-        state = TaskState(
-            state="dead" if is_dead else "running",
-            failed=client_status == status.CLIENT_FAILED,
-            started_at=now,
-            finished_at=now if is_dead else 0,
-        )
-        health = None if is_healthy is None else AllocDeploymentStatus(healthy=is_healthy, timestamp=now)
-        return AllocUpdate(
-            id=alloc.id,
-            node_id=alloc.node_id,
-            client_status=client_status,
-            task_states={"web": state},
-            deployment_status=health,
-        )
-
-
-def make_node(number: int) -> Node:
-    """A node with one address for ports."""
-    node = factories.node(id=factories.number_id(number, 0xA), status="initializing")
-    address = NetworkResource(mode="host", device="eth0", ip=f"10.0.0.{number + 1}")
-    cards = tuple(NodeDevice(id=f"GPU-{number}-{card}", healthy=True) for card in range(2))
-    facts = {"memory": Attribute(int_val=CARD_MB, unit="MiB"), "sharing": Attribute(string_val="mps,slice")}
-    gpus = NodeDeviceResource(vendor="nvidia", type="gpu", name="H100", instances=cards, attributes=facts)
-    return replace(node, node_resources=replace(node.node_resources, networks=(address,), devices=(gpus,)))
-
-
-class Cluster:
-    """The server, its nodes, and what users asked of them."""
-
-    def __init__(self, server: Server, env: FakeEnv, seed: int) -> None:
-        self.server = server
-        self.env = env
-        self.chance = random.Random(seed)
-        self.nodes = [SimulatedNode(server, make_node(number), self.chance) for number in range(NODES)]
-        self.index = 0
-        self.completed: set[str] = set()
-
-    async def user_acts(self) -> None:
-        """Now and then somebody registers, changes, scales or stops a job."""
-        if self.chance.random() > 0.35:
-            return
-        name = self.chance.choice(("one", "two", "three", "bulk", "gpu", "cards"))
-        if self.chance.random() < 0.2 and self.server.state.jobs.get(("default", name)) is not None:
-            await self.server.jobs.deregister("default", name)
-            return
-        await self.server.jobs.register(self.some_job(name))
-
-    def some_job(self, name: str) -> Job:
-        """A version of a job: another count, another argument or another size."""
-        kind = status.JOB_BATCH if name == "bulk" else status.JOB_SERVICE
-        job = factories.job(name, type=kind)
-        group = job.task_groups[0]
-        task = replace(
-            group.tasks[0],
-            config={"run_for": f"{self.chance.randint(1, 2)}h"},
-            resources=Resources(cpu=self.chance.choice((200, 900)), memory_mb=128, devices=self.some_devices(name)),
-        )
-        networks = (NetworkResource(mode="host", dynamic_ports=(Port(label="http"),)),)
-        group = replace(
-            group,
-            count=self.chance.randint(1, 5),
-            tasks=(task,),
-            networks=networks,
-            reschedule_policy=ReschedulePolicy(delay=seconds(5), delay_function="constant", unlimited=True),
-            gang=Gang(min=1) if name == "cards" else None,
-        )
-        return replace(job, task_groups=(group,))
-
-    def some_devices(self, name: str) -> tuple[RequestedDevice, ...]:
-        """GPUs, whole or shared, for the jobs that ask for such."""
-        if name == "cards":
-            return (RequestedDevice(name="gpu", count=self.chance.randint(1, 2)),)
-        if name != "gpu":
-            return ()
-        memory = self.chance.choice((2_000, 3_500, 6_000))
-        mode, compute = self.chance.choice(("mps", "slice")), self.chance.choice((0, 40))
-        return (RequestedDevice(name="gpu", share=mode, memory_mb=memory, compute=compute),)
-
-    async def step(self, *, faults: bool) -> None:
-        """Time passes, nodes live on, the state is checked."""
-        if faults:
-            await self.user_acts()
-            if self.chance.random() < 0.12:
-                self.chance.choice(self.nodes).silent_until = self.env.monotonic() + self.chance.choice((15.0, 90.0))
-        for node in self.nodes:
-            await node.turn(self.env.monotonic(), failures=faults)
-        await self.env.advance(STEP_S if faults else CALM_STEP_S)
-        self.check(self.server.state)
-
-    def check(self, state: Snapshot) -> None:
-        """What must hold at every index."""
-        assert state.index >= self.index, "the index went down"
-        self.index = state.index
-        for node in state.nodes.values():
-            check_room(node, [a for a in state.allocs_of_node(node.id) if not is_terminal(a)])
-        names = Counter(
-            (a.namespace, a.job_id, a.name, a.job.version if a.job else 0)
-            for a in state.allocs.values()
-            if not is_terminal(a) and a.client_status != status.CLIENT_UNKNOWN and not has_successor(state, a)
-        )
-        assert not [name for name, count in names.items() if count > 1], "a name is held twice"
-        self.check_completed(state)
-
-    def check_completed(self, state: Snapshot) -> None:
-        """A completed batch allocation is never run again (D4)."""
-        for alloc in state.allocs.values():
-            if alloc.client_status == status.CLIENT_COMPLETE and alloc.job and alloc.job.type == status.JOB_BATCH:
-                self.completed.add(alloc.id)
-        assert all(
-            found.client_status == status.CLIENT_COMPLETE
-            for found in map(state.allocs.get, self.completed)
-            if found is not None
-        )
-
-
-def has_successor(state: Snapshot, alloc: Allocation) -> bool:
-    """A migration or reschedule pair may share a name for a while."""
-    return bool(alloc.next_allocation) and alloc.next_allocation in state.allocs
-
-
-def check_room(node: Node, allocs: list[Allocation]) -> None:
-    """What lives on a node fits, and no port is given twice."""
-    tasks = [task for alloc in allocs for task in alloc.allocated_resources.tasks.values()]
-    assert sum(task.cpu.cpu_shares for task in tasks) <= node.node_resources.cpu.cpu_shares
-    assert sum(task.memory.memory_mb for task in tasks) <= node.node_resources.memory.memory_mb
-    ports = [(p.host_ip, p.value) for alloc in allocs for p in alloc.allocated_resources.shared.ports]
-    assert len(ports) == len(set(ports)), "a port is held twice"
-    held = [key for alloc in allocs for key in usage_of(alloc).devices]
-    assert len(held) == len(set(held)), "a device is given twice"
-    assert not overbooked(node, held, held)
-
-
-def check_calm(state: Snapshot, now: UnixNano) -> None:
-    """What must hold once nothing disturbs the cluster any more."""
-    assert not [e for e in state.evals.values() if e.status == status.EVAL_PENDING and not e.wait_until]
-    blocked = {(e.namespace, e.job_id): e for e in state.evals.where("status", status.EVAL_BLOCKED)}
-    for job in state.jobs.values():
-        live = [a for a in state.allocs_of_job(*job.key) if not is_terminal(a)]
-        if job.stop:
-            assert not live, f"{job.id} is stopped and runs"
-            assert job.key not in blocked
-            continue
-        running = [a for a in live if a.client_status == status.CLIENT_RUNNING]
-        assert len({a.name for a in running}) == len(running)
-        wanted = job.task_groups[0].count
-        if job.type == status.JOB_BATCH:
-            done = {a.name for a in state.allocs_of_job(*job.key) if a.client_status == status.CLIENT_COMPLETE}
-            assert len(running) <= wanted
-            assert done or running or job.key in blocked or has_failed_for_good(state, job)
-        else:
-            is_full = len(running) == wanted or job.key in blocked or is_halted(state, job)
-            assert is_full, f"{job.id}: {len(running)} of {wanted} run"
-    for key, evaluation in blocked.items():
-        again = scheduler.attempt(state, replace(evaluation, status=status.EVAL_PENDING), now=now, seed=1)
-        assert again.outcome.reblock or again.outcome.evaluation.failed_tg_allocs, f"{key} waits for nothing"
-
-
-def is_halted(state: Snapshot, job: Job) -> bool:
-    """A failed deployment places nothing more until the job changes."""
-    deployment = state.latest_deployment(*job.key)
-    return deployment is not None and deployment.status == status.DEPLOYMENT_FAILED
-
-
-def has_failed_for_good(state: Snapshot, job: Job) -> bool:
-    """A batch job may be out of attempts."""
-    return any(a.client_status == status.CLIENT_FAILED for a in state.allocs_of_job(*job.key))
+STEPS, SEEDS = 40, 4
+CALM_S = 700.0
 
 
 @asynccontextmanager
@@ -278,7 +35,7 @@ async def cluster(seed: int) -> AsyncIterator[Cluster]:
         group.create_task(server.run(ready=ready))
         async with asyncio.timeout(5):
             await ready.wait()
-        made = Cluster(server, env, seed)
+        made = Cluster(lambda: server, lambda: server, env, seed)
         for node in made.nodes:
             await node.join()
         try:
@@ -298,28 +55,24 @@ async def test_a_cluster_under_faults_keeps_its_invariants_and_settles(seed: int
             await made.step(faults=False)
         await settle()
 
-        check_calm(made.server.state, made.env.now())
-        seen = Counter(alloc.client_status for alloc in made.server.state.allocs.values())
+        check_calm(made.state, made.env.now())
+        seen = Counter(alloc.client_status for alloc in made.state.allocs.values())
+        assert not made.refused
         assert len(seen) >= 3, f"the simulation did too little: {seen}"
 
 
 async def test_a_version_that_breaks_takes_no_more_than_max_parallel_of_one_that_works() -> None:
     async with cluster(1) as made:
         good = replace(made.some_job("one"), task_groups=(replace(made.some_job("one").task_groups[0], count=4),))
-        await made.server.jobs.register(good)
-        while sum(is_healthy(a) for a in made.server.state.allocs.values()) < 4:
+        await made.lead().jobs.register(good)
+        while sum(is_healthy(a) for a in made.state.allocs.values()) < 4:
             await made.step(faults=False)
-        await made.server.jobs.register(replace(good, meta={"breaks": "yes"}))
+        await made.lead().jobs.register(replace(good, meta={"breaks": "yes"}))
 
         fewest = 4
         for _ in range(30):
             await made.step(faults=False)
-            live = [a for a in made.server.state.allocs_of_job("default", "one") if not is_terminal(a)]
+            live = [a for a in made.state.allocs_of_job("default", "one") if not is_terminal(a)]
             fewest = min(fewest, sum(1 for a in live if a.job is not None and a.job.version == 0))
 
     assert fewest == 3
-
-
-def is_healthy(alloc: Allocation) -> bool:
-    """Its deployment counts it as healthy."""
-    return alloc.deployment_status is not None and alloc.deployment_status.healthy is True

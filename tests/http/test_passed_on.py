@@ -1,0 +1,217 @@
+"""Requests at a server that follows: the leader answers what is its own, the server itself the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from yurt.http.agent_info import AgentInfo
+from yurt.http.app import make_app
+from yurt.http.at_leader import BY_SERVER, FORWARDED
+from yurt.http.forwarding import ApiPort, OwnApi
+from yurt.rpc.peer import ConnectionLost
+from yurt.runtime.env import RealEnv
+from yurt.structs.rpc import FileInfo, RegisterNodeRequest
+from yurt.testing import factories
+from yurt.testing.fakes import eventually
+from yurt.testing.http_api import Answer, Api, job_document, ready_node
+from yurt.testing.servers import NAMES, ServerGroup
+
+FIRST, SECOND, THIRD = NAMES
+
+
+class Agents:
+    """Three servers with their APIs."""
+
+    def __init__(self, group: ServerGroup) -> None:
+        self.group = group
+        self.api: dict[str, Api] = {}
+        self.own: dict[str, OwnApi] = {}
+
+    def __getitem__(self, name: str) -> Api:
+        return self.api[name]
+
+    def others_of(self, name: str) -> Others:
+        """How one of them reaches the others."""
+        return Others(self, name)
+
+
+class Others:
+    """The APIs of the other servers."""
+
+    def __init__(self, agents: Agents, name: str) -> None:
+        self._agents = agents
+        self._name = name
+
+    def api(self, name: str) -> ApiPort:
+        """That of one server."""
+        if {name, self._name} & self._agents.group.cut_off or name not in self._agents.group.servers:
+            raise ConnectionLost(f"server {name} cannot be reached")
+        return self._agents.own[name]
+
+
+@pytest.fixture
+async def agents() -> AsyncIterator[Agents]:
+    """Three servers of which the first leads."""
+    group = ServerGroup(RealEnv())
+    async with group.running(), contextlib.AsyncExitStack() as stack:
+        made = Agents(group)
+        for name in NAMES:
+            info = AgentInfo(version="0.1.0", name=name.partition(".")[0], rpc_addr=group[name].config.rpc_addr)
+            app = make_app(group[name], None, info, others=made.others_of(name))
+            client = TestClient(TestServer(app), timeout=aiohttp.ClientTimeout(30))
+            made.api[name] = Api(await stack.enter_async_context(client), group[name])
+            made.own[name] = OwnApi(str(client.make_url("")).rstrip("/"))
+            stack.push_async_callback(made.own[name].close)
+        await eventually(lambda: group[FIRST].is_leader)
+        yield made
+
+
+async def lead(agents: Agents, name: str) -> None:
+    """Have a server lead."""
+    agents.group.log.elect(name)
+    await eventually(lambda: agents.group[name].is_leader)
+
+
+async def test_writes_and_reads_at_any_server_are_the_leaders(agents: Agents) -> None:
+    written = await agents[SECOND].put("/v1/jobs", {"Job": job_document("web")})
+    assert written.status == 200
+    read = await agents[THIRD].get("/v1/job/web")
+    assert (read.status, read.json["ID"]) == (200, "web")
+    assert read.index >= written.json["JobModifyIndex"]
+    assert read.headers["X-Nomad-KnownLeader"] == "true"
+    assert read.headers["X-Nomad-LastContact"] == "0"
+    assert (await agents[THIRD].get("/v1/job/none")).status == 404
+
+
+async def test_a_stale_read_is_answered_by_the_server_that_was_asked(agents: Agents) -> None:
+    agents.group.view(SECOND).news.clear()
+    await agents[FIRST].register("web")
+    assert [job["ID"] for job in (await agents[SECOND].get("/v1/jobs")).json] == ["web"]
+    stale = await agents[SECOND].get("/v1/jobs?stale")
+    assert (stale.json, stale.headers["X-Nomad-KnownLeader"]) == ([], "true")
+    agents.group.view(SECOND).news.set()
+    await agents[SECOND].wait_until("/v1/jobs?stale", bool)
+
+
+async def test_a_blocking_query_at_a_follower_wakes_when_the_leader_stores(agents: Agents) -> None:
+    index = (await agents[SECOND].get("/v1/jobs")).index
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(agents[SECOND].get(f"/v1/jobs?index={index}&wait=20s"))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await agents[THIRD].register("web")
+    assert [job["ID"] for job in waiting.result().json] == ["web"]
+
+
+async def test_a_request_is_held_until_there_is_a_leader_and_then_refused(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agents.group.log.elect("")
+    await eventually(lambda: not any(server.leader_name for server in agents.group.servers.values()))
+    async with asyncio.TaskGroup() as group:
+        held = [group.create_task(agents[name].register(name.partition(".")[0])) for name in NAMES]
+        await asyncio.sleep(0.05)
+        assert not any(each.done() for each in held)
+        await lead(agents, THIRD)
+    assert [each.result().status for each in held] == [200, 200, 200]
+    agents.group.log.elect("")
+    await eventually(lambda: not any(server.leader_name for server in agents.group.servers.values()))
+    monkeypatch.setattr("yurt.http.at_leader.HOLD_S", 0.05)
+    for answer in (await agents[FIRST].get("/v1/jobs"), await agents[SECOND].register("late")):
+        assert (answer.status, answer.text) == (500, "No cluster leader")
+    stale = await agents[FIRST].get("/v1/jobs?stale")
+    assert (stale.status, stale.headers["X-Nomad-KnownLeader"]) == (200, "false")
+
+
+async def test_servers_that_take_each_other_for_the_leader_do_not_toss_a_request_about(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt.http.at_leader.HOLD_S", 0.3)
+    view = agents.group.view(SECOND)
+    await lead(agents, THIRD)
+    view.news.clear()
+    agents.group.log.elect(FIRST)
+    await eventually(lambda: agents.group[FIRST].is_leader)
+    agents.group[THIRD].roles._take(agents.group[THIRD].roles._told)
+    assert agents.group[SECOND].leader_name == THIRD
+    answer = await agents[SECOND].get("/v1/jobs")
+    assert (answer.status, answer.text) == (500, "No cluster leader")
+    view.news.set()
+    assert (await agents[SECOND].get("/v1/jobs")).status == 200
+    own = await agents[SECOND].get("/v1/jobs", headers={FORWARDED: BY_SERVER})
+    assert (own.status, own.headers["X-Yurt-Not-Leading"]) == (500, "true")
+
+
+async def test_a_deposed_leader_does_not_answer_a_default_read_from_its_old_state(agents: Agents) -> None:
+    agents.group.view(FIRST).news.clear()
+    agents.group.log.elect(SECOND)
+    await eventually(lambda: agents.group[SECOND].is_leader)
+    await agents[SECOND].register("web")
+    assert agents.group[FIRST].is_leader
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(agents[FIRST].get("/v1/jobs"))
+        await asyncio.sleep(0.05)
+        assert not reading.done()
+        agents.group.view(FIRST).news.set()
+    assert [job["ID"] for job in reading.result().json] == ["web"]
+
+
+async def test_a_write_that_may_have_been_stored_is_not_asked_for_again(agents: Agents) -> None:
+    class Dies(OwnApi):
+        def __init__(self) -> None:
+            self.asked = 0
+
+        async def ask(self, request: Any, body: Any) -> AsyncGenerator[Any]:
+            self.asked += 1
+            raise ConnectionLost("gone")
+            yield
+
+    agents.own[FIRST] = dies = Dies()
+    answer = await agents[SECOND].register("web")
+    assert (answer.status, dies.asked) == (500, 1)
+    assert "may or may not" in answer.text
+
+
+class Files:
+    """A client of which only a directory is asked."""
+
+    async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
+        return (FileInfo(name="here", is_dir=False, size=1, file_mode="-rw-r--r--", mod_time=0),)
+
+
+async def test_what_is_about_a_client_is_answered_at_once_through_the_server_that_has_it(agents: Agents) -> None:
+    leader = agents.group[FIRST]
+    node = ready_node()
+    await leader.register_node(RegisterNodeRequest(node=node))
+    await leader.heartbeat(node.id, "ready")
+    files: Any = Files()
+    agents.group[THIRD].attach_node(node.id, files)
+    await agents[SECOND].register("web")
+    await eventually(lambda: len(agents.group[SECOND].state.allocs) == 1)
+    (alloc,) = agents.group[SECOND].state.allocs.values()
+    agents.group.log.elect("")
+    await eventually(lambda: not leader.is_leader)
+    for name in NAMES:
+        answer = await agents[name].get(f"/v1/client/fs/ls/{alloc.id}")
+        assert [entry["Name"] for entry in answer.json] == ["here"], name
+    agents.group[THIRD].detach_node(node.id, files)
+    missing = await agents[SECOND].get(f"/v1/client/fs/ls/{alloc.id}")
+    assert (missing.status, missing.text) == (404, "No path to node")
+    assert (await agents[SECOND].get(f"/v1/client/fs/ls/{factories.new_id()}")).status == 404
+
+
+async def test_a_snapshot_is_saved_and_restored_through_any_server(agents: Agents) -> None:
+    await agents[FIRST].register("web")
+    async with agents[SECOND].client.get("/v1/operator/snapshot") as answer:
+        assert answer.status == 200
+        saved = await answer.read()
+    await agents[SECOND].call("DELETE", "/v1/job/web?purge=true")
+    restored: Answer = await agents[THIRD].call("PUT", "/v1/operator/snapshot", saved)
+    assert restored.status == 200, restored.text
+    await agents[SECOND].wait_until("/v1/jobs", lambda jobs: [job["ID"] for job in jobs] == ["web"])
