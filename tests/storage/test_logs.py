@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from yurt.runtime.env import RealEnv
-from yurt.sdk.errors import Conflict
+from yurt.sdk.errors import Conflict, Unavailable
 from yurt.sdk.value import UnixNano
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.log import KEPT_ENTRIES, CommandLog, Entry, LogState
@@ -147,3 +147,24 @@ async def test_trimming_keeps_as_many_commands_as_it_is_told_to(log: CommandLog)
     with pytest.raises(Conflict):
         await read(log, after=8_000)
     await log.close()
+
+
+async def test_following_begins_with_what_there_is_and_ends_with_the_log(log: CommandLog) -> None:
+    await log.append(1, [command(1)])
+    await log.append(2, [command(2), command(3)])
+    followed = aiter(log.follow(1))
+    assert (await anext(followed)).first_index == 2
+    waiting = asyncio.ensure_future(anext(followed))
+    await asyncio.sleep(0)
+    await log.close()
+    with pytest.raises(StopAsyncIteration):
+        await asyncio.wait_for(waiting, 10)
+
+
+async def test_who_leads_is_confirmed_until_the_log_is_closed(log: CommandLog) -> None:
+    await asyncio.gather(*(log.confirm() for _ in range(10)))
+    await log.resign()
+    await log.confirm()
+    await log.close()
+    with pytest.raises(Unavailable):
+        await log.confirm()
