@@ -74,7 +74,7 @@ CLIENT = block(
     reserved=block(cpu="int", memory="int", disk="int", reserved_ports="string", cores="string !"),
     gc_interval="duration", gc_parallel_destroys="int", gc_disk_usage_threshold="float",
     gc_inode_usage_threshold="float",
-    gc_max_allocs="int", gc_volumes_on_node_gc="bool !", no_host_uuid="bool -", disable_remote_exec="bool !true",
+    gc_max_allocs="int", gc_volumes_on_node_gc="bool", no_host_uuid="bool -", disable_remote_exec="bool !true",
     template=block(
         function_denylist="list", function_blacklist="list", disable_file_sandbox="bool", block_query_wait="duration",
         wait=block(min="duration", max="duration"), wait_bounds=block(min="duration", max="duration"),
