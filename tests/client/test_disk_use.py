@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from yurt.client.disk_use import bytes_below
+from yurt.client.disk_use import WARN, DiskWatch, bytes_below, was_warned
+from yurt.lifecycle import events
+from yurt.runtime.env import RealEnv
+from yurt.structs.alloc import TaskEvent, TaskState
 
 
 def test_all_files_below_count_once_and_links_are_not_followed(tmp_path: Path) -> None:
@@ -26,3 +31,50 @@ def test_holes_take_nothing(tmp_path: Path) -> None:
 
 def test_what_is_gone_takes_nothing(tmp_path: Path) -> None:
     assert bytes_below(str(tmp_path / "absent")) == 0
+
+
+class Overfull:
+    """An allocation with a limit of 1 MiB, which notes what it is told."""
+
+    def __init__(self, alloc_id: str) -> None:
+        self.alloc = SimpleNamespace(id=alloc_id)
+        self.task_group = SimpleNamespace(ephemeral_disk=SimpleNamespace(size_mb=1))
+        self.is_over = False
+        self.noted: list[TaskEvent] = []
+
+    @property
+    def states(self) -> dict[str, TaskState]:
+        return {"main": TaskState(events=tuple(self.noted))}
+
+    def note(self, event: TaskEvent) -> None:
+        self.noted.append(event)
+
+
+def watch(root: Path, runners: dict[str, Any]) -> DiskWatch:
+    return DiskWatch(str(root), RealEnv(), mode=WARN, runners=lambda: runners)
+
+
+async def test_an_allocation_is_warned_once_also_by_the_next_agent(tmp_path: Path) -> None:
+    alloc_id = "11111111-0000-4000-8000-000000000001"
+    (tmp_path / alloc_id).mkdir()
+    (tmp_path / alloc_id / "large").write_bytes(b"x" * 2_000_000)
+    runner = Overfull(alloc_id)
+    for agent in (watch(tmp_path, {alloc_id: runner}), watch(tmp_path, {alloc_id: runner})):
+        await agent._look()
+        await agent._look()
+
+    assert [event.type for event in runner.noted] == [events.DISK_EXCEEDED]
+    assert was_warned(runner.states.values())
+
+
+async def test_what_was_warned_is_forgotten_with_the_allocation(tmp_path: Path) -> None:
+    alloc_id = "11111111-0000-4000-8000-000000000001"
+    (tmp_path / alloc_id).mkdir()
+    (tmp_path / alloc_id / "large").write_bytes(b"x" * 2_000_000)
+    runners: dict[str, Any] = {alloc_id: Overfull(alloc_id)}
+    agent = watch(tmp_path, runners)
+    await agent._look()
+    assert agent._warned == {alloc_id}
+    runners.clear()
+    await agent._look()
+    assert agent._warned == set()

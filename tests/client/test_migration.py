@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import stat
 import tarfile
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from yurt.client import migration
 from yurt.client.migration import pack, unpack
 from yurt.sdk.errors import Invalid
 
@@ -106,3 +109,30 @@ async def test_a_hostile_stream_writes_nothing_outside(tmp_path: Path, name: str
     assert list(outside.iterdir()) == []
     assert not (tmp_path / "b" / "out").exists()
     assert list((tmp_path / "b" / NEW / "web/secrets").iterdir()) == []
+
+
+async def test_who_gives_up_in_the_midst_of_a_read_leaves_no_descriptor_closed_under_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, opened = threading.Event(), []
+
+    def slow(base: Path, folders: tuple[str, ...], writer: int) -> None:
+        opened.append(writer)
+        goes_on.wait(20)
+        with os.fdopen(writer, "wb") as file:
+            file.write(b"late")
+
+    monkeypatch.setattr(migration, "_pack", slow)
+    before = len(os.listdir("/proc/self/fd"))
+    pieces = pack(str(tmp_path), OLD, ["web"])
+    reading = asyncio.ensure_future(anext(pieces))
+    while not opened:  # noqa: ASYNC110 - a thread does it
+        await asyncio.sleep(0.01)
+    reading.cancel()
+    done, _ = await asyncio.wait([reading], timeout=0.2)
+    assert not done, "the pipe was closed while a thread read from it"
+    goes_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    await pieces.aclose()
+    assert len(os.listdir("/proc/self/fd")) == before

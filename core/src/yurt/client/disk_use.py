@@ -11,13 +11,14 @@ import contextlib
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from yurt.client.alloc_dir import alloc_path
 from yurt.lifecycle import allocation, events
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
+from yurt.structs.alloc import TaskState
 
 if TYPE_CHECKING:
     from yurt.client.alloc_runner import AllocRunner
@@ -54,7 +55,9 @@ class DiskWatch:
             await self._env.sleep(max(INTERVAL_S, (self._env.monotonic() - begin) * PAUSE_PER_WALK))
 
     async def _look(self) -> None:
-        for alloc_id, runner in tuple(self._runners().items()):
+        runners = dict(self._runners())
+        self._warned &= runners.keys()
+        for alloc_id, runner in runners.items():
             limit_mb = runner.task_group.ephemeral_disk.size_mb
             if runner.is_over or limit_mb <= 0 or alloc_id in self._warned:
                 continue
@@ -63,13 +66,20 @@ class DiskWatch:
                 self._act(runner, f"The allocation uses {used / MIB:.0f} of {limit_mb} MiB of ephemeral_disk")
 
     def _act(self, runner: AllocRunner, text: str) -> None:
-        log.warning("allocation %s: %s", runner.alloc.id, text)
         if self._mode == WARN:
             self._warned.add(runner.alloc.id)
-            runner.note(events.disk_exceeded(text))
+            if not was_warned(runner.states.values()):
+                log.warning("allocation %s: %s", runner.alloc.id, text)
+                runner.note(events.disk_exceeded(text))
             return
+        log.warning("allocation %s: %s", runner.alloc.id, text)
         reason = events.disk_exceeded(f"{text}; raise ephemeral_disk {{ size }} to let it use more")
         runner.stop(allocation.Stop(reason=reason, is_failure=True))
+
+
+def was_warned(states: Iterable[TaskState]) -> bool:
+    """Whether a task's events tell it already: an earlier agent may have warned."""
+    return any(event.type == events.DISK_EXCEEDED for state in states for event in state.events)
 
 
 def bytes_below(root: str) -> int:

@@ -11,12 +11,15 @@ import asyncio
 import contextlib
 import os
 import tarfile
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, ParamSpec, TypeVar
 
 from yurt.client.alloc_dir import alloc_path, component
 from yurt.sdk.errors import Invalid
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 PIECE_BYTES = 256 * 1024
 BROKEN = (tarfile.TarError, OSError, EOFError, ValueError)
@@ -28,13 +31,24 @@ def folders_of(tasks: Iterable[str]) -> tuple[str, ...]:
     return ("alloc/data", *(f"{component(task)}/local" for task in tasks))
 
 
+async def to_its_end(function: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
+    """A call in a thread that uses a descriptor: who is cancelled waits for it, so that none is closed under it."""
+    work = asyncio.ensure_future(asyncio.to_thread(function, *args, **given))  # noqa: TID251 - awaited in any case
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        work.exception()
+        raise
+
+
 async def pack(root: str, alloc_id: str, tasks: Iterable[str]) -> AsyncGenerator[bytes]:
     """The data of an allocation that has ended, in pieces."""
     base, folders = alloc_path(root, alloc_id), folders_of(tasks)
     reader, writer = os.pipe()
     packing = asyncio.ensure_future(asyncio.to_thread(_pack, base, folders, writer))  # noqa: TID251 - awaited below
     try:
-        while piece := await asyncio.to_thread(os.read, reader, PIECE_BYTES):
+        while piece := await to_its_end(os.read, reader, PIECE_BYTES):
             yield piece
         await packing
     finally:
@@ -64,7 +78,7 @@ async def unpack(pieces: AsyncIterator[bytes], root: str, alloc_id: str, *, task
     try:
         with contextlib.suppress(BrokenPipeError):
             async for piece in pieces:
-                await asyncio.to_thread(_write_all, writer, piece)
+                await to_its_end(_write_all, writer, piece)
     except BaseException:
         os.close(writer)
         with contextlib.suppress(Invalid):  # what ended the stream is the reason, not that it is too short

@@ -222,9 +222,12 @@ def max_run_duration_exceeded(limit: Duration) -> TaskEvent:
     return TaskEvent(type="Timeout", display_message=text, message=text, details={"message": text})
 
 
+DISK_EXCEEDED = "Disk Exceeded"
+
+
 def disk_exceeded(text: str) -> TaskEvent:
     """The allocation takes more of the disk than its group asked for."""
-    return TaskEvent(type="Disk Exceeded", display_message=text, message=text, details={"message": text})
+    return TaskEvent(type=DISK_EXCEEDED, display_message=text, message=text, details={"message": text})
 
 
 def alloc_unhealthy(reason: str) -> TaskEvent:

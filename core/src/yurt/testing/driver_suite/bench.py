@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import uuid
 from collections.abc import Callable, Mapping
@@ -158,12 +159,12 @@ class Bench:
 
     async def close(self) -> None:
         """Destroy what is left."""
-        for task_id in self.started:
-            try:
-                await self.driver.destroy_task(task_id)
-            except NotFound:
-                continue
-        await self.driver.close()
+        try:
+            for task_id in self.started:
+                with contextlib.suppress(NotFound):
+                    await self.driver.destroy_task(task_id)
+        finally:
+            await self.driver.close()
 
 
 def needed(case: Any, what: str) -> Any:
