@@ -11,6 +11,7 @@ from yurt.structs.commands import (
     AllocUpdate,
     ApplyPlan,
     DeregisterJob,
+    PutHostVolume,
     RegisterJob,
     RegisterNode,
     SetNodeStatus,
@@ -18,6 +19,7 @@ from yurt.structs.commands import (
     UpsertEvaluations,
 )
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.host_volume import HostVolume
 from yurt.structs.job import Job
 from yurt.structs.plan import Plan
 from yurt.testing import factories
@@ -104,6 +106,19 @@ def test_a_node_that_is_down_and_empty_goes_and_one_in_use_stays(state_of: Any) 
         on=state,
     )
     assert sorted(collected(state_of, state).nodes.keys()) == ["n1"]
+
+
+def test_host_volumes_go_with_their_node_only_where_its_operator_says_so(state_of: Any) -> None:
+    nodes = [replace(factories.node(name), gc_volumes_on_node_gc=name == "gone") for name in ("gone", "back")]
+    volumes = [HostVolume(id=f"vol-{node.id}", name="data", node_id=node.id, namespace="default") for node in nodes]
+    state = state_of(
+        *(RegisterNode(node=node) for node in nodes),
+        *(PutHostVolume(volume=volume) for volume in volumes),
+        *(SetNodeStatus(node_id=node.id, status="down", updated_at=1) for node in nodes),
+    )
+    found = collected(state_of, state)
+    assert list(found.nodes.keys()) == []
+    assert list(found.host_volumes.keys()) == ["vol-back"]
 
 
 def test_commands_are_bounded(state_of: Any) -> None:

@@ -69,6 +69,8 @@ class ClientConfig(Value):
     template: TemplateSettings = TemplateSettings()
     default_ineligible: bool = False
     node_max_allocs: int = 0
+    gc_volumes_on_node_gc: bool = False
+    """The node never comes back once it was forgotten, and neither do its dynamic host volumes."""
 
     @property
     def denied_env(self) -> frozenset[str]:

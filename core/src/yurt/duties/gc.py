@@ -8,7 +8,14 @@ from yurt.sdk.value import UnixNano, Value
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
-from yurt.structs.commands import AnyCommand, DeleteDeployments, DeleteEvaluations, DeleteJobs, DeleteNodes
+from yurt.structs.commands import (
+    AnyCommand,
+    DeleteDeployments,
+    DeleteEvaluations,
+    DeleteHostVolume,
+    DeleteJobs,
+    DeleteNodes,
+)
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.questions import is_deployment_active, is_eval_terminal, is_terminal
@@ -50,8 +57,18 @@ def collect(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[AnyCom
             yield DeleteJobs(keys=tuple(sorted(job.key for job in jobs))[start : start + BATCH])
     for chunk in _chunks(_deployments(state, cutoffs)):
         yield DeleteDeployments(deployment_ids=chunk)
-    for chunk in _chunks(_nodes(state, cutoffs)):
+    nodes = _nodes(state, cutoffs)
+    yield from _volumes_of(state, nodes)
+    for chunk in _chunks(nodes):
         yield DeleteNodes(node_ids=chunk)
+
+
+def _volumes_of(state: Snapshot, node_ids: Iterable[str]) -> Iterator[AnyCommand]:
+    """The host volumes of nodes that go for ever, which is for their operators to say (`gc_volumes_on_node_gc`)."""
+    for node_id in node_ids:
+        if state.nodes[node_id].gc_volumes_on_node_gc:
+            for volume in sorted(state.host_volumes.where("node", node_id), key=lambda each: each.id):
+                yield DeleteHostVolume(namespace=volume.namespace, id=volume.id)
 
 
 def is_alloc_garbage(state: Snapshot, alloc: Allocation, cutoff: UnixNano, now: UnixNano) -> bool:

@@ -84,6 +84,7 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
         host_volumes=config.host_volumes,
         host_networks=named,
         node_max_allocs=config.node_max_allocs,
+        gc_volumes_on_node_gc=config.gc_volumes_on_node_gc,
         scheduling_eligibility=INELIGIBLE if config.default_ineligible else ELIGIBLE,
     )
 
