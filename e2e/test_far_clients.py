@@ -85,8 +85,9 @@ def test_jobs_run_on_clients_elsewhere_and_every_agent_answers_alike(tmp_path: P
         for agent in (main, one, two):
             assert agent.cli("alloc", "logs", on_two).stdout.strip() == "on two", agent.log.read_text()
             assert "alloc/" in agent.cli("alloc", "fs", on_two).stdout
-        done = main.cli("alloc", "exec", "-task", "main", on_two, "/bin/echo", "from afar")
-        assert (done.returncode, done.stdout.strip()) == (0, "from afar")
+        for agent in (main, one, two):
+            done = agent.cli("alloc", "exec", "-task", "main", on_two, "/bin/sh", "-c", "echo from afar; exit 4")
+            assert (done.returncode, done.stdout.strip()) == (4, "from afar"), (agent.address, done.stderr)
         refused = two.cli("job", "status", "nothing-of-that-name")
         assert refused.returncode == 1
         assert "No job(s) with prefix or id" in refused.stderr + refused.stdout

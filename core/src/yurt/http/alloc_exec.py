@@ -28,6 +28,7 @@ from yurt.http.errors import Refused, status_of
 from yurt.http.query import flag
 from yurt.http.routing import route
 from yurt.http.targets import node_of_alloc
+from yurt.runtime.env import Env
 from yurt.sdk.errors import YurtError
 from yurt.sdk.exec import TerminalSize
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
@@ -83,7 +84,7 @@ async def exec_in_task(call: Call) -> web.StreamResponse:
         async with asyncio.TaskGroup() as group:
             work = [
                 group.create_task(send_frames(frames, peer), name="frames of exec"),
-                group.create_task(watch_peer(call, peer), name="peer of exec"),
+                group.create_task(watch_peer(call.context.env, call.request, peer), name="peer of exec"),
             ]
             await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
             for task in work:
@@ -155,11 +156,11 @@ async def send_frames(frames: AsyncIterator[ExecFrame], peer: web.WebSocketRespo
         await peer.close(code=code, message=reason)
 
 
-async def watch_peer(call: Call, peer: web.WebSocketResponse) -> None:
+async def watch_peer(env: Env, request: web.Request, peer: web.WebSocketResponse) -> None:
     """End when nobody is there any more, also while the command takes no input and the peer is not read."""
-    looks, request = 0, call.request
+    looks = 0
     while request.transport is not None and not request.transport.is_closing() and not has_left(request):
-        await call.context.env.sleep(LOOK_S)
+        await env.sleep(LOOK_S)
         looks += 1
         if looks % LOOKS_A_PING == 0:
             with contextlib.suppress(ConnectionError):

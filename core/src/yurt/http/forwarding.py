@@ -2,8 +2,7 @@
 
 The far end puts a request to its own HTTP API, so the answer is exactly its own, streams included. An agent without a
 server passes on to its server, and a server to the one that leads. Nothing is passed on further than that: a request
-says how far it has come. Websockets are not passed on: a command in a task is run through a server's address, which
-reaches every node.
+says how far it has come. Websockets are passed on too (`yurt.http.forwarded_sockets`).
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ from aiohttp import hdrs, web
 from yarl import URL
 
 from yurt.http.at_leader import BY_SERVER, FORWARDED, NOT_LEADING
+from yurt.http.call import CONTEXT
 from yurt.http.errors import NotLed
 from yurt.sdk.errors import Invalid, Unavailable
-from yurt.sdk.value import Value, no_entries
+from yurt.sdk.value import Value, no_entries, replace
 from yurt.server.log_writer import NO_LEADER
 
 BY_CLIENT = "client"
@@ -37,12 +37,16 @@ _OWN_HOP = frozenset({
 
 
 class ApiRequest(Value):
-    """A request as it was received: its path with the query, undecoded; the body travels beside it."""
+    """A request as it was received: its path with the query, undecoded; the body travels beside it.
+
+    With `is_socket` it asks for a websocket, and the body is what its caller sends there, as frames.
+    """
 
     method: str
     path: str
     headers: Mapping[str, str] = no_entries()
     has_body: bool = False
+    is_socket: bool = False
 
 
 class ApiPart(Value):
@@ -73,6 +77,14 @@ class OwnApi:
         """Put the request to the agent's own HTTP address."""
         if not request.path.startswith("/"):
             raise Invalid(f"{request.path[:64]!r} is no path of the API")
+        if request.is_socket:
+            from yurt.http.forwarded_sockets import ask_socket
+
+            headers = {FORWARDED: BY_CLIENT} | _passed(request.headers)
+            async with aclosing(ask_socket(self._address, self._tls, replace(request, headers=headers), body)) as parts:
+                async for part in parts:
+                    yield part
+            return
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=None),
@@ -105,12 +117,14 @@ async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT) ->
     """Answer as another agent does; raises Unavailable when it cannot be reached or the request came too far."""
     if request.headers.get(FORWARDED) in (by, BY_SERVER):
         raise NotLed(NO_SERVERS if by == BY_CLIENT else NO_LEADER)
-    if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
-        raise Unavailable("This agent passes no websockets on; use the address of a server")
     if _IS_SENT in request:
         raise Unavailable(NO_LEADER)
     headers = _passed(dict(request.headers)) | {FORWARDED: by}
     asked = ApiRequest(method=request.method, path=request.raw_path, headers=headers, has_body=request.body_exists)
+    if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
+        from yurt.http.forwarded_sockets import forward_socket
+
+        return await forward_socket(request, api, asked, request.app[CONTEXT].env)
     response: web.StreamResponse | None = None
     async with aclosing(api.ask(asked, _body(request))) as parts:
         async for part in parts:
