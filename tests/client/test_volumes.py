@@ -44,7 +44,7 @@ def mounts(group: TaskGroup, *, driver: Driver | None = None) -> tuple[Mount, ..
         driver.capabilities = Capabilities(mounts=True)
     alloc = replace(placed("node"), name="web.web[3]")
     lookup = {"NOMAD_TASK_NAME": "web"}.get
-    return mounts_of(group.tasks[0], group, alloc=alloc, driver=driver, offered=OFFERED, lookup=lookup)
+    return mounts_of(group.tasks[0], group, alloc=alloc, driver=driver, offered=OFFERED, published={}, lookup=lookup)
 
 
 def test_a_volume_is_mounted_where_the_task_wants_it():
@@ -76,7 +76,7 @@ def test_each_allocation_may_have_a_volume_of_its_own():
         ({"volume": "w"}, {}, "the group has no volume 'w'; it has v"),
         ({}, {"source": "none"}, 'offers no host volume "none"'),
         ({}, {"source": "fixed"}, "is read-only on this node"),
-        ({}, {"type": "csi"}, "csi volumes are not available in this version"),
+        ({}, {"type": "csi"}, "is not mounted on this node"),
         ({"destination": "/a/../../etc"}, {}, "written without"),
         ({"destination": "/"}, {}, "must be a folder below"),
         ({"propagation_mode": "shared"}, {}, "must be one of private"),

@@ -33,11 +33,20 @@ from yurt.structs.commands import AllocUpdate
 from yurt.structs.job import TaskGroup
 from yurt.structs.questions import is_server_terminal
 from yurt.structs.rpc import AllocCheckStatus
-from yurt.structs.status import CLIENT_TERMINAL, CLIENT_UNKNOWN, JOB_BATCH, JOB_SYSBATCH, TASK_DEAD, TASK_RUNNING
+from yurt.structs.status import (
+    CLIENT_RUNNING,
+    CLIENT_TERMINAL,
+    CLIENT_UNKNOWN,
+    JOB_BATCH,
+    JOB_SYSBATCH,
+    TASK_DEAD,
+    TASK_RUNNING,
+)
 
 log = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
+UNMOUNTING = "Tasks have ended, volumes are being unmounted"
 
 
 class AllocRunner:
@@ -120,12 +129,14 @@ class AllocRunner:
             self._obey()
             self._take_address()
             self._follow_services()
+            self._follow_plugins()
             wake_at = self._advance_health()
             await self.save()
             update = self._keep_final(self.update())
             is_over = allocation.is_over(self.states)
             if is_over:
                 await self.context.networks.release(self.alloc.id)
+                await self._unmount_volumes(update)
             self._report(update)
             self.reported.set()
             if is_over and self._saved_version == self._version:
@@ -140,6 +151,7 @@ class AllocRunner:
         self.is_over = True
         if self._services is not None:
             self._services.close()
+        self.context.csi.plugins.follow(self.alloc, self.task_group, {}, self._restart_plugin)
         self.finished_at = self.context.env.now()
         self.reported.set()
         self._over.set()
@@ -376,6 +388,24 @@ class AllocRunner:
     def check_statuses(self) -> tuple[AllocCheckStatus, ...]:
         """What the checks said last."""
         return self._services.statuses() if self._services is not None else ()
+
+    # CSI volumes and plugins.
+
+    async def _unmount_volumes(self, update: AllocUpdate) -> None:
+        """Let go of CSI volumes; the servers free them when they hear of the end, so that is told afterwards."""
+        volumes = self.context.csi.volumes
+        if volumes.has(self.alloc.id):
+            self._report(replace(update, client_status=CLIENT_RUNNING, client_description=UNMOUNTING))
+            await volumes.release(self.alloc.id)
+
+    def _follow_plugins(self) -> None:
+        """Look after the tasks that are CSI plugins and run."""
+        starts = {name: int(each.started_at) for name, each in self.states.items() if each.state == TASK_RUNNING}
+        self.context.csi.plugins.follow(self.alloc, self.task_group, starts, self._restart_plugin)
+
+    def _restart_plugin(self, task: str, reason: str) -> None:
+        if self._stop is None:
+            self.tasks[task].post(machine.AskRestart(reason=reason, is_failure=True))
 
     # Health.
 

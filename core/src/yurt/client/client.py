@@ -20,6 +20,7 @@ from yurt.client.alloc_watch import AllocWatch, Changes
 from yurt.client.config import ClientConfig
 from yurt.client.connection import Connection
 from yurt.client.context import ClientContext
+from yurt.client.csi.manager import Csi, is_plugin
 from yurt.client.devices.keeper import DeviceKeeper
 from yurt.client.devices.manager import DeviceManager, HealthChange
 from yurt.client.devices.wire import group_name
@@ -107,6 +108,8 @@ class Client:
         self.host_volumes = HostVolumes(config, database, lambda: self.node)
         self.host_volumes.on_change = self._host_volumes_changed
         self.networks.on_change = self._networks_changed
+        self.csi = Csi(config.state_dir, env=env, drivers=drivers, store=database, server=server)
+        self.csi.plugins.on_change = self._csi_changed
         host_env = {name: value for name, value in os.environ.items() if name not in config.denied_env}
         self._context = ClientContext(
             config=config,
@@ -118,6 +121,7 @@ class Client:
             server=server,
             devices=self.devices,
             networks=self.networks,
+            csi=self.csi,
         )
         self._found = {name: asyncio.Event() for name in drivers}
         self._connection = Connection(
@@ -193,7 +197,9 @@ class Client:
             await opening
             self._node = with_networks(self._node, self.networks.offered, self.config.networks)
             self._node = self.host_volumes.applied(self._node)
+            self.csi.plugins.begin(group)
             self._restore(records)
+            await self.csi.volumes.open(group, set(self.runners))
             group.create_task(self._connection.run(), name="heartbeats")
             group.create_task(reporter.run(), name="allocation reports")
             group.create_task(self._follow_allocs(), name="allocation list")
@@ -330,6 +336,11 @@ class Client:
         self._node = self.host_volumes.applied(self._node)
         self._connection.node_changed()
 
+    def _csi_changed(self) -> None:
+        """A plugin has become healthy or unhealthy, has come or gone."""
+        self._node = self.csi.plugins.applied(self._node)
+        self._connection.node_changed()
+
     async def _wait_first_fingerprints(self) -> None:
         """Give every driver a moment to say whether it works, so that the first registration is whole."""
         limit = self._env.monotonic() + FIRST_FINGERPRINT_S
@@ -439,6 +450,7 @@ class Client:
             runner.stop()
             await runner.wait_over()
         await self.networks.release(alloc_id)
+        await self.csi.volumes.release(alloc_id)
         await asyncio.to_thread(remove_alloc_dir, self.config.alloc_dir, alloc_id)
         await self._store.delete_alloc(alloc_id)
         self.runners.pop(alloc_id, None)
@@ -446,11 +458,13 @@ class Client:
         self._reporter.forget(alloc_id)
 
     async def stop_all(self) -> None:
-        """Kill every task and wait for the ends; `run` must still be running."""
-        for runner in self.runners.values():
-            runner.stop_at_once()
-        for runner in tuple(self.runners.values()):
-            await runner.wait_over()
+        """Kill every task and wait for the ends, those of plugins last; `run` must still be running."""
+        for is_last in (False, True):
+            ending = [runner for runner in self.runners.values() if is_plugin(runner.task_group) == is_last]
+            for runner in ending:
+                runner.stop_at_once()
+            for runner in ending:
+                await runner.wait_over()
 
     async def finish_cleaning(self) -> None:
         """Wait, within a bound, until the drivers have freed what ended tasks held: a container, say."""

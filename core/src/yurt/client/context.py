@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from yurt.client.config import ClientConfig
+from yurt.client.csi.manager import Csi
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.networks.manager import Networks
 from yurt.client.ports import ServerPort
@@ -29,4 +30,5 @@ class ClientContext:
     server: ServerPort
     devices: DeviceManager
     networks: Networks
+    csi: Csi
     renderer: Renderer = field(default_factory=Renderer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
+from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -61,6 +62,10 @@ class ServerPort(Protocol):
 
     async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
         """What a task's template needs of the cluster, once it is newer than the query's index."""
+        ...
+
+    async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
+        """A CSI volume for an allocation of the node; raises Unavailable while another holds it."""
         ...
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:

@@ -38,7 +38,6 @@ def _asked(group: TaskGroup, task: Task) -> Iterator[str]:
     blocks = (
         ("vault", task.vault),
         ("consul", task.consul),
-        ("csi_plugin", task.csi_plugin_config),
         ("secret", task.secrets),
         ("schedule", task.schedule),
     )

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from yurt.client import alloc_dir
 from yurt.client.artifacts import hook as artifacts
 from yurt.client.context import ClientContext
+from yurt.client.csi.places import make_folders
+from yurt.client.csi.volumes import csi_requests, is_lasting
 from yurt.client.devices.claims import claim_of, reachable
 from yurt.client.identities import TaskIdentities, handed_out, is_final
 from yurt.client.networks.manager import TaskNetwork
@@ -20,10 +22,10 @@ from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, r
 from yurt.client.templates.manager import Spawn, TaskControl, TaskTemplates
 from yurt.client.templates.targets import TemplatePlace
 from yurt.client.volumes import absent_paths, mounts_of
-from yurt.client.waiting import finish_unless
+from yurt.client.waiting import finish_unless, value_unless
 from yurt.lifecycle import events
 from yurt.sdk.device import Reservation
-from yurt.sdk.driver import Driver, LogRotation, NameServers, TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.driver import Driver, LogRotation, Mount, NameServers, TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, Invalid, RecoverableError, YurtError
 from yurt.sdk.schema import decode_config
 from yurt.sdk.value import Value, no_entries, replace
@@ -55,6 +57,10 @@ class TaskSpec(Value):
     devices: Reservation = Reservation()
     memory_nodes: tuple[int, ...] = ()
     network: TaskNetwork = TaskNetwork()
+    volumes: Mapping[str, str] = no_entries()
+    """Where the group's CSI volumes are, by name."""
+    plugin_env: Mapping[str, str] = no_entries()
+    plugin_mounts: tuple[Mount, ...] = ()
     template_env: Mapping[str, str] = no_entries()
 
 
@@ -108,6 +114,8 @@ class TaskSetup:
         spec = await self._with_devices(spec, driver)
         spec = replace(spec, template_env=await self._sign_identities(spec, dirs))
         spec = await self._with_network(spec, driver)
+        spec = await self._as_plugin(spec, driver)
+        spec = await self._with_csi_volumes(spec)
         try:
             request = self._request(spec, driver, dirs=dirs, run=run)
         except Invalid as error:
@@ -226,6 +234,32 @@ class TaskSetup:
         alloc = replace(spec.alloc, network_status=network.status) if network.status else spec.alloc
         return replace(spec, alloc=alloc, network=network)
 
+    async def _as_plugin(self, spec: TaskSpec, driver: Driver) -> TaskSpec:
+        """A task that is a CSI plugin, with the folders in which it listens and mounts."""
+        block = spec.task.csi_plugin_config
+        if block is None:
+            return spec
+        try:
+            place = self._context.csi.places.of_task(spec.alloc.id, self.name, block, driver)
+        except Invalid as error:
+            raise SetupProblem(events.failed_validation(str(error))) from None
+        await asyncio.to_thread(make_folders, place.folders)
+        return replace(spec, plugin_env=place.env, plugin_mounts=place.mounts)
+
+    async def _with_csi_volumes(self, spec: TaskSpec) -> TaskSpec:
+        """The task with its group's CSI volumes, which the first task of the group has mounted."""
+        if not csi_requests(spec.group):
+            return spec
+        mounting = self._context.csi.volumes.publish(
+            spec.alloc, spec.group, lambda text: self._note(events.task_setup(text))
+        )
+        try:
+            found = await value_unless(self._killed, mounting)
+        except YurtError as error:
+            failure = events.setup_failure(str(error))
+            raise SetupProblem(failure, is_recoverable=not is_lasting(error)) from None
+        return replace(spec, volumes=found or {})
+
     async def _check_volumes(self, request: TaskRequest) -> None:
         absent = await asyncio.to_thread(absent_paths, request.mounts) if request.mounts else ()
         if absent:
@@ -277,7 +311,16 @@ class TaskSetup:
             ports=ports_given(alloc),
             network_namespace=spec.network.namespace,
             mounts=(
-                *mounts_of(task, group, alloc=alloc, driver=driver, offered=inputs.node.host_volumes, lookup=lookup),
+                *mounts_of(
+                    task,
+                    group,
+                    alloc=alloc,
+                    driver=driver,
+                    offered=inputs.node.host_volumes,
+                    published=spec.volumes,
+                    lookup=lookup,
+                ),
+                *spec.plugin_mounts,
                 *spec.devices.mounts,
                 *spec.network.mounts,
             ),
@@ -303,7 +346,7 @@ class TaskSetup:
             task_dir=local,
             secrets_dir=secrets,
             host_env=context.host_env if isolation != "image" else {},
-            template_env=spec.template_env,
+            template_env={**spec.template_env, **spec.plugin_env},
             device_env=spec.devices.env,
         )
 

@@ -1,10 +1,11 @@
-"""Host volumes: folders of the operator that a group asks for by name, and where its tasks see them."""
+"""Volumes that a group asks for by name, of the host and of CSI plugins, and where its tasks see them."""
 
 from __future__ import annotations
 
 import os
 import posixpath
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from yurt.client.task_env import replace_references
 from yurt.sdk.driver import Driver, Mount
@@ -16,7 +17,7 @@ from yurt.structs.questions import alloc_index
 from yurt.structs.task import Task
 from yurt.structs.volume import VolumeMount, VolumeRequest
 
-HOST = "host"
+CSI = "csi"
 PROPAGATION = ("private", "host-to-task", "bidirectional")
 
 
@@ -27,46 +28,67 @@ def mounts_of(
     alloc: Allocation,
     driver: Driver,
     offered: Mapping[str, HostVolumeInfo],
+    published: Mapping[str, str],
     lookup: Callable[[str], str | None],
 ) -> tuple[Mount, ...]:
-    """What a task mounts; raises Invalid when this node or the driver cannot give it."""
+    """What a task mounts; raises Invalid when this node or the driver cannot give it.
+
+    `offered` are the host volumes of the node; `published` the folders of the group's CSI volumes, by their names in
+    the group.
+    """
     if task.volume_mounts and not driver.capabilities.mounts:
         raise Invalid(
             f"driver {driver.name!r} cannot mount volumes: its tasks see the file system of the host; "
             "use exec or docker, or the host's path itself"
         )
-    return tuple(_mount(wanted, group, alloc=alloc, offered=offered, lookup=lookup) for wanted in task.volume_mounts)
+    return tuple(
+        _mount(wanted, _folder(wanted, group, alloc=alloc, offered=offered, published=published), lookup)
+        for wanted in task.volume_mounts
+    )
 
 
-def _mount(
+class _Folder(NamedTuple):
+    """A folder of the host that stands behind a volume."""
+
+    path: str
+    is_read_only: bool
+
+
+def _folder(
     wanted: VolumeMount,
     group: TaskGroup,
     *,
     alloc: Allocation,
     offered: Mapping[str, HostVolumeInfo],
-    lookup: Callable[[str], str | None],
-) -> Mount:
+    published: Mapping[str, str],
+) -> _Folder:
     request = group.volumes.get(wanted.volume)
     if request is None:
         known = ", ".join(sorted(group.volumes)) or "none"
         raise Invalid(f"volume_mount: the group has no volume {wanted.volume!r}; it has {known}")
-    if request.type != HOST:
-        raise Invalid(f"volume {wanted.volume!r}: {request.type} volumes are not available in this version; use host")
+    if request.type == CSI:
+        if wanted.volume not in published:
+            raise Invalid(f"CSI volume {wanted.volume!r} is not mounted on this node")
+        return _Folder(published[wanted.volume], request.read_only)
     source = source_of(request, alloc)
     volume = offered.get(source)
     if volume is None or not volume.path:
         raise Invalid(f'this node offers no host volume "{source}"; add client {{ host_volume "{source}" {{ ... }} }}')
     if volume.read_only and not request.read_only:
         raise Invalid(f'host volume "{source}" is read-only on this node; the group has to ask for read_only = true')
+    return _Folder(volume.path, request.read_only or volume.read_only)
+
+
+def _mount(wanted: VolumeMount, folder: _Folder, lookup: Callable[[str], str | None]) -> Mount:
     mode = wanted.propagation_mode or PROPAGATION[0]
     if mode not in PROPAGATION:
         raise Invalid(f'volume_mount: propagation_mode = "{mode}" must be one of {", ".join(PROPAGATION)}')
     if wanted.selinux_label:
         raise Invalid("volume_mount: selinux_label is not available in this version; label the host's folder instead")
     return Mount(
-        host_path=volume.path,
+        host_path=folder.path,
         task_path=target_of(replace_references(wanted.destination, lookup)),
-        is_read_only=wanted.read_only or request.read_only or volume.read_only,
+        is_read_only=wanted.read_only or folder.is_read_only,
         propagation=mode,
     )
 

@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from yurt.sdk.errors import Conflict, Invalid, NotFound
-from yurt.state.claims import claims
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
+from yurt.state.claims import CSI, Claim, claims, conflict_of, source_of
 from yurt.state.csi_plugins import csi_plugin
 from yurt.state.store import Snapshot
+from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeleteVolumes, UpsertVolumes
-from yurt.structs.csi_volume import ACCESS_MODES, ATTACHMENT_MODES, CSIVolume
+from yurt.structs.csi_volume import ACCESS_MODES, ATTACHMENT_MODES, CSIClaimed, CSIClaimQuery, CSIVolume
+from yurt.structs.questions import alloc_index, is_client_terminal
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
@@ -52,6 +54,46 @@ class CsiVolumes:
             raise Conflict(f"volume in use: {volume_id}, by allocations {', '.join(claim.alloc_id for claim in users)}")
         return (await self._server.propose(DeleteVolumes(keys=((namespace, volume_id),), is_forced=force))).index
 
+    def claim(self, query: CSIClaimQuery) -> CSIClaimed:
+        """A volume for an allocation on its node, with all that the plugin is told.
+
+        Raises Unavailable while earlier allocations that are not over leave no room for it.
+        """
+        state = self._server.state
+        alloc = state.allocs.get(query.alloc_id)
+        if alloc is None or alloc.job is None:
+            raise NotFound(f"allocation {query.alloc_id[:36]} not found")
+        if alloc.node_id != query.node_id or is_client_terminal(alloc):
+            raise PermissionDenied(f"allocation {alloc.id} does not run on node {query.node_id[:36]}")
+        group = alloc.job.group(alloc.task_group)
+        request = group.volumes.get(query.volume) if group is not None else None
+        if request is None or request.type != CSI:
+            raise NotFound(f"allocation {alloc.id} asks for no CSI volume {query.volume[:128]!r}")
+        source = source_of(request, alloc_index(alloc.name))
+        volume = self.find(state, alloc.namespace, source)
+        if _is_attached(state, volume.plugin_id):
+            raise Invalid(
+                f"CSI plugin {volume.plugin_id} attaches volumes to nodes by its controller, "
+                "which is not available in this version"
+            )
+        earlier = [other for other in claims(state, alloc.namespace).get(source, []) if _is_before(state, other, alloc)]
+        reason = conflict_of(request, source, earlier)
+        if reason:
+            holders = ", ".join(sorted(other.alloc_id[:8] for other in earlier))
+            raise Unavailable(f"{reason}; it is waited for until allocations {holders} have let go")
+        return CSIClaimed(
+            id=volume.id,
+            namespace=volume.namespace,
+            external_id=volume.external_id,
+            plugin_id=volume.plugin_id,
+            access_mode=request.access_mode,
+            attachment_mode=request.attachment_mode,
+            read_only=request.read_only,
+            mount_options=request.mount_options or volume.mount_options,
+            secrets=volume.secrets,
+            context=volume.context,
+        )
+
     @staticmethod
     def find(state: Snapshot, namespace: str, volume_id: str) -> CSIVolume:
         """A volume by its id; raises NotFound."""
@@ -59,6 +101,19 @@ class CsiVolumes:
         if volume is None:
             raise NotFound(f"volume not found: {volume_id}")
         return volume
+
+
+def _is_attached(state: Snapshot, plugin_id: str) -> bool:
+    """Whether the plugin's volumes are attached to a node before they can be mounted there."""
+    plugin = csi_plugin(state, plugin_id)
+    infos = plugin.controllers.values() if plugin is not None else ()
+    return any(info.controller_info is not None and info.controller_info.supports_attach_detach for info in infos)
+
+
+def _is_before(state: Snapshot, claim: Claim, alloc: Allocation) -> bool:
+    """Whether another allocation's claim is the older one: of two, the older never waits for the younger."""
+    other = state.allocs[claim.alloc_id]
+    return (other.create_index, other.id) < (alloc.create_index, alloc.id)
 
 
 def check(volume: CSIVolume) -> None:

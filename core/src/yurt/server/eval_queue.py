@@ -12,6 +12,7 @@ from yurt.runtime.env import Env
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.waiting import wait_for
 from yurt.state import Change, Changes, Snapshot
+from yurt.state.claims import csi_requests
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, Applied, UpsertEvaluations
@@ -67,16 +68,19 @@ class EvalQueue:
         now = self._env.now()
         freed: set[str] = set()
         limits: set[str] = set()
+        is_volume_free = False
         for change in changes:
             if change.table == "evals":
                 self._observe_eval(change, now)
             elif change.table == "allocs":
                 if change.before is not None and gave_room(change.before, change.after):
                     freed.add(change.before.node_id)
+                    is_volume_free = is_volume_free or uses_csi(change.before)
                     limits.add(self._limit_of(change.before.namespace))
             elif change.table == "nodes":
                 if gained_capacity(change.before, change.after):
                     freed.add(change.after.id)
+                is_volume_free = is_volume_free or has_other_controllers(change.before, change.after)
             elif change.table == "namespaces":
                 limits.update(row.quota for row in (change.before, change.after) if row is not None)
             elif change.table == "csi_volumes" and change.after is not None:
@@ -89,6 +93,8 @@ class EvalQueue:
             elif change.table == "scheduler_config":
                 self._is_paused = self._current().scheduler_config.pause_eval_broker
                 self._changed.set()
+        if is_volume_free:
+            freed.update(self._current().nodes.keys())
         if freed:
             self._unblock(freed, index, now)
         for name in sorted(limits - {""}):
@@ -281,4 +287,17 @@ def gained_capacity(before: Node | None, after: Node | None) -> bool:
         or before.attributes != after.attributes
         or before.drivers != after.drivers
         or before.host_volumes != after.host_volumes
+        or before.csi_node_plugins != after.csi_node_plugins
     )
+
+
+def has_other_controllers(before: Node | None, after: Node | None) -> bool:
+    """CSI controllers came or changed; they serve volumes on all nodes."""
+    known = before.csi_controller_plugins if before is not None else {}
+    return after is not None and bool(after.csi_controller_plugins) and after.csi_controller_plugins != known
+
+
+def uses_csi(alloc: Allocation) -> bool:
+    """The allocation has a volume that may be used on many nodes, if only by few at a time."""
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    return group is not None and bool(csi_requests(group))

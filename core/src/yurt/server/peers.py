@@ -15,6 +15,7 @@ from yurt.sdk.value import Value
 from yurt.server.keyring import RootKey
 from yurt.server.ports import NodePort
 from yurt.server.work import PlanReply
+from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Outcome, Plan
 from yurt.structs.rpc import (
@@ -108,6 +109,10 @@ class LeaderPort(Protocol):
 
     async def emit_events(self, request: NodeEventsRequest) -> None:
         """Events of a node."""
+        ...
+
+    async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
+        """A CSI volume for an allocation."""
         ...
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
 from yurt.server.introduction import Introductions
+from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -111,6 +112,11 @@ class RemoteClient:
         """What a template of one of the node's allocations needs."""
         self._own(query.node_id)
         return await self._server.ask_for_template(query)
+
+    async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
+        """A CSI volume for one of the node's allocations."""
+        self._own(query.node_id)
+        return await self._server.claim_csi_volume(query)
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
         """The token of a task that runs on the node."""

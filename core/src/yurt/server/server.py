@@ -54,6 +54,7 @@ from yurt.state import Changes, Snapshot
 from yurt.state.watch import Watches, WatchKey
 from yurt.storage.log import CommandLog, LogTrimmed
 from yurt.structs.commands import AnyCommand, Applied, FinishRestore
+from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.explain import Replay
 from yurt.structs.rpc import (
     AllocBatch,
@@ -280,6 +281,10 @@ class Server:
         if not self.is_leader and not await self.waiter.wait_index(query.min_index, timeout_s=query.timeout_s):
             raise Unavailable(f"this server is at index {self.state.index} and has not reached {query.min_index} yet")
         return await self.template_queries.ask(query)
+
+    async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
+        """A CSI volume for an allocation of a node; only the leader knows who else has it."""
+        return await self.leader_calls.make(lambda leader: leader.claim_csi_volume(query))
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
         """The token of a task that runs on a node."""

@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS allocs (id TEXT PRIMARY KEY, alloc BLOB NOT NULL, pro
 """
 DIGEST_BYTES = 8
 IDENTITY, SEEN_INDEX, NODE_META, VOLUMES = "identity", "seen_index", "node_meta", "host_volumes"
+CSI_USES = "csi_uses"
 
 T = TypeVar("T")
 
@@ -51,6 +52,17 @@ class HostVolumeRecord(Value):
 
     volume: HostVolume
     is_registered: bool = False
+
+
+class CsiUse(Value):
+    """A CSI volume that is, or is about to be, mounted for an allocation; `volume` is its name in the group."""
+
+    alloc_id: str
+    volume: str
+    id: str
+    namespace: str
+    external_id: str
+    plugin_id: str
 
 
 class TaskRecord(Value):
@@ -121,6 +133,14 @@ class ClientDatabase:
     async def put_host_volumes(self, records: tuple[HostVolumeRecord, ...]) -> None:
         """Remember the dynamic host volumes of the node."""
         await self._put_fact(VOLUMES, _sealed(records))
+
+    async def csi_uses(self) -> tuple[CsiUse, ...]:
+        """The CSI volumes that are mounted for allocations."""
+        return await self._fact(CSI_USES, tuple[CsiUse, ...]) or ()
+
+    async def put_csi_uses(self, uses: tuple[CsiUse, ...]) -> None:
+        """Remember the CSI volumes that are mounted for allocations."""
+        await self._put_fact(CSI_USES, _sealed(uses))
 
     async def seen_index(self) -> int:
         """The index of the newest list of allocations that was taken over."""

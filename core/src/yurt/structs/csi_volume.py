@@ -68,6 +68,29 @@ class CSIVolume(Value):
     modify_time: int = 0
 
 
+class CSIClaimQuery(Value):
+    """A node wants a volume of its allocation's group, by the name that the group gives it."""
+
+    node_id: str
+    alloc_id: str
+    volume: str
+
+
+class CSIClaimed(Value):
+    """What a node needs to mount a volume: its names here and in the plugin's storage, and what the plugin is told."""
+
+    id: str
+    namespace: str
+    external_id: str
+    plugin_id: str
+    access_mode: str
+    attachment_mode: str
+    read_only: bool = False
+    mount_options: CSIMountOptions | None = None
+    secrets: Mapping[str, str] = no_entries()
+    context: Mapping[str, str] = no_entries()
+
+
 class CSIPlugin(Value):
     """A plugin as its nodes and its jobs show it: who runs it by node id, and how many are healthy of how many."""
 

@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 
 from yurt.client.csi.messages import Message, message_class, methods
+from yurt.client.csi.mounts import is_mounted, unmount
 
 NAME, VERSION = "folders.csi.example", "1.0.0"
 MS_BIND, MS_REMOUNT, MS_RDONLY = 4096, 32, 1
@@ -99,7 +100,7 @@ class FakeCsiPlugin:
 
     def _NodeUnstageVolume(self, request: Message) -> dict[str, Any]:  # noqa: N802
         if self._mounts:
-            unbind(Path(request.staging_target_path))
+            unmount(Path(request.staging_target_path))
         return {}
 
     def _NodePublishVolume(self, request: Message) -> dict[str, Any]:  # noqa: N802
@@ -115,7 +116,7 @@ class FakeCsiPlugin:
     def _NodeUnpublishVolume(self, request: Message) -> dict[str, Any]:  # noqa: N802
         target = Path(request.target_path)
         if self._mounts:
-            unbind(target)
+            unmount(target)
             if target.is_dir():
                 target.rmdir()
         else:
@@ -130,7 +131,7 @@ class FakeCsiPlugin:
 
 def bind(source: Path, target: Path, *, is_read_only: bool = False) -> None:
     """Mount a folder over another, unless something is mounted there."""
-    if os.path.ismount(target):
+    if is_mounted(target):
         return
     _mount(source, target, MS_BIND)
     if is_read_only:
@@ -141,12 +142,6 @@ def _mount(source: Path, target: Path, flags: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(os.fsencode(source), os.fsencode(target), None, ctypes.c_ulong(flags), None) != 0:
         raise OSError(ctypes.get_errno(), f"cannot mount {source} at {target}")
-
-
-def unbind(target: Path) -> None:
-    """Take a mount away; none is no error."""
-    if os.path.ismount(target):
-        ctypes.CDLL(None, use_errno=True).umount2(os.fsencode(target), 0)
 
 
 async def main() -> None:

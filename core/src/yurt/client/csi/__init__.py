@@ -1,0 +1,1 @@
+"""CSI plugins that run as tasks on this node, and the volumes that they mount for allocations."""

@@ -1,0 +1,41 @@
+"""What is mounted where, as the kernel tells it: `os.path.ismount` does not see a folder mounted over another one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from yurt.client.secrets_dir import MOUNTS_FILE, plain
+
+UMOUNTS_MAX = 16
+"""Mounts over one another at one place."""
+MNT_DETACH = 2
+
+
+def is_mounted(path: Path) -> bool:
+    """Whether something is mounted at this very place; blocking."""
+    try:
+        lines = Path(MOUNTS_FILE).read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return False
+    real = os.path.realpath(path)
+    return any(plain(words[4]) == real for words in (line.split(" ", 5) for line in lines) if len(words) > 4)
+
+
+def unmount(path: Path, *, is_lazy: bool = False) -> None:
+    """Take away what is mounted at a place; nothing is no error; blocking."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for _ in range(UMOUNTS_MAX):
+        if not is_mounted(path) or libc.umount2(os.fsencode(path), MNT_DETACH if is_lazy else 0) != 0:
+            return
+
+
+def remove_folders(paths: Iterable[Path]) -> None:
+    """Empty folders go; one that something is mounted on, or that holds anything, stays; blocking."""
+    for path in paths:
+        try:
+            path.rmdir()
+        except OSError:
+            continue

@@ -1,0 +1,100 @@
+"""Where plugins and their volumes are on this node: folders below the client's own, and paths as a plugin sees them.
+
+    csi/s/<digest>/csi.sock               the socket of one task that is a plugin
+    csi/p/<plugin>/staging/<digest>       a volume, mounted once for all its users
+    csi/p/<plugin>/allocs/<alloc>/<...>   a volume, mounted for one allocation
+
+A task whose driver mounts volumes sees the folder of its plugin at `stage_publish_base_dir`, and that of its socket
+at `mount_dir`; to a task without a file system of its own both are what they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from yurt.sdk.driver import Driver, Mount
+from yurt.sdk.errors import Invalid
+from yurt.structs.csi_volume import CONTROLLER
+from yurt.structs.task import TaskCSIPluginConfig
+
+ENDPOINT = "CSI_ENDPOINT"
+"""The variable that tells a plugin where to listen."""
+SOCKET = "csi.sock"
+SOCKET_DIGITS = 8
+PLUGIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+DEVICES = "/dev"
+
+
+class PluginPlace(NamedTuple):
+    """What a task that is a plugin is given."""
+
+    env: dict[str, str]
+    mounts: tuple[Mount, ...]
+    folders: tuple[Path, ...]
+    """They must be there before the task starts."""
+
+
+class Places:
+    """All folders of plugins and volumes on this node."""
+
+    def __init__(self, state_dir: str) -> None:
+        self._root = Path(state_dir) / "csi"
+
+    def socket(self, alloc_id: str, task: str) -> Path:
+        """Where the plugin in a task listens; short, for a socket's path must be."""
+        return self._root / "s" / _digest(alloc_id, task)[:SOCKET_DIGITS] / SOCKET
+
+    def plugin(self, plugin_id: str) -> Path:
+        """The folder in which a plugin mounts its volumes."""
+        if not PLUGIN_ID.fullmatch(plugin_id):
+            raise Invalid(f'the id "{plugin_id[:64]}" of a CSI plugin must be of letters, digits, "_", "." and "-"')
+        return self._root / "p" / plugin_id
+
+    def of_task(self, alloc_id: str, task: str, block: TaskCSIPluginConfig, driver: Driver) -> PluginPlace:
+        """What a task needs to be the plugin; raises Invalid for a driver that cannot give it."""
+        socket, volumes = self.socket(alloc_id, task), self.plugin(block.id)
+        folders = (socket.parent, volumes)
+        if driver.capabilities.fs_isolation == "none":
+            return PluginPlace({ENDPOINT: f"unix://{socket}"}, (), folders)
+        if not driver.capabilities.mounts:
+            raise Invalid(
+                f"driver {driver.name!r} cannot run CSI plugins: it mounts no volumes; use docker or raw_exec"
+            )
+        mounts = [Mount(host_path=str(socket.parent), task_path=block.mount_dir)]
+        if block.type != CONTROLLER:
+            mounts.append(
+                Mount(host_path=str(volumes), task_path=block.stage_publish_base_dir, propagation="bidirectional")
+            )
+            mounts += (
+                [Mount(host_path=DEVICES, task_path=DEVICES)] if driver.capabilities.fs_isolation == "image" else []
+            )
+        return PluginPlace({ENDPOINT: f"unix://{posixpath.join(block.mount_dir, SOCKET)}"}, tuple(mounts), folders)
+
+    def seen_by(self, plugin: TaskCSIPluginConfig, path: Path, driver: Driver) -> str:
+        """A path below the plugin's folder, as the plugin sees it."""
+        if driver.capabilities.fs_isolation == "none":
+            return str(path)
+        return posixpath.join(plugin.stage_publish_base_dir, path.relative_to(self.plugin(plugin.id)).as_posix())
+
+    def staging(self, plugin_id: str, namespace: str, volume_id: str) -> Path:
+        """Where a volume is mounted for all its users here."""
+        return self.plugin(plugin_id) / "staging" / _digest(namespace, volume_id)
+
+    def target(self, plugin_id: str, alloc_id: str, volume: str) -> Path:
+        """Where the volume that an allocation's group calls so is mounted for it."""
+        return self.plugin(plugin_id) / "allocs" / alloc_id / _digest(volume)
+
+
+def make_folders(paths: Iterable[Path]) -> None:
+    """Make folders that only the client may enter."""
+    for path in paths:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,179 @@
+"""The plugins that run as tasks of this node: asked again and again how they are, and shown as part of the node.
+
+A task that is a plugin has `health_timeout` to become ready after its start; one that does not is restarted by its
+restart policy. Later failures make the plugin unhealthy until it answers again. Of several tasks that are the same
+plugin the healthy one that started last counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from yurt.client.csi.places import Places
+from yurt.runtime.env import Env
+from yurt.runtime.supervise import supervised
+from yurt.sdk.driver import Driver
+from yurt.sdk.errors import YurtError
+from yurt.sdk.value import NANOSECONDS, replace
+from yurt.structs.alloc import Allocation
+from yurt.structs.csi_volume import CONTROLLER, NODE
+from yurt.structs.job import TaskGroup
+from yurt.structs.node import CSIInfo, Node
+from yurt.structs.task import TaskCSIPluginConfig
+
+if TYPE_CHECKING:
+    from yurt.client.csi.service import CsiService
+
+LOOK_EVERY_S = 30.0
+LOOK_AGAIN_S = 0.5
+"""While a plugin is not healthy."""
+LOOK_AGAIN_MAX_S = 5.0
+HEALTHY = "healthy"
+
+log = logging.getLogger(__name__)
+
+Restart = Callable[[str, str], None]
+"""Restarts a task of an allocation for a reason."""
+Key = tuple[str, str]
+"""A task that is a plugin: its allocation's id and its name."""
+
+
+class PluginTask(NamedTuple):
+    """A task that is a plugin, in the run that began at `started_at`."""
+
+    block: TaskCSIPluginConfig
+    driver: Driver
+    started_at: int
+    service: CsiService
+    restart: Restart
+
+
+class Plugins:
+    """The plugins of this node; `on_change` is called when the node is another for what they say."""
+
+    def __init__(self, env: Env, places: Places, drivers: Mapping[str, Driver]) -> None:
+        self._env, self._places, self._drivers = env, places, drivers
+        self._tasks: dict[Key, PluginTask] = {}
+        self._looks: dict[Key, asyncio.Task[None]] = {}
+        self._found: dict[Key, CSIInfo] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        self.changed = asyncio.Event()
+        """Set, and replaced, whenever a plugin has become healthy or is one no longer."""
+
+    def begin(self, group: asyncio.TaskGroup) -> None:
+        """Plugins are looked after as long as the group lives."""
+        self._group = group
+
+    def follow(self, alloc: Allocation, group: TaskGroup, starts: Mapping[str, int], restart: Restart) -> None:
+        """The tasks of an allocation that run, with the times of their starts."""
+        for task in group.tasks:
+            key, block = (alloc.id, task.name), task.csi_plugin_config
+            known = self._tasks.get(key)
+            started_at = starts.get(task.name, 0)
+            if block is None or started_at == (known.started_at if known is not None else 0):
+                continue
+            if known is not None:
+                self._drop(key)
+            if started_at and task.driver in self._drivers:
+                self._watch(key, block, self._drivers[task.driver], started_at, restart)
+
+    def _watch(self, key: Key, block: TaskCSIPluginConfig, driver: Driver, started_at: int, restart: Restart) -> None:
+        from yurt.client.csi.service import CsiService  # gRPC is loaded on nodes that run a plugin, and on no others
+
+        assert self._group is not None
+        service = CsiService(self._places.socket(*key))
+        self._tasks[key] = PluginTask(block, driver, started_at, service, restart)
+        self._looks[key] = supervised(self._group, f"CSI plugin {block.id}", self._look_after(key))
+
+    def _drop(self, key: Key) -> None:
+        self._tasks.pop(key)
+        self._looks.pop(key).cancel()
+        if self._found.pop(key, None) is not None:
+            self._tell()
+
+    async def _look_after(self, key: Key) -> None:
+        task = self._tasks[key]
+        limit_s = self._env.monotonic() + task.block.health_timeout / NANOSECONDS
+        was_healthy, pause_s = False, LOOK_AGAIN_S
+        try:
+            while True:
+                found = await self._look(key, task)
+                self._take(key, found)
+                was_healthy = was_healthy or found.healthy
+                if not was_healthy and self._env.monotonic() >= limit_s:
+                    timeout_s = task.block.health_timeout / NANOSECONDS
+                    reason = f"CSI plugin {task.block.id} was not ready within {timeout_s:g}s"
+                    task.restart(key[1], f"{reason}: {found.health_description}")
+                    return
+                pause_s = LOOK_EVERY_S if found.healthy else min(pause_s * 2, LOOK_AGAIN_MAX_S)
+                await self._env.sleep(pause_s)
+        finally:
+            await task.service.close()
+
+    async def _look(self, key: Key, task: PluginTask) -> CSIInfo:
+        """How the plugin is now."""
+        found = CSIInfo(plugin_id=task.block.id, alloc_id=key[0], update_time=self._env.now())
+        try:
+            if not await task.service.probe():
+                return replace(found, health_description="the plugin says that it is not ready")
+            who = await task.service.identity()
+            is_controller = task.block.type != NODE and who.has_controller
+            return replace(
+                found,
+                healthy=True,
+                health_description=HEALTHY,
+                requires_controller_plugin=who.has_controller,
+                requires_topologies=who.has_topologies,
+                provider=who.name,
+                provider_version=who.version,
+                node_info=await task.service.node_info() if task.block.type != CONTROLLER else None,
+                controller_info=await task.service.controller_info() if is_controller else None,
+            )
+        except YurtError as error:
+            return replace(found, health_description=str(error))
+
+    def _take(self, key: Key, found: CSIInfo) -> None:
+        known = self._found.get(key)
+        if known is not None and replace(found, update_time=known.update_time) == known:
+            return
+        if known is not None and known.healthy and not found.healthy:
+            log.warning("CSI plugin failed: plugin=%s: %s", found.plugin_id, found.health_description)
+            kept = {"node_info": known.node_info, "controller_info": known.controller_info}
+            found = replace(
+                known, healthy=False, health_description=found.health_description, update_time=found.update_time, **kept
+            )
+        self._found[key] = found
+        self._tell()
+
+    def _tell(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+        self.on_change()
+
+    def applied(self, node: Node) -> Node:
+        """The node with the plugins that it has."""
+        nodes: dict[str, CSIInfo] = {}
+        controllers: dict[str, CSIInfo] = {}
+        for key in self._in_order():
+            found, kind = self._found[key], self._tasks[key].block.type
+            if kind != CONTROLLER:
+                nodes[found.plugin_id] = replace(found, controller_info=None)
+            if kind != NODE:
+                controllers[found.plugin_id] = replace(found, node_info=None)
+        return replace(node, csi_node_plugins=nodes, csi_controller_plugins=controllers)
+
+    def _in_order(self) -> list[Key]:
+        """Of the same plugin the one that counts comes last."""
+        return sorted(self._found, key=lambda key: (self._found[key].healthy, self._tasks[key].started_at))
+
+    def mounting(self, plugin_id: str) -> tuple[PluginTask, bool] | None:
+        """The healthy task that mounts the plugin's volumes here, and whether they are staged first; None without."""
+        for key in reversed(self._in_order()):
+            found, task = self._found[key], self._tasks[key]
+            if found.plugin_id == plugin_id and task.block.type != CONTROLLER and found.healthy:
+                return task, found.node_info is not None and found.node_info.requires_node_stage_volume
+        return None

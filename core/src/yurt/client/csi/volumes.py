@@ -1,0 +1,204 @@
+"""Volumes of CSI plugins, mounted for the allocations of this node.
+
+    claimed -record of the intent-> staged -> published, a task may start
+    all tasks over -> unpublished -> unstaged by its last user here -> record gone, the end is reported
+
+The servers free a claim when they hear that its allocation has ended, so nothing is reported as ended that still has a
+volume mounted. A plugin that cannot be reached for UNDO_LIMIT_S no longer holds up the end: then the client takes the
+mounts away itself. Every step may be repeated, as CSI demands of plugins; an agent that comes back finds the records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from yurt.client.csi.mounts import is_mounted, remove_folders, unmount
+from yurt.client.csi.places import Places, make_folders
+from yurt.client.csi.plugins import Plugins, PluginTask
+from yurt.client.ports import ServerPort
+from yurt.client.waiting import wait_or_sleep
+from yurt.runtime.env import Env
+from yurt.runtime.supervise import supervised
+from yurt.sdk.errors import DriverError, Invalid, PermissionDenied, RecoverableError, Unavailable, YurtError
+from yurt.storage.client_db import ClientDatabase, CsiUse
+from yurt.structs.alloc import Allocation
+from yurt.structs.csi_volume import BLOCK_DEVICE, CSIClaimed, CSIClaimQuery
+from yurt.structs.job import TaskGroup
+
+CSI = "csi"
+PLUGIN_LIMIT_S = 60.0
+"""How long a plugin may take to come before the start of a task fails, to be tried again by its restart policy."""
+CLAIM_AGAIN_S = 1.0
+UNDO_LIMIT_S = 30.0
+UNDO_AGAIN_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class CsiVolumes:
+    """Mounts volumes for allocations, and unmounts them."""
+
+    def __init__(
+        self, env: Env, places: Places, plugins: Plugins, *, store: ClientDatabase, server: ServerPort
+    ) -> None:
+        self._env, self._places, self._plugins = env, places, plugins
+        self._store, self._server = store, server
+        self._uses: dict[tuple[str, str], CsiUse] = {}
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    @property
+    def uses(self) -> tuple[CsiUse, ...]:
+        """The volumes that are mounted, or about to be."""
+        return tuple(self._uses.values())
+
+    def has(self, alloc_id: str) -> bool:
+        """Whether a volume is mounted for an allocation, or about to be."""
+        return any(use.alloc_id == alloc_id for use in self._uses.values())
+
+    async def open(self, group: asyncio.TaskGroup, living: set[str]) -> None:
+        """Take up what an earlier agent mounted; what is not for one of the `living` allocations is unmounted."""
+        self._uses = {(use.alloc_id, use.volume): use for use in await self._store.csi_uses()}
+        for alloc_id in {use.alloc_id for use in self._uses.values()} - living:
+            supervised(group, f"CSI volumes of {alloc_id[:8]}", self.release(alloc_id))
+
+    async def publish(self, alloc: Allocation, group: TaskGroup, note: Callable[[str], None]) -> Mapping[str, str]:
+        """The folders of the host where the group's volumes are, by the names that the group gives them.
+
+        Waits while others hold a volume. Raises YurtError; what is no RecoverableError will not come right.
+        """
+        return {name: await self._published(alloc, name, note) for name in csi_requests(group)}
+
+    async def _published(self, alloc: Allocation, name: str, note: Callable[[str], None]) -> str:
+        async with self._lock(alloc.id, name):
+            use = self._uses.get((alloc.id, name))
+            if use is not None:
+                target = self._target(use)
+                if await asyncio.to_thread(is_mounted, target):
+                    return str(target)
+            volume = await self._claimed(alloc, name, note)
+            if volume.attachment_mode == BLOCK_DEVICE:
+                raise Invalid(f"volume {name!r}: block-device is not available in this version; use file-system")
+            return str(await self._mount(volume, alloc.id, name))
+
+    async def _claimed(self, alloc: Allocation, name: str, note: Callable[[str], None]) -> CSIClaimed:
+        query = CSIClaimQuery(node_id=alloc.node_id, alloc_id=alloc.id, volume=name)
+        said = ""
+        while True:
+            try:
+                return await self._server.claim_csi_volume(query)
+            except Unavailable as error:
+                if str(error) != said:
+                    said = str(error)
+                    note(f"Waiting for volume {name}: {said}")
+            await self._env.sleep(CLAIM_AGAIN_S)
+
+    async def _mount(self, volume: CSIClaimed, alloc_id: str, name: str) -> Path:
+        task, is_staged = await self._plugin(volume.plugin_id)
+        use = CsiUse(
+            alloc_id=alloc_id, volume=name, id=volume.id, namespace=volume.namespace, external_id=volume.external_id,
+            plugin_id=volume.plugin_id,
+        )  # fmt: skip
+        staging, target = self._staging(use), self._target(use)
+        async with self._lock(use.namespace, use.id):
+            await self._remember({**self._uses, (alloc_id, name): use})
+            await asyncio.to_thread(make_folders, (staging, target.parent))
+            staging_seen = self._places.seen_by(task.block, staging, task.driver) if is_staged else ""
+            if is_staged:
+                await task.service.stage(volume, staging_seen)
+            target_seen = self._places.seen_by(task.block, target, task.driver)
+            await task.service.publish(volume, staging=staging_seen, target=target_seen)
+        if not await asyncio.to_thread(os.path.isdir, target):
+            raise RecoverableError(f"CSI plugin {volume.plugin_id} has mounted volume {volume.id}, but not at {target}")
+        return target
+
+    async def _plugin(self, plugin_id: str) -> tuple[PluginTask, bool]:
+        limit_s = self._env.monotonic() + PLUGIN_LIMIT_S
+        while True:
+            changed, found = self._plugins.changed, self._plugins.mounting(plugin_id)
+            if found is not None:
+                return found
+            left_s = limit_s - self._env.monotonic()
+            if left_s <= 0:
+                raise RecoverableError(f"CSI plugin {plugin_id} is not healthy on this node")
+            await wait_or_sleep(self._env, changed, left_s)
+
+    async def release(self, alloc_id: str) -> None:
+        """Unmount all volumes of an allocation; returns when none is mounted."""
+        uses = [use for use in self._uses.values() if use.alloc_id == alloc_id]
+        for use in uses:
+            async with self._lock(use.alloc_id, use.volume):
+                await self._release(use)
+
+    async def _release(self, use: CsiUse) -> None:
+        limit_s = self._env.monotonic() + UNDO_LIMIT_S
+        while True:
+            try:
+                async with self._lock(use.namespace, use.id):
+                    await self._unmount(use)
+                    return
+            except YurtError as error:
+                if self._env.monotonic() >= limit_s:
+                    log.warning("volume %s is unmounted without its plugin %s: %s", use.id, use.plugin_id, error)
+                    break
+            await self._env.sleep(UNDO_AGAIN_S)
+        async with self._lock(use.namespace, use.id):
+            await asyncio.to_thread(_unmount_by_force, [self._target(use), *self._unused_staging(use)])
+            await self._forget(use)
+
+    async def _unmount(self, use: CsiUse) -> None:
+        found = self._plugins.mounting(use.plugin_id)
+        if found is None:
+            raise Unavailable(f"CSI plugin {use.plugin_id} is not healthy on this node")
+        task, is_staged = found
+        target = self._target(use)
+        await task.service.unpublish(use.external_id, self._places.seen_by(task.block, target, task.driver))
+        unused = self._unused_staging(use)
+        for staging in unused if is_staged else ():
+            await task.service.unstage(use.external_id, self._places.seen_by(task.block, staging, task.driver))
+        await asyncio.to_thread(remove_folders, [target, target.parent, *unused])
+        await self._forget(use)
+
+    def _unused_staging(self, use: CsiUse) -> list[Path]:
+        """Where the volume is staged, if nobody else uses it here."""
+        key = (use.plugin_id, use.namespace, use.id)
+        others = [each for each in self._uses.values() if each != use]
+        return [] if any((each.plugin_id, each.namespace, each.id) == key for each in others) else [self._staging(use)]
+
+    async def _forget(self, use: CsiUse) -> None:
+        await self._remember({key: each for key, each in self._uses.items() if each != use})
+
+    async def _remember(self, uses: dict[tuple[str, str], CsiUse]) -> None:
+        self._uses = uses
+        await self._store.put_csi_uses(tuple(uses.values()))
+
+    def _lock(self, *key: str) -> asyncio.Lock:
+        pair = (key[0], key[1])
+        return self._locks.setdefault(pair, asyncio.Lock())
+
+    def _staging(self, use: CsiUse) -> Path:
+        return self._places.staging(use.plugin_id, use.namespace, use.id)
+
+    def _target(self, use: CsiUse) -> Path:
+        return self._places.target(use.plugin_id, use.alloc_id, use.volume)
+
+
+def csi_requests(group: TaskGroup) -> tuple[str, ...]:
+    """The names of the group's CSI volumes."""
+    return tuple(name for name, request in sorted(group.volumes.items()) if request.type == CSI)
+
+
+def is_lasting(error: YurtError) -> bool:
+    """Whether trying again would change nothing."""
+    is_refusal = isinstance(error, DriverError) and not isinstance(error, RecoverableError)
+    return is_refusal or isinstance(error, Invalid | PermissionDenied)
+
+
+def _unmount_by_force(paths: list[Path]) -> None:
+    for path in paths:
+        unmount(path, is_lazy=True)
+    remove_folders([*paths, *(path.parent for path in paths[:1])])
