@@ -178,6 +178,24 @@ async def test_a_write_that_may_have_been_stored_is_not_asked_for_again(agents: 
     assert "may or may not" in answer.text
 
 
+async def test_a_read_that_a_hanging_leader_does_not_answer_is_made_at_the_next_one(agents: Agents) -> None:
+    class Hangs(OwnApi):
+        def __init__(self) -> None:
+            self.is_asked = False
+
+        async def ask(self, request: Any, body: Any) -> AsyncGenerator[Any]:
+            self.is_asked = True
+            await asyncio.Event().wait()
+            yield
+
+    agents.own[FIRST] = hangs = Hangs()
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(agents[SECOND].get("/v1/jobs"))
+        await eventually(lambda: hangs.is_asked)
+        await lead(agents, THIRD)
+    assert reading.result().status == 200
+
+
 class Files:
     """A client of which only a directory is asked."""
 

@@ -109,6 +109,28 @@ async def test_a_call_waits_for_the_next_leader_and_not_for_ever(
         await group[SECOND].heartbeat(node.id, "ready")
 
 
+async def test_a_call_that_a_hanging_leader_does_not_answer_is_made_at_the_next_one(group: ServerGroup) -> None:
+    node = await add_node(group[FIRST])
+    await agree(group)
+    hangs: Any = Hangs()
+    group[FIRST].leader_calls.here = hangs
+    async with asyncio.TaskGroup() as tasks:
+        beat = tasks.create_task(group[SECOND].heartbeat(node.id, "ready"))
+        await eventually(lambda: hangs.is_asked)
+        await elect(group, THIRD)
+    assert beat.result().node_status == "ready"
+
+
+class Hangs:
+    """A leader that answers nothing."""
+
+    is_asked = False
+
+    async def heartbeat(self, node_id: str, status: str) -> None:
+        self.is_asked = True
+        await asyncio.Event().wait()
+
+
 async def test_an_unknown_node_is_told_so_by_the_leader_only(
     group: ServerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import Hello
 from yurt.rpc.link import Link, Security
 from yurt.rpc.peer import ConnectionLost, Peer, Served
-from yurt.rpc.proxy import far_port
+from yurt.rpc.proxy import Terms, far_port
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.server.node_ports import found_port
@@ -33,7 +33,10 @@ from yurt.structs.member import ALIVE, LEFT, Member
 log = logging.getLogger(__name__)
 
 SERVER, API, PEER, NODE_PREFIX = "server", "api", "peer", "node:"
+LEADER_ANSWER_S = 3.0
+"""How long a leader may take to carry out a client's call; the client waits for more than twice as long."""
 _LEADER, _NODE, _API, _PEER = (contract_of(port) for port in (LeaderPort, NodePort, ApiPort, PeerPort))
+LEADER_TERMS = Terms(limits_s=dict.fromkeys(_LEADER, LEADER_ANSWER_S))
 
 
 class OfferedToServers(Mapping[str, Served]):
@@ -104,7 +107,7 @@ class ServerLinks:
 
     def leader(self, name: str) -> LeaderPort:
         """The calls of clients that the server carries out when it leads."""
-        port: LeaderPort = far_port(_LEADER, SERVER, self._get(name))
+        port: LeaderPort = far_port(_LEADER, SERVER, self._get(name), terms=LEADER_TERMS)
         return port
 
     def node(self, name: str, node_id: str) -> NodePort:

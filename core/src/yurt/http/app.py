@@ -113,7 +113,8 @@ def _broken_off(request: web.Request, error: Exception) -> web.StreamResponse | 
 async def _where_it_belongs(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Answer here, or as a server does that can."""
     if PLACES in request.app:
-        return await request.app[PLACES].answer(request, handler, lambda: bool(BEGUN.get()))
+        begun = BEGUN.get()
+        return await request.app[PLACES].answer(request, handler, lambda: bool(begun))
     servers = request.app[CONTEXT].servers
     try:
         return await handler(request)

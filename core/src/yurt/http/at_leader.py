@@ -71,20 +71,26 @@ class Places:
         while True:
             seen = roles.news
             try:
-                return await self._try(request, handle)
+                return await self._try(request, handle, begun)
             except NotLed:
                 left_s = end_s - loop.time()
                 if begun() or left_s <= 0 or is_from_server(request):
                     raise
             await roles.wait_news(seen, min(left_s, LOOK_S) if roles.leader_name else left_s)
 
-    async def _try(self, request: web.Request, handle: Handle) -> web.StreamResponse:
+    async def _try(self, request: web.Request, handle: Handle, begun: Callable[[], bool]) -> web.StreamResponse:
         if self._server.is_leader:
             return await (self._read(request, handle) if request.method in READS else handle(request))
         name = self._server.leader_name
         if not name or name == self._server.config.name or self._others is None or is_from_server(request):
             raise NotLed(NO_LEADER)
-        return await self.pass_on(request, name)
+        if request.method not in READS:
+            return await self.pass_on(request, name)
+        try:
+            async with self._server.roles.while_led_by(name, lambda: not begun()):
+                return await self.pass_on(request, name)
+        except TimeoutError:
+            raise NotLed(NO_LEADER) from None
 
     async def _read(self, request: web.Request, handle: Handle) -> web.StreamResponse:
         try:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from yurt.rpc.peer import ConnectionLost
+from yurt.rpc.proxy import NoAnswer
 from yurt.sdk.errors import Unavailable
 from yurt.server.csi_volumes import CsiVolumes
 from yurt.server.log_writer import NO_LEADER
@@ -101,19 +102,24 @@ class LeaderCalls:
         while True:
             seen = roles.news
             try:
-                return await call(self._port())
+                return await self._make_once(call)
             except Unavailable as error:
-                if not isinstance(error, ConnectionLost) and not is_no_leader(error):
+                if not isinstance(error, ConnectionLost | NoAnswer) and not is_no_leader(error):
                     raise
             left_s = end_s - loop.time()
             if left_s <= 0:
                 raise Unavailable(NO_LEADER)
             await roles.wait_news(seen, min(left_s, LOOK_S) if roles.leader_name else left_s)
 
-    def _port(self) -> LeaderPort:
-        name = self._server.roles.leader_name
-        if self._server.is_leader:
-            return self.here
-        if not name or name == self._server.config.name:
+    async def _make_once(self, call: Callable[[LeaderPort], Awaitable[T]]) -> T:
+        server = self._server
+        if server.is_leader:
+            return await call(self.here)
+        name = server.leader_name
+        if not name or name == server.config.name:
             raise Unavailable(NO_LEADER)
-        return self._server.peers.leader(name)
+        try:
+            async with server.roles.while_led_by(name):
+                return await call(server.peers.leader(name))
+        except TimeoutError:
+            raise NoAnswer(f"server {name} did not answer while it led") from None

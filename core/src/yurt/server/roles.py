@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from yurt.runtime.supervise import supervised
@@ -50,6 +52,7 @@ class Roles:
         self._turned = asyncio.Event()
         self.news = 0
         self._has_news = asyncio.Event()
+        self._lookers: set[Callable[[], None]] = set()
         self._ready = asyncio.Event()
         self._must_resign = False
 
@@ -79,6 +82,25 @@ class Roles:
                 await self._has_news.wait()
         except TimeoutError:
             return
+
+    @asynccontextmanager
+    async def while_led_by(self, name: str, may_end: Callable[[], bool] = lambda: True) -> AsyncIterator[None]:
+        """Ends what is done inside by TimeoutError once another server leads than the one of that name.
+
+        A leader that hangs does not answer, and its connection stands for some seconds more.
+        """
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(None) as limit:
+
+            def look() -> None:
+                if self.leader_name not in (name, "") and may_end() and not limit.expired():
+                    limit.reschedule(loop.time())
+
+            self._lookers.add(look)
+            try:
+                yield
+            finally:
+                self._lookers.discard(look)
 
     async def wait_following(self) -> None:
         """Return when another server leads."""
@@ -145,6 +167,8 @@ class Roles:
 
     def _tell(self) -> None:
         self.news += 1
+        for look in tuple(self._lookers):
+            look()
         told, self._has_news = self._has_news, asyncio.Event()
         told.set()
         if self.leader_name:
