@@ -179,6 +179,11 @@ async def test_etcds_warnings_reach_our_log_and_its_chatter_does_not(
     assert "simple token" not in "".join(r.getMessage() for r in caplog.records if r.levelno > logging.DEBUG)
 
 
+def test_what_starts_etcd_needs_no_grpc() -> None:
+    code = "import sys, yurt.storage.etcd.member; sys.exit('grpc' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 AGENT = """
 import asyncio, sys
 import msgspec

@@ -21,7 +21,7 @@ from yurt.storage.log import Entry, LogTrimmed
 
 log = logging.getLogger(__name__)
 
-PAGE_ROWS: Final = 16
+PAGE_ROWS: Final = 64
 NEAR_INDEXES: Final = 64
 """How far below an index its entry is looked for first; four times as far each time after."""
 RETRY_PAUSE_S: Final = 0.2
