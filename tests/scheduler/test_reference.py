@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from yurt import scheduler
 from yurt.fsm import apply
-from yurt.scheduler import plan_check, runs
+from yurt.scheduler import best, cells, plan_check, runs
 from yurt.scheduler.ids import mix, number_of
 from yurt.scheduler.operators import holds
 from yurt.scheduler.targets import resolve
@@ -253,11 +253,47 @@ def test_a_run_is_the_same_however_much_is_looked_at_in_one_go(monkeypatch: pyte
         job = replace(job, task_groups=(replace(job.task_groups[0], spreads=(), count=random.choice((1, 7, 60))),))
         state = apply(state, c.RegisterJob(job=job), index=state.index + 1).state
         plans = []
-        for cells, depth in ((1 << 18, 1 << 10), (1 << 15, 4), (16, 2), (1, 1)):
-            monkeypatch.setattr(runs, "CELLS_MAX", cells)
+        for size, depth in ((1 << 18, 1 << 10), (1 << 15, 4), (16, 2), (1, 1)):
+            monkeypatch.setattr(runs, "CELLS_MAX", size)
             monkeypatch.setattr(runs, "DEPTH_MIN", depth)
             plans.append(_attempt(state, job).plan)
         assert all(plan == plans[0] for plan in plans)
+
+
+@pytest.mark.parametrize("many", [1, 1000])
+def test_spreads_place_the_same_however_their_cells_are_kept(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "MANY", many)
+    monkeypatch.setattr(cells, "PIECE", 2)
+    random = Random(17)
+    placed = 0
+    for _ in range(CASES // 5):
+        state = _state(random)
+        job = _job(random, "web")
+        spreads = (Spread(attribute="${meta.rack}", weight=50), Spread(attribute="${node.class}", weight=20))
+        job = replace(job, task_groups=(replace(job.task_groups[0], spreads=spreads[: random.choice((1, 2))]),))
+        state = apply(state, c.RegisterJob(job=job), index=state.index + 1).state
+        plain = Plain(state, job)
+        for placement in _attempt(state, job).plan.placements:
+            assert placement.metrics is not None
+            shown = placement.metrics.score_meta_data
+            assert (placement.node_id, shown[0].norm_score) == plain.place()
+            assert [meta.norm_score for meta in shown] == sorted((meta.norm_score for meta in shown), reverse=True)
+            placed += 1
+    assert placed > 100
+
+
+def test_the_best_of_scores_are_those_that_sorting_gives() -> None:
+    random = Random(23)
+    for _ in range(CASES):
+        size, kinds = random.randrange(1, 900), random.choice((1, 2, 5, 1000))
+        values = [random.choice((-math.inf, *range(kinds))) for _ in range(size)]
+        ties = [random.getrandbits(64) for _ in range(size)]
+        wanted = random.randrange(1, size + 2)
+        rows, is_all = best.best_rows(np.array(values, np.float64), np.array(ties, np.uint64), wanted)
+        possible = sorted((-value, tie, row) for row, (value, tie) in enumerate(zip(values, ties, strict=True)))
+        everything = [row for value, _, row in possible if value < math.inf]
+        assert sorted(rows.tolist()) == sorted(everything[:wanted])
+        assert not is_all or len(rows) == len(everything)
 
 
 def test_the_quick_check_of_a_plan_refuses_what_the_slow_one_does(monkeypatch: pytest.MonkeyPatch) -> None:

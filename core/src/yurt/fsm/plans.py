@@ -76,8 +76,8 @@ def _without_returned(edit: Edit, plan: Plan) -> Plan:
 def _check(edit: Edit, plan: Plan) -> Rejected | None:
     get = edit.tx.reader("allocs")
     ids = [placement.id for placement in plan.placements]
-    known = next((alloc_id for alloc_id in ids if not alloc_id or get(alloc_id) is not None), None)
-    if known is not None or len(set(ids)) < len(ids):
+    known = next(filter(get, ids), None)
+    if known is not None or "" in ids or len(set(ids)) < len(ids):
         return invalid(f'the plan places allocation "{known or ""}" that is there already')
     for version, group in sorted({(placement.job_version, placement.task_group) for placement in plan.placements}):
         job = _version(edit, plan, version)

@@ -238,9 +238,11 @@ class TableEditor(Generic[K, V]):
 
 def _sharing(rows: Mapping[K, V], extract: Extract) -> dict[Hashable, dict[K, None]]:
     """The keys of the rows by their index key."""
+    values = list(map(extract, rows.values()))
+    if values and values.count(values[0]) == len(values):
+        return {values[0]: dict.fromkeys(rows)} if values[0] else {}
     shared: dict[Hashable, dict[K, None]] = {}
-    for key, row in rows.items():
-        value = extract(row)
+    for key, value in zip(rows, values, strict=True):
         if not value:
             continue
         keys = shared.get(value)
