@@ -233,7 +233,8 @@ async def test_a_server_behind_the_trimmed_log_fetches_a_state_and_follows_on(gr
 
 
 async def test_a_server_without_a_snapshot_never_starts_empty_where_the_log_begins_later(group: ServerGroup) -> None:
-    await group[FIRST].jobs.register(factories.job())
+    for name in ("one", "two"):
+        await group[FIRST].jobs.register(factories.job(name))
     await agree(group)
     await group.kill(THIRD)
     group.view(THIRD).snapshot = None

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONFIRM_LIMIT_S = 5.0
-SNAPSHOT_RETRY_S = 1.0
+START_RETRY_S = 1.0
 DUTY_RETRY_S = 1.0
 
 
@@ -349,15 +349,23 @@ class Server:
         while True:
             try:
                 return await self.writer.replay()
-            except LogTrimmed as trimmed:
+            except (LogTrimmed, Unavailable) as error:
                 if isinstance(self.peers, NoPeers):
                     raise
-                try:
-                    self.writer.state = await fetch_snapshot(self.peers, self._log, after=self.state.index)
-                    self._snapshotter.index = self.state.index
-                except Unavailable as error:
-                    log.error("this server cannot start yet: %s; %s", trimmed, error)
-                    await self.env.sleep(SNAPSHOT_RETRY_S)
+                log.warning("this server cannot start yet: %s", error)
+                if isinstance(error, LogTrimmed) and await self._start_from_peer():
+                    continue
+            await self.env.sleep(START_RETRY_S)
+
+    async def _start_from_peer(self) -> bool:
+        """Begin with the state of another server; whether one gave it."""
+        try:
+            self.writer.state = await fetch_snapshot(self.peers, self._log, after=self.state.index)
+        except Unavailable as error:
+            log.error("this server cannot start yet: %s", error)
+            return False
+        self._snapshotter.index = self.state.index
+        return True
 
     def _step_down(self) -> None:
         self.roles.step_down()

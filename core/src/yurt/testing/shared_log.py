@@ -110,8 +110,9 @@ class LogView:
         self._shared.wake()
 
     async def open(self) -> LogState:
-        """What the log holds."""
-        self._check()
+        """What the log holds, once it can be reached."""
+        while self.is_cut_off:
+            await self._shared.moved.wait()
         return LogState(
             last_index=self._shared.last_index,
             first_index=self._shared.first_index if self._shared.entries else 0,
