@@ -1,8 +1,9 @@
 """Draining nodes: their allocations leave in an order that keeps jobs alive.
 
 Service groups move at the pace of their migrate block; batch and sysbatch allocations may run until the deadline;
-system allocations go last, unless they are ignored. At the deadline everything left is told to go. A node is drained
-when nothing that counts runs on it: what its client does not report as ended, and the servers have not given up.
+system allocations and CSI plugins go last, unless they are ignored. At the deadline everything left is told to go. A
+node is drained when nothing that counts runs on it: what its client does not report as ended, and the servers have not
+given up.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from yurt.structs.alloc import Allocation, DesiredTransition
 from yurt.structs.commands import AnyCommand, SetDesiredTransitions, SetNodeDrain
 from yurt.structs.job import Job
 from yurt.structs.node import DrainSpec, DrainStrategy, Node, NodeEvent
-from yurt.structs.questions import is_client_terminal, is_terminal
+from yurt.structs.questions import holds_up_drain, is_terminal
 
 SUBSYSTEM: Final = "Drain"
 KINDS: Final = {status.JOB_BATCH: "batch", status.JOB_SYSBATCH: "batch", status.JOB_SYSTEM: "system"}
@@ -52,27 +53,32 @@ def drain(state: Snapshot, node: Node, mint: Mint) -> AnyCommand | None:
     strategy = node.drain_strategy
     if strategy is None:
         return None
-    left = left_on(state, node)
+    left = left_on(state, node, strategy.drain_spec)
     is_forced = 0 < strategy.force_deadline <= mint.now
-    system = () if strategy.drain_spec.ignore_system_jobs else left.system
-    if not left.service and not left.batch and not system:
+    if not left.all:
         return _finished(node, mint.now, is_forced=is_forced)
     if is_forced:
-        return _transition(state, _unmarked((*left.service, *left.batch, *system)), mint)
+        return _transition(state, _unmarked(left.all), mint)
     movable = [alloc for group in _groups(left.service) for alloc in _movable(state, group)]
     if not left.service and not left.batch:
-        movable.extend(_unmarked(system))
+        movable.extend(_unmarked(left.system))
     return _transition(state, movable, mint)
 
 
-def left_on(state: Snapshot, node: Node) -> Left:
-    """What still runs on the node, by kind."""
+def left_on(state: Snapshot, node: Node, spec: DrainSpec) -> Left:
+    """What must still leave the node, by kind."""
     kinds: dict[str, list[Allocation]] = {"service": [], "batch": [], "system": []}
     for alloc in state.allocs_of_node(node.id):
-        if is_client_terminal(alloc) or alloc.job is None:
+        if alloc.job is None or not holds_up_drain(alloc, spec):
             continue
-        kinds[KINDS.get(alloc.job.type, "service")].append(alloc)
+        kinds["system" if _is_plugin(alloc) else KINDS.get(alloc.job.type, "service")].append(alloc)
     return Left(tuple(kinds["service"]), tuple(kinds["batch"]), tuple(kinds["system"]))
+
+
+def _is_plugin(alloc: Allocation) -> bool:
+    """Whether others need it to let go of their CSI volumes: it goes with the last, whatever its job's type."""
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    return group is not None and any(task.csi_plugin_config is not None for task in group.tasks)
 
 
 def _groups(allocs: Iterable[Allocation]) -> list[list[Allocation]]:
@@ -135,6 +141,6 @@ def _finished(node: Node, now: UnixNano, *, is_forced: bool) -> SetNodeDrain:
     return SetNodeDrain(
         node_id=node.id,
         strategy=None,
-        last_drain=replace(last, status="complete", updated_at=now) if last is not None else None,
+        last_drain=replace(last, status=status.DRAIN_COMPLETE, updated_at=now) if last is not None else None,
         event=NodeEvent(message="Node drain complete", subsystem=SUBSYSTEM, details=details, timestamp=now),
     )

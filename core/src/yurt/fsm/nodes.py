@@ -15,7 +15,7 @@ from yurt.fsm.edit import Edit
 from yurt.fsm.evals import put_evaluations
 from yurt.fsm.host_volumes import follow_node
 from yurt.fsm.node_class import computed_class
-from yurt.fsm.reject import invalid, not_found
+from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import NANOSECONDS, replace
 from yurt.structs import status
 from yurt.structs.cluster import NodePool
@@ -30,6 +30,7 @@ from yurt.structs.commands import (
     SetNodeStatus,
 )
 from yurt.structs.node import Node, NodeEvent
+from yurt.structs.questions import holds_up_drain
 
 EVENTS_MAX = 10
 STATUSES = frozenset({status.NODE_INIT, status.NODE_READY, status.NODE_DOWN, status.NODE_DISCONNECTED})
@@ -153,6 +154,8 @@ def _set_drain(edit: Edit, command: SetNodeDrain) -> Rejected | None:
     node: Node | None = edit.tx.get("nodes", command.node_id)
     if node is None:
         return _unknown(command.node_id)
+    if _is_too_early(edit, node, command):
+        return conflict(f'allocations came to node "{node.id}" while its drain ended')
     eligibility = node.scheduling_eligibility
     if command.strategy is not None:
         eligibility = status.INELIGIBLE
@@ -167,6 +170,16 @@ def _set_drain(edit: Edit, command: SetNodeDrain) -> Rejected | None:
     )
     edit.tx.put("nodes", node.id, with_events(changed, (command.event,), index=edit.index))
     return put_evaluations(edit, command.evaluations)
+
+
+def _is_too_early(edit: Edit, node: Node, command: SetNodeDrain) -> bool:
+    """The drain is called complete, and something is left that was on its way to the node when it began."""
+    is_end = command.last_drain is not None and command.last_drain.status == status.DRAIN_COMPLETE
+    if command.strategy is not None or node.drain_strategy is None or not is_end:
+        return False
+    spec = node.drain_strategy.drain_spec
+    found = (edit.alloc(alloc_id) for alloc_id in edit.tx.keys_where("allocs", "node", node.id))
+    return any(alloc is not None and holds_up_drain(alloc, spec) for alloc in found)
 
 
 def _add_events(edit: Edit, command: AddNodeEvents) -> Rejected | None:

@@ -57,7 +57,8 @@ def _once_each(found: Rescheduling) -> Rescheduling:
     present = sorted(found.present, key=_standing)
     done = {alloc.name for alloc in present if _standing(alloc) == 0}
     counted: dict[str, Allocation] = {}
-    kept, again = [], []
+    kept: list[Allocation] = []
+    again: list[Allocation] = []
     for alloc in present:
         if _standing(alloc) == 1:
             (again if alloc.name in done else kept).append(alloc)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from yurt.duties.drain import drain
 from yurt.duties.evals import Mint
 from yurt.runtime.env import Env
+from yurt.sdk.errors import Conflict
 from yurt.server.log_writer import LogWriter
 from yurt.server.waiting import wait_for
 from yurt.state import Changes, Snapshot
@@ -54,7 +56,8 @@ class Drainer:
                 mint = Mint(self._env.now(), self._env.uuid)
                 command = drain(self._writer.state, node, mint) if node is not None else None
                 if command is not None:
-                    await self._writer.propose(command)
+                    with suppress(Conflict):  # it looks again, for something came to the node meanwhile
+                        await self._writer.propose(command)
             await wait_for(self._env, self._changed, self._until_deadline())
 
     def _until_deadline(self) -> float | None:

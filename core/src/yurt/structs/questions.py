@@ -7,7 +7,7 @@ from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.node import Node
+from yurt.structs.node import DrainSpec, Node
 
 
 def is_client_terminal(alloc: Allocation) -> bool:
@@ -61,6 +61,13 @@ def is_ready(node: Node) -> bool:
         and node.scheduling_eligibility == status.ELIGIBLE
         and node.drain_strategy is None
     )
+
+
+def holds_up_drain(alloc: Allocation, spec: DrainSpec) -> bool:
+    """A drain that was asked for like that is not over before the allocation has ended."""
+    if is_client_terminal(alloc) or alloc.job is None:
+        return False
+    return not (spec.ignore_system_jobs and alloc.job.type == status.JOB_SYSTEM)
 
 
 def is_eval_terminal(evaluation: Evaluation) -> bool:

@@ -20,6 +20,7 @@ NODE_READY: Final = "ready"
 NODE_DOWN: Final = "down"
 NODE_DISCONNECTED: Final = "disconnected"
 NODE_UNRESPONSIVE: Final = frozenset({NODE_DOWN, NODE_DISCONNECTED})
+DRAIN_COMPLETE: Final = "complete"
 ELIGIBLE: Final = "eligible"
 INELIGIBLE: Final = "ineligible"
 

@@ -37,7 +37,7 @@ from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
-from yurt.structs.node import DrainSpec, Node
+from yurt.structs.node import DrainMetadata, DrainSpec, Node
 from yurt.structs.questions import is_ready
 from yurt.testing import factories
 
@@ -201,8 +201,15 @@ class World:
         node = self.state.nodes[node_id]
         strategy = None if spec is None else drain_strategy(spec, node.drain_strategy, now=self.clock.now())
         evaluations = () if spec else evals_for_node(self.state, node, self.mint, trigger=status.TRIGGER_NODE_UPDATE)
+        last = DrainMetadata(status="draining" if spec else "canceled")
         self.store(
-            c.SetNodeDrain(node_id=node_id, strategy=strategy, mark_eligible=spec is None, evaluations=evaluations)
+            c.SetNodeDrain(
+                node_id=node_id,
+                strategy=strategy,
+                mark_eligible=spec is None,
+                last_drain=last,
+                evaluations=evaluations,
+            )
         )
 
     def purge(self, node_id: str) -> None:
