@@ -1,0 +1,196 @@
+"""Servers joined by real connections: what they offer each other, to whom, and what becomes of it when one goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from yurt.agent.config import AgentConfig
+from yurt.agent.far import FarClients
+from yurt.agent.peers import PEER, ServerLinks
+from yurt.agent.tls import TlsSettings
+from yurt.rpc.contract import contract_of
+from yurt.rpc.frames import Hello
+from yurt.rpc.link import Link
+from yurt.rpc.listener import Caller
+from yurt.rpc.peer import ConnectionLost
+from yurt.rpc.proxy import far_port
+from yurt.runtime.env import RealEnv
+from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
+from yurt.sdk.value import replace
+from yurt.server.peers import PeerPort
+from yurt.structs.member import ALIVE, FAILED, LEFT, Member
+from yurt.structs.rpc import FileInfo, RegisterNodeRequest
+from yurt.testing import factories
+from yurt.testing.agent import free_ports
+from yurt.testing.fakes import eventually
+from yurt.testing.servers import NAMES, ServerGroup
+
+FIRST, SECOND, THIRD = NAMES
+
+
+class FakeDirectory:
+    """The members, as the test says."""
+
+    def __init__(self, ports: dict[str, int]) -> None:
+        self.known = {
+            name: Member(
+                name=name,
+                region="global",
+                datacenter="dc1",
+                version="1",
+                address="127.0.0.1:0",
+                rpc_addr=f"127.0.0.1:{port}",
+                http_addr="127.0.0.1:0",
+            )
+            for name, port in ports.items()
+        }
+        self.listeners: list[Callable[[], None]] = []
+
+    def members(self) -> tuple[Member, ...]:
+        """Sorted by name."""
+        return tuple(self.known[name] for name in sorted(self.known))
+
+    def subscribe(self, on_change: Callable[[], None]) -> None:
+        """Be called by `change`."""
+        self.listeners.append(on_change)
+
+    def change(self, name: str, status: str) -> None:
+        """A member has another status."""
+        self.known[name] = replace(self.known[name], status=status)
+        for on_change in self.listeners:
+            on_change()
+
+
+class Joined:
+    """Three servers on a shared log that reach each other over the loopback interface."""
+
+    def __init__(self, group: ServerGroup) -> None:
+        self.group = group
+        self.ports = dict(zip(NAMES, free_ports(3), strict=True))
+        self.directory = FakeDirectory(self.ports)
+        self.links: dict[str, ServerLinks] = {}
+        self.listeners: dict[str, FarClients] = {}
+
+    async def join(self, name: str, stack: AsyncExitStack, tasks: asyncio.TaskGroup) -> None:
+        """Have a server listen and dial."""
+        port = self.ports[name]
+        config = AgentConfig(
+            name=name.partition(".")[0],
+            rpc_address="127.0.0.1",
+            rpc_port=port,
+            http_addresses=("127.0.0.1",),
+            advertise_rpc=f"127.0.0.1:{port}",
+        )
+        far = self.listeners[name] = FarClients(config, self.group[name], TlsSettings())
+        await far.start()
+        stack.push_async_callback(far.stop)
+        links = self.links[name] = ServerLinks(config, directory=self.directory, env=RealEnv(), tls=TlsSettings())
+        self.group[name].peers = links
+        running = tasks.create_task(links.run())
+        stack.callback(running.cancel)
+
+    def is_joined(self) -> bool:
+        """Everybody reaches everybody."""
+        return all(link.server for each in self.links.values() for link, _ in each._links.values()) and all(
+            len(each._links) == 2 for each in self.links.values()
+        )
+
+
+@pytest.fixture
+async def joined() -> AsyncIterator[Joined]:
+    """Three servers of which the first leads."""
+    group = ServerGroup(RealEnv())
+    async with group.running(), asyncio.TaskGroup() as tasks, AsyncExitStack() as stack:
+        made = Joined(group)
+        for name in NAMES:
+            await made.join(name, stack, tasks)
+        await eventually(made.is_joined)
+        await eventually(lambda: group[FIRST].is_leader)
+        yield made
+
+
+class Files:
+    """A client of which only files are asked."""
+
+    async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
+        return (FileInfo(name=path, is_dir=False, size=1, file_mode="-rw-r--r--", mod_time=0),)
+
+    async def read_file(self, alloc_id: str, path: str, *, offset: int, limit: int) -> AsyncGenerator[bytes]:
+        for number in range(40):
+            yield b"%d " % number
+
+
+async def test_calls_keys_states_and_nodes_go_from_server_to_server(joined: Joined) -> None:
+    group = joined.group
+    node = factories.node(status="initializing")
+    reply = await group[SECOND].register_node(RegisterNodeRequest(node=node))
+    assert reply.servers == tuple(sorted(f"127.0.0.1:{port}" for port in joined.ports.values()))
+    made = await group[FIRST].root_keys.rotate(is_full=False)
+    assert all(made.key_id in server.keyring for server in group.servers.values())
+
+    files: Any = Files()
+    group[THIRD].attach_node(node.id, files)
+    await eventually(lambda: node.id in group[SECOND].state.nodes)
+    port = group[SECOND].node_port(node.id)
+    assert [entry.name for entry in await port.list_files("a", "/x")] == ["/x"]
+    pieces = [piece async for piece in port.read_file("a", "/x", offset=0, limit=0)]
+    assert b"".join(pieces) == b"".join(b"%d " % number for number in range(40))
+    group[THIRD].detach_node(node.id, files)
+    with pytest.raises(Unavailable, match="No path to node"):
+        await port.list_files("a", "/x")
+
+    parts = [part async for part in joined.links[SECOND].peer(FIRST).snapshot(0)]
+    assert parts[0].index == group[FIRST].state.index
+    assert parts[-1].digest
+
+
+async def test_a_client_is_offered_nothing_of_what_servers_offer_each_other(joined: Joined) -> None:
+    hello = Hello(version="1", role="client", region="global", name="c", node_id=factories.new_id(), secret_id="s")
+    link = Link((f"127.0.0.1:{joined.ports[FIRST]}",), hello=lambda: hello, serves={}, env=RealEnv())
+    port: PeerPort = far_port(contract_of(PeerPort), PEER, link.peer)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(link.run())
+        with pytest.raises(Invalid, match="does not offer peer"):
+            await port.root_key("any")
+        running.cancel()
+
+
+async def test_only_the_certificate_of_a_server_lets_in_as_one(joined: Joined) -> None:
+    far = FarClients(AgentConfig(name="srv1", rpc_address="127.0.0.1"), joined.group[FIRST], TlsSettings(rpc=True))
+    hello = Hello(version="1", role="server", region="global", name=SECOND)
+    for names in ((), ("client.global.nomad",), ("server.other.nomad",)):
+        with pytest.raises(PermissionDenied, match="server"):
+            far._accept(hello, Caller("127.0.0.1:1", names))
+    offered = far._accept(hello, Caller("127.0.0.1:1", ("server.global.nomad",))).serves
+    assert offered.get(PEER) is not None
+
+
+async def test_a_server_that_left_is_no_longer_dialled_and_one_that_failed_still_counts(joined: Joined) -> None:
+    links = joined.links[SECOND]
+    assert (links.names, links.voters) == ((FIRST, THIRD), 3)
+    joined.directory.change(THIRD, FAILED)
+    await eventually(lambda: THIRD not in links._links)
+    assert (links.names, links.voters) == ((FIRST,), 3)
+    with pytest.raises(ConnectionLost, match="cannot be reached"):
+        await links.peer(THIRD).status()
+    with pytest.raises(ConnectionLost, match="cannot be reached"):
+        links.api(THIRD)
+    joined.directory.change(THIRD, LEFT)
+    assert links.voters == 2
+    joined.directory.change(THIRD, ALIVE)
+    await eventually(lambda: THIRD in links._links and links._links[THIRD][0].server)
+    assert (await links.peer(THIRD).status()).index == joined.group[THIRD].state.index
+
+
+async def test_a_server_that_answers_at_the_address_of_another_is_not_taken_for_it(joined: Joined) -> None:
+    known = joined.directory.known
+    known["srv4.global"] = replace(known[FIRST], name="srv4.global")
+    joined.directory.change("srv4.global", ALIVE)
+    links = joined.links[SECOND]
+    await eventually(lambda: "srv4.global" in links._links and links._links["srv4.global"][0].server)
+    with pytest.raises(ConnectionLost, match="cannot be reached"):
+        await links.peer("srv4.global").status()
