@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from yurt.testing.agent import Agent, pid_is_alive, register, running_agent, wait_for
 
@@ -47,7 +50,11 @@ def cgroups_of(alloc_id: str) -> list[Path]:
 
 
 def processes_in(folders: list[Path]) -> set[int]:
-    return {int(pid) for folder in folders for pid in (folder / "cgroup.procs").read_text().split()}
+    found: set[int] = set()
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError):  # it has just gone
+            found |= {int(pid) for pid in (folder / "cgroup.procs").read_text().split()}
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +109,38 @@ def test_an_exec_task_keeps_its_process_over_the_death_of_the_agent(tmp_path: Pa
         assert (again["ID"], again["TaskStates"]["main"]["Restarts"]) == (alloc["ID"], 0)
         assert pids & processes_in(cgroups_of(alloc["ID"]))
         assert "Exit Code: 3" in events_of(ended(agent, "ending", "failed"))
+
+
+@pytest.mark.parametrize("driver", ["exec", "raw_exec"])
+def test_tasks_that_a_restart_of_the_machine_ended_are_started_again(tmp_path: Path, driver: str) -> None:
+    with running_agent(tmp_path, data_dir=tmp_path / "data") as agent:
+        again = job("again", driver, shell("echo begun; exec sleep 1000"))
+        again["TaskGroups"][0]["RestartPolicy"] = NO_RESTART | {"Attempts": 3, "Delay": 100_000_000}
+        register(agent, again)
+        (alloc,) = agent.running("again", 1)
+        before = processes_in(cgroups_of(alloc["ID"]))
+
+        agent.kill()
+        for pid in {psutil.Process(pid).ppid() for pid in before} - before | before:  # their keepers first
+            if pid > 1:
+                os.kill(pid, signal.SIGKILL)
+        wait_for("no process", lambda: not any(map(pid_is_alive, before)))
+        agent.start()
+
+        now = wait_for("new processes", lambda: processes_in(cgroups_of(alloc["ID"])) - before, 60)
+        wait_for("output", lambda: agent.cli("alloc", "logs", alloc["ID"]).stdout == "begun\nbegun\n")
+        assert all(map(pid_is_alive, now))
+        (found,) = agent.running("again", 1)
+        assert (found["ID"], found["TaskStates"]["main"]["Restarts"]) == (alloc["ID"], 1)
+
+
+def test_a_task_that_takes_too_much_memory_is_told_so(lasting_agent: Agent) -> None:
+    hog = job("hog", "exec", shell("head -c 300m /dev/zero | tail"), kind="batch")
+    hog["TaskGroups"][0]["Tasks"][0]["Resources"]["MemoryMB"] = 32
+    register(lasting_agent, hog)
+    alloc = ended(lasting_agent, "hog", "failed")
+    details = [event["Details"] for event in alloc["TaskStates"]["main"]["Events"] if event["Type"] == "Terminated"]
+    assert details[-1]["oom_killed"] == "true", details
 
 
 def test_a_task_that_asks_for_more_than_is_allowed_fails_with_the_reason(lasting_agent: Agent) -> None:

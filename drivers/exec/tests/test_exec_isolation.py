@@ -227,8 +227,12 @@ async def test_a_command_of_the_tasks_own_folder_is_found(cell: Cell) -> None:
 async def test_a_task_over_its_memory_is_killed_and_says_so(cell: Cell) -> None:
     script = "x=$(head -c 60000000 /dev/zero | tr '\\0' x); echo ${#x}"
     result = await cell.script(script, memory_mb=24)
-    assert not result.is_success
-    assert result.oom_killed or result.exit_code == 137
+    assert (result.oom_killed, result.is_success) == (True, False)
+
+
+async def test_a_task_whose_helper_takes_too_much_memory_says_so_too(cell: Cell) -> None:
+    result = await cell.script("head -c 60000000 /dev/zero | tail", memory_mb=24)
+    assert (result.oom_killed, result.exit_code) == (True, 137)
 
 
 async def test_a_command_runs_inside_with_the_tasks_user_and_rights(cell: Cell) -> None:

@@ -43,6 +43,8 @@ SMALL_FILE_BYTES = 16384
 DRAIN_READS_MAX = 64
 KILL_LIMIT_S = 10.0
 KILL_POLL_MS = 20
+KILLED_CODE = 137
+"""How a shell, or runc, tells that what it waited for was killed: 128 and SIGKILL."""
 ERROR_TEXT_BYTES = 1024
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
@@ -338,7 +340,8 @@ class Shim:
         is_signaled = os.WIFSIGNALED(status)
         code = 0 if is_signaled else os.WEXITSTATUS(status)
         number = os.WTERMSIG(status) if is_signaled else 0
-        oom = "true" if number == signal.SIGKILL and out_of_memory(self.oom_file) else "false"
+        is_killed = number == signal.SIGKILL or code == KILLED_CODE
+        oom = "true" if is_killed and out_of_memory(self.oom_file) else "false"
         text = '{"exit_code":%d,"signal":%d,"oom_killed":%s,"finished_at":%d}\n' % (code, number, oom, time.time_ns())
         quietly(replace_file, self.exit_file, text.encode())
 
