@@ -14,9 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from yurt import __version__
-from yurt.agent.addresses import bracketed, with_port
+from yurt.agent.addresses import bracketed, host_of, with_port
 from yurt.agent.cluster.joining import Joiner
 from yurt.agent.cluster.membership import ASK_INTERVAL_S, Membership
+from yurt.agent.cluster.memory import ServerMemory
 from yurt.agent.cluster.minding import Minder
 from yurt.agent.cluster.own_etcd import OwnEtcd, etcd_address
 from yurt.agent.cluster.security import ServerSecurity
@@ -35,7 +36,7 @@ from yurt.structs.member import FAILED, LEFT, Member
 log = logging.getLogger(__name__)
 
 LEAVE_LIMIT_S, LEAVE_PAUSE_S = 10.0, 0.5
-GAUGE_LIMIT_S = 1.0
+GAUGE_LIMIT_S, ADDRESS_PAUSE_S = 1.0, 1.0
 TRANSFER_LIMIT_S, TRANSFER_LOOK_S = 10.0, 0.05
 
 
@@ -47,7 +48,8 @@ class ServerCluster:
         self._server: Server | None = None
         self._config = config
         self._env = env
-        self._membership = Membership(own_member(config, engine), env=env, security=ServerSecurity(tls))
+        self._security = ServerSecurity(tls)
+        self._membership = Membership(own_member(config, engine), env=env, security=self._security)
         self._etcd: OwnEtcd | None = None
         self._admin: EtcdAdmin | None = None
         if engine == OWN_ETCD:
@@ -56,8 +58,8 @@ class ServerCluster:
             self._etcd = OwnEtcd(config, folder, membership=self._membership, env=env, tls=tls)
             self._admin = OwnEtcdAdmin(self._etcd.endpoint, self._etcd.url_of)
             self._membership.admit = Admitter(self._admin, self._membership, self._minding).admit
-        peers = self._etcd.peers if self._etcd is not None else ()
-        self._joiner = Joiner(config.cluster, membership=self._membership, peers=peers, env=env)
+        memory = ServerMemory(folder, self._membership, self._membership.own.name)
+        self._joiner = Joiner(config.cluster, membership=self._membership, peers=memory.addresses, env=env)
 
     # The directory.
 
@@ -89,9 +91,15 @@ class ServerCluster:
 
     async def start(self) -> None:
         """Take other servers' connections; raises Invalid when the port or etcd cannot be had."""
-        if self._etcd is not None:
-            await self._etcd.check()
         config = self._config
+        if self._etcd is not None:
+            self._security.check_host(host_of(config.advertise_serf))
+            await self._etcd.check()
+            if config.cluster.expect > 0 and config.cluster.expect % 2 == 0:
+                log.warning(
+                    "bootstrap_expect is %d: an even number of servers bears no more failures than one less",
+                    config.cluster.expect,
+                )
         port = await self._membership.start(f"{bracketed(config.serf_address)}:{config.serf_port}")
         log.info("servers may join at port %d", port)
 
@@ -118,6 +126,24 @@ class ServerCluster:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._etcd.run(), name="own etcd member")
             supervised(group, "servers that are gone", minder.run())
+            supervised(group, "own address", self._tell_address(self._admin))
+
+    async def _tell_address(self, admin: EtcdAdmin) -> None:
+        """Tell the other etcd members when this one is reached at another address than in its last run."""
+        own = self._membership.own
+        while True:
+            try:
+                mine = [voter for voter in await admin.voters() if voter.name == own.name]
+                if mine and mine[0].address != own.etcd_addr:
+                    await admin.move(mine[0].id, own.etcd_addr)
+                    log.info(
+                        "the etcd member is reached at %s now, and no longer at %s", own.etcd_addr, mine[0].address
+                    )
+                if mine:
+                    return
+            except YurtError as error:
+                log.debug("the address of the etcd member is told later: %s", error)
+            await self._env.sleep(ADDRESS_PAUSE_S)
 
     async def stop(self, *, leaves: bool) -> None:
         """End etcd and say goodbye; `run` was cancelled and the server has stopped."""

@@ -7,7 +7,14 @@ from urllib.parse import urlsplit
 
 from yurt.agent.cluster.voters import Voter
 from yurt.storage.etcd.client import EtcdClient
-from yurt.storage.etcd.members import add_member, list_members, member_status, move_leader, remove_member
+from yurt.storage.etcd.members import (
+    add_member,
+    list_members,
+    member_status,
+    move_leader,
+    remove_member,
+    update_member,
+)
 
 
 class OwnEtcdAdmin:
@@ -32,6 +39,10 @@ class OwnEtcdAdmin:
     async def remove(self, voter_id: str) -> None:
         """Put a member out."""
         await remove_member(self._client, int(voter_id, 16))
+
+    async def move(self, voter_id: str, address: str) -> None:
+        """Tell where a member is reached from now on."""
+        await update_member(self._client, int(voter_id, 16), self._url_of(address))
 
     async def make_leader(self, voter_id: str) -> None:
         """Have another member lead."""

@@ -179,7 +179,7 @@ class Membership:
             self._sessions[run] -= 1
             self._sessions += Counter()
 
-        return Session({PORT: Served(MEMBERS, _Asked(self))}, opened, closed)
+        return Session({PORT: Served(MEMBERS, _Asked(self, hello))}, opened, closed)
 
     def news(self) -> News:
         """What this server tells."""
@@ -263,10 +263,15 @@ class Membership:
             group.create_task(link.run(), name=f"connection to {member.name}")
             while True:
                 pulse = self._pulse
-                with suppress(YurtError, TimeoutError):
-                    await asyncio.wait_for(self._exchange(port), ASK_LIMIT_S)
+                await self._try_exchange(port)
                 if pulse is self._pulse:
                     await self.wait_news(ASK_INTERVAL_S)
+
+    async def _try_exchange(self, port: MembersPort) -> None:
+        """Exchange news, if that can be done in time."""
+        with suppress(YurtError, TimeoutError):
+            async with asyncio.timeout(ASK_LIMIT_S):
+                await self._exchange(port)
 
     def _link(self, address: str, region: str) -> Link:
         hello = Hello(
@@ -322,8 +327,9 @@ class Membership:
 class _Asked:
     """What others may ask of this server."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, hello: Hello) -> None:
         self._membership = membership
+        self._hello = hello
 
     async def exchange(self, news: News) -> News:
         """Hear and tell."""
@@ -331,7 +337,12 @@ class _Asked:
         return self._membership.news()
 
     async def admit(self, member: Member) -> Admission:
-        """Take a server into the cluster."""
+        """Take the server that asks into the cluster, if it is of this region."""
+        own, hello = self._membership.own, self._hello
+        if (member.name, member.region) != (hello.name, hello.region):
+            raise PermissionDenied(f"this connection speaks for server {hello.name}, not for {member.name}")
+        if member.region != own.region:
+            raise Conflict(f"this server is of region {own.region}, and {member.name} of {member.region}")
         return await self._membership.admit(member)
 
 

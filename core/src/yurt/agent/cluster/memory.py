@@ -1,24 +1,25 @@
-"""What a server remembers of its cluster from one start to the next: a small file in its data directory."""
+"""What a server remembers of its cluster from one start to the next: two small files in its data directory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value, no_entries
+from yurt.server.ports import Directory
 from yurt.storage.data_dir import write_durably
+from yurt.structs.member import LEFT
 
-FILE = "cluster.json"
+CLUSTER_FILE, SERVERS_FILE = "cluster.json", "servers.json"
 
 
-class Remembered(Value):
-    """Where other servers were, and what this one began."""
+class Founding(Value):
+    """What became of this server's etcd member so far."""
 
-    peers: tuple[str, ...] = ()
-    """Addresses of servers that were there at last."""
     founding: Mapping[str, str] = no_entries()
     """The servers that this one began a cluster with, itself included, and their etcd addresses."""
     awaited: tuple[str, ...] = ()
@@ -29,19 +30,50 @@ class Remembered(Value):
     """Its own etcd member has run: should its data be gone, this server is a new one."""
 
 
-def load(folder: Path) -> Remembered:
+class KnownServers(Value):
+    """Where other servers were at last, those of other regions included."""
+
+    addresses: tuple[str, ...] = ()
+
+
+T = TypeVar("T", Founding, KnownServers)
+
+
+def load(path: Path, kind: type[T]) -> T:
     """What was remembered, nothing at the first start; raises Invalid for a file that is broken."""
-    path = folder / FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Remembered)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
-        return Remembered()
+        return kind()
     except (OSError, msgspec.DecodeError) as error:
         raise Invalid(
-            f"{path} cannot be read: {error}; without it, the server joins its cluster as a new one"
+            f"{path} cannot be read: {error}; move it away, and the server joins again as a new one"
         ) from None
 
 
-def save(folder: Path, remembered: Remembered) -> None:
+def save(path: Path, remembered: Founding | KnownServers) -> None:
     """Keep it, durably."""
-    write_durably(folder / FILE, msgspec.json.encode(remembered))
+    write_durably(path, msgspec.json.encode(remembered))
+
+
+class ServerMemory:
+    """Writes down where other servers are, whenever that changes."""
+
+    def __init__(self, folder: Path, directory: Directory, own_name: str) -> None:
+        self._path = folder / SERVERS_FILE
+        self._directory = directory
+        self._own_name = own_name
+        self._known = load(self._path, KnownServers)
+        directory.subscribe(self._follow)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where other servers were at last, before this start too."""
+        return self._known.addresses
+
+    def _follow(self) -> None:
+        there = [each for each in self._directory.members() if each.status != LEFT and each.name != self._own_name]
+        known = KnownServers(addresses=tuple(each.address for each in there))
+        if known != self._known and known.addresses:
+            self._known = known
+            save(self._path, known)

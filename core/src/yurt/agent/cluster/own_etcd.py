@@ -47,8 +47,8 @@ class OwnEtcd:
         self, config: AgentConfig, folder: Path, *, membership: Membership, env: Env, tls: TlsSettings
     ) -> None:
         self.folder = folder / FOLDER
-        self._memory_folder = folder
-        self._remembered = memory.load(folder)
+        self._memory = folder / memory.CLUSTER_FILE
+        self._remembered = memory.load(self._memory, memory.Founding)
         self._config = config
         self._membership = membership
         self._env = env
@@ -81,11 +81,6 @@ class OwnEtcd:
     def has_begun(self) -> bool:
         """This server is part of a cluster, or of one that is being founded."""
         return has_member_data(str(self.folder)) and not self._remembered.is_joining
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Addresses of servers that were there at last, before this start too."""
-        return self._remembered.peers
 
     def url_of(self, address: str) -> str:
         """The URL of a member's address."""
@@ -190,19 +185,16 @@ class OwnEtcd:
         self._membership.change_own(has_data=False)
 
     def _follow_members(self) -> None:
-        """Remember where servers are, and which founders have begun."""
-        members = self._membership.members()
-        own = self._membership.own.name
-        peers = tuple(each.address for each in members if each.status != "left" and each.name != own)
-        begun = {each.name for each in members if each.has_data}
+        """Remember which founders have begun."""
+        begun = {each.name for each in self._membership.members() if each.has_data}
         awaited = tuple(name for name in self._remembered.awaited if name not in begun)
         founding = self._remembered.founding if awaited or not self._remembered.has_begun else {}
-        self._remember(peers=peers, awaited=awaited, founding=founding)
+        self._remember(awaited=awaited, founding=founding)
 
     def _remember(self, **changes: object) -> None:
         changed = replace(self._remembered, **changes)
         if changed != self._remembered:
-            memory.save(self._memory_folder, changed)
+            memory.save(self._memory, changed)
             self._remembered = changed
         self._membership.founding, self._membership.awaited = changed.founding, changed.awaited
 

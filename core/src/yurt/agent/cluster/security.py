@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 
 from yurt.agent.tls import TlsSettings, channel_credentials, server_credentials
-from yurt.rpc.certificates import DOMAIN, SERVER, role_name
+from yurt.rpc.certificates import DOMAIN, SERVER, facts_of, role_name
 from yurt.rpc.link import Security
-from yurt.sdk.errors import PermissionDenied, Unavailable
+from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
 
 LOOK_LIMIT_S = 5.0
 
@@ -35,6 +36,18 @@ class ServerSecurity:
         wanted = role_name(SERVER, region)
         if self._tls.rpc and wanted not in names:
             raise PermissionDenied(f"the certificate names {', '.join(names) or 'nobody'}, and not {wanted}")
+
+    def check_host(self, host: str) -> None:
+        """Raises Invalid unless the certificate names the address at which etcd members reach this server."""
+        if not self._tls.rpc:
+            return
+        names = facts_of(Path(self._tls.cert_file).read_bytes()).names
+        if host not in names:
+            raise Invalid(
+                f"tls: the servers' etcd members check each other's addresses, and cert_file does not name {host} "
+                f"(it names {', '.join(names)}); make one with `yurt tls cert create -server -additional-ipaddress "
+                f"{host}`, or change advertise.serf"
+            )
 
     async def region_at(self, address: str, usual: str) -> str:
         """The region of the server at an address, by its certificate, which the authority must have signed.

@@ -43,6 +43,10 @@ class EtcdAdmin(Protocol):
         """Put a member out for good."""
         ...
 
+    async def move(self, voter_id: str, address: str) -> None:
+        """Tell where a member is reached from now on."""
+        ...
+
     async def make_leader(self, voter_id: str) -> None:
         """Have another member lead, where the own one leads."""
         ...

@@ -59,6 +59,11 @@ async def remove_member(client: EtcdClient, member_id: int) -> None:
     await client.write("Cluster", "MemberRemove", message("MemberRemoveRequest", ID=member_id))
 
 
+async def update_member(client: EtcdClient, member_id: int, peer_url: str) -> None:
+    """Tell where a member is reached from now on; raises NotFound, Conflict or Unavailable."""
+    await client.write("Cluster", "MemberUpdate", message("MemberUpdateRequest", ID=member_id, peerURLs=[peer_url]))
+
+
 async def move_leader(client: EtcdClient, member_id: int) -> None:
     """Make another member lead; to be asked of the one that leads. Raises Conflict or Unavailable."""
     request = message("MoveLeaderRequest", targetID=member_id)

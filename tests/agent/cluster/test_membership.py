@@ -1,0 +1,196 @@
+"""Servers over real connections on loopback: they meet, notice silence, refuse what is not theirs, and leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from yurt.agent.cluster.joining import Joiner
+from yurt.agent.cluster.membership import Admission, Membership, MembersPort
+from yurt.agent.cluster.records import News
+from yurt.agent.cluster.security import ServerSecurity
+from yurt.agent.cluster.settings import ClusterSettings
+from yurt.agent.tls import TlsSettings
+from yurt.runtime.env import RealEnv
+from yurt.sdk.errors import Conflict, NotFound, PermissionDenied, Unavailable
+from yurt.sdk.value import replace
+from yurt.structs.member import ALIVE, FAILED, LEFT, Member
+from yurt.testing.fake_cluster import member
+
+LIMIT_S = 30.0
+
+
+class Node:
+    """A server that listens on a port of its own."""
+
+    def __init__(self, membership: Membership, running: asyncio.Task[None]) -> None:
+        self.membership = membership
+        self.running = running
+
+    @property
+    def address(self) -> str:
+        return self.membership.own.address
+
+    def statuses(self) -> dict[str, str]:
+        return {each.name: each.status for each in self.membership.members()}
+
+    async def wait(self, **wanted: str) -> None:
+        """Wait until it sees these statuses."""
+        async with asyncio.timeout(LIMIT_S):
+            while any(self.statuses().get(f"{name}.global") != status for name, status in wanted.items()):
+                await self.membership.wait_news(0.05)
+
+    async def stop(self) -> None:
+        self.running.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.running
+        await self.membership.stop()
+
+
+@asynccontextmanager
+async def nodes(*members: Member) -> AsyncIterator[list[Node]]:
+    """Servers that do not know each other yet."""
+    async with asyncio.TaskGroup() as group:
+        found = []
+        for each in members:
+            membership = Membership(each, env=RealEnv(), security=ServerSecurity(TlsSettings()))
+            port = await membership.start("127.0.0.1:0")
+            membership.change_own(address=f"127.0.0.1:{port}")
+            found.append(Node(membership, group.create_task(membership.run())))
+        try:
+            yield found
+        finally:
+            for node in found:
+                if not node.running.done():
+                    await node.stop()
+
+
+def joiner(node: Node, *retry: str, **settings: int) -> Joiner:
+    made = ClusterSettings(retry_join=retry, retry_interval_s=0.1, **settings)
+    return Joiner(made, membership=node.membership, peers=(), env=RealEnv())
+
+
+async def test_servers_that_join_one_know_all(tmp_path: object) -> None:
+    async with nodes(member("a"), member("b"), member("c", region="global", has_data=True)) as (a, b, c):
+        assert await b.membership.join(a.address) == "a.global"
+        assert await c.membership.join(a.address) == "a.global"
+        for node in (a, b, c):
+            await node.wait(a=ALIVE, b=ALIVE, c=ALIVE)
+        assert next(each for each in b.membership.members() if each.name == "c.global").has_data
+
+
+async def test_a_silent_server_fails_and_one_that_comes_back_is_alive() -> None:
+    async with nodes(member("a"), member("b")) as (a, b):
+        await b.membership.join(a.address)
+        await a.wait(b=ALIVE)
+        address = b.address
+        await b.stop()
+        await a.wait(b=FAILED)
+        with pytest.raises(Conflict, match=r"a\.global is alive"):
+            a.membership.force_leave("a.global", forget=False)
+        again = Membership(replace(member("b"), address=address), env=RealEnv(), security=ServerSecurity(TlsSettings()))
+        await again.start(address)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(again.run())
+            await a.wait(b=ALIVE)
+            running.cancel()
+        await again.stop()
+
+
+async def test_a_server_that_leaves_and_one_that_is_forced_out_have_left() -> None:
+    async with nodes(member("a"), member("b"), member("c")) as (a, b, c):
+        for node in (b, c):
+            await node.membership.join(a.address)
+        await a.wait(b=ALIVE, c=ALIVE)
+        await c.wait(b=ALIVE)
+        await b.membership.leave()
+        await b.stop()
+        await a.wait(b=LEFT)
+        await c.stop()
+        await a.wait(c=FAILED)
+        a.membership.force_leave("c.global", forget=True)
+        assert "c.global" not in a.statuses()
+        with pytest.raises(NotFound, match="server members"):
+            a.membership.force_leave("c.global", forget=False)
+
+
+async def test_another_server_of_the_same_name_is_refused_and_oneself_is_not() -> None:
+    async with nodes(member("a"), member("a"), member("b")) as (a, twin, b):
+        with pytest.raises(Unavailable, match=r'there is a server "a\.global" already'):
+            await twin.membership.join(a.address)
+        assert await a.membership.join(a.address) == "a.global"
+        await a.membership.join(b.address)
+        await b.wait(a=ALIVE)
+        with pytest.raises(Unavailable, match="already"):
+            await twin.membership.join(b.address)
+
+
+async def test_a_server_is_admitted_only_for_itself_and_in_its_region() -> None:
+    async with nodes(member("a"), member("b"), member("far", region="mars")) as (a, b, far):
+        asked: list[Member] = []
+
+        async def admit(each: Member) -> Admission:
+            asked.append(each)
+            return Admission(cluster={each.name: each.etcd_addr})
+
+        a.membership.admit = admit
+
+        async def ask(node: Node, each: Member) -> Admission:
+            def call(port: MembersPort) -> object:
+                return port.admit(each)
+
+            return await node.membership.ask_once(a.address, "global", call)  # type: ignore[arg-type]
+
+        own = b.membership.own
+        assert (await ask(b, own)).cluster == {"b.global": own.etcd_addr}
+        with pytest.raises(PermissionDenied, match=r"speaks for server b.global, not for c.global"):
+            await ask(b, member("c"))
+        with pytest.raises(Conflict, match="this server is of region global"):
+            await ask(far, far.membership.own)
+        with pytest.raises(Unavailable, match="not part of a cluster yet"):
+            await a.membership.ask_once(b.address, "global", lambda port: port.admit(a.membership.own))
+        assert asked == [own]
+
+
+async def test_addresses_are_tried_until_another_server_answers() -> None:
+    async with nodes(member("a"), member("b")) as (a, b):
+        await joiner(a, a.address, "127.0.0.1:1", b.address).run()
+        await b.wait(a=ALIVE)
+
+
+async def test_a_server_gives_up_where_it_is_told_to() -> None:
+    async with nodes(member("a")) as (a,):
+        with pytest.raises(Unavailable, match=r"in 2 attempts: 127.0.0.1:1: it cannot be reached"):
+            await joiner(a, "127.0.0.1:1", retry_max=2).run()
+        start = ClusterSettings(start_join=("127.0.0.1:1",))
+        with pytest.raises(Unavailable, match="start_join: no server can be joined"):
+            await Joiner(start, membership=a.membership, peers=(), env=RealEnv()).run()
+        joined = await joiner(a).join(("127.0.0.1:1", a.address))
+        assert joined.count == 0 and len(joined.problems) == 1
+
+
+async def test_clients_are_told_that_this_is_no_port_for_them() -> None:
+    from yurt.rpc.frames import Hello
+    from yurt.rpc.link import Link
+
+    async with nodes(member("a")) as (a,):
+        link = Link((a.address,), hello=lambda: Hello(name="x", node_id="1"), serves={}, env=RealEnv())
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(link.run())
+            async with asyncio.timeout(LIMIT_S):
+                while "clients connect to the rpc port" not in link.problem:  # noqa: ASYNC110 - the link tells nobody
+                    await asyncio.sleep(0.02)
+            running.cancel()
+
+
+async def test_news_tell_how_far_a_server_is() -> None:
+    async with nodes(member("a"), member("b")) as (a, b):
+        a.membership.applied_index = lambda: 12
+        b.membership.applied_index = lambda: 5
+        await b.membership.join(a.address)
+        await a.wait(b=ALIVE)
+        assert (a.membership.index_of("b.global"), a.membership.trailing["b.global"]) == (5, 7)
+        assert a.membership.index_of("a.global") == 12
+        assert isinstance(a.membership.reports["b.global"], News)
