@@ -21,11 +21,14 @@ from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.sdk.value import replace
 from yurt.storage.etcd.client import EtcdClient
+from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.member import EtcdMember, check_version, has_member_data
 from yurt.storage.etcd.members import add_member, list_members, member_status, remove_member
 from yurt.storage.etcd.settings import EtcdMemberConfig, EtcdSecurity, etcd_arguments
 from yurt.testing.agent import wait_for
 from yurt.testing.etcd import member_configs, missing
+from yurt.testing.log_server import LogServer, wait_leader
+from yurt.testing.log_server import running as log_running
 
 needs_etcd = pytest.mark.skipif(bool(missing()), reason=missing() or "there is etcd")
 
@@ -214,6 +217,35 @@ def test_killing_the_agent_ends_etcd_and_the_next_agent_starts_it_again(config: 
         agent.wait(timeout=10)
         agent.stdout.close()
         wait_for("etcd is gone", lambda pid=pid: not _lives(pid))  # type: ignore[misc]
+
+
+@needs_etcd
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process are Linux's")
+async def test_an_etcd_that_cannot_write_ends_and_acknowledges_nothing_more(config: EtcdMemberConfig) -> None:
+    """Its files may grow no more: it ends, as at every failed write (A10), and is started again with all it had said."""
+    log = EtcdLog(
+        endpoints=(config.client_endpoint,),
+        folder=Path(config.data_dir) / "log",
+        name=config.name,
+        region="global",
+        env=RealEnv(),
+        own_endpoint=config.client_endpoint,
+    )
+    async with running(config) as (member,), log_running(LogServer(config.name, log)) as server:
+        await wait_leader([server])
+        broken = member.pid
+        psutil.Process(broken).rlimit(psutil.RLIMIT_FSIZE, (4096, 4096))
+        number = 0
+        with pytest.raises((Unavailable, Conflict)):
+            while number < 5_000:
+                await server.append([number + 1], size=100_000)
+                number += 1
+        assert not server.is_ready
+        await asyncio.to_thread(wait_for, "another etcd", lambda: member.pid not in (0, broken), 30.0)
+        await wait_leader([server])
+        assert server.applied[:number] == server.acknowledged == list(range(1, number + 1))
+        assert len(server.applied) <= number + 1
+        await server.append([0])
 
 
 def _lives(pid: int) -> bool:
