@@ -103,7 +103,7 @@ CLIENT = block(
 )  # fmt: skip
 
 SERVER = block(
-    enabled="bool", authoritative_region="string !", bootstrap_expect="int", data_dir="string !",
+    enabled="bool", authoritative_region="string", bootstrap_expect="int", data_dir="string !",
     client_introduction=block(
         enforcement="string", default_identity_ttl="duration", max_identity_ttl="duration"
     ),

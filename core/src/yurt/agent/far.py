@@ -76,6 +76,8 @@ class FarClients:
         await self._api.close()
 
     def _accept(self, hello: Hello, caller: Caller) -> Session:
+        if hello.region != self._config.region and hello.role == certificates.SERVER:
+            return self._take_region(hello, caller)
         if hello.region != self._config.region:
             raise PermissionDenied(f"this server is of region {self._config.region!r}, the agent of {hello.region!r}")
         if hello.role == certificates.SERVER:
@@ -98,10 +100,18 @@ class FarClients:
 
         return Session(serves, opened, closed)
 
-    def _take_server(self, hello: Hello, caller: Caller) -> Session:
-        wanted = role_name(certificates.SERVER, self._config.region)
+    def _check_server(self, region: str, caller: Caller) -> None:
+        wanted = role_name(certificates.SERVER, region)
         if self._tls.rpc and wanted not in caller.names:
             raise PermissionDenied(f"the certificate names {', '.join(caller.names)}, and not {wanted}")
+
+    def _take_region(self, hello: Hello, caller: Caller) -> Session:
+        """A server of another region may ask what a user may ask, and nothing else."""
+        self._check_server(hello.region, caller)
+        return Session({API: Served(_API, self._api)}, lambda _: None, lambda _: None)
+
+    def _take_server(self, hello: Hello, caller: Caller) -> Session:
+        self._check_server(self._config.region, caller)
 
         def opened(_: Peer) -> None:
             log.info("server connected: name=%s address=%s", hello.name, caller.address)

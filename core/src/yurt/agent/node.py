@@ -32,6 +32,7 @@ from yurt.http.app import make_app
 from yurt.http.cluster import CLUSTER
 from yurt.http.connections import Connections, Site
 from yurt.http.plugins import PLUGINS
+from yurt.http.regions import REGIONS
 from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginStatus
 from yurt.runtime.env import Env
 from yurt.sdk.driver import AgentPaths, PluginContext
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from yurt.agent.cluster.cluster import ServerCluster
     from yurt.agent.far import FarClients, FarServers
     from yurt.agent.peers import ServerLinks
+    from yurt.agent.regions import RegionLinks
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +67,7 @@ class Parts:
         self.servers: FarServers | None = None
         self.cluster: ServerCluster | None = None
         self.links: ServerLinks | None = None
+        self.regions: RegionLinks | None = None
         self.http_tls: ssl.SSLContext | None = None
         self.http_limits = HttpLimits()
         self.binaries = binary_plugins.Binaries()
@@ -98,6 +101,8 @@ class Parts:
             self._cluster_task = group.create_task(self.cluster.run(), name="cluster")
         if self.links is not None:
             self._tasks.append(group.create_task(self.links.run(), name="connections to the other servers"))
+        if self.regions is not None:
+            self._tasks.append(group.create_task(self.regions.run(), name="connections to other regions"))
         if self.server is not None:
             self._server_task = group.create_task(self._run_server(self.server), name="server")
         if self.servers is not None:
@@ -207,8 +212,11 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     links = _links(config, server, cluster, env=env, tls=tls)
     api = servers.api if servers is not None else None
     app = make_app(server, client, info, env=env, servers=api, others=links)
+    regions = _regions(config, server, cluster, env=env, tls=tls)
     if cluster is not None:
         app[CLUSTER] = cluster
+    if regions is not None:
+        app[REGIONS] = regions
     if client is not None:
         app[PLUGINS] = PluginReloader(
             plugins,
@@ -230,6 +238,7 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     parts.servers = servers
     parts.cluster = cluster
     parts.links = links
+    parts.regions = regions
     parts.http_tls = http_context(tls)
     parts.http_limits = http_limits(config)
     if server is not None and not config.is_dev:
@@ -279,6 +288,20 @@ def _links(
     links = ServerLinks(config, directory=cluster, env=env, tls=tls)
     server.peers = links
     return links
+
+
+def _regions(
+    config: AgentConfig, server: Server | None, cluster: ServerCluster | None, *, env: Env, tls: TlsSettings
+) -> RegionLinks | None:
+    """The connections to other regions, one of which may decide for this one."""
+    if server is None or cluster is None:
+        return None
+    from yurt.agent.regions import FarAuthority, RegionLinks
+
+    regions = RegionLinks(config, directory=cluster, env=env, tls=tls)
+    if server.config.authoritative_region not in ("", config.region):
+        server.authority = FarAuthority(regions, server.config.authoritative_region)
+    return regions
 
 
 async def node_identity(database: ClientDatabase, env: Env) -> NodeIdentity:

@@ -50,6 +50,7 @@ def server_config(config: AgentConfig, data: DataDir) -> ServerConfig:
     return ServerConfig(
         name=f"{config.name}.{config.region}",
         region=config.region,
+        authoritative_region=given.get("authoritative_region", ""),
         datacenter=config.datacenter,
         dev=config.is_dev,
         rpc_addr=config.advertise_rpc,

@@ -20,6 +20,7 @@ from yurt.http.at_leader import NOT_LEADING, PLACES, Places, ServerApis
 from yurt.http.call import CONTEXT, Context
 from yurt.http.cluster import CLUSTER, LoneServer
 from yurt.http.errors import NoServer, NotLed, status_of
+from yurt.http.regions import OtherRegion, answer_from, wanted_region
 from yurt.http.routing import CORS_PREFIXES
 from yurt.http.table import add_all_routes
 from yurt.runtime.env import Env, RealEnv
@@ -111,6 +112,24 @@ def _broken_off(request: web.Request, error: Exception) -> web.StreamResponse | 
 
 
 async def _where_it_belongs(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Answer in this region, or as the one does that the request is for."""
+    context = request.app[CONTEXT]
+    try:
+        region = wanted_region(request)
+        if region not in ("", context.agent.region):
+            raise OtherRegion(region)
+        return await _in_region(request, handler)
+    except OtherRegion as other:
+        if context.server is not None:
+            return await answer_from(request, other.region)
+        if context.servers is None:
+            raise
+    from yurt.http.forwarding import forward
+
+    return await forward(request, context.servers)
+
+
+async def _in_region(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Answer here, or as a server does that can."""
     if PLACES in request.app:
         begun = BEGUN.get()

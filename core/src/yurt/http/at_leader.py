@@ -34,8 +34,10 @@ LOOK_S: Final = 0.1
 PASSED_ON_MAX: Final = 1_000
 """Requests that may be on their way to the leader at once; calls of clients share the connection."""
 FORWARDED: Final = "X-Yurt-Forwarded"
-"""How far a request has come: `client` by an agent without a server, `server` by a server that did not lead."""
+"""How far a request has come: `client` by an agent without a server, `server` by a server that did not lead, `region`
+from another region."""
 BY_SERVER: Final = "server"
+BY_REGION: Final = "region"
 NOT_LEADING: Final = "X-Yurt-Not-Leading"
 """An answer with this header is none: nobody led, and the request was not carried out."""
 READS: Final = ("GET", "HEAD")
@@ -100,6 +102,25 @@ class Places:
             if is_no_leader(error):
                 raise NotLed(NO_LEADER) from None
             raise
+
+    def other(self, request: web.Request, wanted: str) -> str:
+        """The server that a `server_id` names: by its name, with the region or without, or `leader`.
+
+        "" for this one; raises Refused (404) for one that is not known.
+        """
+        own = self._server.config.name
+        if not wanted or is_from_server(request):
+            return ""
+        if wanted == "leader":
+            name = self._server.leader_name
+            if not name:
+                raise Unavailable(NO_LEADER)
+        else:
+            known = (own, *self._server.peers.names)
+            name = next((each for each in known if wanted in (each, each.rpartition(".")[0])), "")
+            if not name:
+                raise Refused(404, f'Unknown server "{wanted[:128]}"; `yurt server members` lists them')
+        return "" if name == own else name
 
     async def pass_on(self, request: web.Request, name: str) -> web.StreamResponse:
         """Answer as another server does; raises Unavailable."""

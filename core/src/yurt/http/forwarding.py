@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp import hdrs, web
 from yarl import URL
 
-from yurt.http.at_leader import BY_SERVER, FORWARDED, NOT_LEADING
+from yurt.http.at_leader import BY_REGION, BY_SERVER, FORWARDED, NOT_LEADING
 from yurt.http.call import CONTEXT
 from yurt.http.errors import NotLed
 from yurt.sdk.errors import Invalid, Unavailable
@@ -115,7 +115,7 @@ class OwnApi:
 
 async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT) -> web.StreamResponse:
     """Answer as another agent does; raises Unavailable when it cannot be reached or the request came too far."""
-    if request.headers.get(FORWARDED) in (by, BY_SERVER):
+    if by != BY_REGION and request.headers.get(FORWARDED) in (by, BY_SERVER):
         raise NotLed(NO_SERVERS if by == BY_CLIENT else NO_LEADER)
     if _IS_SENT in request:
         raise Unavailable(NO_LEADER)

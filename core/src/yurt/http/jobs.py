@@ -17,6 +17,7 @@ from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import list_answer, page_answer, tables_index
 from yurt.http.parsing import parse_text
 from yurt.http.query import flag
+from yurt.http.regions import OtherRegion
 from yurt.http.routing import route
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
@@ -98,7 +99,7 @@ def read_job(call: Call, document: Any) -> tuple[Job, tuple[str, ...]]:
     except Invalid as error:
         raise Refused(400, f"Failed to decode body: {error}") from None
     if job.region != call.agent.region:
-        raise Refused(500, "No path to region")
+        raise OtherRegion(job.region)
     if job.namespace == "*":
         raise Refused(400, 'Job namespace must not be "*"')
     if job.type == status.JOB_SYSTEM and any(group.scaling is not None for group in job.task_groups):

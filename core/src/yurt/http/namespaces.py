@@ -11,6 +11,7 @@ from yurt.api.validate import NAMESPACE as NAME
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import list_answer, object_answer
+from yurt.http.regions import need_authority
 from yurt.http.routing import route
 from yurt.sdk.value import replace
 from yurt.state.store import Snapshot
@@ -40,6 +41,7 @@ async def read(call: Call) -> web.Response:
 
 async def upsert(call: Call) -> web.Response:
     """PUT /v1/namespace and /v1/namespace/:name."""
+    need_authority(call)
     namespace = await call.body(Namespace)
     in_path = call.request.match_info.get("name", namespace.name)
     if not namespace.name:
@@ -57,6 +59,7 @@ async def upsert(call: Call) -> web.Response:
 
 async def delete(call: Call) -> web.Response:
     """DELETE /v1/namespace/:name: only an empty one."""
+    need_authority(call)
     name, state = call.part("name"), call.read_state()
     if name == "default":
         raise Refused(500, "can not delete default namespace")

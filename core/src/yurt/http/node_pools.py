@@ -15,6 +15,7 @@ from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import list_answer, object_answer
 from yurt.http.nodes import list_some
 from yurt.http.query import flag
+from yurt.http.regions import need_authority
 from yurt.http.routing import route
 from yurt.sdk.value import replace
 from yurt.state.store import Snapshot
@@ -44,6 +45,7 @@ async def read(call: Call) -> web.Response:
 
 async def upsert(call: Call) -> web.Response:
     """PUT /v1/node/pools and /v1/node/pool/:name."""
+    need_authority(call)
     pool = await call.body(NodePool)
     if pool.name != call.request.match_info.get("name", pool.name):
         raise Refused(400, "Node pool name does not match request path")
@@ -58,6 +60,7 @@ async def upsert(call: Call) -> web.Response:
 
 async def delete(call: Call) -> web.Response:
     """DELETE /v1/node/pool/:name: only one without nodes and jobs."""
+    need_authority(call)
     name, state = call.part("name"), call.read_state()
     if name in BUILT_IN:
         raise Refused(400, f'deleting node pool "{name}" is not allowed')

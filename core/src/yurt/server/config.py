@@ -32,6 +32,8 @@ class ServerConfig(Value):
 
     name: str
     region: str = "global"
+    authoritative_region: str = ""
+    """The region that decides about namespaces and node pools of all; "" where this one does."""
     datacenter: str = "dc1"
     num_schedulers: int = 1
     heartbeat_grace_s: float = 10.0

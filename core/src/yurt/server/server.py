@@ -72,6 +72,7 @@ from yurt.structs.service import ServiceRegistration
 
 if TYPE_CHECKING:
     from yurt.scheduler.limits import LimitsOf
+    from yurt.server.replication import Authority
     from yurt.server.term import Term
 
 log = logging.getLogger(__name__)
@@ -82,11 +83,15 @@ DUTY_RETRY_S = 1.0
 
 
 class Server:
-    """One server of a region; `peers` are the others, none unless they are set before `run`."""
+    """One server of a region; `peers` are the others, none unless they are set before `run`.
+
+    `authority` is set before `run` where another region decides about namespaces and node pools.
+    """
 
     def __init__(self, config: ServerConfig, *, env: Env, log: CommandLog, limits: LimitsOf | None = None) -> None:
         self.config = config
         self.peers: Peers = NoPeers(config.rpc_addr)
+        self.authority: Authority | None = None
         self.env = env
         self.watches = Watches()
         self.events = EventBuffer(config.event_buffer_size)

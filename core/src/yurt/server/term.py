@@ -15,6 +15,7 @@ from yurt.server.eval_queue import EvalQueue
 from yurt.server.heartbeats import Heartbeats
 from yurt.server.periodic import PeriodicDispatcher
 from yurt.server.plan_applier import PlanApplier
+from yurt.server.replication import Replication
 from yurt.server.work import BATCH, LeaderWork
 from yurt.state import Changes
 
@@ -83,6 +84,8 @@ class Term:
             "root keys": self._server.root_keys.run,
             "garbage collection": self._server.system.run_garbage_collection,
         }
+        if self._server.authority is not None:
+            loops["copies of the authoritative region"] = Replication(self._server, self._server.authority).run
         loops.update({f"scheduler worker {number}": worker.run for number, worker in enumerate(self._workers)})
         try:
             async with asyncio.TaskGroup() as group:

@@ -1,0 +1,129 @@
+"""The connections of a server to other regions, one to some server of each, and what they are used for: requests for
+another region, and copies of what the authoritative region decides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TypeVar
+
+from yurt import __version__
+from yurt.agent.config import AgentConfig
+from yurt.agent.peers import API
+from yurt.agent.tls import TlsSettings, channel_credentials
+from yurt.api.decode import decode_json, decode_value
+from yurt.http.at_leader import BY_REGION, FORWARDED
+from yurt.http.forwarding import ApiPort, ApiRequest
+from yurt.rpc.certificates import SERVER, role_name
+from yurt.rpc.contract import contract_of
+from yurt.rpc.frames import Hello
+from yurt.rpc.link import Link, Security
+from yurt.rpc.proxy import far_port
+from yurt.runtime.env import Env
+from yurt.runtime.supervise import supervised
+from yurt.sdk.errors import Invalid, NotFound, Unavailable
+from yurt.server.ports import Directory
+from yurt.server.replication import Pulled
+from yurt.structs.cluster import Namespace, NodePool
+from yurt.structs.member import ALIVE
+
+log = logging.getLogger(__name__)
+
+_API = contract_of(ApiPort)
+INDEX = "x-nomad-index"
+T = TypeVar("T", Namespace, NodePool)
+
+
+class RegionLinks:
+    """A connection to each other region that has a server."""
+
+    def __init__(self, config: AgentConfig, *, directory: Directory, env: Env, tls: TlsSettings) -> None:
+        self._region = config.region
+        self._name = f"{config.name}.{config.region}"
+        self._directory = directory
+        self._env = env
+        self._tls = tls
+        self._links: dict[str, tuple[Link, asyncio.Task[None]]] = {}
+        self._changed = asyncio.Event()
+        directory.subscribe(self._changed.set)
+
+    def api(self, region: str) -> ApiPort:
+        """The HTTP API of a region; raises NotFound for one that has no server."""
+        if region not in self._links:
+            raise NotFound(f"no server of region {region[:64]!r} is known")
+        port: ApiPort = far_port(_API, API, self._links[region][0].peer)
+        return port
+
+    async def run(self) -> None:
+        """Keep the connections until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._changed.clear()
+                self._keep_links(group)
+                await self._changed.wait()
+
+    def _keep_links(self, group: asyncio.TaskGroup) -> None:
+        there: dict[str, list[str]] = {}
+        for member in self._directory.members():
+            if member.region != self._region and member.status == ALIVE:
+                there.setdefault(member.region, []).append(member.rpc_addr)
+        for region, (_, task) in tuple(self._links.items()):
+            if region not in there:
+                task.cancel()
+                del self._links[region]
+        for region, addresses in there.items():
+            if region not in self._links:
+                link = self._link(region, tuple(addresses))
+                self._links[region] = (link, supervised(group, f"connection to region {region}", link.run()))
+            self._links[region][0].learn(tuple(addresses))
+
+    def _link(self, region: str, addresses: tuple[str, ...]) -> Link:
+        hello = Hello(version=__version__, role=SERVER, region=self._region, name=self._name)
+        security = None
+        if self._tls.rpc:
+            security = Security(lambda: channel_credentials(self._tls), role_name(SERVER, region))
+        return Link(addresses, hello=lambda: hello, serves={}, env=self._env, security=security)
+
+
+class FarAuthority:
+    """What the authoritative region decides, asked over its API."""
+
+    def __init__(self, links: RegionLinks, region: str) -> None:
+        self._links = links
+        self._region = region
+
+    async def namespaces(self, *, min_index: int, wait_s: float) -> Pulled[Namespace]:
+        """All namespaces, once they changed after `min_index`."""
+        return await self._pull("/v1/namespaces", Namespace, min_index, wait_s)
+
+    async def node_pools(self, *, min_index: int, wait_s: float) -> Pulled[NodePool]:
+        """All node pools, once they changed after `min_index`."""
+        return await self._pull("/v1/node/pools", NodePool, min_index, wait_s)
+
+    async def _pull(self, path: str, kind: type[T], min_index: int, wait_s: float) -> Pulled[T]:
+        query = f"index={min_index}&wait={wait_s:g}s&region={self._region}"
+        request = ApiRequest(method="GET", path=f"{path}?{query}", headers={FORWARDED: BY_REGION})
+        status, index, body = 0, 0, bytearray()
+        try:
+            async with aclosing(self._links.api(self._region).ask(request, _no_body())) as parts:
+                async for part in parts:
+                    if part.status:
+                        status = part.status
+                        headers = {name.lower(): value for name, value in part.headers.items()}
+                        index = int(headers.get(INDEX, "0"))
+                    body += part.data
+        except NotFound as error:
+            raise Unavailable(str(error)) from None
+        if status != 200:
+            raise Unavailable(f"region {self._region} answered {status}: {bytes(body[:200]).decode(errors='replace')}")
+        found = decode_json(bytes(body))
+        if not isinstance(found, list):
+            raise Invalid(f"region {self._region} answered {path} with no list")
+        return Pulled(index, tuple(decode_value(each, kind, name=kind.__name__)[0] for each in found))
+
+
+async def _no_body() -> AsyncGenerator[bytes]:
+    for piece in b"":
+        yield bytes([piece])
