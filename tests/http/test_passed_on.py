@@ -32,6 +32,8 @@ class Agents:
         self.group = group
         self.api: dict[str, Api] = {}
         self.own: dict[str, OwnApi] = {}
+        self.asked: list[str] = []
+        """The servers to which requests were passed on."""
 
     def __getitem__(self, name: str) -> Api:
         return self.api[name]
@@ -52,6 +54,7 @@ class Others:
         """That of one server."""
         if {name, self._name} & self._agents.group.cut_off or name not in self._agents.group.servers:
             raise ConnectionLost(f"server {name} cannot be reached")
+        self._agents.asked.append(name)
         return self._agents.own[name]
 
 
@@ -233,3 +236,15 @@ async def test_a_snapshot_is_saved_and_restored_through_any_server(agents: Agent
     restored: Answer = await agents[THIRD].call("PUT", "/v1/operator/snapshot", saved)
     assert restored.status == 200, restored.text
     await agents[SECOND].wait_until("/v1/jobs", lambda jobs: [job["ID"] for job in jobs] == ["web"])
+
+
+async def test_the_log_of_another_server_is_read_through_any(agents: Agents) -> None:
+    for wanted in (THIRD, "srv3", "leader"):
+        agents.group.log.elect(THIRD)
+        await eventually(lambda: agents.group[SECOND].leader_name == THIRD)
+        async with agents[SECOND].client.get(f"/v1/agent/monitor?plain=true&server_id={wanted}") as answer:
+            assert (answer.status, answer.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
+            assert THIRD in agents.asked
+        agents.asked.clear()
+    own = await agents[SECOND].get("/v1/agent/monitor?server_id=nobody")
+    assert (own.status, own.text.partition(";")[0]) == (404, 'Unknown server "nobody"')

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from aiohttp import web
 
 from yurt.api.encode import encode_builtins
+from yurt.http.at_leader import PLACES
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.query import flag
@@ -91,8 +92,10 @@ async def monitor(call: Call) -> web.StreamResponse:
     level = LEVELS.get(name.lower())
     if level is None:
         raise Refused(400, f"Unknown log level: {name[:64]}")
-    if call.query.get("node_id"):
-        node_of_query(call)
+    other = _other_server(call)
+    if other:
+        return await call.request.app[PLACES].pass_on(call.request, other)
+    _check_node(call)
     plain, as_json = flag(call.query, "plain"), flag(call.query, "log_json")
     tap = LogTap(level, asyncio.get_running_loop(), as_json=as_json)
     response = web.StreamResponse(
@@ -105,6 +108,25 @@ async def monitor(call: Call) -> web.StreamResponse:
             frame = {"Data": base64.b64encode(data).decode()} if data else {}
             await response.write(data if plain else encode_builtins(frame) + b"\n")
     return response
+
+
+def _other_server(call: Call) -> str:
+    """The server whose log is asked for, "" for this agent's."""
+    wanted = call.query.get("server_id", "")
+    if not wanted:
+        return ""
+    call.need_server()
+    return call.request.app[PLACES].other(call.request, wanted)
+
+
+def _check_node(call: Call) -> None:
+    """A node's log is its agent's: read there, and here when the node is this agent's."""
+    node_id = call.query.get("node_id", "")
+    if not node_id or (call.client is not None and call.client.node_id == node_id):
+        return
+    node_of_query(call)
+    address = call.server.state.nodes[node_id].http_addr
+    raise Refused(400, f"the log of node {node_id} is read at its own agent: -address=http://{address}")
 
 
 async def _texts(tap: LogTap) -> AsyncIterator[str]:
