@@ -222,7 +222,7 @@ def test_killing_the_agent_ends_etcd_and_the_next_agent_starts_it_again(config: 
 @needs_etcd
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of another process are Linux's")
 async def test_an_etcd_that_cannot_write_ends_and_acknowledges_nothing_more(config: EtcdMemberConfig) -> None:
-    """Its files may grow no more: it ends, as at every failed write (A10), and is started again with all it had said."""
+    """Its files may grow no more: it ends, as at every failed write (A10), and starts again with all it had said."""
     log = EtcdLog(
         endpoints=(config.client_endpoint,),
         folder=Path(config.data_dir) / "log",
