@@ -2,7 +2,8 @@
 
 The list is pulled (a blocking query) and the allocations whose index moved are fetched. A list older than one that
 was taken over already is ignored: a server that restores an old state, or a follower that lags, must never make this
-client stop a task (invariant E2). The newest index is kept on disk, so the rule holds over a restart too.
+client stop a task (invariant E2). So is what comes from a server that knows less than the one that listed it: the
+list is pulled again. The newest index is kept on disk, so the rule holds over a restart too.
 """
 
 from __future__ import annotations
@@ -106,6 +107,8 @@ class AllocWatch:
         for start in range(0, len(moved), FETCH_MAX):
             batch = await self._server.get_allocs(self._node_id, tuple(moved[start : start + FETCH_MAX]))
             fetched += batch.allocs
+        if {alloc.id for alloc in fetched if alloc.alloc_modify_index >= pull.allocs[alloc.id]} != set(moved):
+            raise Unavailable("the server does not know all that was listed yet")
         gone = tuple(alloc_id for alloc_id in self._known if alloc_id not in pull.allocs)
         return Changes(fetched=tuple(fetched), gone=gone)
 
