@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 FOLDER = "etcd"
 LOOK_INTERVAL_S = 0.5
 """How often a server that waits looks again when it hears nothing new."""
+DATA_LOOK_S = 0.05
 ADMIT_PAUSE_S = 1.0
 ADMIT_LIMIT_S = 15.0
 """How long another server may take to admit this one."""
@@ -156,6 +157,10 @@ class OwnEtcd:
     async def _start(self, cluster: dict[str, str], *, is_new: bool) -> None:
         self._member = self._make_member(cluster, is_new=is_new)
         await self._member.start()
+        while not has_member_data(str(self.folder)):  # etcd listens before it has written anything
+            await self._env.sleep(DATA_LOOK_S)
+            if not self._member.pid:
+                raise Unavailable("etcd ended before it had written anything")
         self._remember(has_begun=True, is_joining=False)
         self._membership.change_own(has_data=True)
 

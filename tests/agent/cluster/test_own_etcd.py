@@ -1,0 +1,151 @@
+"""What a server remembers of its own etcd member carries it over crashes at any step; here with a real etcd."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from yurt.agent.cluster.etcd_admin import OwnEtcdAdmin
+from yurt.agent.cluster.membership import Membership
+from yurt.agent.cluster.memory import CLUSTER_FILE, SERVERS_FILE, Founding, KnownServers, ServerMemory, load, save
+from yurt.agent.cluster.own_etcd import FOLDER, OwnEtcd
+from yurt.agent.cluster.security import ServerSecurity
+from yurt.agent.config import make_config
+from yurt.agent.tls import TlsSettings
+from yurt.runtime.env import RealEnv
+from yurt.sdk.errors import Invalid, Unavailable
+from yurt.testing.fake_cluster import member
+from yurt.testing.real_cluster import quiet_port
+
+LIMIT_S = 60.0
+
+
+def own_etcd(folder: Path, port: int) -> tuple[OwnEtcd, Membership]:
+    """A server's etcd member as an agent makes it at its start."""
+    settings = {"enabled": True, "bootstrap_expect": 3}
+    given = {"server": settings, "data_dir": str(folder), "bind_addr": "127.0.0.1", "name": "a"}
+    config = make_config({**given, "ports": {"etcd": port}}, {}, is_dev=False)
+    own = member("a", etcd_addr=f"127.0.0.1:{port}", has_data=False)
+    membership = Membership(own, env=RealEnv(), security=ServerSecurity(TlsSettings()))
+    return OwnEtcd(config, folder, membership=membership, env=RealEnv(), tls=TlsSettings()), membership
+
+
+@asynccontextmanager
+async def formed(folder: Path, port: int) -> AsyncIterator[tuple[OwnEtcd, Membership]]:
+    """The same with etcd running."""
+    own, membership = own_etcd(folder, port)
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await own.form()
+        yield own, membership
+    finally:
+        await own.stop()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A short path: etcd's socket lies in it."""
+    made = tmp_path / "s"
+    made.mkdir()
+    return made
+
+
+async def test_a_founding_that_was_cut_short_is_finished_and_never_repeated(folder: Path) -> None:
+    port = quiet_port()
+    alone = {"a.global": f"127.0.0.1:{port}"}
+    save(folder / CLUSTER_FILE, Founding(founding=alone))
+    async with formed(folder, port) as (own, membership):
+        assert own.has_begun and membership.own.has_data and own.pid
+        admin = OwnEtcdAdmin(own.endpoint, own.url_of)
+        (voter,) = await admin.voters()
+        assert (voter.name, voter.address) == ("a.global", f"127.0.0.1:{port}")
+        await admin.move(voter.id, f"localhost:{port}")
+        assert [each.address for each in await admin.voters()] == [f"localhost:{port}"]
+        assert await admin.db_bytes() > 0
+        await admin.close()
+    assert load(folder / CLUSTER_FILE, Founding).has_begun
+
+    async with formed(folder, port) as (again, _):
+        assert again.has_begun, "the second start goes on with its data"
+
+    shutil.rmtree(folder / FOLDER)
+    lost, knows = own_etcd(folder, port)
+    assert not lost.has_begun and not knows.own.has_data
+    assert load(folder / CLUSTER_FILE, Founding) == Founding(), "it never founds that cluster again"
+
+
+async def test_what_a_join_that_was_cut_short_left_is_no_data(folder: Path) -> None:
+    port = quiet_port()
+    save(folder / CLUSTER_FILE, Founding(founding={"a.global": f"127.0.0.1:{port}"}))
+    async with formed(folder, port):
+        pass
+    save(folder / CLUSTER_FILE, Founding(is_joining=True))
+    own, membership = own_etcd(folder, port)
+    assert not own.has_begun and not membership.own.has_data
+    assert not own.pid
+
+
+async def test_data_without_memory_counts(folder: Path) -> None:
+    port = quiet_port()
+    save(folder / CLUSTER_FILE, Founding(founding={"a.global": f"127.0.0.1:{port}"}))
+    async with formed(folder, port):
+        pass
+    (folder / CLUSTER_FILE).unlink()
+    own, membership = own_etcd(folder, port)
+    assert own.has_begun and membership.own.has_data
+
+
+async def test_a_founder_follows_which_others_have_begun(folder: Path) -> None:
+    founders = {f"{name}.global": f"{name}:4649" for name in "abc"}
+    save(folder / CLUSTER_FILE, Founding(founding=founders, awaited=("b.global", "c.global"), has_begun=False))
+    _, membership = own_etcd(folder, quiet_port())
+    assert membership.own.has_data and membership.news().awaited == ("b.global", "c.global")
+    begun = member("b", has_data=True)
+    other = Membership(begun, env=RealEnv(), security=ServerSecurity(TlsSettings()))
+    membership.take_news(other.news())
+    assert membership.news().awaited == ("c.global",)
+    assert load(folder / CLUSTER_FILE, Founding).awaited == ("c.global",)
+
+
+async def test_servers_are_remembered_and_those_that_left_are_not(folder: Path) -> None:
+    _, membership = own_etcd(folder, quiet_port())
+    memory = ServerMemory(folder, membership, "a.global")
+    assert memory.addresses == ()
+    for name in ("b", "c"):
+        other = Membership(member(name), env=RealEnv(), security=ServerSecurity(TlsSettings()))
+        membership.take_news(other.news())
+    assert memory.addresses == ("b:4648", "c:4648")
+    other.change_own(status="left")
+    membership.take_news(other.news())
+    assert load(folder / SERVERS_FILE, KnownServers).addresses == ("b:4648",)
+
+
+async def test_a_broken_memory_is_told(folder: Path) -> None:
+    (folder / CLUSTER_FILE).write_text("{")
+    with pytest.raises(Invalid, match=r"cluster.json cannot be read"):
+        own_etcd(folder, quiet_port())
+
+
+async def test_a_member_whose_port_is_taken_is_tried_again(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    port = quiet_port()
+    taken = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port)
+    save(folder / CLUSTER_FILE, Founding(founding={"a.global": f"127.0.0.1:{port}"}))
+    own, membership = own_etcd(folder, port)
+    caplog.set_level("INFO")
+    async with asyncio.TaskGroup() as group:
+        forming = group.create_task(own.form())
+        async with asyncio.timeout(LIMIT_S):
+            while "the etcd member cannot start yet" not in caplog.text:
+                await membership.wait_news(0.1)
+        taken.close()
+        await taken.wait_closed()
+        async with asyncio.timeout(LIMIT_S):
+            await forming
+    assert own.pid
+    await own.stop()
+    with pytest.raises(Unavailable):
+        await OwnEtcdAdmin(own.endpoint, own.url_of).voters()

@@ -1,0 +1,110 @@
+"""Servers are taken into the cluster one at a time; an etcd member of a lost disk goes before its successor comes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from yurt.agent.cluster.voters import Admitter, Voter
+from yurt.sdk.errors import Conflict, NotFound, Unavailable
+from yurt.sdk.value import replace
+from yurt.structs.cluster import AutopilotConfiguration
+from yurt.structs.member import FAILED, Member
+from yurt.testing.fake_cluster import FakeCluster, member
+
+
+class FakeEtcd:
+    """Members in memory; like etcd it adds nobody while one of them is away."""
+
+    def __init__(self, *members: Member, away: str = "") -> None:
+        self.next_id = len(members)
+        self.kept = [Voter(id=f"{n:x}", name=each.name, address=each.etcd_addr) for n, each in enumerate(members)]
+        self.away = away
+        self.calls: list[str] = []
+
+    async def voters(self) -> tuple[Voter, ...]:
+        return tuple(self.kept)
+
+    async def add(self, address: str) -> None:
+        await asyncio.sleep(0)
+        if any(voter.name == self.away for voter in self.kept if self.away):
+            raise Unavailable("unhealthy cluster")
+        self.calls.append(f"add {address}")
+        self.kept.append(Voter(id=f"{self.next_id:x}", name="", address=address))
+        self.next_id += 1
+
+    async def remove(self, voter_id: str) -> None:
+        if voter_id not in {voter.id for voter in self.kept}:
+            raise NotFound("no such member")
+        self.calls.append(f"remove {voter_id}")
+        self.kept = [voter for voter in self.kept if voter.id != voter_id]
+
+    async def move(self, voter_id: str, address: str) -> None:
+        self.calls.append(f"move {voter_id} {address}")
+
+    async def make_leader(self, voter_id: str) -> None:
+        self.calls.append(f"lead {voter_id}")
+
+    async def db_bytes(self) -> int:
+        return 4096
+
+    async def close(self) -> None:
+        pass
+
+
+A, B, C = (member(name, etcd_addr=f"127.0.0.1:{port}") for name, port in (("a", 1), ("b", 2), ("c", 3)))
+
+
+def admitter(etcd: FakeEtcd, *members: Member, **config: bool) -> Admitter:
+    return Admitter(etcd, FakeCluster(*members), lambda: AutopilotConfiguration(**config))
+
+
+async def test_a_new_server_is_told_all_members_by_name() -> None:
+    etcd = FakeEtcd(A, B)
+    admission = await admitter(etcd, A, B, C).admit(C)
+    assert admission.cluster == {"a.global": A.etcd_addr, "b.global": B.etcd_addr, "c.global": C.etcd_addr}
+    assert etcd.calls == ["add 127.0.0.1:3"]
+
+
+async def test_a_server_without_its_data_replaces_its_old_member() -> None:
+    etcd = FakeEtcd(A, B, C)
+    await admitter(etcd, A, B, C).admit(C)
+    assert etcd.calls == ["remove 2", "add 127.0.0.1:3"]
+    again = replace(C, etcd_addr="127.0.0.1:9")
+    await admitter(etcd, A, B, again).admit(again)
+    assert etcd.calls[2:] == ["add 127.0.0.1:9"], "its member has never begun, so etcd does not know its name"
+
+
+async def test_a_member_that_still_answers_elsewhere_is_not_replaced() -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    etcd = FakeEtcd(A, B, replace(C, etcd_addr=f"127.0.0.1:{port}"))
+    with pytest.raises(Conflict, match="still answers"):
+        await admitter(etcd, A, B, C).admit(C)
+    server.close()
+    await server.wait_closed()
+    assert etcd.calls == []
+    await admitter(etcd, A, B, C).admit(C)
+    assert etcd.calls == ["remove 2", "add 127.0.0.1:3"]
+
+
+async def test_a_new_server_takes_the_place_of_one_that_has_failed() -> None:
+    failed = replace(B, status=FAILED)
+    etcd = FakeEtcd(A, B, away="b.global")
+    await admitter(etcd, A, failed, C).admit(C)
+    assert etcd.calls == ["remove 1", "add 127.0.0.1:3"]
+
+
+async def test_nobody_is_put_out_for_another_where_that_is_off_or_all_are_there() -> None:
+    for members, config in (((A, replace(B, status=FAILED), C), False), ((A, B, C), True)):
+        etcd = FakeEtcd(A, B, away="b.global")
+        with pytest.raises(Unavailable, match="unhealthy cluster"):
+            await admitter(etcd, *members, cleanup_dead_servers=config).admit(C)
+        assert etcd.calls == []
+
+
+async def test_servers_are_taken_in_one_after_the_other() -> None:
+    etcd = FakeEtcd(A)
+    takes = admitter(etcd, A, B, C)
+    first, second = await asyncio.gather(takes.admit(B), takes.admit(C))
+    assert (len(first.cluster), len(second.cluster)) == (2, 3)
