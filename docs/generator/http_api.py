@@ -131,10 +131,8 @@ def parameters(reads: Reads) -> str:
 def fixed_section(known: list[Line]) -> str:
     """Routes that always answer the same."""
     groups = {
-        "An empty list: Yurt has no such objects yet": [line for line in known if line.handler is fixed.empty_list],
         "501 `Nomad Enterprise only endpoint`": [line for line in known if line.handler is fixed.enterprise],
         "400 `ACL support disabled`": [line for line in known if line.handler is fixed.acl_disabled],
-        "404: such an object is never there": [line for line in known if "missing" in line.handler.__qualname__],
     }
     rows = [
         (text, ", ".join(code(path) for path in dict.fromkeys(line.path for line in found)))

@@ -131,8 +131,20 @@ GET /v1/vars | Metadata of variables; `prefix` begins a path.
 GET /v1/var/:path | A variable with its items.
 PUT /v1/var/:path | Stores items; `cas` or 409; `lock-acquire`, `lock-renew`, `lock-release`.
 DELETE /v1/var/:path | Deletes a variable; with `cas` only at that index.
-GET /v1/volumes | Dynamic host volumes with `type=host`, by `node_id`, `node_pool`, `prefix`; otherwise an empty list.
-PUT /v1/volumes | 501: CSI volumes are not available.
+GET /v1/volumes | With `type=host` or `type=csi`, by `node_id`, `node_pool` (host), `plugin_id`, `prefix`; else none.
+PUT /v1/volumes | Registers CSI volumes: `{"Volumes": [...]}`; their plugins must be known.
+GET /v1/volumes/external | 501: controllers list no volumes yet.
+GET /v1/volumes/snapshot | 501: controllers make, list and delete no snapshots yet.
+PUT /v1/volumes/snapshot | 501, as above.
+DELETE /v1/volumes/snapshot | 501, as above.
+GET /v1/volume/csi/:id | A CSI volume, its plugin and the allocations that use it; of secrets only the names.
+PUT /v1/volume/csi/:id | Registers this CSI volume, or changes what is known of it.
+DELETE /v1/volume/csi/:id | Forgets a volume that nobody uses, with `force` any; its content stays in the storage.
+DELETE /v1/volume/csi/:id/detach | Whether no allocation on `node` has the volume any more; 500 while one has.
+PUT /v1/volume/csi/:id/create | 501: controllers make no volumes yet.
+DELETE /v1/volume/csi/:id/delete | 501: controllers delete no volumes yet.
+GET /v1/plugins | CSI plugins as nodes and jobs have them.
+GET /v1/plugin/csi/:id | A CSI plugin: who runs it, how healthy, what it can do.
 GET /v1/volume/host/:id | A dynamic host volume with the allocations that use it.
 PUT /v1/volume/host/create | Has a node make a volume: `{"Volume": {...}}`.
 PUT /v1/volume/host/register | Offers a folder of a node as a volume.

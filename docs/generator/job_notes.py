@@ -106,7 +106,7 @@ consul            A token of Consul.
 template          Files that are rendered.
 dispatch_payload  Where the payload of `job dispatch` is written.
 volume_mount      Where a volume of the group appears.
-csi_plugin        Makes the task a storage plugin.
+csi_plugin        Makes the task a CSI plugin, whose volumes the tasks of its node can mount.
 leader            When this task ends, the others of the allocation are stopped.
 shutdown_delay    Wait between the wish to stop this task and its signal.
 kill_signal       The signal of the stop; default is the driver's, `SIGINT` for processes.
@@ -271,9 +271,9 @@ file              A path inside the task's `local` folder.
     "TaskCSIPluginConfig": """
 id                Id of the plugin.
 type              `node`, `controller` or `monolith`.
-mount_dir         Where the plugin's socket lies.
-stage_publish_base_dir  Where volumes are staged.
-health_timeout    How long the plugin may take to become healthy.
+mount_dir         Where the plugin's socket lies, `csi.sock`; `CSI_ENDPOINT` names it.
+stage_publish_base_dir  Where the plugin mounts volumes. `raw_exec` tasks see both folders where the host has them.
+health_timeout    How long the plugin may take to become healthy before the task is restarted.
 """,
     "ScalingPolicy": """
 min               The least count that `job scale` takes.
@@ -316,13 +316,13 @@ target            The share that a value shall get; without targets all get the 
 percent           The share in percent; all together at most 100, the rest goes to the other values.
 """,
     "VolumeRequest": """
-type              `host` or `csi`; no node offers `csi` in this version.
-source            The name of the client's `host_volume`, or of a dynamic host volume.
+type              `host` or `csi`.
+source            The name of a `host_volume` or a dynamic host volume, or the id of a registered `csi` volume.
 read_only         Needs no writable volume.
 sticky            With a dynamic host volume: what replaces an allocation goes to the same volume, or waits for it.
 access_mode       For `csi` and dynamic host volumes: how it is used; `single-node-single-writer` is alone in writing.
 attachment_mode   For `csi` and dynamic host volumes; `file-system` is what there is.
-mount_options     For `csi`.
+mount_options     For `csi`; wins over those of the volume.
 per_alloc         Each allocation has a volume of its own, `<source>[<index>]`, and goes where that is.
 """,
     "CSIMountOptions": """

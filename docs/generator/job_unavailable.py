@@ -12,7 +12,6 @@ from docs.generator.markdown import code, table
 
 TASK_BLOCKS = {
     "vault": 'vault {\n policies = ["p"]\n}',
-    "csi_plugin": 'csi_plugin {\n id = "p"\n type = "node"\n mount_dir = "/csi"\n}',
     "secret": 'secret "s" {\n provider = "nomad"\n path = "p"\n}',
     "schedule": 'schedule {\n cron {\n start = "0 8 * * *"\n end = "0 9 * * *"\n }\n}',
     "resources > device": 'resources {\n device "nvidia/gpu" {}\n}',
@@ -69,8 +68,8 @@ def section() -> str:
             "and refused before "
             "anything of the task starts. The texts are what the code answers; `t` is the task's name.",
             table(("Block", "Refused", "With"), rows),
-            "A group with a `volume` of type `csi` is never placed: no node has one, and the evaluation says so. "
-            "Blocks and attributes "
-            "without effect say so in the tables above, and registering a job warns of those that would be missed.",
+            "A `volume` of type `csi` is mounted as a file system: `block-device` fails the task, and so does a plugin "
+            "whose controller attaches volumes to nodes. Blocks and attributes without effect say so in the tables "
+            "above, and registering a job warns of those that would be missed.",
         )
     )

@@ -62,6 +62,14 @@ def test_a_csi_volume_is_registered_and_forgotten(api: Any, run: Any, tmp_path: 
     assert api.asked[-1][0] == "DELETE" and "force=true" in api.asked[-1][1]
 
 
+def test_a_volume_is_detached_from_a_node(api: Any, run: Any) -> None:
+    node_id = "11111111-2222-3333-4444-555555555555"
+    api.answers |= {"/v1/volumes": _volumes, "/v1/nodes": [{"ID": node_id, "Name": "n"}]}
+    api.answers |= {f"/v1/node/{node_id}": {"ID": node_id}, "/v1/volume/csi/data/detach": b""}
+    assert run("volume", "detach", "data", "11111111")[1] == f'Volume "data" is detached from node {node_id}\n'
+    assert f"node={node_id}" in api.asked[-1][1]
+
+
 def test_what_controllers_would_make_is_refused_with_a_way_out(api: Any, run: Any, tmp_path: Path) -> None:
     path = tmp_path / "v.hcl"
     path.write_text(EXAMPLES["csi"][0])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from yurt.client.client import Client
-from yurt.client.volumes import mounts_of
+from yurt.client.volumes import VolumesThere, mounts_of
 from yurt.sdk.driver import Capabilities, Driver, Mount, PluginContext
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
@@ -44,7 +44,7 @@ def mounts(group: TaskGroup, *, driver: Driver | None = None) -> tuple[Mount, ..
         driver.capabilities = Capabilities(mounts=True)
     alloc = replace(placed("node"), name="web.web[3]")
     lookup = {"NOMAD_TASK_NAME": "web"}.get
-    return mounts_of(group.tasks[0], group, alloc=alloc, driver=driver, offered=OFFERED, published={}, lookup=lookup)
+    return mounts_of(group.tasks[0], group, alloc=alloc, driver=driver, there=VolumesThere(OFFERED, {}), lookup=lookup)
 
 
 def test_a_volume_is_mounted_where_the_task_wants_it():

@@ -22,6 +22,7 @@ from yurt.structs.commands import (
 from yurt.structs.job import Job
 from yurt.structs.node import DrainSpec
 from yurt.structs.plan import AttributeUpdate, Plan
+from yurt.structs.task import TaskCSIPluginConfig
 from yurt.testing import factories
 
 
@@ -108,6 +109,15 @@ def test_system_allocations_go_last(state_of: Any, mint_at: Any) -> None:
     assert marked(drain(state, state.nodes["n1"], mint_at())) == ["web-0"]
     state = ended(state_of, state, "web-0")
     assert marked(drain(state, state.nodes["n1"], mint_at())) == ["sys-0"]
+
+
+def test_csi_plugins_go_last_whatever_their_job_is(state_of: Any, mint_at: Any) -> None:
+    block = TaskCSIPluginConfig(id="nfs", type="node")
+    group = factories.group(count=1, update=None, tasks=(factories.task(csi_plugin_config=block),))
+    state = draining(state_of, service(1), factories.job("plugin", task_groups=(group,)))
+    assert marked(drain(state, state.nodes["n1"], mint_at())) == ["web-0"]
+    state = ended(state_of, state, "web-0")
+    assert marked(drain(state, state.nodes["n1"], mint_at())) == ["plugin-0"]
 
 
 def test_ignored_system_allocations_do_not_hold_up_the_end(state_of: Any, mint_at: Any) -> None:

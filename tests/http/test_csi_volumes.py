@@ -63,6 +63,8 @@ async def test_a_volume_is_registered_listed_read_and_forgotten(api: Api) -> Non
         "1.2",
         "",
     )
+    assert (await api.call("DELETE", f"/v1/volume/csi/data/detach?node={NODE_ID}")).status == 200
+    assert (await api.call("DELETE", "/v1/volume/csi/data/detach?node=x")).text == "Unknown node x"
     assert (await api.call("DELETE", "/v1/volume/csi/data")).status == 200
     assert (await api.get("/v1/volumes?type=csi")).json == []
 
@@ -80,6 +82,8 @@ async def test_who_uses_a_volume_is_shown_and_keeps_it(api: Api) -> None:
     assert len((await api.get(f"/v1/volumes?type=csi&node_id={NODE_ID}")).json) == 1
     refused = await api.call("DELETE", "/v1/volume/csi/data")
     assert (refused.status, refused.text.startswith("volume in use")) == (500, True)
+    held = await api.call("DELETE", f"/v1/volume/csi/data/detach?node={NODE_ID}")
+    assert (held.status, alloc.id in held.text) == (500, True)
     moved = await api.put("/v1/volume/csi/data", {"Volumes": [{**VOLUME, "ExternalID": "vol-2"}]})
     assert (moved.status, "external_id cannot change" in moved.text) == (500, True)
     assert (await api.call("DELETE", "/v1/volume/csi/data?force=true")).status == 200
@@ -124,6 +128,8 @@ async def test_what_cannot_be_registered_is_told(api: Api, changes: dict[str, An
         ("GET", "/v1/volume/csi/none", 404, "volume not found"),
         ("DELETE", "/v1/volume/csi/none", 500, "volume not found"),
         ("DELETE", "/v1/volume/csi/none?force=maybe", 400, "force"),
+        ("DELETE", "/v1/volume/csi/none/detach", 400, "detach requires node ID"),
+        ("DELETE", f"/v1/volume/csi/none/detach?node={NODE_ID}", 500, "volume not found"),
         ("GET", "/v1/plugin/csi/none", 404, "plugin not found"),
         ("GET", "/v1/plugins?type=tape", 404, "resource not found"),
         ("GET", "/v1/volumes/external", 501, "not available in this version"),

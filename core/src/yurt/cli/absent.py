@@ -10,7 +10,7 @@ ABSENT = frozenset({
     "operator client-state", "operator debug", "operator gossip", "operator keygen", "operator keyring",
     "operator metrics", "operator raft info", "operator raft logs", "operator raft migrate-backend",
     "operator raft state", "operator snapshot agent", "operator snapshot state", "operator utilization", "quota",
-    "recommendation", "scaling", "secret", "sentinel", "setup", "system reconcile", "ui", "volume detach",
+    "recommendation", "scaling", "secret", "sentinel", "setup", "system reconcile", "ui",
     "volume snapshot",
 })  # fmt: skip
 """Commands and whole groups; a group stands for all that is in it."""

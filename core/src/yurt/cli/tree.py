@@ -152,6 +152,7 @@ _SUMMARIES = {
     "volume create": "Have a node make a volume",
     "volume delete": "Delete a volume with what is in it",
     "volume deregister": "Forget a CSI volume, with its content kept",
+    "volume detach": "Make sure that a node has a CSI volume no more",
     "volume init": "Write an example file of a volume",
     "volume register": "Offer a folder of a node, or what a CSI plugin has, as a volume",
     "volume status": "Show a volume, or list them",

@@ -21,7 +21,7 @@ from yurt.client.requirements import notice, unavailable
 from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, replace_in, visible_dirs
 from yurt.client.templates.manager import Spawn, TaskControl, TaskTemplates
 from yurt.client.templates.targets import TemplatePlace
-from yurt.client.volumes import absent_paths, mounts_of
+from yurt.client.volumes import VolumesThere, absent_paths, mounts_of
 from yurt.client.waiting import finish_unless, value_unless
 from yurt.lifecycle import events
 from yurt.sdk.device import Reservation
@@ -316,8 +316,7 @@ class TaskSetup:
                     group,
                     alloc=alloc,
                     driver=driver,
-                    offered=inputs.node.host_volumes,
-                    published=spec.volumes,
+                    there=VolumesThere(host=inputs.node.host_volumes, csi=spec.volumes),
                     lookup=lookup,
                 ),
                 *spec.plugin_mounts,

@@ -21,29 +21,30 @@ CSI = "csi"
 PROPAGATION = ("private", "host-to-task", "bidirectional")
 
 
+class VolumesThere(NamedTuple):
+    """What a node has: host volumes by name, and folders of the group's CSI volumes by their names in the group."""
+
+    host: Mapping[str, HostVolumeInfo]
+    csi: Mapping[str, str]
+
+
 def mounts_of(
     task: Task,
     group: TaskGroup,
     *,
     alloc: Allocation,
     driver: Driver,
-    offered: Mapping[str, HostVolumeInfo],
-    published: Mapping[str, str],
+    there: VolumesThere,
     lookup: Callable[[str], str | None],
 ) -> tuple[Mount, ...]:
-    """What a task mounts; raises Invalid when this node or the driver cannot give it.
-
-    `offered` are the host volumes of the node; `published` the folders of the group's CSI volumes, by their names in
-    the group.
-    """
+    """What a task mounts; raises Invalid when this node or the driver cannot give it."""
     if task.volume_mounts and not driver.capabilities.mounts:
         raise Invalid(
             f"driver {driver.name!r} cannot mount volumes: its tasks see the file system of the host; "
             "use exec or docker, or the host's path itself"
         )
     return tuple(
-        _mount(wanted, _folder(wanted, group, alloc=alloc, offered=offered, published=published), lookup)
-        for wanted in task.volume_mounts
+        _mount(wanted, _folder(wanted, group, alloc=alloc, there=there), lookup) for wanted in task.volume_mounts
     )
 
 
@@ -54,24 +55,17 @@ class _Folder(NamedTuple):
     is_read_only: bool
 
 
-def _folder(
-    wanted: VolumeMount,
-    group: TaskGroup,
-    *,
-    alloc: Allocation,
-    offered: Mapping[str, HostVolumeInfo],
-    published: Mapping[str, str],
-) -> _Folder:
+def _folder(wanted: VolumeMount, group: TaskGroup, *, alloc: Allocation, there: VolumesThere) -> _Folder:
     request = group.volumes.get(wanted.volume)
     if request is None:
         known = ", ".join(sorted(group.volumes)) or "none"
         raise Invalid(f"volume_mount: the group has no volume {wanted.volume!r}; it has {known}")
     if request.type == CSI:
-        if wanted.volume not in published:
+        if wanted.volume not in there.csi:
             raise Invalid(f"CSI volume {wanted.volume!r} is not mounted on this node")
-        return _Folder(published[wanted.volume], request.read_only)
+        return _Folder(there.csi[wanted.volume], request.read_only)
     source = source_of(request, alloc)
-    volume = offered.get(source)
+    volume = there.host.get(source)
     if volume is None or not volume.path:
         raise Invalid(f'this node offers no host volume "{source}"; add client {{ host_volume "{source}" {{ ... }} }}')
     if volume.read_only and not request.read_only:

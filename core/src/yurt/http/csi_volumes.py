@@ -146,6 +146,19 @@ async def deregister(call: Call) -> web.Response:
     return empty_answer(index=index)
 
 
+async def detach(call: Call) -> web.Response:
+    """DELETE /v1/volume/csi/:id/detach: that no allocation on a node has the volume any more."""
+    node_id = call.query.get("node", "")
+    if not node_id:
+        raise Refused(400, "detach requires node ID")
+
+    async def check() -> None:
+        CsiVolumes(call.server).detach(call.options.namespace, call.part("id"), node_id)
+
+    await failed_call(check())
+    return empty_answer(index=call.read_state().index)
+
+
 async def list_csi_plugins(call: Call) -> web.Response:
     """GET /v1/plugins."""
     if call.query.get("type", "csi") not in ("", "csi"):
@@ -188,6 +201,7 @@ ROUTES = (
     route("/v1/volumes/external", get=not_made_here),
     route("/v1/volumes/snapshot", get=not_made_here, write=not_made_here, delete=not_made_here),
     route("/v1/volume/csi/{id}", get=read_volume, write=register, delete=deregister),
+    route("/v1/volume/csi/{id}/detach", delete=detach),
     route("/v1/volume/csi/{id}/create", write=not_made_here),
     route("/v1/volume/csi/{id}/delete", delete=not_made_here),
     route("/v1/plugins", get=list_csi_plugins),

@@ -54,6 +54,19 @@ class CsiVolumes:
             raise Conflict(f"volume in use: {volume_id}, by allocations {', '.join(claim.alloc_id for claim in users)}")
         return (await self._server.propose(DeleteVolumes(keys=((namespace, volume_id),), is_forced=force))).index
 
+    def detach(self, namespace: str, volume_id: str, node_id: str) -> None:
+        """Make sure that no allocation on a node has the volume any more; raises Conflict while one has.
+
+        An allocation has its volumes until it has ended and they are unmounted, so there is nothing else to undo.
+        """
+        state = self._server.state
+        self.find(state, namespace, volume_id)
+        if node_id not in state.nodes:
+            raise NotFound(f"Unknown node {node_id[:36]}")
+        users = [each.alloc_id for each in claims(state, namespace).get(volume_id, []) if each.node_id == node_id]
+        if users:
+            raise Conflict(f"volume in use: {volume_id}, on node {node_id} by allocations {', '.join(sorted(users))}")
+
     def claim(self, query: CSIClaimQuery) -> CSIClaimed:
         """A volume for an allocation on its node, with all that the plugin is told.
 

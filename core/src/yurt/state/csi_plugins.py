@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -63,14 +63,22 @@ def _expected(snapshot: Snapshot) -> tuple[Counter[_Role], dict[str, list[Job]]]
     """How many of each part there should be, and the jobs that hold a plugin."""
     expected: Counter[_Role] = Counter()
     jobs: dict[str, list[Job]] = {}
-    for job in snapshot.jobs.values():
-        for group in job.task_groups if not job.stop else ():
-            for block in _blocks(group):
-                count = len(_live(snapshot, job, group)) if job.type == "system" else group.count
-                for part in (NODE, CONTROLLER) if block.type == MONOLITH else (block.type,):
-                    expected[_Role(block.id, part)] += count
-                jobs.setdefault(block.id, []).append(job)
+    for job, group in _holders(snapshot):
+        count = len(_live(snapshot, job, group)) if job.type == "system" else group.count
+        for block in _blocks(group):
+            expected.update({_Role(block.id, part): count for part in _parts(block)})
+            jobs.setdefault(block.id, []).append(job)
     return expected, jobs
+
+
+def _holders(snapshot: Snapshot) -> Iterator[tuple[Job, TaskGroup]]:
+    """The groups with plugins of jobs that are to run."""
+    for job in snapshot.jobs.values():
+        yield from ((job, group) for group in job.task_groups if not job.stop and any(_blocks(group)))
+
+
+def _parts(block: TaskCSIPluginConfig) -> tuple[str, ...]:
+    return (NODE, CONTROLLER) if block.type == MONOLITH else (block.type,)
 
 
 def _blocks(group: TaskGroup) -> Iterable[TaskCSIPluginConfig]:
