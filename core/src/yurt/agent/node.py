@@ -213,10 +213,8 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     api = servers.api if servers is not None else None
     app = make_app(server, client, info, env=env, servers=api, others=links)
     regions = _regions(config, server, cluster, env=env, tls=tls)
-    if cluster is not None:
-        app[CLUSTER] = cluster
-    if regions is not None:
-        app[REGIONS] = regions
+    if cluster is not None and regions is not None:
+        app[CLUSTER], app[REGIONS] = cluster, regions
     if client is not None:
         app[PLUGINS] = PluginReloader(
             plugins,
@@ -241,10 +239,7 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     parts.regions = regions
     parts.http_tls = http_context(tls)
     parts.http_limits = http_limits(config)
-    if server is not None and not config.is_dev:
-        from yurt.agent.far import FarClients
-
-        parts.clients = FarClients(config, server, tls)
+    parts.clients = _clients(config, server, tls)
     return parts
 
 
@@ -288,6 +283,15 @@ def _links(
     links = ServerLinks(config, directory=cluster, env=env, tls=tls)
     server.peers = links
     return links
+
+
+def _clients(config: AgentConfig, server: Server | None, tls: TlsSettings) -> FarClients | None:
+    """What takes in agents that connect; a dev agent's server has none."""
+    if server is None or config.is_dev:
+        return None
+    from yurt.agent.far import FarClients
+
+    return FarClients(config, server, tls)
 
 
 def _regions(

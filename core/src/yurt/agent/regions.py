@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import TypeVar
 
 from yurt import __version__
@@ -15,7 +16,7 @@ from yurt.agent.peers import API
 from yurt.agent.tls import TlsSettings, channel_credentials
 from yurt.api.decode import decode_json, decode_value
 from yurt.http.at_leader import BY_REGION, FORWARDED
-from yurt.http.forwarding import ApiPort, ApiRequest
+from yurt.http.forwarding import ApiPart, ApiPort, ApiRequest
 from yurt.rpc.certificates import SERVER, role_name
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import Hello
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 
 _API = contract_of(ApiPort)
 INDEX = "x-nomad-index"
+TEXT_MAX = 200
+"""Of what another region says when it refuses, so much is shown."""
 T = TypeVar("T", Namespace, NodePool)
 
 
@@ -105,23 +108,26 @@ class FarAuthority:
     async def _pull(self, path: str, kind: type[T], min_index: int, wait_s: float) -> Pulled[T]:
         query = f"index={min_index}&wait={wait_s:g}s&region={self._region}"
         request = ApiRequest(method="GET", path=f"{path}?{query}", headers={FORWARDED: BY_REGION})
-        status, index, body = 0, 0, bytearray()
         try:
             async with aclosing(self._links.api(self._region).ask(request, _no_body())) as parts:
-                async for part in parts:
-                    if part.status:
-                        status = part.status
-                        headers = {name.lower(): value for name, value in part.headers.items()}
-                        index = int(headers.get(INDEX, "0"))
-                    body += part.data
+                head, body = await _whole(parts)
         except NotFound as error:
             raise Unavailable(str(error)) from None
-        if status != 200:
-            raise Unavailable(f"region {self._region} answered {status}: {bytes(body[:200]).decode(errors='replace')}")
-        found = decode_json(bytes(body))
+        if head.status != HTTPStatus.OK:
+            text = body[:TEXT_MAX].decode(errors="replace")
+            raise Unavailable(f"region {self._region} answered {head.status}: {text}")
+        found, index = decode_json(body), next((v for k, v in head.headers.items() if k.lower() == INDEX), "0")
         if not isinstance(found, list):
             raise Invalid(f"region {self._region} answered {path} with no list")
-        return Pulled(index, tuple(decode_value(each, kind, name=kind.__name__)[0] for each in found))
+        return Pulled(int(index), tuple(decode_value(each, kind, name=kind.__name__)[0] for each in found))
+
+
+async def _whole(parts: AsyncIterator[ApiPart]) -> tuple[ApiPart, bytes]:
+    """The first part of an answer, and all of its body."""
+    head, body = await anext(parts, ApiPart()), bytearray()
+    async for part in parts:
+        body += part.data
+    return head, bytes(body)
 
 
 async def _no_body() -> AsyncGenerator[bytes]:

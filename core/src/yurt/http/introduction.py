@@ -20,9 +20,9 @@ class IntroductionBody(Value):
 
 async def make(call: Call) -> web.Response:
     """POST /v1/acl/identity/client-introduction-token."""
-    asked = await call.body(IntroductionBody, optional=True)
+    body = await call.body(IntroductionBody, optional=True)
     token = await Introductions(call.server).make(
-        node_name=asked.node_name, node_pool=asked.node_pool, ttl_s=asked.ttl / NANOSECONDS
+        node_name=body.node_name, node_pool=body.node_pool, ttl_s=body.ttl / NANOSECONDS
     )
     return json_answer(call, {"JWT": token})
 
