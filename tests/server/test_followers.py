@@ -109,6 +109,15 @@ async def test_a_call_waits_for_the_next_leader_and_not_for_ever(
         await group[SECOND].heartbeat(node.id, "ready")
 
 
+async def test_a_clients_call_whose_outcome_is_unknown_is_made_again(group: ServerGroup) -> None:
+    group.view(FIRST).outcomes.append(Outcome.STORED)
+    async with asyncio.TaskGroup() as tasks:
+        adding = tasks.create_task(add_node(group[SECOND]))
+        await eventually(lambda: not group.log.leader)
+        await elect(group, THIRD)
+    assert group[THIRD].state.nodes[adding.result().id].status == "ready"
+
+
 async def test_a_call_that_a_hanging_leader_does_not_answer_is_made_at_the_next_one(group: ServerGroup) -> None:
     node = await add_node(group[FIRST])
     await agree(group)

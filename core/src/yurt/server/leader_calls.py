@@ -15,7 +15,7 @@ from yurt.rpc.peer import ConnectionLost
 from yurt.rpc.proxy import NoAnswer
 from yurt.sdk.errors import Unavailable
 from yurt.server.csi_volumes import CsiVolumes
-from yurt.server.log_writer import NO_LEADER
+from yurt.server.log_writer import NO_LEADER, SHUTTING_DOWN, UNKNOWN_OUTCOME
 from yurt.server.peers import LeaderPort
 from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (
@@ -37,6 +37,17 @@ LEADER_WAIT_S: Final = 5.0
 """How long a call waits for a leader."""
 LOOK_S: Final = 0.1
 """A leader that was found but does not lead yet is asked again after this."""
+
+
+MAY_REPEAT: Final = (NO_LEADER, UNKNOWN_OUTCOME, SHUTTING_DOWN)
+"""How texts begin of what a call meets where leadership changes; clients' calls bear being made twice."""
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a client's call may go better in a moment, at the same leader or another one."""
+    return isinstance(error, ConnectionLost | NoAnswer) or (
+        isinstance(error, Unavailable) and str(error).startswith(MAY_REPEAT)
+    )
 
 
 def is_no_leader(error: Exception) -> bool:
@@ -104,7 +115,7 @@ class LeaderCalls:
             try:
                 return await self._make_once(call)
             except Unavailable as error:
-                if not isinstance(error, ConnectionLost | NoAnswer) and not is_no_leader(error):
+                if not is_passing(error):
                     raise
             left_s = end_s - loop.time()
             if left_s <= 0:

@@ -40,6 +40,8 @@ from yurt.structs.packed import packed
 log = logging.getLogger(__name__)
 
 NO_LEADER: Final = "No cluster leader"
+UNKNOWN_OUTCOME: Final = "the change may or may not be stored"
+SHUTTING_DOWN: Final = "the server is shutting down"
 ENTRY_BYTES: Final = 1_048_576 - 4_096
 """A batch's commands as the log encodes them, with room for what the log adds; a larger command goes alone."""
 PENDING_BYTES: Final = 64 * 1_048_576
@@ -261,8 +263,8 @@ class LogWriter:
                     batch = self._gather()
                     await self._write(batch)
         finally:
-            _fail(batch, "the server is shutting down; the change may or may not be stored")
-            self.close("the server is shutting down")
+            _fail(batch, f"{UNKNOWN_OUTCOME}: {SHUTTING_DOWN}")
+            self.close(SHUTTING_DOWN)
 
     def _gather(self) -> list[_Item]:
         batch: list[_Item] = []
@@ -299,7 +301,7 @@ class LogWriter:
         log.error("appending to the command log failed, this server stops leading: %s", error)
         if isinstance(error, LogBroken) or not isinstance(error, Conflict | Unavailable):
             self._broken = f"the command log failed, restart the agent once its disk is well: {error}"
-        _fail(batch, NO_LEADER if isinstance(error, Conflict) else f"the change may or may not be stored: {error}")
+        _fail(batch, NO_LEADER if isinstance(error, Conflict) else f"{UNKNOWN_OUTCOME}: {error}")
         self.close()
         self._on_failed()
 
