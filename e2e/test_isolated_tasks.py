@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from yurt.testing.agent import Agent, pid_is_alive, register, running_agent, wait_for
+from yurt.testing.guest import find_parts, initramfs
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="isolation takes root on Linux"),
@@ -22,6 +23,7 @@ pytestmark = [
 ]
 TICKER = 'i=0; while true; do i=$((i+1)); echo "$i $(id -un) $NOMAD_TASK_DIR"; sleep 0.2; done'
 NO_RESTART = {"Attempts": 0, "Mode": "fail", "Interval": 60_000_000_000, "Delay": 1_000_000_000}
+PARTS = find_parts()
 WAIT_IN_BOOT_SECTOR = b"\xfa\xf4\xeb\xfd"
 
 
@@ -179,6 +181,26 @@ def test_a_virtual_machine_runs(tmp_path: Path) -> None:
         assert processes_in(cgroups_of(alloc["ID"]))
         agent.call("DELETE", "/v1/job/vm")
         ended(agent, "vm", "complete")
+
+
+@pytest.mark.skipif(PARTS is None, reason="no kernel and guest agent for a guest: .ci/run unpacks them")
+@pytest.mark.skipif(shutil.which("qemu-system-x86_64") is None, reason="QEMU is not installed")
+def test_a_command_runs_in_a_virtual_machine_by_its_guest_agent(tmp_path: Path) -> None:
+    assert PARTS is not None
+    (tmp_path / "initramfs").write_bytes(initramfs(PARTS))
+    (tmp_path / "disk.img").write_bytes(WAIT_IN_BOOT_SECTOR.ljust(510, b"\0") + b"\x55\xaa")
+    plugin = {"qemu": {"config": {"args_allowlist": ["*"], "image_paths": [str(tmp_path)]}}}
+    boot = ["-kernel", str(PARTS.kernel), "-initrd", str(tmp_path / "initramfs"), "-append", "console=ttyS0 quiet"]
+    config = {"image_path": str(tmp_path / "disk.img"), "guest_agent": True, "args": boot}
+    with running_agent(tmp_path, extra={"plugin": plugin}) as agent:
+        register(agent, job("guest", "qemu", config, Resources={"CPU": 2000, "MemoryMB": 128}))
+        (alloc,) = agent.running("guest", 1)
+        wait_for("a guest", lambda: "guest is up" in agent.cli("alloc", "logs", alloc["ID"]).stdout, 90)
+        script = ("sh", "-c", "cat /proc/sys/kernel/ostype; echo oh >&2; exit 4")
+        done = agent.cli("alloc", "exec", "-t=false", alloc["ID"], *script)
+        assert (done.returncode, done.stdout, done.stderr) == (4, "Linux\n", "oh\n")
+        absent = agent.cli("alloc", "exec", "-t=false", alloc["ID"], "/no/such/program")
+        assert absent.returncode == 1 and "/no/such/program" in absent.stderr
 
 
 def test_nothing_outlives_a_dev_agent_that_is_killed(tmp_path: Path) -> None:

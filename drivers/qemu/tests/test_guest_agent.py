@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import boot_sector
-import guest_image
 import pytest
 import pytest_asyncio
 from test_qemu_machine import Machines, machines
@@ -19,10 +18,11 @@ from yurt.sdk.driver import ExecResult, TaskHandle
 from yurt.sdk.errors import DriverError
 from yurt.sdk.exec import ExecOutput
 from yurt.sdk.value import seconds
+from yurt.testing import guest
 from yurt_driver_qemu import guest_agent
 from yurt_driver_qemu.guest_agent import GuestAgent
 
-PARTS = guest_image.find_parts()
+PARTS = guest.find_parts()
 MISSING = [program for program in ("qemu-system-x86_64", "busybox", "ldd") if shutil.which(program) is None]
 Answer = Callable[[dict[str, Any]], Any]
 
@@ -151,7 +151,7 @@ async def test_a_task_without_guest_agent_says_how_to_get_one(tmp_path: Path) ->
 async def booted(bench: Machines, folder: Path) -> TaskHandle:
     """A guest with Linux, busybox and the agent; its disk stays empty."""
     assert PARTS is not None
-    (folder / "initramfs").write_bytes(guest_image.initramfs(PARTS))
+    (folder / "initramfs").write_bytes(guest.initramfs(PARTS))
     handle = await bench.boot(
         boot_sector.waits(),
         guest_agent=True,
@@ -160,7 +160,7 @@ async def booted(bench: Machines, folder: Path) -> TaskHandle:
             *("-append", "console=ttyS0 quiet panic=-1"),
         ],
     )
-    await bench.wait_printed("up", limit_s=120)
+    await bench.wait_printed("guest is up", limit_s=100)
     return handle
 
 

@@ -24,7 +24,7 @@ for module in {modules}; do insmod /modules/$module.ko; done
 while [ ! -e /sys/class/virtio-ports/*/name ]; do sleep 0.05; done
 port=$(grep -l org.qemu.guest_agent.0 /sys/class/virtio-ports/*/name | cut -d/ -f5)
 mkdir -p /var/run /tmp
-echo up
+echo guest is up
 exec qemu-ga --method=virtio-serial --path=/dev/$port
 """
 DIRECTORY, FILE, LINK = 0o040755, 0o100755, 0o120777
