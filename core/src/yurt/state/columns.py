@@ -205,8 +205,8 @@ class Columns:
         found: list[int] = []
         for number, (chunk, before) in enumerate(zip(self._chunks, since._chunks, strict=True)):
             if chunk.used is not before.used:
-                rows = np.flatnonzero((chunk.used != before.used).any(axis=1))
-                found += (rows + number * CHUNK).tolist()
+                places = np.flatnonzero(chunk.used != before.used) // USED_WIDTH
+                found += dict.fromkeys((places + number * CHUNK).tolist())
         return found
 
     def known_used(self, stale: Iterable[int]) -> _Known | None:
