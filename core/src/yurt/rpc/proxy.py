@@ -38,6 +38,20 @@ class Terms(NamedTuple):
     """By name, where it is not ANSWER_LIMIT_S."""
 
 
+class _Far:
+    """A far port: its calls are those of a class made once for each contract."""
+
+    __slots__ = ("get_peer", "port")
+
+    def __init__(self, port: str, get_peer: GetPeer) -> None:
+        self.port = port
+        self.get_peer = get_peer
+
+
+_made: dict[tuple[int, bool], tuple[Contract, type[_Far]]] = {}
+"""Classes by contract, which is kept so that no other one gets its identity; there are as many as ports."""
+
+
 def far_port(
     contract: Contract, name: str, get_peer: GetPeer, *, repeats: bool = False, terms: Terms | None = None
 ) -> Any:
@@ -45,33 +59,40 @@ def far_port(
 
     `repeats`: a call whose connection ends is made again on the next one; only for a port whose calls bear that.
     """
-    agreed = terms or Terms(repeats)
+    if terms is not None:
+        return _far_class(contract, terms)(name, get_peer)
+    key = id(contract), repeats
+    if key not in _made:
+        _made[key] = contract, _far_class(contract, Terms(repeats))
+    return _made[key][1](name, get_peer)
+
+
+def _far_class(contract: Contract, terms: Terms) -> type[_Far]:
     calls = {
-        method.name: _stream_call(method, name, get_peer) if method.is_stream else _call(method, name, get_peer, agreed)
-        for method in contract.values()
+        method.name: _stream_call(method) if method.is_stream else _call(method, terms) for method in contract.values()
     }
-    return type(f"Far_{name}", (), calls)()
+    return type("FarPort", (_Far,), {"__slots__": (), **calls})
 
 
-def _stream_call(method: Method, port: str, get_peer: GetPeer) -> Callable[..., Any]:
-    def stream(self: object, *args: Any, **given: Any) -> AsyncGenerator[Any]:
-        return _stream(method, port, get_peer, args, given)
+def _stream_call(method: Method) -> Callable[..., Any]:
+    def stream(self: _Far, *args: Any, **given: Any) -> AsyncGenerator[Any]:
+        return _stream(method, self.port, self.get_peer, args, given)
 
     return stream
 
 
-def _call(method: Method, port: str, get_peer: GetPeer, terms: Terms) -> Callable[..., Any]:
-    get_next = get_peer if terms.repeats else None
+def _call(method: Method, terms: Terms) -> Callable[..., Any]:
     least_s = terms.limits_s.get(method.name, ANSWER_LIMIT_S)
 
-    async def call(self: object, *args: Any, **given: Any) -> Any:
+    async def call(self: _Far, *args: Any, **given: Any) -> Any:
         request = method.pack(args, given)
         limit_s = getattr(request, "timeout_s", 0.0) + least_s
+        get_next = self.get_peer if terms.repeats else None
         try:
             async with asyncio.timeout(limit_s):
-                answer = await _answer(method, port, get_next, peer=await get_peer(), request=request)
+                answer = await _answer(method, self.port, get_next, peer=await self.get_peer(), request=request)
         except TimeoutError:
-            error = NoAnswer(f"the other agent did not answer {port}.{method.name} within {limit_s:g} s")
+            error = NoAnswer(f"the other agent did not answer {self.port}.{method.name} within {limit_s:g} s")
             terms.on_outcome(method.name, error)
             raise error from None
         except YurtError as error:

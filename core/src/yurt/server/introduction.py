@@ -79,8 +79,9 @@ class Introductions:
         if enforcement == NONE:
             return
         try:
-            claims = await asyncio.to_thread(self._claims, token)
-            _hold_against(claims, node)
+            if not token:
+                raise PermissionDenied("it brings no introduction token")
+            _hold_against(await asyncio.to_thread(self._claims, token), node)
         except PermissionDenied as error:
             self._server.metrics.count("client.introduction.violation")
             text = f"node {node.name} ({node.id}) is not introduced: {error}"
@@ -99,8 +100,6 @@ class Introductions:
 
     def _claims(self, token: str) -> _Claims:
         """What a token says; raises PermissionDenied unless one of this region's keys signed it and it counts now."""
-        if not token:
-            raise PermissionDenied("it brings no introduction token")
         try:
             signed, _, signature = token[:TOKEN_MAX].encode().rpartition(b".")
             first, _, second = signed.partition(b".")
