@@ -84,6 +84,32 @@ def test_an_example_is_of_a_csi_volume_unless_another_is_asked_for(run: Any, tmp
         assert path.read_text() == text
 
 
+def test_an_allocation_shows_its_volumes(api: Any, run: Any) -> None:
+    alloc_id = "11111111-2222-3333-4444-555555555555"
+    requests = {
+        "v": {"Name": "v", "Type": "csi", "Source": "data", "PerAlloc": True, "ReadOnly": True},
+        "gone": {"Name": "gone", "Type": "csi", "Source": "none", "MountOptions": {"FSType": "xfs"}},
+        "h": {"Name": "h", "Type": "host", "Source": "srv"},
+    }
+    alloc = {
+        "ID": alloc_id, "Name": "web.g[3]", "NodeID": "n", "JobID": "web", "Namespace": "default", "TaskGroup": "g",
+        "ClientStatus": "complete", "DesiredStatus": "stop",
+        "Job": {"TaskGroups": [{"Name": "g", "Volumes": requests}]},
+    }  # fmt: skip
+    api.answers |= {
+        "/v1/allocations": [{"ID": alloc_id}], f"/v1/allocation/{alloc_id}": alloc, "/v1/volume/csi/data[3]": VOLUME,
+        "/v1/volume/csi/data%5B3%5D": VOLUME,
+    }  # fmt: skip
+    out = run("alloc", "status", "11111111")[1]
+    assert "srv  false" in out
+    rows = [line.split("  ") for line in out.splitlines() if "  data[3]  " in line or "  none  " in line]
+    shown = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert shown == [
+        ["gone", "none", "<none>", "<none>", "false", "false", "fs_type: xfs"],
+        ["v", "data[3]", "ebs", "ebs.example", "true", "true", "fs_type: ext4 flags: noatime"],
+    ]
+
+
 def test_plugins_are_listed_and_shown(api: Any, run: Any) -> None:
     api.answers |= {"/v1/plugins": [PLUGIN], "/v1/plugin/csi/ebs": PLUGIN}
     out = run("plugin", "status")[1]

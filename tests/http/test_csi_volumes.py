@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,27 @@ async def test_a_volume_is_registered_listed_read_and_forgotten(api: Api) -> Non
     assert (await api.call("DELETE", "/v1/volume/csi/data/detach?node=x")).text == "Unknown node x"
     assert (await api.call("DELETE", "/v1/volume/csi/data")).status == 200
     assert (await api.get("/v1/volumes?type=csi")).json == []
+
+
+async def test_events_tell_of_volumes_without_their_secrets(api: Api) -> None:
+    await api.put("/v1/volumes", {"Volumes": [VOLUME]})
+    await api.call("DELETE", "/v1/volume/csi/data")
+    events: list[dict[str, Any]] = []
+    async with asyncio.timeout(10), api.client.get("/v1/event/stream?topic=CSIVolume:data") as response:
+        async for line in response.content:
+            events += json.loads(line).get("Events") or ()
+            if len(events) == 2:
+                break
+    assert [event["Type"] for event in events] == ["CSIVolumeRegistered", "CSIVolumeDeregistered"]
+    assert events[0]["Payload"]["CSIVolume"]["Secrets"] == {"key": "[REDACTED]"}
+
+
+async def test_volumes_and_plugins_are_found_by_the_beginning_of_their_ids(api: Api) -> None:
+    await api.put("/v1/volumes", {"Volumes": [VOLUME]})
+    found = await api.put("/v1/search", {"Prefix": "da", "Context": "volumes"})
+    assert found.json["Matches"] == {"volumes": ["data"]}
+    found = await api.put("/v1/search", {"Prefix": "e", "Context": "plugins"})
+    assert found.json["Matches"] == {"plugins": ["ebs"]}
 
 
 async def test_who_uses_a_volume_is_shown_and_keeps_it(api: Api) -> None:

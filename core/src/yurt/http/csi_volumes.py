@@ -19,9 +19,8 @@ from yurt.server.csi_volumes import CsiVolumes
 from yurt.state.claims import Claim, claims
 from yurt.state.csi_plugins import TABLES, csi_plugin, csi_plugins, plugin_allocs
 from yurt.state.store import Snapshot
-from yurt.structs.csi_volume import CSIPlugin, CSIVolume
+from yurt.structs.csi_volume import CSIPlugin, CSIVolume, without_secrets
 
-HIDDEN = "[REDACTED]"
 NO_TIME = "0001-01-01T00:00:00Z"
 VOLUME_TABLES = ("csi_volumes", *TABLES)
 _STUB = ("ID", "Namespace", "Name", "ExternalID", "Topologies", "PluginID", "CreateIndex", "ModifyIndex", "CreateTime",
@@ -96,7 +95,7 @@ def _shown(volume: CSIVolume, state: Snapshot) -> dict[str, Any]:
     used = claims(state, volume.namespace).get(volume.id, [])
     plugin = csi_plugin(state, volume.plugin_id)
     allocs = {claim.alloc_id: state.allocs[claim.alloc_id] for claim in used}
-    wire: dict[str, Any] = to_wire(replace(volume, secrets=dict.fromkeys(volume.secrets, HIDDEN)))
+    wire: dict[str, Any] = to_wire(without_secrets(volume))
     return wire | _use(volume, used, plugin) | {
         "ProviderVersion": plugin.version if plugin is not None else "",
         "ReadAllocs": {claim.alloc_id: None for claim in used if claim.read_only},

@@ -20,6 +20,7 @@ from yurt.http.routing import route
 from yurt.sdk.value import replace
 from yurt.server.variables import metadata_of
 from yurt.state.store import Change
+from yurt.structs.csi_volume import without_secrets
 
 HEARTBEAT_S = 30.0
 TOPICS_MAX = 64
@@ -35,6 +36,7 @@ TYPE_OF_COMMAND = {
     "DeleteNodePools": "NodePoolDeleted",
     "DeleteNodes": "NodeDeregistration",
     "DeleteVariable": "VariableUpdated",
+    "DeleteVolumes": "CSIVolumeDeregistered",
     "DeregisterServices": "ServiceDeregistration",
     "DeregisterJob": "JobDeregistered",
     "LockVariable": "VariableUpdated",
@@ -54,14 +56,16 @@ TYPE_OF_COMMAND = {
     "UpdateAllocsFromClient": "AllocationUpdated",
     "UpsertEvaluations": "EvaluationUpdated",
     "UpsertNodePools": "NodePoolUpserted",
+    "UpsertVolumes": "CSIVolumeRegistered",
 }
 _TOPIC_OF_TABLE = {
-    "allocs": "Allocation", "deployments": "Deployment", "evals": "Evaluation", "host_volumes": "HostVolume",
-    "jobs": "Job", "node_pools": "NodePool",
+    "allocs": "Allocation", "csi_volumes": "CSIVolume", "deployments": "Deployment", "evals": "Evaluation",
+    "host_volumes": "HostVolume", "jobs": "Job", "node_pools": "NodePool",
     "nodes": "Node", "services": "Service", "variables": "Variable",
 }  # fmt: skip
 _TELLS_DELETION = frozenset(
     {
+        "CSIVolumeDeregistered",
         "HostVolumeDeleted",
         "JobDeregistered",
         "JobBatchDeregistered",
@@ -138,6 +142,8 @@ def _variable(change: Change) -> dict[str, Any]:
 def _payload(topic: str, row: Any) -> Any:
     if topic == "Node":
         return node_wire(row)
+    if topic == "CSIVolume":
+        return to_wire(without_secrets(row))
     return to_wire(replace(row, job=None) if topic == "Allocation" else row)
 
 

@@ -11,6 +11,7 @@ from yurt.http.call import Call, read_answer
 from yurt.http.errors import Refused
 from yurt.http.routing import route
 from yurt.sdk.value import Value
+from yurt.state.csi_plugins import csi_plugins
 from yurt.state.store import Snapshot
 
 MATCHES_MAX = 20
@@ -53,6 +54,10 @@ def _rows(state: Snapshot, context: str, sees: Callable[[str], bool]) -> Iterato
             yield from ((row.name, row.name) for row in state.node_pools.values())
         case "namespaces":
             yield from ((row.name, row.name) for row in state.namespaces.values())
+        case "plugins":
+            yield from ((plugin_id, "") for plugin_id in csi_plugins(state))
+        case "volumes":
+            yield from ((row.id, row.name) for row in state.table("csi_volumes").values() if sees(row.namespace))
         case "vars":
             yield from ((row.path, "") for row in state.variables.values() if sees(row.namespace))
         case _:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from yurt.sdk.value import Value, no_entries
+from yurt.sdk.value import Value, no_entries, replace
 from yurt.structs.node import CSIInfo, CSITopology
 from yurt.structs.volume import CSIMountOptions
 
@@ -66,6 +66,14 @@ class CSIVolume(Value):
     modify_index: int = 0
     create_time: int = 0
     modify_time: int = 0
+
+
+HIDDEN = "[REDACTED]"
+
+
+def without_secrets(volume: CSIVolume) -> CSIVolume:
+    """The volume as it may be shown: of its secrets only the names."""
+    return replace(volume, secrets=dict.fromkeys(volume.secrets, HIDDEN))
 
 
 class CSIClaimQuery(Value):

@@ -6,6 +6,7 @@ from typing import Any
 
 from yurt.api.http_client import ApiError
 from yurt.cli.alloc.checks import checks_of, ordered
+from yurt.cli.alloc.volumes import show_volumes
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.flags import switch
 from yurt.cli.lookup import api_path, find_alloc
@@ -73,6 +74,7 @@ def _show(call: Invocation, alloc: Json) -> None:
     call.screen.pairs(_facts(call, alloc))
     _show_addresses(call, alloc)
     _show_checks(call, alloc)
+    show_volumes(call, alloc, _group(alloc))
     stats = _stats(call, alloc)
     for name in _ordered_tasks(alloc):
         _show_task(call, alloc, name, stats)

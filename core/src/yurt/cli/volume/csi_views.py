@@ -66,11 +66,12 @@ def _facts(volume: Json) -> list[tuple[str, object]]:
         ("Nodes Expected", volume["NodesExpected"]),
         ("Access Mode", volume["AccessMode"] or "<none>"),
         ("Attachment Mode", volume["AttachmentMode"] or "<none>"),
-        ("Mount Options", _mount_options(volume.get("MountOptions"))),
+        ("Mount Options", mount_options(volume.get("MountOptions"))),
     ]
 
 
-def _mount_options(options: Json | None) -> str:
+def mount_options(options: Json | None) -> str:
+    """How a volume is mounted, in words."""
     if not options:
         return "<none>"
     flags = ",".join(options.get("MountFlags") or ())
