@@ -251,6 +251,40 @@ def test_servers_use_an_etcd_that_stands_by_itself(tmp_path: Path) -> None:
             assert namespaces(second) >= {"by-srv1", "by-srv2"}
 
 
+def test_without_etcd_a_server_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = RealCluster(tmp_path).add_servers(3)[0]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = server.cli("agent", "-config", str(server.config))
+    assert done.returncode == 1
+    assert "etcd is not on PATH; several servers need etcd (apt install etcd-server)" in done.stderr
+
+
+def test_an_agent_is_told_by_flags_whom_to_join_and_when_to_give_up(tmp_path: Path) -> None:
+    server = RealCluster(tmp_path).add_servers(1)[0]
+    del server.settings["server"]["server_join"]
+    server.write_config()
+    flags = ("-bootstrap-expect=3", "-retry-join=127.0.0.1:1", "-retry-max=1", "-retry-interval=1s")
+    done = server.cli("agent", "-config", str(server.config), *flags)
+    assert done.returncode == 1
+    assert "retry_join: no server could be joined in 1 attempts: 127.0.0.1:1" in done.stderr
+
+
+def test_a_server_that_moves_to_another_address_is_found_there(cluster: RealCluster) -> None:
+    mover = cluster.followers()[0]
+    mover.stop()
+    old = mover.at("etcd")
+    for kind in ("serf", "rpc", "etcd"):
+        mover.ports[kind] = quiet_port()
+    mover.write_config()
+    mover.start()
+    wait_for("its new address", lambda: f"no longer at {old}" in mover.log_text(), START_S)
+    cluster.wait_statuses(dict.fromkeys(NAMES, "alive"))
+    other = next(each for each in cluster.followers() if each is not mover)
+    other.kill()
+    apply_namespace(cluster.wait_leader(), "with-the-mover")
+    wait_for("what was written", lambda: "with-the-mover" in namespaces(mover, stale=True), START_S)
+
+
 @contextmanager
 def standing_etcd(folder: Path) -> Iterator[str]:
     """An etcd that is no agent's; its endpoint."""

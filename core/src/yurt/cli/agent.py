@@ -27,6 +27,7 @@ _TEXT_FLAGS: dict[str, tuple[str, str]] = {
     "client-intro-token": ("client.intro_token", "The token of `node intro create`, for a node's first registration."),
     "network-interface": ("client.network_interface", "The interface whose address tasks get."),
     "preferred-address-family": ("client.preferred_address_family", "ipv4 or ipv6."),
+    "retry-interval": ("server.retry_interval", "The longest pause between two attempts of -retry-join."),
     "encrypt": ("server.encrypt", "The gossip key."),
     "acl-replication-token": ("acl.replication_token", "The token to replicate policies with."),
     "vault-address": ("vault.address", "The address of Vault."),
@@ -46,7 +47,7 @@ _NUMBERS: dict[str, tuple[str, str]] = {
     "bootstrap-expect": ("server.bootstrap_expect", "How many servers to wait for before the first leader."),
     "raft-protocol": ("server.raft_protocol", "Accepted and without effect."),
     "network-speed": ("client.network_speed", "Mbit/s of the node's network as it is shown; bandwidth is not counted."),
-    "retry-max": ("server.retry_max", "Accepted and without effect."),
+    "retry-max": ("server.retry_max", "How often -retry-join is tried before the agent gives up; 0 means for ever."),
 }
 _LISTS: dict[str, tuple[str, str]] = {
     "join": ("server.start_join", "An address of a server to join."),

@@ -31,7 +31,7 @@ from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Invalid, Unavailable, YurtError
 from yurt.server.server import Server
 from yurt.structs.cluster import AutopilotConfiguration
-from yurt.structs.member import FAILED, LEFT, Member
+from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ class ServerCluster:
     def __init__(self, config: AgentConfig, folder: Path, *, engine: str, env: Env, tls: TlsSettings) -> None:
         self.formed = asyncio.Event()
         self._server: Server | None = None
+        self._twins: tuple[str, ...] = ()
         self._config = config
         self._env = env
         self._security = ServerSecurity(tls)
@@ -58,6 +59,8 @@ class ServerCluster:
             self._etcd = OwnEtcd(config, folder, membership=self._membership, env=env, tls=tls)
             self._admin = OwnEtcdAdmin(self._etcd.endpoint, self._etcd.url_of)
             self._membership.admit = Admitter(self._admin, self._membership, self._minding).admit
+        elif engine == FILE:
+            self._membership.subscribe(self._warn_of_twins)
         memory = ServerMemory(folder, self._membership, self._membership.own.name)
         self._joiner = Joiner(config.cluster, membership=self._membership, peers=memory.addresses, env=env)
 
@@ -80,6 +83,23 @@ class ServerCluster:
         """Know how far the server beside is, whom it takes for the leader, and what operators have set."""
         self._server = server
         self._membership.applied_index = lambda: server.state.index
+
+    def _warn_of_twins(self) -> None:
+        """Two servers that each keep the state of one region are two clusters, whatever they know of each other."""
+        own = self._membership.own
+        twins = tuple(
+            each.name
+            for each in self.members()
+            if each.region == own.region and each.status == ALIVE and each.has_data and each.name != own.name
+        )
+        if twins and twins != self._twins:
+            log.error(
+                "%s keeps a state of its own for region %s, and so does this server: give one of them another region, "
+                "or make them one cluster (bootstrap_expect = 3)",
+                ", ".join(twins),
+                own.region,
+            )
+        self._twins = twins
 
     def _leader(self) -> str:
         return self._server.leader_name if self._server is not None else ""
@@ -148,7 +168,7 @@ class ServerCluster:
     async def stop(self, *, leaves: bool) -> None:
         """End etcd and say goodbye; `run` was cancelled and the server has stopped."""
         if self._etcd is not None:
-            has_left = leaves and await self._leave_etcd()
+            has_left = leaves and self.formed.is_set() and await self._leave_etcd()
             await (self._etcd.forget() if has_left else self._etcd.stop())
         if leaves:
             await self._membership.leave()

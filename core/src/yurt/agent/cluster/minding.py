@@ -59,6 +59,7 @@ class Minder:
         self._leads = leads
         self._config = config
         self._told = ""
+        self._known: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Look each second until cancelled."""
@@ -76,6 +77,7 @@ class Minder:
     async def _look(self) -> None:
         own = self._membership.own
         members = [each for each in self._membership.members() if each.region == own.region]
+        await self._warn_of_strangers([each for each in members if each.status == ALIVE and each.has_data])
         gone = [each for each in members if each.status in (FAILED, LEFT)]
         if not gone:
             return
@@ -86,3 +88,18 @@ class Minder:
         if voter is not None:
             log.warning("server %s is gone and no longer keeps the cluster's log", voter.name)
             await self._etcd.remove(voter.id)
+
+    async def _warn_of_strangers(self, settled: Sequence[Member]) -> None:
+        """A server whose etcd belongs to another cluster does not become one of this one by being known."""
+        addresses = frozenset(each.etcd_addr for each in settled)
+        if addresses == self._known:
+            return
+        voters = {voter.address for voter in await self._etcd.voters()}
+        strangers = [each.name for each in settled if each.etcd_addr not in voters]
+        if strangers:
+            log.error(
+                "%s has the data of another cluster of this region: stop its agent and start it with an empty data_dir "
+                "to have it join, or give it another region",
+                ", ".join(strangers),
+            )
+        self._known = addresses
