@@ -43,6 +43,8 @@ runtime.gc_pause  One collection of Python's garbage collector.
 """)
 GAUGES = notes("""
 state.index                   Index of the newest write.
+server.is_leader              1 on the server that leads.
+server.last_contact_ms        For how long this server has not heard of the leader; 0 on the leader.
 broker.total_ready            Evaluations that a worker may take.
 broker.total_unacked          Evaluations that a worker has.
 broker.total_pending          Evaluations that wait for another one of the same job.

@@ -248,3 +248,11 @@ async def test_the_log_of_another_server_is_read_through_any(agents: Agents) -> 
         agents.asked.clear()
     own = await agents[SECOND].get("/v1/agent/monitor?server_id=nobody")
     assert (own.status, own.text.partition(";")[0]) == (404, 'Unknown server "nobody"')
+
+
+async def test_a_log_that_is_broken_is_told_at_once_with_what_to_do(agents: Agents) -> None:
+    agents.group.log.elect("")
+    server = agents.group[FIRST]
+    server.writer._broken = "the command log failed, restart the agent once its disk is well: no space left on device"
+    answer = await agents[FIRST].register("web")
+    assert (answer.status, answer.text) == (500, server.writer.broken)

@@ -10,6 +10,7 @@ from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unava
 from yurt.sdk.schema import Attribute, Schema
 from yurt.sdk.value import seconds
 from yurt.server.requests import DispatchRequest, Kept
+from yurt.server.stats import gauges
 from yurt.storage.memory import MemoryLog
 from yurt.structs.cluster import SchedulerConfiguration
 from yurt.structs.commands import AllocUpdate, StoreSchema
@@ -317,9 +318,8 @@ async def test_a_node_that_nobody_attached_cannot_be_reached(bench: Any) -> None
 
 
 async def test_figures_are_there_for_the_agent(bench: Any) -> None:
-    stats = bench.server.stats()
-    assert stats["raft"]["state"] == "Leader"
-    assert stats["broker"]["ready"] == "0"
+    found = gauges(bench.server)
+    assert (found["server.is_leader"], found["server.last_contact_ms"], found["broker.total_ready"]) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("reschedule", [False, True])

@@ -83,6 +83,8 @@ class Places:
     async def _try(self, request: web.Request, handle: Handle, begun: Callable[[], bool]) -> web.StreamResponse:
         if self._server.is_leader:
             return await (self._read(request, handle) if request.method in READS else handle(request))
+        if self._server.writer.broken:
+            raise Unavailable(self._server.writer.broken)
         name = self._server.leader_name
         if not name or name == self._server.config.name or self._others is None or is_from_server(request):
             raise NotLed(NO_LEADER)

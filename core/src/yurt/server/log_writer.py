@@ -160,6 +160,11 @@ class LogWriter:
             self._append_limit.reschedule(asyncio.get_running_loop().time() + LOST_APPEND_S)
 
     @property
+    def broken(self) -> str:
+        """Why this log takes nothing more until a restart; "" while it is well."""
+        return self._broken
+
+    @property
     def is_open(self) -> bool:
         """Proposals are accepted."""
         return not self._refusal

@@ -43,7 +43,6 @@ from yurt.server.roles import Roles
 from yurt.server.root_keys import RootKeys
 from yurt.server.services import Services
 from yurt.server.snapshots import Snapshotter
-from yurt.server.stats import server_stats
 from yurt.server.system import System
 from yurt.server.template_queries import TemplateQueries
 from yurt.server.variables import Variables
@@ -236,10 +235,6 @@ class Server:
         if not self.node_ports.has(node_id) and node_id not in self.state.nodes:
             raise NotFound(f"Unknown node {node_id}")
         return self.node_ports.find(node_id)
-
-    def stats(self) -> dict[str, dict[str, str]]:
-        """Figures for `/v1/agent/self`."""
-        return server_stats(self)
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register a node."""

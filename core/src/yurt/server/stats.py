@@ -1,4 +1,4 @@
-"""Figures of a server: for `/v1/agent/self` and for `/v1/metrics`."""
+"""Figures of a server, for `/v1/metrics`."""
 
 from __future__ import annotations
 
@@ -8,38 +8,14 @@ if TYPE_CHECKING:
     from yurt.server.server import Server
 
 
-def server_stats(server: Server) -> dict[str, dict[str, str]]:
-    """Figures by topic, as texts."""
-    state = server.state
-    term = server.term
-    index = str(state.index)
-    stats = {
-        "nomad": {
-            "server": "true",
-            "leader": str(server.is_leader).lower(),
-            "leader_addr": server.config.rpc_addr if server.is_leader else "",
-            "bootstrap": "true",
-            "known_regions": "1",
-        },
-        "raft": {
-            "applied_index": index,
-            "commit_index": index,
-            "last_log_index": index,
-            "num_peers": "0",
-            "state": "Leader" if server.is_leader else "Follower",
-        },
-    }
-    if term is not None:
-        broker = term.queue.broker.stats()
-        stats["broker"] = {name: str(count) for name, count in broker._asdict().items()}
-        stats["broker"]["blocked"] = str(len(term.queue.blocked))
-    return stats
-
-
 def gauges(server: Server) -> dict[str, float]:
     """Figures of the moment, by Nomad's metric name without its prefix."""
     term = server.term
-    found: dict[str, float] = {"state.index": float(server.state.index)}
+    found: dict[str, float] = {
+        "state.index": float(server.state.index),
+        "server.is_leader": float(server.is_leader),
+        "server.last_contact_ms": round(server.roles.last_contact_s * 1000.0, 1),
+    }
     if term is None:
         return found
     broker = term.queue.broker.stats()
