@@ -136,7 +136,7 @@ async def ask_socket(
     try:
         async with asyncio.timeout(OPEN_LIMIT_S):
             reader, writer = await asyncio.open_connection(
-                url.host, url.port, ssl=tls if url.scheme == "https" else None
+                url.host, url.port, ssl=(tls or True) if url.scheme == "https" else None
             )
     except (OSError, TimeoutError) as error:
         raise Unavailable(f"the server's own API does not answer: {error or 'not in time'}") from None
