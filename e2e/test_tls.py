@@ -83,6 +83,9 @@ def test_agents_and_users_speak_by_tls_only(tmp_path: Path, keys: Path) -> None:
         assert client.cli("job", "run", "-json", "-detach", str(job)).returncode == 0
         alloc = wait_for("an allocation", lambda: server.json("job", "allocs", "-json", "web"))[0]["ID"]
         wait_for("its output", lambda: server.cli("alloc", "logs", alloc).stdout == "hello\n")
+        for agent in (server, client):
+            said = agent.cli("alloc", "exec", "-t=false", alloc, "/bin/echo", "by TLS")
+            assert (said.returncode, said.stdout) == (0, "by TLS\n"), said.stderr
         assert_nobody_else_is_let_in(server, keys, rpc)
         assert_a_renewed_certificate_counts(server, keys)
         assert server.cli("job", "stop", "-purge", "web").returncode == 0
