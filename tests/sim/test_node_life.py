@@ -259,15 +259,17 @@ def check_queues(world: World) -> None:
     """Each evaluation that is not over is in exactly one place (B2), and a job has at most one blocked one (B3)."""
     queue = world.queue
     superseded = {each.evaluation.id for each in queue.blocked._superseded}
+    moving = world.evals_on_their_way
     for evaluation in world.state.evals.values():
-        if evaluation.status not in (status.EVAL_PENDING, status.EVAL_BLOCKED):
+        if evaluation.id in moving or evaluation.status not in (status.EVAL_PENDING, status.EVAL_BLOCKED):
             continue
         places = [queue.broker.place(evaluation.id) or None, evaluation.id in superseded or None]
         places.append(queue.blocked.holds(evaluation.id) or None)
         found = [place for place in places if place]
         assert found, f"evaluation {evaluation.id} ({evaluation.status}) is nowhere"
         assert len(found) == 1 or found[0] == "outstanding", f"evaluation {evaluation.id} is in {found}"
-    held = Counter((a.delivery.evaluation.namespace, a.delivery.evaluation.job_id) for a in world.attempts)
+    tried = [a.delivery for a in world.attempts if queue.broker.token_of(a.delivery.evaluation.id) == a.delivery.token]
+    held = Counter(delivery.evaluation.job_id for delivery in tried)
     assert max(held.values(), default=0) <= 1, "two workers look at one job"
 
 
@@ -519,7 +521,8 @@ def check_on_every_node(state: Snapshot, job: Job) -> None:
         if not is_ready(node):
             continue
         ended = {a.client_status for a in state.allocs_of_node(node.id) if a.job_id == job.id and is_terminal(a)}
-        is_over = job.type == status.JOB_SYSBATCH and bool(ended & {status.CLIENT_COMPLETE, status.CLIENT_FAILED})
+        final = {status.CLIENT_FAILED, status.CLIENT_COMPLETE} if job.type == status.JOB_SYSBATCH else {"failed"}
+        is_over = bool(ended & final)
         assert own or is_over, f"{job.id} is missing on {node.name}"
 
 

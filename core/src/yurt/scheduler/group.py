@@ -69,6 +69,8 @@ class GroupReconciler:
         self.counts = dict.fromkeys(DesiredUpdates.__struct_fields__, 0)
         self.canary_ids = self._canary_ids()
         self.taken: set[str] = set()
+        self.waiting: dict[str, str] = {}
+        """Lost allocations that their clients stop by themselves, and the evaluations that look at them then."""
 
     def run(self, allocs: list[Allocation]) -> bool:
         """Reconcile; whether the group has nothing left to do."""
@@ -226,32 +228,38 @@ class GroupReconciler:
                 client_description=why.UNKNOWN,
                 append_state=(CLIENT_UNKNOWN, self.context.now),
             )
-        self._follow_up(due_at, TRIGGER_MAX_DISCONNECT)
+        self._note(self._follow_up(due_at, TRIGGER_MAX_DISCONNECT), due_at)
         return [alloc for alloc in disconnecting if strategy_of(alloc).replace]
 
     def _wait_for_clients(self, lost: list[Allocation], allocs: list[Allocation]) -> bool:
         """Lost allocations whose clients stop them by themselves are replaced only after that."""
         now = self.context.now
         due_at = [(alloc, at) for alloc in lost if (at := waits_until(alloc, now)) > now]
-        self._follow_up(due_at, TRIGGER_RETRY_FAILED_ALLOC, is_attribute=False)
+        self.waiting = self._follow_up(due_at, TRIGGER_RETRY_FAILED_ALLOC)
         return bool(due_at) or any(
-            alloc.client_status == CLIENT_LOST and not alloc.next_allocation and waits_until(alloc, now) > now
+            alloc.client_status == CLIENT_LOST
+            and alloc.followup_eval_id
+            and not alloc.next_allocation
+            and waits_until(alloc, now) > now
             for alloc in allocs
         )
 
     def _reschedule_later(self, later: list[tuple[Allocation, int]]) -> None:
         self.counts["reschedule_later"] += len(later)
-        self._follow_up(later, TRIGGER_RETRY_FAILED_ALLOC)
+        self._note(self._follow_up(later, TRIGGER_RETRY_FAILED_ALLOC), later)
 
-    def _follow_up(self, due_at: list[tuple[Allocation, int]], trigger: str, *, is_attribute: bool = True) -> None:
+    def _note(self, eval_of: dict[str, str], due_at: list[tuple[Allocation, int]]) -> None:
+        for alloc, _ in due_at:
+            self._attribute(alloc, followup_eval_id=eval_of[alloc.id])
+
+    def _follow_up(self, due_at: list[tuple[Allocation, int]], trigger: str) -> dict[str, str]:
+        """Come back at those times; the evaluation of each allocation."""
         context = self.context
         made, eval_of = followups(
             self.job, due_at, trigger, ids=context.ids, parent=context.evaluation, now=context.now
         )
         self.results.followups.extend(made)
-        if is_attribute:
-            for alloc, _ in due_at:
-                self._attribute(alloc, followup_eval_id=eval_of[alloc.id])
+        return eval_of
 
     def _attribute(self, alloc: Allocation, **changes: object) -> None:
         known = self.results.attributes.get(alloc.id) or AttributeUpdate(id=alloc.id, node_id=alloc.node_id)
@@ -270,7 +278,7 @@ class GroupReconciler:
     ) -> list[Allocation]:
         """Stop what is lost and what is too many; the answer is what stays, canaries included."""
         for alloc in lost:
-            self._stop(alloc, why.LOST, CLIENT_LOST)
+            self._stop(alloc, why.LOST, CLIENT_LOST, self.waiting.get(alloc.id, ""))
         held_back = self.canary_ids if has_canaries else frozenset()
         counted = [alloc for alloc in present if alloc.id not in held_back]
         surplus = len(counted) + len(migrate) - self.group.count
@@ -483,9 +491,9 @@ class GroupReconciler:
                 job = self._tried_job(alloc)
                 self.results.place.append(Place(self.group.name, self._name(alloc, names), alloc, job=job))
 
-    def _stop(self, alloc: Allocation, description: str, client_status: str = "") -> None:
+    def _stop(self, alloc: Allocation, description: str, client_status: str = "", followup_eval_id: str = "") -> None:
         self.counts["stop"] += 1
-        self.results.stops.append(Stop(alloc, description, client_status))
+        self.results.stops.append(Stop(alloc, description, client_status, followup_eval_id))
 
     # -- the roll-out ----------------------------------------------------------------------------------------------
 

@@ -117,6 +117,12 @@ class World:
         """Put a command behind those on their way."""
         self._log.append((command, told))
 
+    @property
+    def evals_on_their_way(self) -> set[str]:
+        """Evaluations that a command changes which is not applied yet."""
+        stored = (command for command, _ in self._log if isinstance(command, c.UpsertEvaluations))
+        return {evaluation.id for command in stored for evaluation in command.evaluations}
+
     async def propose(self, command: c.AnyCommand) -> c.Applied:
         """The queue's loops would call this; they do not run here."""
         raise AssertionError(command)
@@ -278,6 +284,8 @@ class World:
             self.apply_one()
         attempted = self.attempts.pop(number % len(self.attempts))
         plan, outcome = attempted.made
+        if not self._holds(attempted.delivery):
+            return
         if plan.is_empty:
             ended = c.UpsertEvaluations(evaluations=outcome_evaluations(outcome))
             self.store(ended, partial(self._ack, attempted.delivery))
@@ -328,6 +336,10 @@ class World:
         if job is not None and not all(node is not None and is_ready(node) for node in nodes):
             made = evaluation_of(job, status.TRIGGER_NODE_UPDATE, self.mint)
             self.store(c.UpsertEvaluations(evaluations=(made,)))
+
+    def _holds(self, delivery: Delivery) -> bool:
+        """The worker still has the evaluation: it took less than the time after which another one gets it."""
+        return self.queue.broker.token_of(delivery.evaluation.id) == delivery.token
 
     def fail_attempt(self, number: int) -> None:
         """A worker gives up in the middle."""
