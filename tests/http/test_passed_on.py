@@ -181,22 +181,27 @@ async def test_a_write_that_may_have_been_stored_is_not_asked_for_again(agents: 
     assert "may or may not" in answer.text
 
 
-async def test_a_read_that_a_hanging_leader_does_not_answer_is_made_at_the_next_one(agents: Agents) -> None:
+async def test_a_read_that_a_hanging_leader_does_not_answer_is_made_at_the_next_one_and_a_write_ends(
+    agents: Agents,
+) -> None:
     class Hangs(OwnApi):
         def __init__(self) -> None:
-            self.is_asked = False
+            self.is_asked = 0
 
         async def ask(self, request: Any, body: Any) -> AsyncGenerator[Any]:
-            self.is_asked = True
+            self.is_asked += 1
             await asyncio.Event().wait()
             yield
 
     agents.own[FIRST] = hangs = Hangs()
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(agents[SECOND].get("/v1/jobs"))
-        await eventually(lambda: hangs.is_asked)
+        writing = group.create_task(agents[SECOND].register("web"))
+        await eventually(lambda: hangs.is_asked == 2)
         await lead(agents, THIRD)
     assert reading.result().status == 200
+    assert writing.result().status == 500
+    assert "may or may not" in writing.result().text
 
 
 class Files:

@@ -31,6 +31,9 @@ HOLD_S: Final = 5.0
 """How long a request waits for a leader."""
 LOOK_S: Final = 0.1
 """A leader that was found but refuses is asked again after this."""
+LAST_WORD_S: Final = 1.0
+"""How long a server that no longer leads may take to say what became of a change."""
+MAYBE: Final = "the server that led does not answer any more: the change may or may not have been made"
 PASSED_ON_MAX: Final = 1_000
 """Requests that may be on their way to the leader at once; calls of clients share the connection."""
 FORWARDED: Final = "X-Yurt-Forwarded"
@@ -88,13 +91,13 @@ class Places:
         name = self._server.leader_name
         if not name or name == self._server.config.name or self._others is None or is_from_server(request):
             raise NotLed(NO_LEADER)
-        if request.method not in READS:
-            return await self.pass_on(request, name)
+        is_read = request.method in READS
+        grace_s = 0.0 if is_read else LAST_WORD_S
         try:
-            async with self._server.roles.while_led_by(name, lambda: not begun()):
+            async with self._server.roles.while_led_by(name, lambda: not begun(), grace_s=grace_s):
                 return await self.pass_on(request, name)
         except TimeoutError:
-            raise NotLed(NO_LEADER) from None
+            raise (NotLed(NO_LEADER) if is_read else Unavailable(MAYBE)) from None
 
     async def _read(self, request: web.Request, handle: Handle) -> web.StreamResponse:
         try:
@@ -142,9 +145,7 @@ class Places:
             except ConnectionLost:
                 if request.method in READS:
                     raise NotLed(NO_LEADER) from None
-                raise Unavailable(
-                    "the connection to the leader ended: the change may or may not have been made"
-                ) from None
+                raise Unavailable(MAYBE) from None
 
 
 def is_answered_here(request: web.Request) -> bool:

@@ -84,8 +84,10 @@ class Roles:
             return
 
     @asynccontextmanager
-    async def while_led_by(self, name: str, may_end: Callable[[], bool] = lambda: True) -> AsyncIterator[None]:
-        """Ends what is done inside by TimeoutError once another server leads than the one of that name.
+    async def while_led_by(
+        self, name: str, may_end: Callable[[], bool] = lambda: True, *, grace_s: float = 0.0
+    ) -> AsyncIterator[None]:
+        """Ends what is done inside by TimeoutError once another server leads than the one of that name, or soon after.
 
         A leader that hangs does not answer, and its connection stands for some seconds more.
         """
@@ -94,7 +96,7 @@ class Roles:
 
             def look() -> None:
                 if self.leader_name not in (name, "") and may_end() and not limit.expired():
-                    limit.reschedule(loop.time())
+                    limit.reschedule(loop.time() + grace_s)
 
             self._lookers.add(look)
             try:
