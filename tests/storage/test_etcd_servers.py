@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
+from yurt.sdk.value import NANOSECONDS
 from yurt.storage.etcd.appending import append
 from yurt.storage.etcd.client import EtcdClient
-from yurt.storage.etcd.keys import Keys
+from yurt.storage.etcd.keys import Keys, Report
 from yurt.storage.etcd.leading import Leading, Term
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.members import list_members, member_status
@@ -229,11 +231,36 @@ async def test_the_key_of_a_server_that_never_was_a_member_counts_for_nothing(
     leader = await append_by_leader(servers, [0])
     client = EtcdClient(etcd.endpoints)
     for name in ("a", "b", "c"):
-        await client.put(Keys(region).snapshot(name), b"1")
+        await client.put(Keys(region).snapshot(name), msgspec.json.encode(Report(index=1, at=RealEnv().now())))
     await leader.append([1] * 10)
     await leader.log.save_snapshot(11, [b"state"])
     await leader.log.trim(11, keep=0)
     assert [entry.first_index async for entry in leader.log.entries(0)] == [1, 2]
+    await client.close()
+
+
+@pytest.mark.parametrize(("away_h", "first_index"), [(1, 1), (25, 2)])
+async def test_a_standing_etcd_counts_the_servers_of_the_last_day(
+    etcd: LocalEtcd, region: str, tmp_path: Path, away_h: int, first_index: int
+) -> None:
+    log = make_log(etcd.members[0], region, tmp_path, endpoints=etcd.endpoints)
+    client = EtcdClient(etcd.endpoints)
+    for name in ("gone-1", "gone-2"):
+        report = Report(index=0, at=RealEnv().now() - away_h * 3600 * NANOSECONDS)
+        await client.put(Keys(region).snapshot(name), msgspec.json.encode(report))
+    async with running(LogServer("srv1.global", log)) as server:
+        await append_by_leader([server], [0])
+        await server.append([1] * 10)
+        await log.save_snapshot(11, [b"state"])
+        await log.trim(11, keep=0)
+        assert (await anext(log.entries(1))).first_index == 2
+        state = LogReader(client, Keys(region), env=RealEnv(), closing=Interrupt())
+        assert await state.first_index() == first_index
+        if first_index == 1:
+            await log.forget("gone-1")
+            await log.forget("gone-2")
+            await log.trim(11, keep=0)
+            assert await state.first_index() == 2
     await client.close()
 
 
@@ -349,6 +376,7 @@ async def test_a_log_that_nobody_can_read_any_more_is_told_as_trimmed(
     etcd: LocalEtcd, region: str, servers: list[LogServer]
 ) -> None:
     leader = await append_by_leader(servers, [0])
+    await wait_equal(servers)
     client = EtcdClient(etcd.endpoints)
     await client.delete(Keys(region).log, Keys(region).log_end)
     with pytest.raises(LogTrimmed, match="is empty"):

@@ -2,7 +2,7 @@
 
 `format` says which layout this is, and the id of the cluster. `log/<index>` holds the commands from that index on.
 `lead/` holds what all servers watch: `epoch` (who leads), `head` (the last index) and `alive` (a sign of life of the
-leader). `snapshots/<server>` is the index up to which a server has the state on its own disk.
+leader). `snapshots/<server>` says up to which index a server has the state on its own disk, and when it last said so.
 """
 
 from __future__ import annotations
@@ -47,6 +47,13 @@ class Epoch(Value, rename=None):
     number: int = 0
     server: str = ""
     heir: str = ""
+
+
+class Report(Value, rename=None):
+    """How far a server's snapshot reaches, and when (nanoseconds since 1970) it said so."""
+
+    index: int
+    at: int
 
 
 class StoredEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):

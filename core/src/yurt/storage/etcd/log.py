@@ -8,6 +8,7 @@ Snapshots are files of each server; the folder also holds a lock, and the id of 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
@@ -182,7 +183,7 @@ class EtcdLog:
         await self._space.trim(below, keep=keep)
 
     async def forget(self, server: str) -> None:
-        """A server is gone for good: trimming waits for it no more. Needed only with an etcd that stands by itself."""
+        """A server is gone for good: with an etcd that stands by itself trimming would wait for it for another day."""
         await self._space.forget(server)
 
     async def close(self) -> None:
@@ -284,6 +285,8 @@ class EtcdLog:
                 f"the snapshot in {self._folder} is at index {snapshot}, the log in etcd ends at {last}: etcd "
                 "has lost data; restore its data, or move all servers' data_dir away and restore a snapshot"
             )
+        with contextlib.suppress(NoSpace):
+            await self._space.report()
         return LogState(last_index=last, first_index=first, snapshot_index=snapshot)
 
     async def _move_etcd(self, names: Sequence[str]) -> None:

@@ -11,10 +11,13 @@ import asyncio
 import logging
 from typing import Final
 
+import msgspec
+
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, YurtError
+from yurt.sdk.value import NANOSECONDS
 from yurt.storage.etcd.client import Compacted, EtcdClient
-from yurt.storage.etcd.keys import Keys, remove
+from yurt.storage.etcd.keys import Keys, Report, remove
 from yurt.storage.etcd.leading import Leading, Term
 from yurt.storage.etcd.members import list_members, member_status, no_space_alarms
 from yurt.storage.etcd.reading import LogReader
@@ -25,6 +28,9 @@ TRIM_INDEXES: Final = 5_000
 """Indexes deleted in one transaction, so that appends get their turn."""
 COMPACT_EVERY_S: Final = 300.0
 REPORT_PAUSE_S: Final = 1.0
+REPORT_EVERY_S: Final = 600.0
+GONE_S: Final = 24 * 3600
+"""A server that has said nothing for so long is waited for no more, where nobody says who the servers are."""
 ROOM_PAUSE_S: Final = 15.0
 """Seconds between two attempts to make room."""
 
@@ -40,17 +46,19 @@ class Space:
         self._leading = leading
         self._name, self._own_endpoint = leading.name, leading.own_endpoint
         self._env = env
-        self._reported_index = -1
+        self._reported_index, self._reported_at = -1, 0.0
         self._is_full = asyncio.Event()
         leading.on_no_space = self._is_full.set
 
     async def servers(self) -> tuple[str, ...]:
-        """The servers that count: those of etcd's members, or with an etcd that stands by itself all that have said
-        how far their snapshots reach. A member that has not run yet has no name, and counts.
+        """The servers that count: those of etcd's members, or with an etcd that stands by itself all that were there
+        within a day. A member that has not run yet has no name, and counts.
         """
         if self._own_endpoint:
             return tuple(peer.name for peer in await list_members(self._client) if not peer.is_learner)
-        return tuple(sorted(await self._snapshots()))
+        now = self._env.now()
+        reports = await self._reports()
+        return tuple(sorted(server for server, report in reports.items() if now - report.at < GONE_S * NANOSECONDS))
 
     async def forget(self, server: str) -> None:
         """A server is gone for good: what it has counts no more."""
@@ -59,13 +67,15 @@ class Space:
     async def report(self) -> None:
         """Say how far this server's snapshot reaches; raises Unavailable."""
         index = self.snapshot_index
-        await self._client.put(self._keys.snapshot(self._name), b"%d" % index)
-        self._reported_index = index
+        text = msgspec.json.encode(Report(index=index, at=self._env.now()))
+        await self._client.put(self._keys.snapshot(self._name), text)
+        self._reported_index, self._reported_at = index, self._env.monotonic()
 
     async def report_snapshots(self) -> None:
-        """Say it at first, and whenever it could not be said at once; until cancelled."""
+        """Say it at first, at times, and whenever it could not be said at once; until cancelled."""
         while True:
-            if self._reported_index != self.snapshot_index:
+            is_old = self._env.monotonic() - self._reported_at > REPORT_EVERY_S
+            if is_old or self._reported_index != self.snapshot_index:
                 try:
                     await self.report()
                 except YurtError as error:
@@ -74,8 +84,8 @@ class Space:
 
     async def majority_index(self) -> int:
         """The highest index up to which a majority of servers has the state on disk."""
-        snapshots = await self._snapshots()
-        reached = sorted((snapshots.get(server, 0) for server in await self.servers()), reverse=True)
+        reports, nothing = await self._reports(), Report(index=0, at=0)
+        reached = sorted((reports.get(server, nothing).index for server in await self.servers()), reverse=True)
         return reached[len(reached) // 2] if reached else 0
 
     async def trim(self, below: int, *, keep: int) -> None:
@@ -151,7 +161,10 @@ class Space:
         except Compacted as error:
             log.debug("%s", error)
 
-    async def _snapshots(self) -> dict[str, int]:
+    async def _reports(self) -> dict[str, Report]:
         found = await self._client.range(self._keys.snapshots, self._keys.snapshots_end)
-        told = {row.key[len(self._keys.snapshots) :].decode(): int(row.value) for row in found.kvs}
-        return told | {self._name: self.snapshot_index}
+        told = {
+            row.key[len(self._keys.snapshots) :].decode(): msgspec.json.decode(row.value, type=Report)
+            for row in found.kvs
+        }
+        return told | {self._name: Report(index=self.snapshot_index, at=self._env.now())}
