@@ -19,9 +19,10 @@ SINGLE_WRITER = frozenset({"single-node-writer", "single-node-single-writer"})
 AMOUNT_MAX = 1 << 53
 """Amounts are cut here, so that no sum of them overflows a column."""
 
-KNOWN_MAX = 256
+KNOWN_MAX = 128
 _known: dict[tuple[int, int], tuple[AllocatedResources, TaskGroup | None, Usage]] = {}
-"""The last answers by identity: a plan is looked at by several, and its placements share their resources."""
+"""The last answers by identity: a plan is looked at by several, and its placements share their resources. Two batches
+of a worker fit. Each answer keeps a group of some job in memory, long after the job: more would be kept for nothing."""
 
 PortKey = tuple[str, int]
 
