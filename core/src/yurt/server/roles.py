@@ -158,8 +158,10 @@ class Roles:
 
     def _take(self, told: Leadership) -> None:
         before, self._told = self._told, told
-        if not told.is_leader:
+        if not told.is_leader or told.epoch != before.epoch:
             self._server.writer.close()
+        if told.leader:
+            self.contact_at = self._server.env.monotonic()
         if told.is_leader or before.is_leader:
             self._turn += 1
             self._turned.set()
@@ -181,11 +183,17 @@ class Roles:
             while True:
                 self._turned.clear()
                 role, name = (self._lead, "leader") if self._told.is_leader else (self._follow, "follower")
+                if self._server.writer.broken:
+                    role, name = self._stand_still, "without a log"
                 work = supervised(group, name, role(self._turn), on_error=lambda _: self.step_down())
                 await self._turned.wait()
                 self.term = None
                 work.cancel()
                 await asyncio.wait({work})
+
+    async def _stand_still(self, turn: int) -> None:
+        """Neither: the log takes and tells nothing any more."""
+        await asyncio.Event().wait()
 
     # Leading.
 
