@@ -261,3 +261,18 @@ async def test_a_log_that_is_broken_is_told_at_once_with_what_to_do(agents: Agen
     server.writer._broken = "the command log failed, restart the agent once its disk is well: no space left on device"
     answer = await agents[FIRST].register("web")
     assert (answer.status, answer.text) == (500, server.writer.broken)
+
+
+async def test_an_agent_without_a_server_gets_the_leaders_answer_through_a_follower(agents: Agents) -> None:
+    info = AgentInfo(version="0.1.0", name="client")
+    app = make_app(None, None, info, servers=agents.own[SECOND])
+    async with TestClient(TestServer(app)) as client:
+        async with client.put("/v1/jobs", json={"Job": job_document("web")}) as answer:
+            assert answer.status == 200
+        agents.group.view(SECOND).news.clear()
+        agents.group.view(THIRD).news.clear()
+        await agents[FIRST].register("other")
+        async with client.get("/v1/jobs") as answer:
+            assert [job["ID"] for job in await answer.json()] == ["other", "web"]
+    agents.group.view(SECOND).news.set()
+    agents.group.view(THIRD).news.set()
