@@ -150,8 +150,8 @@ class Frozen:
 async def test_a_server_whose_process_hangs_is_noticed_although_nothing_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("yurt.rpc.link.IDLE_S", 0.1)
-    monkeypatch.setattr("yurt.rpc.link.ANSWER_S", 0.2)
+    for name, seconds in (("LOOK_S", 0.05), ("IDLE_S", 0.1), ("ANSWER_S", 0.2)):
+        monkeypatch.setattr(f"yurt.rpc.link.{name}", seconds)
     monkeypatch.setattr("yurt.rpc.link.GREETING_LIMIT_S", 0.2)
     async with servers(2) as found:
         frozen = Frozen(found[0].address)
@@ -181,7 +181,7 @@ async def test_a_server_that_is_no_longer_named_is_left_at_once() -> None:
 
 
 async def test_new_servers_get_their_share_of_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yurt.rpc.link.IDLE_S", 0.05)
+    monkeypatch.setattr("yurt.rpc.link.LOOK_S", 0.05)
     async with servers(2) as found, AsyncExitStack() as stack:
         links = [await stack.enter_async_context(linked(f"client-{number}", found[0].address)) for number in range(40)]
         for link in links:

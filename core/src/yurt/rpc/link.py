@@ -32,11 +32,14 @@ CONNECT_LIMIT_S = 3.0
 """How long a server may take to accept a connection, the handshake of TLS included."""
 GREETING_LIMIT_S = 3.0
 """How long it may take to answer the greeting."""
+LOOK_S = 1.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 PATIENCE_S = 10.0
 """How long a call waits for a connection before it fails."""
-IDLE_S, ANSWER_S = 5.0, 3.0
+IDLE_S, ANSWER_S = 3.0, 4.0
 """Silence after which a server is asked whether it is there, and how long it may take to answer."""
+LONE_ANSWER_S = 12.0
+"""How long it may take where no other server is known: leaving it only helps when its process hangs for good."""
 
 
 class Security(NamedTuple):
@@ -209,20 +212,22 @@ class Link:
 
     async def _watch(self, wire: SocketWire, peer: Peer) -> None:
         """Leave a server that answers nothing, and one that should have fewer clients."""
+        arrivals, silent_s = wire.arrivals, 0.0
         while True:
-            arrivals = wire.arrivals
-            await self._env.sleep(IDLE_S)
+            await self._env.sleep(LOOK_S)
             if self._moves and peer.is_idle:
                 log.info("going from server %s to another one: there are more of them now", self.server)
                 peer.close()
             if wire.arrivals != arrivals:
+                arrivals, silent_s = wire.arrivals, 0.0
                 continue
-            wire.write(b"")
-            await self._env.sleep(ANSWER_S)
-            if wire.arrivals == arrivals:
-                log.warning("server %s has said nothing for %g s", self.server, IDLE_S + ANSWER_S)
+            silent_s += LOOK_S
+            if silent_s >= IDLE_S + (ANSWER_S if len(self._order) > 1 else LONE_ANSWER_S):
+                log.warning("server %s has said nothing for %g s", self.server, silent_s)
                 wire.abort()
                 peer.close()
+            elif IDLE_S <= silent_s < IDLE_S + LOOK_S:
+                wire.write(b"")
 
 
 def _shuffled(addresses: tuple[str, ...], env: Env) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 from yurt.rpc.frames import GREETING_BYTES_MAX, MESSAGE_BYTES_MAX
 from yurt.sdk.errors import Unavailable
 
-SILENCE_S = 5
+SILENCE_S = 4
 """A connection whose other machine answers nothing for so long has ended."""
 PROBES = 3
 _SIZE = struct.Struct(">I")
@@ -190,7 +190,7 @@ class SocketWire(asyncio.Protocol):
 def watch_for_silence(connection: socket.socket) -> None:
     """Have the kernel end the connection when the other machine is silent for `SILENCE_S`, whatever is under way."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    idle_s = max(1, SILENCE_S - PROBES)
+    idle_s = SILENCE_S - PROBES
     for name, value in (
         ("TCP_KEEPIDLE", idle_s), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", PROBES), ("TCP_USER_TIMEOUT", SILENCE_S * 1000),
     ):  # fmt: skip
