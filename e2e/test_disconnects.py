@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -176,25 +176,23 @@ def pid_of(cluster: RealCluster, alloc_id: str) -> int:
 @contextmanager
 def bench(folder: Path, *, skews: tuple[int, int] = (0, 0)) -> Iterator[tuple[Bench, Network]]:
     """All jobs on a node in a network of its own, and a second node that came later."""
-    with Network() as network:
-        cluster = RealCluster(folder, server=HEARTBEATS)
-        try:
-            cluster.add_servers(SERVERS, [machine(network) for _ in range(SERVERS)])
-            cluster.start()
-            made = []
-            for skew_s in skews:
-                place = machine(network)
-                client = cluster.add_client(place)
-                client.command = skewed_command(place.before, skew_s)
-                made.append(client)
-                cluster.start()
-                if len(made) == 1:
-                    ready = Bench(cluster, client)
-                    ready.start_jobs()
-            wait_for("system jobs on both", lambda: len(ready.allocs("plain-system")) == 2, 30)
-            yield ready, network
-        finally:
-            cluster.close()
+    with Network() as network, closing(RealCluster(folder, server=HEARTBEATS)) as cluster:
+        cluster.add_servers(SERVERS, [machine(network) for _ in range(SERVERS)])
+        away = add_client(cluster, network, skews[0])
+        made = Bench(cluster, away)
+        made.start_jobs()
+        add_client(cluster, network, skews[1])
+        wait_for("system jobs on both", lambda: len(made.allocs("plain-system")) == 2, 30)
+        yield made, network
+
+
+def add_client(cluster: RealCluster, network: Network, skew_s: int) -> ClientAgent:
+    """One more client whose clock is that wrong, in a network of its own; it is ready, as all others are."""
+    place = machine(network)
+    client = cluster.add_client(place)
+    client.command = skewed_command(place.before, skew_s)
+    cluster.start()
+    return client
 
 
 def machine(network: Network) -> Place:

@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from yurt import scheduler
 from yurt.sdk.value import Duration, UnixNano, replace, seconds
 from yurt.state import Changes, Snapshot
@@ -543,10 +543,13 @@ def check_replica(world: World) -> None:
         assert dict(replica.state.table(table.name).items()) == dict(table.items()), table.name
 
 
-NodeLife.TestCase.settings = settings(
-    max_examples=2_000 if is_nightly() else EXAMPLES,
-    stateful_step_count=200 if is_nightly() else STEP_COUNT,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
-test_nodes_live_through_any_order_of_calls = NodeLife.TestCase
+def test_nodes_live_through_any_order_of_calls() -> None:
+    run_state_machine_as_test(
+        NodeLife,
+        settings=settings(
+            max_examples=2_000 if is_nightly() else EXAMPLES,
+            stateful_step_count=200 if is_nightly() else STEP_COUNT,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -13,6 +13,7 @@ from yurt.sdk.errors import Conflict
 from yurt.server.log_writer import LogWriter
 from yurt.server.waiting import wait_for
 from yurt.state import Changes, Snapshot
+from yurt.structs.commands import AnyCommand
 
 RETRY_S: Final = 5.0
 """A forced drain looks again this often at what has not stopped yet."""
@@ -56,9 +57,13 @@ class Drainer:
                 mint = Mint(self._env.now(), self._env.uuid)
                 command = drain(self._writer.state, node, mint) if node is not None else None
                 if command is not None:
-                    with suppress(Conflict):  # it looks again, for something came to the node meanwhile
-                        await self._writer.propose(command)
+                    await self._propose(command)
             await wait_for(self._env, self._changed, self._until_deadline())
+
+    async def _propose(self, command: AnyCommand) -> None:
+        """Store a step of a drain; when something came to the node meanwhile, its change has it looked at again."""
+        with suppress(Conflict):
+            await self._writer.propose(command)
 
     def _until_deadline(self) -> float | None:
         now = self._env.now()
