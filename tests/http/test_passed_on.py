@@ -268,7 +268,7 @@ async def test_an_agent_without_a_server_gets_the_leaders_answer_through_a_follo
     app = make_app(None, None, info, servers=agents.own[SECOND])
     async with TestClient(TestServer(app)) as client:
         async with client.put("/v1/jobs", json={"Job": job_document("web")}) as answer:
-            assert answer.status == 200
+            assert answer.status == 200, await answer.text()
         agents.group.view(SECOND).news.clear()
         agents.group.view(THIRD).news.clear()
         await agents[FIRST].register("other")

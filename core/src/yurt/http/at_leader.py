@@ -129,7 +129,7 @@ class Places:
 
     async def pass_on(self, request: web.Request, name: str) -> web.StreamResponse:
         """Answer as another server does; raises Unavailable."""
-        from yurt.http.forwarding import forward
+        from yurt.http.forwarding import forward, is_kept
 
         if self._others is None:
             raise Unavailable(f"No path to server {name}")
@@ -142,6 +142,8 @@ class Places:
         async with self._slots:
             try:
                 return await forward(request, api, by=BY_SERVER)
+            except NotLed:
+                raise (NotLed if is_kept(request) else Unavailable)(NO_LEADER) from None
             except ConnectionLost:
                 if request.method in READS:
                     raise NotLed(NO_LEADER) from None

@@ -28,8 +28,6 @@ PIECE_BYTES = 64 * 1024
 KEPT_BYTES = 8 * 1024 * 1024
 """A body up to this is read as a whole before it is passed on."""
 NO_SERVERS = "No known servers: this agent runs no server"
-_IS_SENT = "yurt_body_is_sent"
-"""A request whose body was too large to be kept, and is gone."""
 _OWN_HOP = frozenset({
     "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host", "content-length",
     "proxy-authenticate", "proxy-authorization", "date", "server",
@@ -117,8 +115,6 @@ async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT) ->
     """Answer as another agent does; raises Unavailable when it cannot be reached or the request came too far."""
     if by != BY_REGION and request.headers.get(FORWARDED) in (by, BY_SERVER):
         raise NotLed(NO_SERVERS if by == BY_CLIENT else NO_LEADER)
-    if _IS_SENT in request:
-        raise Unavailable(NO_LEADER)
     headers = _passed(dict(request.headers)) | {FORWARDED: by}
     asked = ApiRequest(method=request.method, path=request.raw_path, headers=headers, has_body=request.body_exists)
     if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
@@ -146,14 +142,18 @@ async def _begin(request: web.Request, first: ApiPart) -> web.StreamResponse:
     return response
 
 
+def is_kept(request: web.Request) -> bool:
+    """Whether the body is kept while it is passed on, so that the request can be passed on once more."""
+    return not request.body_exists or (request.content_length is not None and request.content_length <= KEPT_BYTES)
+
+
 async def _body(request: web.Request) -> AsyncGenerator[bytes]:
     """The body in pieces; one that is not large is kept, so that it can be sent once more."""
-    if request.content_length is not None and request.content_length <= KEPT_BYTES:
+    if is_kept(request):
         whole = await request.read()
         for start in range(0, len(whole), PIECE_BYTES):
             yield whole[start : start + PIECE_BYTES]
         return
-    request[_IS_SENT] = True
     async for piece in request.content.iter_chunked(PIECE_BYTES):
         yield piece
 
