@@ -11,13 +11,14 @@ import msgspec
 import pytest
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
-from yurt.storage.etcd import appending
+from yurt.storage.etcd import appending, candidacy
 from yurt.storage.etcd.client import Compacted, EtcdClient
 from yurt.storage.etcd.keys import Keys, StoredEntry, digest_of
 from yurt.storage.etcd.leading import Leading
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.messages import Message
 from yurt.storage.log import Entry, Leadership, LogTrimmed
+from yurt.testing.agent import wait_for
 from yurt.testing.etcd import LocalEtcd, local_etcd, missing
 from yurt.testing.log_server import LogServer, command, running, wait_leader
 
@@ -184,6 +185,29 @@ async def test_an_entry_of_a_newer_version_is_told_with_that_version(
         await read(log)
 
 
+async def test_an_etcd_that_went_back_is_told_as_lost_data(log: EtcdLog, region: str, client: EtcdClient) -> None:
+    for number in range(1, 6):
+        await log.append(number, [command(number)])
+    await client.put(Keys(region).head, b"3")
+    with pytest.raises(Conflict, match="etcd has lost data: its log ends at index 3, this server has read up to 5"):
+        await read(log)
+
+
+async def test_what_cannot_be_read_of_who_leads_ends_neither_the_term_nor_the_watch(
+    log: EtcdLog, region: str, client: EtcdClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The fence is the revision, not the text; the next term writes it anew."""
+    epoch = Keys(region).epoch
+    before = (await client.range(epoch)).kvs[0].value
+    await client.put(epoch, b"?")
+    await asyncio.to_thread(wait_for, "it is told", lambda: "lead/epoch in etcd can not be read" in caplog.text)
+    with pytest.raises(Conflict):
+        await log.append(1, [command(1)])
+    await client.put(epoch, before)
+    await wait_level(log, is_leader=True)
+    await log.append(1, [command(1)])
+
+
 async def test_trimming_deletes_and_a_reader_behind_it_is_told(log: EtcdLog, region: str, client: EtcdClient) -> None:
     for start in range(1, 30_001, 500):
         await log.append(start, [command(start)] * 500)
@@ -273,11 +297,11 @@ async def test_an_append_without_an_answer_ends_the_term_and_is_stored_once_or_n
     etcd: LocalEtcd, region: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (member,) = etcd.members
-    monkeypatch.setattr(appending, "APPEND_LIMIT_S", 0.3)
     async with running(LogServer(member.name, make_log(etcd, region, tmp_path))) as server:
         await wait_leader([server])
         await server.append([1])
-        with member.frozen():
+        with member.frozen(), monkeypatch.context() as patch:
+            patch.setattr(appending, "APPEND_LIMIT_S", 0.3)
             with pytest.raises(Unavailable, match="may or may not be stored"):
                 await server.append([2])
             with pytest.raises((Unavailable, Conflict), match="does not lead"):
@@ -302,6 +326,12 @@ async def test_a_cancelled_append_ends_the_term(etcd: LocalEtcd, region: str, tm
         assert server.applied in ([2], [1, 2])
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries to lead are made here once, so etcd gets time to answer on a busy machine."""
+    monkeypatch.setattr(candidacy, "LIMIT_FIRST_S", 30.0)
+
+
 class CountingClient(EtcdClient):
     """Counts reads."""
 
@@ -316,6 +346,7 @@ def make_leading(client: EtcdClient, region: str, name: str = "srv1") -> Leading
     return Leading(client, Keys(region), name=name, own_endpoint="", env=RealEnv(), position=lambda: 0)
 
 
+@pytest.mark.usefixtures("patient")
 async def test_all_who_wait_share_one_confirming_read(etcd: LocalEtcd, region: str) -> None:
     client = CountingClient(etcd.endpoints)
     leading = make_leading(client, region)
@@ -339,6 +370,7 @@ async def test_all_who_wait_share_one_confirming_read(etcd: LocalEtcd, region: s
     await client.close()
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_slow_reader_of_the_campaign_sees_the_end_of_its_term_and_the_present(
     region: str, client: EtcdClient
 ) -> None:
@@ -359,6 +391,7 @@ async def test_a_slow_reader_of_the_campaign_sees_the_end_of_its_term_and_the_pr
         await anext(levels)
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_try_because_of_silence_is_void_when_a_sign_of_life_has_come(region: str, client: EtcdClient) -> None:
     mine, other = make_leading(client, region), make_leading(client, region, "srv2")
     await mine.campaign("vacant")

@@ -15,6 +15,7 @@ import pytest
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.sdk.value import NANOSECONDS
+from yurt.storage.etcd import appending, candidacy
 from yurt.storage.etcd.appending import append
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.keys import Keys, Report
@@ -264,6 +265,13 @@ async def test_a_standing_etcd_counts_the_servers_of_the_last_day(
     await client.close()
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries to lead are made here once, so etcd gets time to answer on a busy machine."""
+    monkeypatch.setattr(candidacy, "LIMIT_FIRST_S", 30.0)
+    monkeypatch.setattr(appending, "APPEND_LIMIT_S", 30.0)
+
+
 class Stale:
     """A server of which nothing is told but the answers to what it asks itself."""
 
@@ -294,6 +302,7 @@ class Stale:
         return True
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("seed", range(12))
 async def test_appends_of_a_term_that_has_ended_are_never_stored(etcd: LocalEtcd, region: str, seed: int) -> None:
     """Campaigns and appends of three servers in any order, some at once; each goes on believing in its last term."""
@@ -326,6 +335,7 @@ async def test_appends_of_a_term_that_has_ended_are_never_stored(etcd: LocalEtcd
         await server.client.close()
 
 
+@pytest.mark.usefixtures("patient")
 async def test_only_one_of_those_who_campaign_at_once_leads(etcd: LocalEtcd, region: str) -> None:
     servers = [Stale(number % 3, etcd, region) for number in range(9)]
     for turn in range(1, 6):

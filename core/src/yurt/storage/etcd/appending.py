@@ -46,8 +46,8 @@ async def append(
         leading.lose(term, f"an append failed, {UNKNOWN}: {error}")
         raise Unavailable(f"an append failed, {UNKNOWN}: {error}") from error
     if not answer.succeeded:
-        leading.learn(answer.responses[0].response_range.kvs)
         leading.lose(term, "another one has begun")
+        leading.learn(answer.responses[0].response_range.kvs)
         raise Conflict("another server leads by now, nothing was stored")
     term.last_index = last_index
     leading.answered()

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from yurt.runtime.env import Env
-from yurt.sdk.errors import Unavailable, YurtError
+from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.sdk.value import Value, replace
 from yurt.storage.etcd.candidacy import Candidacy, Reason, Sight
 from yurt.storage.etcd.client import Compacted, EtcdClient, NoSpace
@@ -107,13 +107,10 @@ class Leading:
         """Keys that were read or watched; what is older than what is known changes nothing."""
         seen = self.seen
         for row in rows:
-            revision = row.mod_revision
-            if row.key == self._keys.epoch and revision > seen.epoch_revision:
-                seen = replace(seen, epoch=msgspec.json.decode(row.value, type=Epoch), epoch_revision=revision)
-            elif row.key == self._keys.head and revision > seen.head_revision:
-                seen = replace(seen, head=int(row.value), head_revision=revision)
-            elif row.key == self._keys.alive and revision > seen.alive_revision:
-                seen = replace(seen, alive_revision=revision)
+            try:
+                seen = self._newer(seen, row)
+            except (msgspec.DecodeError, ValueError) as error:
+                raise Conflict(f"the key {row.key.decode()} in etcd can not be read: {error}") from error
         if seen is self.seen:
             return
         self.seen = seen
@@ -121,6 +118,16 @@ class Leading:
         if self.term is not None and seen.epoch_revision > self.term.revision:
             self.lose(self.term, f"{seen.epoch.server or 'nobody'} leads from now on")
         self._tell()
+
+    def _newer(self, seen: Seen, row: Message) -> Seen:
+        revision = row.mod_revision
+        if row.key == self._keys.epoch and revision > seen.epoch_revision:
+            return replace(seen, epoch=msgspec.json.decode(row.value, type=Epoch), epoch_revision=revision)
+        if row.key == self._keys.head and revision > seen.head_revision:
+            return replace(seen, head=int(row.value), head_revision=revision)
+        if row.key == self._keys.alive and revision > seen.alive_revision:
+            return replace(seen, alive_revision=revision)
+        return seen
 
     def lose(self, term: Term, reason: str) -> None:
         """The term is over; nothing happens when another one has begun."""
@@ -171,8 +178,9 @@ class Leading:
         while True:
             try:
                 await self._watch_from(await self.look() + 1)
-            except (Compacted, Unavailable) as error:
-                log.debug("who leads is read again: %s", error)
+            except YurtError as error:
+                level = logging.DEBUG if isinstance(error, Compacted | Unavailable) else logging.WARNING
+                log.log(level, "who leads is read again: %s", error)
                 await self._env.sleep(RETRY_PAUSE_S * (1 + self._env.random()))
 
     async def run(self) -> None:

@@ -54,6 +54,11 @@ class LogReader:
     async def read(self, cursor: Cursor) -> AsyncIterator[Entry]:
         """The entries from the cursor on that there are; raises LogTrimmed, Conflict or Unavailable."""
         head = await self.head()
+        if head < self.position:
+            raise Conflict(
+                f"etcd has lost data: its log ends at index {head}, this server has read up to {self.position}; "
+                "restore what etcd had, or restart all servers, which then go on from what etcd has"
+            )
         self.has_reached(min(cursor.expected - 1, head))
         key = await self.entry_key(cursor.expected)
         while True:
