@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from yurt.testing.agent import Agent, raw_exec_job, register, running_agent, wait_for
+from yurt.testing.engines import DockerEngine, missing
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the plugin mounts folders, which takes root")
 
@@ -112,3 +115,69 @@ def test_a_job_waits_for_its_plugin_and_an_agent_that_stops_leaves_no_mounts(tmp
         agent.running("holder", 1)
         (state,) = {place.partition("/csi/p/")[0] for place in csi_mounts(Path("/"))}
     assert not csi_mounts(Path(state))
+
+
+NO_DOCKER = missing("dockerd", "containerd", "docker", "busybox", "ip")
+CAPS = (
+    "audit_write", "chown", "dac_override", "fowner", "fsetid", "kill", "mknod", "net_bind_service", "setfcap",
+    "setgid", "setpcap", "setuid", "sys_chroot", "sys_admin",
+)  # fmt: skip
+
+
+@pytest.fixture
+def shared_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder whose mounts all see, as those of a machine with systemd are."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    subprocess.run(["mount", "--bind", folder, folder], check=True)
+    subprocess.run(["mount", "--make-shared", folder], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[DockerEngine]:
+    """A running engine with a small image."""
+    (tmp_path / "docker").mkdir()
+    made = DockerEngine(tmp_path / "docker")
+    try:
+        made.start()
+        made.import_image()
+        yield made
+    finally:
+        made.stop()
+
+
+def in_container(job: dict[str, Any], storage: Path) -> dict[str, Any]:
+    """The job of the plugin, run by Docker with the Python of this machine."""
+    source = Path(__file__).parents[1]
+    roots = [path for path in ("/usr", "/lib", "/lib64", sys.base_prefix, str(source)) if os.path.exists(path)]
+    task = job["TaskGroups"][0]["Tasks"][0]
+    task["Driver"] = "docker"
+    task["Config"] |= {
+        "image": DockerEngine.image,
+        "network_mode": "none",
+        "cap_add": ["sys_admin"],
+        "volumes": [*(f"{root}:{root}:ro" for root in roots), f"{storage}:{storage}"],
+    }
+    return job
+
+
+@pytest.mark.skipif(bool(NO_DOCKER), reason=NO_DOCKER)
+def test_a_plugin_in_a_container_mounts_for_tasks_outside_of_it(
+    tmp_path: Path, shared_folder: Path, engine: DockerEngine
+) -> None:
+    storage = tmp_path / "storage"
+    storage.mkdir()
+    options = {"endpoint": engine.endpoint, "allow_caps": list(CAPS), "volumes": [{"enabled": True}]}
+    extra = {"plugin": [{"docker": [{"config": [options]}]}]}
+    with running_agent(tmp_path, data_dir=shared_folder, extra=extra) as agent:
+        register(agent, in_container(plugin_job(storage), storage))
+        register_volume(agent, tmp_path)
+        register(agent, user("holder", "echo hi > /data/file; sleep 3600", kind="service"))
+        agent.running("holder", 1)
+        wait_for("the file", (storage / "vol-1" / "file").exists)
+        assert len(csi_mounts(shared_folder)) == 2
+        agent.cli("job", "stop", "-detach", "holder")
+        wait_for("the end", lambda: agent.allocs("holder")[0]["ClientStatus"] == "complete", timeout_s=60)
+        assert not csi_mounts(shared_folder)
