@@ -251,6 +251,20 @@ def test_servers_use_an_etcd_that_stands_by_itself(tmp_path: Path) -> None:
             assert namespaces(second) >= {"by-srv1", "by-srv2"}
 
 
+def test_a_client_is_sent_to_servers_over_http(tmp_path: Path) -> None:
+    with real_cluster(tmp_path, servers=1) as cluster:
+        (server,) = cluster.servers
+        lost = cluster.add_client(servers=["127.0.0.1:1"])
+        lost.spawn()
+        wait_for("its API", lambda: lost.try_get("/v1/agent/servers"), START_S)
+        assert not lost.is_ready()
+        lost.call("PUT", f"/v1/agent/servers?address={server.at('rpc')}")
+        wait_for("the node to be ready", lost.is_ready, START_S)
+        assert lost.get("/v1/agent/servers") == [server.at("rpc")]
+        with pytest.raises(ApiFailure, match="missing server address"):
+            lost.call("PUT", "/v1/agent/servers")
+
+
 def test_without_etcd_a_server_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = RealCluster(tmp_path).add_servers(3)[0]
     monkeypatch.setenv("PATH", str(tmp_path))

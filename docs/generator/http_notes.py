@@ -32,7 +32,7 @@ GET /v1/agent/self | The agent's configuration, its member and figures. Secrets 
 GET /v1/agent/members | The servers of all regions, with the status that this one sees.
 GET /v1/agent/health | 200 when server and client (or the `type` asked for) are well, else 500.
 GET /v1/agent/servers | The server that the client knows; 501 on an agent without a client.
-PUT /v1/agent/servers | Accepted without effect.
+PUT /v1/agent/servers | Sends the client to the servers at `address` (several may be given).
 GET /v1/agent/schedulers | The scheduler workers.
 GET /v1/agent/schedulers/config | How many there are, and for which types of job.
 GET /v1/agent/monitor | The agent's log as a stream, at any level.

@@ -147,7 +147,7 @@ class FarServers:
     def join(self, client: Client) -> None:
         """Offer the client's node to the servers, and follow what they say of each other."""
         self._serves[NODE] = Served(_NODE, client)
-        client.follow_servers(self._link.learn)
+        client.follow_servers(lambda given: self._link.learn(tuple(with_port(each, RPC_PORT) for each in given)))
         self._link.on_open = client.server_found
 
     async def run(self) -> None:

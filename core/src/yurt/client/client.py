@@ -162,6 +162,10 @@ class Client:
         """Tell somebody whenever a server has named the servers."""
         self._connection.on_servers = learn
 
+    def set_servers(self, addresses: tuple[str, ...]) -> None:
+        """Go to these servers, until one that answers names others."""
+        self._connection.set_servers(addresses)
+
     def server_found(self) -> None:
         """A server can be reached again: the node makes itself known at once."""
         self._connection.server_found()

@@ -74,6 +74,11 @@ class Connection:
             self._schemas = schemas
             self.node_changed()
 
+    def set_servers(self, addresses: tuple[str, ...]) -> None:
+        """These are the servers from now on."""
+        self.servers = addresses
+        self.on_servers(addresses)
+
     def server_found(self) -> None:
         """A server can be reached again: there is no need to wait for the next try."""
         self._found.set()
@@ -117,8 +122,7 @@ class Connection:
         now_s = self._env.monotonic()
         self.contact = heartbeats.answered(self.contact, ttl_s=reply.heartbeat_ttl_s, now_s=now_s)
         if reply.servers:
-            self.servers = reply.servers
-            self.on_servers(reply.servers)
+            self.set_servers(reply.servers)
 
     async def _beat(self) -> None:
         """Beat until the node has to be registered again: it is unknown, or it changed."""

@@ -148,13 +148,17 @@ def _server_health(call: Call) -> dict[str, Any]:
 
 
 async def servers(call: Call) -> web.Response:
-    """GET /v1/agent/servers: the servers that this client knows; PUT is for clients apart from servers."""
+    """GET /v1/agent/servers: the servers that this client knows; PUT sends it to others."""
     if call.client is None:
         raise Refused(501, "Invalid method")
     if call.request.method == "GET":
         return json_answer(call, list(call.client.servers) or [call.agent.rpc_addr])
-    if not call.query.getall("address", []):
+    addresses = tuple(call.query.getall("address", []))
+    if not addresses:
         raise Refused(400, "missing server address")
+    if call.context.server is not None:
+        raise Refused(400, "this agent's client belongs to the server in the same agent and goes to no other one")
+    call.client.set_servers(addresses[:ADDRESSES_MAX])
     return web.Response()
 
 
