@@ -32,6 +32,9 @@ plan.partial              Plans of which something was refused.
 plan.rejected_placements  Placements that were refused.
 plan.node_rejected        Nodes that refused something.
 plan.changes              Changes that were stored.
+rpc.accept_conn           Connections of other agents that were taken.
+rpc.refuse_conn           Connections that were too many.
+rpc.fail_conn             Connections of what is no agent, or has no right to connect.
 client.introduction.violation  New nodes without a valid introduction token.
 replication.pulled        Answers of the authoritative region, changed or not.
 replication.failed        Failures to get one, or to copy it.

@@ -7,6 +7,7 @@ import random
 import resource
 import struct
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -94,10 +95,14 @@ class Place:
     """A listener on loopback, and somebody who behaves well."""
 
     def __init__(self, limits: RpcLimits) -> None:
-        self.listener = Listener(accept=self.accept, welcome=Welcome(name="server"), limits=limits)
+        self.counters: Counter[str] = Counter()
+        self.listener = Listener(accept=self.accept, welcome=Welcome(name="server"), limits=limits, metrics=self)
         self.port = 0
         self.opened: list[Stranger] = []
         self.good: Any = None
+
+    def count(self, name: str) -> None:
+        self.counters[name] += 1
 
     def accept(self, _: Hello, __: Caller) -> Session:
         return Session({"words": Served(WORDS, Words())}, lambda _: None, lambda _: None)
@@ -186,7 +191,7 @@ async def test_an_address_has_so_many_connections() -> None:
         kept[0].writer.close()
         await eventually(lambda: there.listener.connections == 3)
         assert await there.client()
-        assert there.listener.counters["refused"] == 1
+        assert there.counters["rpc.refuse_conn"] == 1
         assert await there.is_well()
 
 

@@ -62,6 +62,7 @@ class FarClients:
                 rpc_addr=config.advertise_rpc,
             ),
             limits=rpc_limits(config),
+            metrics=server.metrics,
         )
 
     async def start(self) -> None:

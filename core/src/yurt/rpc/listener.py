@@ -6,10 +6,9 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from yurt.rpc.frames import Hello, Welcome
 from yurt.rpc.greeting import decode_hello, encode_greeting
@@ -52,12 +51,28 @@ Accept = Callable[[Hello, Caller], Session]
 """Decides about a connection; raises a YurtError to refuse it."""
 
 
+class Counts(Protocol):
+    """Counts connections by what became of them."""
+
+    def count(self, name: str) -> None:
+        """One more."""
+        ...
+
+
+class NoCounts:
+    """For listeners whose connections nobody counts."""
+
+    def count(self, name: str) -> None:
+        """Forget it."""
+
+
 class Listener:
     """Takes connections of agents on one address."""
 
-    def __init__(self, *, accept: Accept, welcome: Welcome, limits: RpcLimits | None = None) -> None:
-        self.counters: Counter[str] = Counter()
-        """Connections since the start: `accepted`, `refused` (too many) and `failed` (no agent, or no right)."""
+    def __init__(
+        self, *, accept: Accept, welcome: Welcome, limits: RpcLimits | None = None, metrics: Counts | None = None
+    ) -> None:
+        self.metrics = metrics or NoCounts()
         self._accept = accept
         self._welcome = welcome
         self._limits = limits or RpcLimits()
@@ -114,7 +129,7 @@ class Listener:
         key, self._next_key = self._next_key, self._next_key + 1
         outcome = self._admission.enter(key, host)
         if isinstance(outcome, Refused):
-            self.counters["refused"] += 1
+            self.metrics.count("rpc.refuse_conn")
             self._tell(f"a connection of {host} is refused: {outcome.reason}")
             connection.close()
             return
@@ -140,7 +155,7 @@ class Listener:
         try:
             hello, session = await self._greet(wire, connection, address, credentials)
         except (TimeoutError, OSError, YurtError) as error:
-            self.counters["failed"] += 1
+            self.metrics.count("rpc.fail_conn")
             self._tell(f"a connection of {address} is refused: {error or 'it did not say in time who it is'}")
             if isinstance(error, YurtError) and not isinstance(error, ConnectionLost):
                 wire.write(encode_greeting(Welcome(problem=str(error), kind=type(error).__name__)))
@@ -150,7 +165,7 @@ class Listener:
             wire.abort()
             raise
         self._admission.greet(key)
-        self.counters["accepted"] += 1
+        self.metrics.count("rpc.accept_conn")
         wire.write(encode_greeting(self._welcome))
         rate = None if hello.role == SERVER_ROLE else self._limits.calls
         peer = Peer(wire, serves=session.serves, is_dialler=False, rate=rate)
