@@ -108,6 +108,7 @@ server.server_join.start_join  The same as `server.start_join`.
 server.server_join.retry_join  The same as `server.retry_join`.
 server.server_join.retry_max  The same as `server.retry_max`.
 server.server_join.retry_interval  The same as `server.retry_interval`.
+server.rejoin_after_leave  A server that left goes back to the servers that it knew.
 autopilot.cleanup_dead_servers  Failed servers are put out once others have taken their place. This block holds until
                           the API stores another configuration.
 autopilot.server_stabilization_time  How long a server must have failed before it is put out.

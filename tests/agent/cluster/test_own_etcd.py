@@ -122,6 +122,10 @@ async def test_servers_are_remembered_and_those_that_left_are_not(folder: Path) 
     other.change_own(status="left")
     membership.take_news(other.news())
     assert load(folder / SERVERS_FILE, KnownServers).addresses == ("b:4648",)
+    memory.forget()
+    other.change_own(status="alive")
+    membership.take_news(other.news())
+    assert load(folder / SERVERS_FILE, KnownServers).addresses == ()
 
 
 async def test_a_broken_memory_is_told(folder: Path) -> None:

@@ -117,7 +117,7 @@ SERVER = block(
     heartbeat_grace="duration", min_heartbeat_ttl="duration", max_heartbeats_per_second="float",
     failover_heartbeat_ttl="duration", start_join="list", retry_join="list", retry_max="int",
     retry_interval="duration",
-    rejoin_after_leave="bool -", non_voting_server="bool !", redundancy_zone="string !", upgrade_version="string !",
+    rejoin_after_leave="bool", non_voting_server="bool !", redundancy_zone="string !", upgrade_version="string !",
     encrypt="string !", server_join=SERVER_JOIN,
     default_scheduler_config=block(
         scheduler_algorithm="string", memory_oversubscription_enabled="bool", reject_job_registration="bool",

@@ -39,7 +39,7 @@ _SWITCHES: dict[str, tuple[str, str]] = {
     "client": ("client.enabled", "Run a client."),
     "log-json": ("log_json", "Log in JSON."),
     "log-include-location": ("log_include_location", "Accepted and without effect."),
-    "rejoin": ("server.rejoin_after_leave", "Accepted and without effect."),
+    "rejoin": ("server.rejoin_after_leave", "Go back to the servers that were known before this one left."),
     "acl-enabled": ("acl.enabled", "Enforce access control."),
     "vault-enabled": ("vault.enabled", "Use Vault."),
 }

@@ -61,8 +61,8 @@ class ServerCluster:
             self._membership.admit = Admitter(self._admin, self._membership, self._minding).admit
         elif engine == FILE:
             self._membership.subscribe(self._warn_of_twins)
-        memory = ServerMemory(folder, self._membership, self._membership.own.name)
-        self._joiner = Joiner(config.cluster, membership=self._membership, peers=memory.addresses, env=env)
+        self._memory = ServerMemory(folder, self._membership, self._membership.own.name)
+        self._joiner = Joiner(config.cluster, membership=self._membership, peers=self._memory.addresses, env=env)
 
     # The directory.
 
@@ -172,6 +172,8 @@ class ServerCluster:
             await (self._etcd.forget() if has_left else self._etcd.stop())
         if leaves:
             await self._membership.leave()
+            if not self._config.cluster.rejoins:
+                self._memory.forget()
         await self._membership.stop()
         if self._admin is not None:
             await self._admin.close()

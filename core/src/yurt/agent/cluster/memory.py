@@ -61,7 +61,7 @@ class ServerMemory:
 
     def __init__(self, folder: Path, directory: Directory, own_name: str) -> None:
         self._path = folder / SERVERS_FILE
-        self._directory = directory
+        self._directory: Directory | None = directory
         self._own_name = own_name
         self._known = load(self._path, KnownServers)
         directory.subscribe(self._follow)
@@ -71,7 +71,14 @@ class ServerMemory:
         """Where other servers were at last, before this start too."""
         return self._known.addresses
 
+    def forget(self) -> None:
+        """This server has left: it goes back to nobody by itself."""
+        self._directory = None
+        save(self._path, KnownServers())
+
     def _follow(self) -> None:
+        if self._directory is None:
+            return
         there = [each for each in self._directory.members() if each.status != LEFT and each.name != self._own_name]
         known = KnownServers(addresses=tuple(each.address for each in there))
         if known != self._known and known.addresses:

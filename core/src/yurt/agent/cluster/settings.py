@@ -35,6 +35,8 @@ class ClusterSettings(Value):
     retry_join: tuple[str, ...] = ()
     retry_max: int = 0
     retry_interval_s: float = RETRY_INTERVAL_S
+    rejoins: bool = False
+    """A server that left goes back to the servers that it knew."""
     etcd_port: int = ETCD_PORT
     etcd: StandingEtcd = StandingEtcd()
     engine: str = FILE
@@ -58,6 +60,7 @@ def cluster_settings(raw: Mapping[str, Any], *, is_dev: bool) -> ClusterSettings
         retry_join=_with_ports(retry),
         retry_max=joined.get("retry_max", server.get("retry_max", 0)),
         retry_interval_s=RETRY_INTERVAL_S if interval is None else parse_duration(interval) / NANOSECONDS,
+        rejoins=bool(server.get("rejoin_after_leave")),
         etcd_port=raw.get("ports", {}).get("etcd", ETCD_PORT),
         etcd=standing,
         engine=_engine(expect, standing, is_dev=is_dev),

@@ -1,0 +1,130 @@
+"""What the configuration says of servers: where the log is kept, whom to join, what is told at the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yurt.agent.banner import configuration_lines
+from yurt.agent.cluster.cluster import ServerCluster
+from yurt.agent.cluster.membership import Membership
+from yurt.agent.cluster.minding import Minder
+from yurt.agent.cluster.security import ServerSecurity
+from yurt.agent.cluster.settings import FILE, MEMORY, OWN_ETCD, STANDING_ETCD
+from yurt.agent.cluster.voters import Voter
+from yurt.agent.config import AgentConfig, make_config
+from yurt.agent.config_check import check
+from yurt.agent.config_keys import ROOT
+from yurt.agent.data_dir import open_data_dir
+from yurt.agent.log_engine import log_engine
+from yurt.agent.parts import server_config
+from yurt.agent.tls import TlsSettings
+from yurt.runtime.env import RealEnv
+from yurt.sdk.errors import Invalid
+from yurt.structs.cluster import AutopilotConfiguration
+from yurt.testing.fake_cluster import member
+
+
+def config_of(server: dict[str, Any], *, is_dev: bool = False, data_dir: str = "/tmp/x", **more: Any) -> AgentConfig:
+    given = {"server": {"enabled": True, **server}, "data_dir": data_dir, "bind_addr": "10.0.0.1", "name": "a", **more}
+    shaped, problems = check(given, ROOT)
+    assert problems == []
+    return make_config(shaped, {}, is_dev=is_dev)
+
+
+@pytest.mark.parametrize(
+    ("server", "more", "engine", "expect"),
+    [
+        ({}, {}, FILE, 1),
+        ({"bootstrap_expect": 1, "retry_join": ["b"]}, {}, FILE, 1),
+        ({"bootstrap_expect": 3}, {}, OWN_ETCD, 3),
+        ({"retry_join": ["b"]}, {}, OWN_ETCD, 0),
+        ({"server_join": {"start_join": ["b"]}}, {}, OWN_ETCD, 0),
+        ({"bootstrap_expect": 3}, {"etcd": {"endpoints": ["http://e:2379"]}}, STANDING_ETCD, 0),
+    ],
+)
+def test_where_the_log_is_kept(server: dict[str, Any], more: dict[str, Any], engine: str, expect: int) -> None:
+    settings = config_of(server, **more).cluster
+    assert (settings.engine, settings.expect) == (engine, expect)
+
+
+def test_a_dev_agent_stands_alone() -> None:
+    assert config_of({}, is_dev=True).cluster.engine == MEMORY
+    for given in ({"retry_join": ["b"]}, {"bootstrap_expect": 3}):
+        with pytest.raises(Invalid, match="A dev agent keeps its state in memory and stands alone"):
+            config_of(given, is_dev=True)
+
+
+def test_addresses_to_join_have_the_port_of_servers() -> None:
+    join = {"retry_join": ["b", "10.0.0.2:5000", "b"], "retry_max": 3, "retry_interval": "5s"}
+    settings = config_of({"start_join": ["[::1]"], "server_join": join}).cluster
+    assert settings.start_join == ("[::1]:4648",)
+    assert settings.retry_join == ("b:4648", "10.0.0.2:5000")
+    assert (settings.retry_max, settings.retry_interval_s, settings.etcd_port) == (3, 5.0, 4649)
+
+
+def test_the_first_screen_tells_the_ports_of_servers() -> None:
+    config = config_of({"bootstrap_expect": 3}, ports={"serf": 7000, "etcd": 7001}, advertise={"serf": "10.9.9.9"})
+    text = "\n".join(configuration_lines(config, version="1", data_dir="/d", node_id=""))
+    assert "Serf: 10.9.9.9:7000; etcd: 10.9.9.9:7001" in text
+    assert "Serf: 10.0.0.1:7000; etcd: 10.0.0.1:7001" in text
+
+
+def test_the_state_of_another_engine_stops_the_start(tmp_path: Path) -> None:
+    data = open_data_dir(str(tmp_path))
+    (tmp_path / "server" / "log.db").touch()
+    with pytest.raises(Invalid, match="holds the state of a single server"):
+        log_engine(config_of({"bootstrap_expect": 3}), data)
+    (tmp_path / "server" / "log.db").unlink()
+    wal = tmp_path / "server" / "etcd" / "data" / "member" / "wal"
+    wal.mkdir(parents=True)
+    (wal / "0-0.wal").touch()
+    assert log_engine(config_of({"bootstrap_expect": 1}), data) == OWN_ETCD, "a member stays one"
+    with pytest.raises(Invalid, match="holds the data of an etcd member"):
+        log_engine(config_of({}, etcd={"endpoints": ["http://e:1"]}), data)
+    data.close()
+
+
+def test_autopilot_begins_as_the_file_says(tmp_path: Path) -> None:
+    data = open_data_dir(str(tmp_path))
+    given = {"cleanup_dead_servers": False, "server_stabilization_time": "1m", "min_quorum": 3}
+    made = server_config(config_of({}, autopilot=given), data).autopilot_config
+    assert (made.cleanup_dead_servers, made.server_stabilization_time, made.min_quorum) == (False, 60_000_000_000, 3)
+    data.close()
+
+
+async def test_two_servers_that_each_keep_the_state_of_a_region_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of({"bootstrap_expect": 1})
+    cluster = ServerCluster(config, tmp_path, engine=FILE, env=RealEnv(), tls=TlsSettings())
+    twin = Membership(member("b", etcd_addr="", has_data=True), env=RealEnv(), security=ServerSecurity(TlsSettings()))
+    far = Membership(member("b", "mars", has_data=True), env=RealEnv(), security=ServerSecurity(TlsSettings()))
+    cluster._membership.take_news(far.news())
+    assert "keeps a state of its own" not in caplog.text
+    cluster._membership.take_news(twin.news())
+    assert "b.global keeps a state of its own for region global, and so does this server" in caplog.text
+
+
+class Etcd:
+    """One member."""
+
+    async def voters(self) -> tuple[Voter, ...]:
+        return (Voter(id="1", name="a.global", address="a:4649"),)
+
+
+async def test_a_server_with_the_data_of_another_cluster_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    security = ServerSecurity(TlsSettings())
+    membership = Membership(member("a", has_data=True), env=RealEnv(), security=security)
+    membership.take_news(Membership(member("b", has_data=True), env=RealEnv(), security=security).news())
+    minder = Minder(
+        membership=membership,
+        etcd=Etcd(),  # type: ignore[arg-type]
+        env=RealEnv(),
+        leads=lambda: True,
+        config=AutopilotConfiguration,
+    )
+    await minder._look()
+    await minder._look()
+    assert caplog.text.count("b.global has the data of another cluster of this region") == 1
