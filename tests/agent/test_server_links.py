@@ -22,6 +22,7 @@ from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
 from yurt.sdk.value import replace
 from yurt.server.peers import PeerPort
+from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 from yurt.structs.rpc import FileInfo, RegisterNodeRequest
 from yurt.testing import factories
@@ -123,6 +124,18 @@ class Files:
         for number in range(40):
             yield b"%d " % number
 
+    async def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
+        yield ExecFrame(stream="stdout", data=request.command[0].encode())
+        async for given in inputs:
+            yield ExecFrame(stream="stdout", data=given.data)
+        yield ExecFrame(exit_code=0)
+
+
+async def typed() -> AsyncIterator[ExecInput]:
+    """What somebody types."""
+    for number in range(30):
+        yield ExecInput(data=b"%d" % number)
+
 
 async def test_calls_keys_states_and_nodes_go_from_server_to_server(joined: Joined) -> None:
     group = joined.group
@@ -139,6 +152,10 @@ async def test_calls_keys_states_and_nodes_go_from_server_to_server(joined: Join
     assert [entry.name for entry in await port.list_files("a", "/x")] == ["/x"]
     pieces = [piece async for piece in port.read_file("a", "/x", offset=0, limit=0)]
     assert b"".join(pieces) == b"".join(b"%d " % number for number in range(40))
+    asked = ExecRequest(alloc_id="a", task="main", command=("cat",))
+    frames = [frame async for frame in port.exec_task(asked, typed())]
+    assert [frame.data for frame in frames] == [b"cat", *(b"%d" % number for number in range(30)), b""]
+    assert frames[-1].exit_code == 0
     group[THIRD].detach_node(node.id, files)
     with pytest.raises(Unavailable, match="No path to node"):
         await port.list_files("a", "/x")

@@ -7,9 +7,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
+from yurt.fsm import snapshot as snapshots
 from yurt.fsm.snapshot import digest
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
+from yurt.server.catching_up import fetch_snapshot, send_snapshot
+from yurt.server.peers import SnapshotPart
 from yurt.server.server import Server
+from yurt.state import Snapshot
 from yurt.structs.commands import AllocUpdate, KeepAlive, RegisterJob
 from yurt.structs.node import Node
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
@@ -239,6 +243,35 @@ async def test_a_server_behind_the_trimmed_log_fetches_a_state_and_follows_on(gr
     assert group.view(SECOND).snapshot is not None
     with pytest.raises(Conflict, match="subscribe again"):
         await anext(stream)
+
+
+async def test_a_state_comes_whole_in_pieces_or_not_at_all(group: ServerGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yurt.server.catching_up.PIECE_BYTES", 100)
+    for name in ("one", "two"):
+        await group[FIRST].jobs.register(factories.job(name))
+    await eventually(lambda: not group[FIRST].state.evals.where("status", "pending"))
+    await agree(group)
+    group.cut_off.add(THIRD)
+    fetched = await fetch_snapshot(group[SECOND].peers, group.view(SECOND), after=0)
+    assert digest(fetched) == digest(group[FIRST].state)
+    found = await group.view(SECOND).load_snapshot()
+    assert found is not None and digest(snapshots.decode(found[1])) == digest(fetched)
+    group[FIRST].peer_calls.snapshot = short  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match="not whole"):
+        await fetch_snapshot(group[SECOND].peers, group.view(SECOND), after=0)
+
+
+async def short(after: int) -> AsyncGenerator[SnapshotPart]:
+    """A state that lacks its end."""
+    async for part in send_snapshot(Snapshot.empty(), after=-1):
+        if not part.digest:
+            yield part
+
+
+async def test_a_leader_that_stops_gives_leadership_away_at_once(group: ServerGroup) -> None:
+    await group.stop(FIRST)
+    await eventually(lambda: group[SECOND].is_leader)
+    await group[SECOND].propose(KeepAlive())
 
 
 async def test_a_server_without_a_snapshot_never_starts_empty_where_the_log_begins_later(group: ServerGroup) -> None:

@@ -165,6 +165,7 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("yurt.server.work.BATCH", 2)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_servers_that_fail_in_turn_lose_nothing_and_agree(seed: int) -> None:
     env = FakeEnv(seed)

@@ -25,6 +25,8 @@ from yurt.storage.log import CommandLog
 log = logging.getLogger(__name__)
 
 DIGEST_BYTES: Final = 32
+PIECE_BYTES: Final = 256 * 1024
+"""Chunks travel in pieces: one of large jobs may be larger than a message."""
 IN_MEMORY_BYTES: Final = 8 * 1024 * 1024
 """Smaller snapshots wait in memory until they are whole, larger ones in a file."""
 PART_LIMIT_S: Final = 30.0
@@ -41,7 +43,8 @@ async def send_snapshot(state: Snapshot, after: int) -> AsyncGenerator[SnapshotP
     chunks = iter(snapshots.encode(state))
     while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
         hasher.update(chunk)
-        yield SnapshotPart(data=chunk)
+        for start in range(0, len(chunk), PIECE_BYTES):
+            yield SnapshotPart(data=chunk[start : start + PIECE_BYTES], is_whole=start + PIECE_BYTES >= len(chunk))
     yield SnapshotPart(digest=hasher.digest())
 
 
@@ -74,16 +77,18 @@ async def _fetch_from(name: str, peers: Peers, command_log: CommandLog, *, after
 async def _receive(parts: AsyncGenerator[SnapshotPart], file: IO[bytes]) -> int:
     """Write the chunks, each after its length; the index of the state once all is there as it was sent."""
     hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    index, digest = 0, b""
+    index, digest, chunk = 0, b"", bytearray()
     while True:
         async with asyncio.timeout(PART_LIMIT_S):
             part = await anext(parts, None)
         if part is None:
             break
         index, digest = part.index or index, part.digest
-        if part.data:
-            hasher.update(part.data)
-            await asyncio.to_thread(file.write, _length.pack(len(part.data)) + part.data)
+        chunk += part.data
+        if part.is_whole:
+            hasher.update(chunk)
+            await asyncio.to_thread(file.write, _length.pack(len(chunk)) + chunk)
+            chunk.clear()
     if not digest or digest != hasher.digest():
         raise Invalid("the snapshot is not whole")
     return index

@@ -37,10 +37,14 @@ class PeerStatus(Value):
 
 
 class SnapshotPart(Value):
-    """A part of a state: first its index, then chunks, last the digest (BLAKE2b, 32 bytes) of all chunks."""
+    """A part of a state: first its index, then its chunks, last the digest (BLAKE2b, 32 bytes) of all of them.
+
+    A chunk comes in pieces; `is_whole` with the last one.
+    """
 
     index: int = 0
     data: bytes = b""
+    is_whole: bool = False
     digest: bytes = b""
 
 
