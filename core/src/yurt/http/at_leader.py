@@ -41,6 +41,8 @@ FORWARDED: Final = "X-Yurt-Forwarded"
 from another region."""
 BY_SERVER: Final = "server"
 BY_REGION: Final = "region"
+FROM_REGION: Final = "X-Yurt-From-Region"
+"""A request with this header came from another region, however it went on since: it is not passed to a third one."""
 NOT_LEADING: Final = "X-Yurt-Not-Leading"
 """An answer with this header is none: nobody led, and the request was not carried out."""
 READS: Final = ("GET", "HEAD")

@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp import hdrs, web
 from yarl import URL
 
-from yurt.http.at_leader import BY_REGION, BY_SERVER, FORWARDED, NOT_LEADING
+from yurt.http.at_leader import BY_REGION, BY_SERVER, FORWARDED, FROM_REGION, NOT_LEADING
 from yurt.http.call import CONTEXT
 from yurt.http.errors import NotLed
 from yurt.sdk.errors import Invalid, Unavailable
@@ -115,7 +115,7 @@ async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT) ->
     """Answer as another agent does; raises Unavailable when it cannot be reached or the request came too far."""
     if by != BY_REGION and request.headers.get(FORWARDED) in (by, BY_SERVER):
         raise NotLed(NO_SERVERS if by == BY_CLIENT else NO_LEADER)
-    headers = _passed(dict(request.headers)) | {FORWARDED: by}
+    headers = _passed(dict(request.headers)) | {FORWARDED: by} | ({FROM_REGION: "1"} if by == BY_REGION else {})
     asked = ApiRequest(method=request.method, path=request.raw_path, headers=headers, has_body=request.body_exists)
     if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
         from yurt.http.forwarded_sockets import forward_socket

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import web
 
-from yurt.http.at_leader import BY_REGION, FORWARDED
+from yurt.http.at_leader import BY_REGION, FROM_REGION
 from yurt.http.errors import Refused
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import NotFound
@@ -53,7 +53,7 @@ async def answer_from(request: web.Request, region: str) -> web.StreamResponse:
     """Answer as a region does; raises Refused with Nomad's words when there is no way to it."""
     from yurt.http.forwarding import forward
 
-    if REGIONS not in request.app or request.headers.get(FORWARDED) == BY_REGION:
+    if REGIONS not in request.app or FROM_REGION in request.headers:
         raise OtherRegion(region)
     try:
         return await forward(request, request.app[REGIONS].api(region), by=BY_REGION)

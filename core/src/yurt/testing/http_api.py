@@ -16,6 +16,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.http.cluster import CLUSTER, Cluster
+from yurt.http.regions import REGIONS, RegionApis
 from yurt.runtime.env import RealEnv
 from yurt.server.config import ServerConfig
 from yurt.server.server import Server
@@ -102,8 +103,10 @@ def ready_node() -> Node:
 
 
 @contextlib.asynccontextmanager
-async def serving(*, cluster: Cluster | None = None, **settings: Any) -> AsyncIterator[Api]:
-    """The application over a leading server without nodes, with these settings, among these servers."""
+async def serving(
+    *, cluster: Cluster | None = None, regions: RegionApis | None = None, **settings: Any
+) -> AsyncIterator[Api]:
+    """The application over a leading server without nodes, with these settings, among these servers and regions."""
     server = Server(ServerConfig(name="test", **settings), env=RealEnv(), log=MemoryLog())
     ready = asyncio.Event()
     agent = AgentInfo(version="0.1.0", name="test", dev=True, plugins=({"name": "raw_exec", "status": "ok"},))
@@ -114,6 +117,8 @@ async def serving(*, cluster: Cluster | None = None, **settings: Any) -> AsyncIt
         app = make_app(server, None, agent)
         if cluster is not None:
             app[CLUSTER] = cluster
+        if regions is not None:
+            app[REGIONS] = regions
         async with TestClient(TestServer(app), timeout=aiohttp.ClientTimeout(30)) as client:
             yield Api(client, server)
         await server.stop()

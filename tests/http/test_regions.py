@@ -1,0 +1,110 @@
+"""Requests for other regions: which of them are passed on, as what, and what is said when there is no way."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import pytest
+from yurt.http.at_leader import FROM_REGION
+from yurt.http.forwarding import ApiPart, ApiPort, ApiRequest
+from yurt.rpc.peer import ConnectionLost
+from yurt.sdk.errors import NotFound
+from yurt.testing.http_api import Api, job_document, serving
+
+NO_PATH = (500, "No path to region")
+
+
+class Far:
+    """Region east: it answers everything with its name, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, bytes]] = []
+        self.headers: list[Any] = []
+
+    def api(self, region: str) -> ApiPort:
+        if region == "north":
+            raise ConnectionLost("no server can be reached: it is dark")
+        if region != "east":
+            raise NotFound("no server of that region is known")
+        return self
+
+    async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
+        self.headers.append(request.headers)
+        self.asked.append((request.method, request.path, b"".join([piece async for piece in body])))
+        yield ApiPart(status=200, headers={"Content-Type": "application/json"})
+        yield ApiPart(data=b'"east"')
+
+
+@pytest.fixture
+def far() -> Far:
+    return Far()
+
+
+@pytest.fixture
+async def west(far: Far) -> AsyncIterator[Api]:
+    async with serving(regions=far, authoritative_region="east") as api:
+        yield api
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs?stale", "/v1/client/fs/ls/x", "/v1/status/leader"])
+async def test_a_region_in_the_query_decides_who_answers(west: Api, far: Far, path: str) -> None:
+    joint = "&" if "?" in path else "?"
+    assert (await west.get(f"{path}{joint}region=east")).text == '"east"'
+    assert far.asked == [("GET", f"{path}{joint}region=east", b"")]
+    assert far.headers[0][FROM_REGION] == "1"
+    assert (await west.get("/v1/jobs?region=global")).json == []
+
+
+@pytest.mark.parametrize("path", ["/v1/agent/self", "/v1/regions", "/v1/metrics"])
+async def test_what_is_about_the_agent_is_answered_by_it(west: Api, far: Far, path: str) -> None:
+    assert (await west.get(f"{path}?region=east")).status == 200
+    assert far.asked == []
+
+
+async def test_a_job_goes_to_the_region_that_it_names(west: Api, far: Far) -> None:
+    assert (await west.put("/v1/jobs", {"Job": job_document("far", Region="east")})).text == '"east"'
+    ((method, path, body),) = far.asked
+    assert (method, path) == ("PUT", "/v1/jobs")
+    assert b'"far"' in body
+    assert (await west.get("/v1/jobs")).json == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/v1/namespace", {"Name": "web"}),
+        ("DELETE", "/v1/namespace/web", None),
+        ("PUT", "/v1/node/pools", {"Name": "gpu"}),
+        ("PUT", "/v1/node/pool/gpu", {"Name": "gpu"}),
+        ("DELETE", "/v1/node/pool/gpu", None),
+    ],
+)
+async def test_what_all_regions_share_is_changed_where_it_is_decided(
+    west: Api, far: Far, method: str, path: str, body: Any
+) -> None:
+    assert (await west.call(method, path, body)).text == '"east"'
+    assert [each[:2] for each in far.asked] == [(method, path)]
+
+
+async def test_reads_of_what_is_shared_are_answered_from_the_copy(west: Api, far: Far) -> None:
+    assert [each["Name"] for each in (await west.get("/v1/namespaces")).json] == ["default"]
+    assert far.asked == []
+
+
+async def test_without_a_way_the_answer_is_nomads(west: Api, api: Api) -> None:
+    answer = await west.get("/v1/jobs?region=mars")
+    assert (answer.status, answer.text) == NO_PATH
+    dark = await west.get("/v1/jobs?region=north")
+    assert (dark.status, dark.text) == (500, "No path to region: no server can be reached: it is dark")
+    alone = await api.put("/v1/jobs", {"Job": job_document("far", Region="east")})
+    assert (alone.status, alone.text) == NO_PATH
+
+
+async def test_a_request_from_another_region_goes_no_further(west: Api, far: Far) -> None:
+    headers = {FROM_REGION: "1"}
+    for path in ("/v1/jobs?region=east", "/v1/namespace/web"):
+        method = "GET" if "region" in path else "DELETE"
+        answer = await west.call(method, path, headers=headers)
+        assert (answer.status, answer.text) == NO_PATH
+    assert far.asked == []
