@@ -14,11 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
+
 from yurt.storage.etcd.member import make_folders, member_command, member_environment
+from yurt.storage.etcd.messages import method
 from yurt.storage.etcd.settings import QUOTA_BYTES, EtcdMemberConfig
 from yurt.testing.agent import free_ports, wait_for
 
 END_LIMIT_S = 10.0
+PROBE_LIMIT_S = 2.0
 READY_LIMIT_S = 30.0
 
 
@@ -87,14 +91,18 @@ class LocalMember:
 
     def has_leader(self) -> bool:
         """Whether it answers and knows a leader."""
-        done = subprocess.run(
-            ["etcdctl", "--endpoints", self.endpoint, "--command-timeout=2s", "get", "ready"],
-            env={**member_environment(), "ETCDCTL_API": "3"},
-            capture_output=True,
-            check=False,
-            timeout=END_LIMIT_S,
-        )
-        return done.returncode == 0
+        described = method("KV", "Range")
+        with grpc.insecure_channel(self.endpoint.replace("://", ":", 1)) as channel:
+            call = channel.unary_unary(
+                described.path,
+                request_serializer=described.request.SerializeToString,
+                response_deserializer=described.response.FromString,
+            )
+            try:
+                call(described.request(key=b"ready"), timeout=PROBE_LIMIT_S)
+            except grpc.RpcError:
+                return False
+        return True
 
 
 def has_stopped(pid: int) -> bool:
