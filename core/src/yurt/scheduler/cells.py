@@ -145,10 +145,12 @@ class Cells:
         heap = sorted([group.lead or self._led(group) for group in self._groups.values() if group.entries])
         del heap[self._kept :]
         found: list[tuple[int, int]] = []
-        while heap and len(found) < self._kept:
+        while heap:
             _, _, row, group, at = heap[0]
             boost, entries = group.boost, group.entries
             found.append((row, boost))
+            if len(found) == self._kept:
+                break
             at += 1
             if at == len(entries):
                 heappop(heap)

@@ -230,7 +230,9 @@ class GenericAttempt:
                 other.placed_run_elsewhere(rows, name)
         deployment = self.deployment
         deployment_id = deployment.id if deployment is not None and name in deployment.task_groups else ""
-        node_ids, names = self.view.rows.ids, {row: self.view.node(row).name for row in set(rows)}
+        node_ids, used = self.view.rows.ids, list(dict.fromkeys(rows))
+        nodes = self.snapshot.nodes.rows([node_ids[row] for row in used])
+        names = {row: node.name for row, node in zip(used, nodes, strict=True)}
         canary = AllocDeploymentStatus(canary=True)
         ids = self.ids.next_many("alloc", len(found))
         metric, version = placer.metric, job.version
