@@ -94,7 +94,8 @@ client.host_volume_plugin_dir  The folder of programs that make dynamic host vol
 client.host_network.name.cidr  The addresses of a network that ports may name.
 client.host_network.name.interface  Its interface.
 client.host_network.name.reserved_ports  Its ports that no task gets.
-client.gc_volumes_on_node_gc  When a node that is down is forgotten, its dynamic host volumes are too: for machines that never come back.
+client.gc_volumes_on_node_gc  When a node that is down is forgotten, its dynamic host volumes are too: for
+                  machines that never come back.
 client.node_max_allocs    How many allocations the node takes; 0 means any number.
 client.default_ineligible The node begins as one that takes no allocations.
 server.enabled            Run a server.
