@@ -30,7 +30,7 @@ from yurt.testing.node_life import NotKnown, Refused, World, with_count
 from yurt.testing.replica import Replica
 
 NODES = 4
-STEP_COUNT, EXAMPLES = 60, 40
+STEP_COUNT, EXAMPLES = 60, 150
 CALM_STEP_S, CALM_ROUNDS = 12.0, 28
 NAMES = ("web", "api", "work", "each", "once")
 KINDS = {"web": "service", "api": "service", "work": "batch", "each": "system", "once": "sysbatch"}
@@ -412,6 +412,16 @@ class NodeLife(RuleBasedStateMachine):
     @rule(number=st.integers(0, NODES - 1))
     def protocol(self, number: int) -> None:
         self.clients[number].keep_to_the_protocol()
+
+    @rule(number=st.integers(0, NODES - 1), rounds=st.sampled_from([0, 4, 7, 12]))
+    def outage(self, number: int, rounds: int) -> None:
+        """One client is not heard of for a while, and everything else goes on as it should."""
+        for _ in range(rounds + 1):
+            self.world.settle()
+            for client in self.clients:
+                if client is not self.clients[number] or not rounds:
+                    client.keep_to_the_protocol()
+            self.pass_time(9.0)
 
     # What servers do, each at its own pace.
 
