@@ -12,6 +12,7 @@ from yurt.sdk.value import seconds
 from yurt.server.requests import DispatchRequest, Kept
 from yurt.server.stats import gauges
 from yurt.storage.memory import MemoryLog
+from yurt.structs.alloc import AllocDeploymentStatus
 from yurt.structs.cluster import SchedulerConfiguration
 from yurt.structs.commands import AllocUpdate, StoreSchema
 from yurt.structs.job import Job, ParameterizedJobConfig, PeriodicConfig, ScalingEvent
@@ -254,7 +255,7 @@ async def test_a_drained_node_ends_empty_and_ineligible(bench: Any) -> None:
     one = await bench.add_node()
     await bench.server.jobs.register(factories.job(task_groups=(factories.group(update=None),)))
     await bench.until(lambda: len(bench.live()) == 1)
-    await bench.report("running")
+    await bench.report("running", deployment_status=AllocDeploymentStatus(healthy=True))
     other = await bench.add_node()
     await bench.server.nodes.drain(one.id, DrainSpec(deadline=seconds(3600)), mark_eligible=False)
     await bench.until(lambda: [alloc.node_id for alloc in bench.live()] == [other.id])
