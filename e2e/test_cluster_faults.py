@@ -41,6 +41,7 @@ class Tasks:
     def __init__(self, cluster: RealCluster) -> None:
         self._cluster = cluster
         self._allocs = {alloc["ID"] for alloc in cluster.wait_leader().running("web", COUNT)}
+        wait_for("all tasks to have told their process", lambda: len(self._read()) == COUNT)
         self._pids = self._read()
 
     def check(self) -> None:
@@ -53,12 +54,11 @@ class Tasks:
         assert all(pid_is_alive(pid) for pid in self._pids.values())
 
     def _read(self) -> dict[str, int]:
-        found = {
-            path.parts[-3]: int(path.read_text())
-            for client in self._cluster.clients
-            for path in (client.folder / "data").glob("alloc/*/alloc/pid")
-        }
-        return {alloc_id: pid for alloc_id, pid in found.items() if alloc_id in self._allocs}
+        files = [
+            path for client in self._cluster.clients for path in (client.folder / "data").glob("alloc/*/alloc/pid")
+        ]
+        told = {path.parts[-3]: path.read_text() for path in files}
+        return {alloc_id: int(text) for alloc_id, text in told.items() if text and alloc_id in self._allocs}
 
 
 @contextmanager
