@@ -26,7 +26,7 @@ GET /v1/job/:job_id/summary | Its allocations by group and state.
 GET /v1/job/:job_id/versions | Its versions, newest first, with differences when `diffs` is true.
 PUT /v1/job/:job_id/versions/:name/tag | Names a version, the newest one by default.
 DELETE /v1/job/:job_id/versions/:name/tag | Takes a name away.
-PUT /v1/agent/join | Makes the servers at `address` (several may be given) known to all; how many answered, and what was wrong.
+PUT /v1/agent/join | Makes the servers at `address` (one or more) known to all; how many answered, what was wrong.
 PUT /v1/agent/force-leave | Says of a failed server (`node`) that it has left; with `prune` it is forgotten at once.
 GET /v1/agent/self | The agent's configuration, its member and figures. Secrets are blanked.
 GET /v1/agent/members | The servers of all regions, with the status that this one sees.
