@@ -131,8 +131,8 @@ server.eval_gc_threshold  How long an ended evaluation is remembered, with its a
 server.batch_eval_gc_threshold  The same for `batch` jobs.
 server.deployment_gc_threshold  How long an ended deployment is remembered.
 server.root_key_rotation_threshold  How old the active root key may become before another one takes its place.
-server.authoritative_region  The region that decides about the namespaces and node pools of all regions; this one when it is
-                          not set.
+server.authoritative_region  The region that decides about the namespaces and node pools of all regions; this one
+                          when it is not set.
 server.client_introduction.enforcement  What happens to a new node without a valid token: `none`, `warn` or `strict`.
 server.client_introduction.default_identity_ttl  How long a token counts that was asked for without a time.
 server.client_introduction.max_identity_ttl  The longest time that may be asked for.
