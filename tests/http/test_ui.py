@@ -58,6 +58,14 @@ async def test_an_empty_cluster_says_what_to_do(api: Api) -> None:
     assert f'http-equiv="refresh" content="{ui.REFRESH_S}"' in text
 
 
+async def test_the_servers_and_who_leads_are_shown(api: Api) -> None:
+    text = await page_of(api, "/ui/")
+
+    (member,) = (await api.get("/v1/agent/members")).json["Members"]
+    row = next(line for line in text.splitlines() if member["Name"] in line)
+    assert 'class="good">alive' in row and "<td>leader</td>" in row
+
+
 async def test_jobs_nodes_and_allocations_are_shown(api_with_node: Api) -> None:
     api = api_with_node
     await api.register("group/web")

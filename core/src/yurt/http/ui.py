@@ -1,4 +1,4 @@
-"""A few plain pages for people with a browser: jobs, the allocations of a job, nodes. They only show.
+"""A few plain pages for people with a browser: jobs, the allocations of a job, nodes, servers. They only show.
 
 Every page is made on the server from the newest state, refreshes itself, and needs no script; the policy in its headers
 allows none. All text of jobs, tasks and nodes is a stranger's: it reaches a page through `Cell`s alone, which escape
@@ -12,6 +12,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from heapq import nlargest, nsmallest
 from html import escape
 from typing import NamedTuple
@@ -23,11 +24,13 @@ from yurt.http.agent_info import AgentInfo
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.routing import route
+from yurt.http.status_routes import leader_address
 from yurt.sdk.value import NANOSECONDS, UnixNano
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
+from yurt.structs.member import Member
 from yurt.structs.node import Node
 from yurt.structs.questions import is_client_terminal
 from yurt.structs.status import EVAL_BLOCKED
@@ -57,10 +60,10 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 WORDS = {
-    "good": ("running", "ready", "complete", "eligible", "successful"),
+    "good": ("running", "ready", "complete", "eligible", "successful", "alive"),
     "bad": ("failed", "lost", "down", "disconnected", "unknown"),
     "wait": ("pending", "initializing", "blocked", "draining", "ineligible", "paused"),
-    "dim": ("dead", "stopped"),
+    "dim": ("dead", "stopped", "left"),
 }
 """The colour of a status."""
 _CLASSES = {word: name for name, words in WORDS.items() for word in words}
@@ -194,6 +197,20 @@ def _node_row(state: Snapshot, node: Node) -> Row:
     )
 
 
+def servers_part(members: Sequence[Member], leader: str) -> Part:
+    """The servers of all regions, and which of this region leads: the one at address `leader`."""
+    return Part(
+        "Servers",
+        headers=("Server", "Region", "Datacenter", "Address", "Status", "Leader", "Version"),
+        rows=[
+            (each.name, each.region, each.datacenter, each.rpc_addr, each.status, role, each.version)
+            for each in members[:ROWS_MAX]
+            for role in ("leader" if each.rpc_addr == leader else "",)
+        ],
+        total=len(members),
+    )
+
+
 def job_part(state: Snapshot, job: Job) -> Part:
     """A job and its allocations, newest first."""
     found = state.allocs.where("job", job.key)
@@ -263,9 +280,10 @@ async def _answer(call: Call, title: str, parts: Callable[[], list[Part]], *, st
 
 
 async def start(call: Call) -> web.Response:
-    """GET /ui/: jobs and nodes."""
-    state = call.server.state
-    return await _answer(call, "Jobs and nodes", lambda: [jobs_part(state), nodes_part(state)])
+    """GET /ui/: jobs, nodes and servers."""
+    state, members, leader = call.server.state, call.cluster.members(), leader_address(call)
+    parts = (partial(jobs_part, state), partial(nodes_part, state), partial(servers_part, members, leader))
+    return await _answer(call, "Jobs and nodes", lambda: [part() for part in parts])
 
 
 async def one_job(call: Call) -> web.Response:
