@@ -135,7 +135,7 @@ def test_a_stranger_is_told_why_it_may_not_join(tmp_path: Path) -> None:
         other = far_agent(tmp_path, "other", rpc_port(main))
         other.config.write_text(other.config.read_text().replace('{"name"', '{"region": "mars", "name"', 1))
         other.spawn()
-        reason = "this server is of region 'global', the client of 'mars'"
+        reason = "this server is of region 'global', the agent of 'mars'"
         wait_for("the reason in the client's log", lambda: reason in other.log.read_text())
         other.kill()
         with socket.create_connection(("127.0.0.1", rpc_port(main)), timeout=5) as stranger:

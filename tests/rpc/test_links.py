@@ -244,3 +244,16 @@ def test_only_what_concerns_the_leader_counts_against_a_server() -> None:
     assert not usefulness.judge("b", "heartbeat", no_leader, now_s=NO_LEADER_S * 2), "it has answered meanwhile"
     assert "No cluster leader" in usefulness.judge("b", "heartbeat", no_leader, now_s=NO_LEADER_S * 3)
     assert usefulness.judge("b", "heartbeat", NoAnswer("too late"), now_s=NO_LEADER_S * 3) == "too late"
+
+
+async def test_the_limit_of_a_heartbeat_does_not_hide_why_no_server_can_be_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("yurt.rpc.usefulness.LEADER_CALL_S", 0.1)
+    monkeypatch.setattr("yurt.rpc.link.PATIENCE_S", 0.4)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    async with linked("client", address) as link:
+        port = watched_port(BEAT, "beat", link, leader_calls={"heartbeat"}, env=RealEnv())
+        with pytest.raises(ConnectionLost, match="no server can be reached: .*refused"):
+            await port.heartbeat()

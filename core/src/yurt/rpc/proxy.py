@@ -89,8 +89,8 @@ def _call(method: Method, terms: Terms) -> Callable[..., Any]:
         limit_s = getattr(request, "timeout_s", 0.0) + least_s
         get_next = self.get_peer if terms.repeats else None
         try:
-            async with asyncio.timeout(limit_s):
-                answer = await _answer(method, self.port, get_next, peer=await self.get_peer(), request=request)
+            peer = await self.get_peer()
+            answer = await _answer(method, self.port, get_next, peer=peer, request=request, limit_s=limit_s)
         except TimeoutError:
             error = NoAnswer(f"the other agent did not answer {self.port}.{method.name} within {limit_s:g} s")
             terms.on_outcome(method.name, error)
@@ -104,11 +104,15 @@ def _call(method: Method, terms: Terms) -> Callable[..., Any]:
     return call
 
 
-async def _answer(method: Method, port: str, get_next: GetPeer | None, *, peer: Peer, request: msgspec.Struct) -> Any:
-    """Ask; again on the next connection when this one ends meanwhile, where that is allowed."""
+async def _answer(
+    method: Method, port: str, get_next: GetPeer | None, *, peer: Peer, request: msgspec.Struct, limit_s: float
+) -> Any:
+    """Ask; again on the next connection when this one ends meanwhile, where that is allowed. Waiting for a connection
+    does not count as waiting for the answer."""
     while True:
         try:
-            return await peer.call(port, method, request)
+            async with asyncio.timeout(limit_s):
+                return await peer.call(port, method, request)
         except ConnectionLost:
             if get_next is None:
                 raise
