@@ -255,5 +255,5 @@ async def test_the_limit_of_a_heartbeat_does_not_hide_why_no_server_can_be_reach
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     async with linked("client", address) as link:
         port = watched_port(BEAT, "beat", link, leader_calls={"heartbeat"}, env=RealEnv())
-        with pytest.raises(ConnectionLost, match="no server can be reached: .*refused"):
+        with pytest.raises(ConnectionLost, match=r"no server can be reached: .*refused"):
             await port.heartbeat()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -169,7 +170,8 @@ class Link:
         except ssl.SSLError as error:
             raise Unavailable(f"no connection by TLS: {error.reason or error}") from None
         except OSError as error:
-            raise Unavailable(f"it cannot be reached: {error.strerror or error}") from None
+            known = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+            raise Unavailable(f"it cannot be reached: {known or error}") from None
         except ValueError as error:
             raise Unavailable(f"this is no address of a server: {error}") from None
         connection = transport.get_extra_info("socket")
