@@ -1,0 +1,79 @@
+"""The messages and services of one .proto file that a package carries, as classes made when they are first needed.
+
+They live in a pool of their own: a plugin may load other protobuf code with the same file names.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import resources
+from typing import Any, NamedTuple
+
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+from yurt.runtime.proto_text import read_proto
+
+Message = Any
+"""A protobuf message: its class is made at run time, so its type cannot be named."""
+
+
+class Method(NamedTuple):
+    """One method of a service."""
+
+    path: str
+    request: Any
+    response: Any
+
+
+class ProtoApi:
+    """The API of `file`, which lies beside the modules of `home` and declares `package`."""
+
+    def __init__(self, home: str, file: str, package: str) -> None:
+        self._home = home
+        self._file = file
+        self._package = package
+        self._methods: dict[str, dict[str, Method]] = {}
+        self._classes: dict[str, Any] = {}
+
+    @cached_property
+    def pool(self) -> DescriptorPool:
+        """The descriptors of all messages and services."""
+        made = DescriptorPool()
+        made.Add(read_proto(self._file, (resources.files(self._home) / self._file).read_text("utf-8"), {}))
+        return made
+
+    def message_class(self, name: str) -> Any:
+        """The class of a message."""
+        found = self._classes.get(name)
+        if found is None:
+            found = self._classes[name] = GetMessageClass(self.pool.FindMessageTypeByName(f"{self._package}.{name}"))
+        return found
+
+    def message(self, name: str, /, **fields: Any) -> Message:
+        """A message with fields."""
+        return self.message_class(name)(**fields)
+
+    def methods(self, service: str) -> dict[str, Method]:
+        """The methods of a service by name."""
+        if service not in self._methods:
+            full_name = f"{self._package}.{service}"
+            self._methods[service] = {
+                each.name: Method(
+                    path=f"/{full_name}/{each.name}",
+                    request=GetMessageClass(each.input_type),
+                    response=GetMessageClass(each.output_type),
+                )
+                for each in self.pool.FindServiceByName(full_name).methods
+            }
+        return self._methods[service]
+
+    def method(self, service: str, name: str) -> Method:
+        """A method by its service and name."""
+        return self.methods(service)[name]
+
+    def enum_name(self, message: str, enum: str, number: int) -> str:
+        """The name of a number of an enum; empty for one that is newer than the file."""
+        enums = self.pool.FindMessageTypeByName(f"{self._package}.{message}").enum_types_by_name
+        found = enums[enum].values_by_number.get(number)
+        return found.name if found is not None else ""
