@@ -10,12 +10,14 @@ import msgspec
 import pytest
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.value import replace
-from yurt.server.log_writer import ENTRY_BYTES, LogWriter
+from yurt.server.log_writer import ENTRY_BYTES, LogWriter, Prepared
 from yurt.storage.memory import MemoryLog
-from yurt.structs.commands import AnyCommand, ApplyPlan, RegisterJob
+from yurt.structs.alloc import TaskEvent, TaskState
+from yurt.structs.commands import AllocUpdate, AnyCommand, ApplyPlan, RegisterJob
 from yurt.structs.job import Job, JobSubmission
 from yurt.structs.plan import Outcome, Plan
 from yurt.structs.resources import Resources
+from yurt.structs.rpc import UpdateAllocsRequest
 from yurt.testing import factories
 from yurt.testing.fakes import eventually, settle
 
@@ -32,6 +34,15 @@ class SlowLog(MemoryLog):
     async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
         await self.go.wait()
         self.batches.append(tuple(commands))
+        await super().append(first_index, commands)
+
+
+class BoundedLog(SlowLog):
+    """A log that refuses large entries, as the one on etcd does."""
+
+    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+        if (size := len(msgspec.msgpack.encode(commands))) > 1_048_576:
+            raise Invalid(f"{size} bytes are too many")
         await super().append(first_index, commands)
 
 
@@ -143,3 +154,64 @@ async def test_an_entry_of_the_log_is_bounded_whatever_waits() -> None:
 async def test_a_job_that_no_entry_can_hold_is_refused() -> None:
     with pytest.raises(Invalid, match="make it smaller"):
         await run_writer(SlowLog(), [submission_of(ENTRY_BYTES)])
+
+
+async def test_a_command_that_the_log_refuses_ends_neither_the_term_nor_other_commands() -> None:
+    writer = LogWriter(BoundedLog(), on_applied=lambda *_: None, on_batch=lambda _: None, on_failed=lambda: None)
+    writer.open()
+    sizes = (1000, 2_000_000, 1000)
+    written = [writer.enqueue([Prepared(each, each, size)]) for size in sizes for each in (submission_of(size),)]
+    run = asyncio.create_task(writer.run())
+    first, refused, last = await asyncio.gather(*written, return_exceptions=True)
+    assert isinstance(refused, Invalid)
+    assert (len(first), len(last), writer.state.index) == (1, 1, 2)
+    assert writer.is_open
+    assert not writer.broken
+    run.cancel()
+
+
+def report_of(alloc: Any, size: int) -> UpdateAllocsRequest:
+    """A client's report of one allocation that takes about so many bytes."""
+    events = (TaskEvent(type="Started", message="x" * size),)
+    states = {"main": TaskState(state="running", events=events)}
+    update = AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status="running", task_states=states)
+    return UpdateAllocsRequest(node_id=alloc.node_id, updates=(update,))
+
+
+async def test_reports_that_gather_go_into_entries_of_bounded_size(run_server: Any) -> None:
+    log = BoundedLog()
+    async with run_server(log) as bench:
+        await bench.add_node()
+        await bench.server.jobs.register(job_of("web", cpu=10, count=40))
+        await eventually(lambda: len(bench.server.state.allocs) == 40)
+        await bench.idle()
+        allocs = list(bench.server.state.allocs.values())
+        log.go.clear()
+        async with asyncio.TaskGroup() as group:
+            for alloc in allocs:
+                group.create_task(bench.server.update_allocs(report_of(alloc, 100_000)))
+            await settle()
+            log.go.set()
+        assert {alloc.client_status for alloc in bench.server.state.allocs.values()} == {"running"}
+        assert bench.server.is_leader
+
+
+async def test_a_report_that_is_too_large_fails_alone(run_server: Any) -> None:
+    log = BoundedLog()
+    async with run_server(log) as bench:
+        await bench.add_node()
+        await bench.server.jobs.register(job_of("web", cpu=10, count=3))
+        await eventually(lambda: len(bench.server.state.allocs) == 3)
+        await bench.idle()
+        log.go.clear()
+        allocs = list(bench.server.state.allocs.values())
+        sent = [
+            asyncio.ensure_future(bench.server.update_allocs(report_of(alloc, size)))
+            for alloc, size in zip(allocs, (100, 2_000_000, 100), strict=True)
+        ]
+        await settle()
+        log.go.set()
+        outcomes = await asyncio.gather(*sent, return_exceptions=True)
+        assert [isinstance(outcome, Invalid) for outcome in outcomes] == [False, True, False]
+        statuses = [bench.server.state.allocs[alloc.id].client_status for alloc in allocs]
+        assert statuses == ["running", "pending", "running"]

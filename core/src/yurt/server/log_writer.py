@@ -3,8 +3,9 @@
 While this server leads it gathers proposals into a batch, appends it and applies its commands in turns of the loop.
 While an append is under way further proposals gather; they form the next batch. A batch never exceeds `ENTRY_BYTES`
 in the log (A9): the commands of a large proposal go into several, in their order. A command is answered when it is
-durable and applied. An append that fails leaves its outcome unknown: nothing more is appended in this term, and what
-became of it is read from the log. A log that is broken for good is never opened again (A10).
+durable and applied. A command that no entry can hold is refused, and others go on. An append that fails leaves its
+outcome unknown: nothing more is appended in this term, and what became of it is read from the log. A log that is broken
+for good is never opened again (A10).
 
 While another server leads, entries are applied as they come. Both ways go through one place, at consecutive indexes,
 never at the same time: no command is applied twice and none is left out.
@@ -174,9 +175,9 @@ class LogWriter:
         """The index of the last command that was proposed, applied or not."""
         return self.state.index + self._on_their_way + len(self._pending)
 
-    async def propose(self, command: AnyCommand) -> Applied:
+    async def propose(self, command: AnyCommand | Prepared) -> Applied:
         """The command's index once it is durable and applied; a rejected one is raised as its kind."""
-        (result,) = await self.propose_all((command,))
+        (result,) = await self.enqueue((command,))
         if isinstance(result, Rejected):
             raise KINDS.get(result.kind, Invalid)(result.message)
         return result
@@ -268,7 +269,7 @@ class LogWriter:
                     batch = self._gather()
                     await self._write(batch)
         finally:
-            _fail(batch, f"{UNKNOWN_OUTCOME}: {SHUTTING_DOWN}")
+            _fail(batch, Unavailable(f"{UNKNOWN_OUTCOME}: {SHUTTING_DOWN}"))
             self.close(SHUTTING_DOWN)
 
     def _gather(self) -> list[_Item]:
@@ -287,6 +288,8 @@ class LogWriter:
         try:
             async with asyncio.timeout(None) as self._append_limit:
                 await self._log.append(self.state.index + 1, [item.stored for item in batch])
+        except Invalid as error:  # too large, hence alone in its batch; nothing was stored
+            _fail(batch, error)
         except Exception as error:
             self._append_limit = None
             self._on_their_way = 0
@@ -306,7 +309,7 @@ class LogWriter:
         log.error("appending to the command log failed, this server stops leading: %s", error)
         if isinstance(error, LogBroken) or not isinstance(error, Conflict | Unavailable):
             self._broken = f"the command log failed, restart the agent once its disk is well: {error}"
-        _fail(batch, NO_LEADER if isinstance(error, Conflict) else f"{UNKNOWN_OUTCOME}: {error}")
+        _fail(batch, Unavailable(NO_LEADER if isinstance(error, Conflict) else f"{UNKNOWN_OUTCOME}: {error}"))
         self.close()
         self._on_failed()
 
@@ -336,7 +339,7 @@ class LogWriter:
         return step.changes
 
 
-def _fail(batch: Sequence[_Item], reason: str) -> None:
+def _fail(batch: Sequence[_Item], error: YurtError) -> None:
     for item in batch:
         if item.proposal is not None:
-            item.proposal.fail(Unavailable(reason))
+            item.proposal.fail(error)

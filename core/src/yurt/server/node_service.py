@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from yurt.duties.alloc_updates import evals_for_updates
@@ -19,7 +19,7 @@ from yurt.duties.nodes import (
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.server.heartbeats import Heartbeats
-from yurt.server.log_writer import NO_LEADER, LogWriter
+from yurt.server.log_writer import ENTRY_BYTES, NO_LEADER, LogWriter
 from yurt.server.waiting import StateWaiter
 from yurt.state import Changes, Snapshot
 from yurt.structs import status
@@ -208,13 +208,17 @@ class NodeService:
             reports.append(report)
         if not reports:
             return
-        updates = tuple(update for report in reports for update in report.updates)
-        mint = self._mint()
-        evaluations = evals_for_updates(self._writer.state, updates, mint)
-        command = UpdateAllocsFromClient(updates=updates, evaluations=evaluations, now=mint.now)
+        await self._answer(reports)
+
+    async def _answer(self, reports: Sequence[_Report]) -> None:
+        """Store reports together; when they are refused, each alone, so that one does not hold the others up."""
         try:
-            applied = await self._writer.propose(command)
+            index = await self._store(tuple(update for report in reports for update in report.updates))
         except BaseException as error:
+            if isinstance(error, Invalid) and len(reports) > 1:
+                for report in reports:
+                    await self._answer((report,))
+                return
             outcome = error if isinstance(error, Exception) else Unavailable("the server is shutting down")
             for report in reports:
                 _settle(report.answer, outcome)
@@ -223,8 +227,20 @@ class NodeService:
         else:
             nodes = self._writer.state.nodes
             for report in reports:
-                refusal = refused_report(nodes.get(report.node_id), index=applied.index)
-                _settle(report.answer, Invalid(refusal) if refusal else applied.index)
+                refusal = refused_report(nodes.get(report.node_id), index=index)
+                _settle(report.answer, Invalid(refusal) if refusal else index)
+
+    async def _store(self, updates: Sequence[AllocUpdate]) -> int:
+        """Store updates in as many commands as entries of the log ask for; the index of the last one."""
+        mint = self._mint()
+        evaluations = evals_for_updates(self._writer.state, updates, mint)
+        command = UpdateAllocsFromClient(updates=tuple(updates), evaluations=evaluations, now=mint.now)
+        (prepared,) = self._writer.prepare((command,))
+        if prepared.size <= ENTRY_BYTES or len(updates) == 1:
+            return (await self._writer.propose(prepared)).index
+        half = len(updates) // 2
+        await self._store(updates[:half])
+        return await self._store(updates[half:])
 
     async def _store_schemas(self, request: RegisterNodeRequest) -> None:
         known = self._writer.state.table("schemas")

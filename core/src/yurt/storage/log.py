@@ -70,7 +70,8 @@ class CommandLog(Protocol):
     async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
         """Make the commands durable, all or none.
 
-        Raises Conflict when `first_index` is not the next one or another server leads by now: nothing was stored.
+        Raises Conflict when `first_index` is not the next one or another server leads by now, Invalid for what no entry
+        can hold: nothing was stored, and after Invalid the term goes on.
         Raises Unavailable when the outcome is unknown: what became of it is known once `entries` was read again, and
         this server appends nothing more before it has won a new term. Raises LogBroken when reading tells nothing.
         """
