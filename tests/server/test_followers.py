@@ -229,6 +229,33 @@ async def test_a_server_cut_off_neither_leads_nor_confirms_and_comes_back(group:
     await agree(group)
 
 
+async def test_a_server_that_leads_again_confirms_nothing_before_it_has_the_state(
+    group: ServerGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, lead_again = group.view(FIRST), asyncio.Event()
+    confirm, entries = view.confirm, view.entries
+
+    async def slow_confirm() -> None:
+        await lead_again.wait()
+        await confirm()
+
+    async def slow_entries(after: int) -> AsyncGenerator[Any]:
+        await asyncio.Event().wait()
+        async for entry in entries(after):
+            yield entry
+
+    monkeypatch.setattr(view, "confirm", slow_confirm)
+    asked = asyncio.create_task(group[FIRST].confirm())
+    await settle()
+    monkeypatch.setattr(view, "entries", slow_entries)
+    await (await elect(group, SECOND)).jobs.register(factories.job())
+    group.log.elect(FIRST)
+    await settle()
+    lead_again.set()
+    assert str(await refused(asked)) == "No cluster leader"
+    assert ("default", "web") not in group[FIRST].state.jobs
+
+
 async def test_a_server_behind_the_trimmed_log_fetches_a_state_and_follows_on(group: ServerGroup) -> None:
     stream = group[SECOND].events.subscribe(0)
     await group[FIRST].propose(KeepAlive())

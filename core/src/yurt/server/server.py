@@ -201,12 +201,17 @@ class Server:
             self._heap.restore_defaults()
 
     async def confirm(self) -> None:
-        """Return when this server is known to lead after the call; raises Unavailable ("No cluster leader")."""
+        """Return when this server is known to lead after the call; raises Unavailable ("No cluster leader").
+
+        The log may confirm a later term than the one in which it was asked, whose state is not applied here yet.
+        """
         try:
             async with asyncio.timeout(CONFIRM_LIMIT_S):
                 await self._log.confirm()
         except (Unavailable, TimeoutError):
             raise Unavailable(NO_LEADER) from None
+        if not self.is_leader:
+            raise Unavailable(NO_LEADER)
 
     async def propose(self, command: AnyCommand) -> Applied:
         """Durable and applied when it returns; raises NotFound, Conflict, Invalid or Unavailable."""
