@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 PEERS = {
@@ -71,3 +72,31 @@ def test_flags_change_how_servers_mind_themselves_and_keep_the_rest(api: Any, ru
     assert sent == config | {"CleanupDeadServers": False, "MinQuorum": 3}
     for flag in ("-max-trailing-logs=x", "-last-contact-threshold=soon"):
         assert run("operator", "autopilot", "set-config", flag)[0] == 1
+
+
+def test_servers_are_listed_while_none_leads(api: Any, run: Any) -> None:
+    tags = {"rpc_addr": "a", "port": "4647"}
+    api.answers["/v1/agent/members"] = {"Members": [{"Name": "a.global", "Status": "alive", "Tags": tags}]}
+    api.answers["/v1/status/leader"] = (500, "No cluster leader")
+    code, out, error = run("server", "members")
+    assert code == 0 and "a.global" in out and "false" in out
+    assert "No server leads now" in error
+    api.answers["/v1/status/leader"] = (403, "Permission denied")
+    code, out, error = run("server", "members")
+    assert code == 1 and "Permission denied" in error
+    api.answers["/v1/status/leader"] = "a:4647"
+    code, out, error = run("server", "members")
+    assert code == 0 and "true" in out and not error
+
+
+def test_what_is_not_well_is_a_table_too(api: Any, run: Any) -> None:
+    row = {"ID": "1f", "Name": "a.global", "SerfStatus": "failed", "Healthy": False}
+    api.answers["/v1/operator/autopilot/health"] = (429, json.dumps({"Healthy": False, "Servers": [row]}))
+    code, out, error = run("operator", "autopilot", "health")
+    assert code == 1 and not error
+    assert "Healthy: false" in out and "a.global" in out
+    code, out, _ = run("operator", "autopilot", "health", "-json")
+    assert code == 1 and json.loads(out)["Servers"] == [row]
+    api.answers["/v1/operator/autopilot/health"] = (429, "too many requests")
+    code, _, error = run("operator", "autopilot", "health")
+    assert code == 1 and "too many requests" in error

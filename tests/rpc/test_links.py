@@ -17,8 +17,10 @@ from yurt.rpc.listener import Caller, Listener, Session
 from yurt.rpc.peer import ConnectionLost, Served
 from yurt.rpc.proxy import NoAnswer, far_port
 from yurt.rpc.usefulness import LEADER_CALL_S, NO_LEADER_S, Usefulness, watched_port
+from yurt.rpc.wire import SocketWire
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import NotFound, Unavailable
+from yurt.testing.agent import free_ports
 from yurt.testing.fakes import eventually
 
 
@@ -124,6 +126,25 @@ async def test_a_server_that_does_not_even_accept_is_left_out_within_seconds(mon
             silent = f"127.0.0.1:{mute.getsockname()[1]}"
             async with linked("client", silent, server.address) as link, asyncio.timeout(3):
                 assert await far_port(BEAT, "beat", link.peer).heartbeat() == "server-0"
+
+
+async def test_a_server_that_cannot_be_used_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("yurt.rpc.link.PAUSE_FIRST_S", 0.01)
+    tries: list[str] = []
+    connect = Link._connect
+
+    async def counted(link: Link, wire: SocketWire, address: str) -> None:
+        tries.append(address)
+        await connect(link, wire, address)
+
+    monkeypatch.setattr(Link, "_connect", counted)
+    first, second = (f"127.0.0.1:{port}" for port in free_ports(2))
+    async with linked("client", first, second):
+        await eventually(lambda: len(tries) >= 6)
+    told = [record.getMessage() for record in caplog.records if "cannot be used" in record.getMessage()]
+    assert len(told) == 2, told
 
 
 class Frozen:

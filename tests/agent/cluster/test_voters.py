@@ -88,6 +88,20 @@ async def test_a_member_that_still_answers_elsewhere_is_not_replaced() -> None:
     assert etcd.calls == ["remove 2", "add 127.0.0.1:3"]
 
 
+async def test_a_server_that_says_anothers_address_does_not_put_that_one_out() -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    taken = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    etcd = FakeEtcd(replace(A, etcd_addr=taken), B)
+    copied = replace(C, etcd_addr=taken)
+    with pytest.raises(Conflict, match=r"a\.global answers; c\.global needs one of its own"):
+        await admitter(etcd, A, B, copied).admit(copied)
+    assert etcd.calls == []
+    server.close()
+    await server.wait_closed()
+    await admitter(etcd, A, B, copied).admit(copied)
+    assert etcd.calls == ["remove 0", f"add {taken}"], "a server that has got another name"
+
+
 async def test_a_new_server_takes_the_place_of_one_that_has_failed() -> None:
     failed = replace(B, status=FAILED)
     etcd = FakeEtcd(A, B, away="b.global")

@@ -65,6 +65,8 @@ class Link:
         self.server = ""
         """The name of the server that is connected, or ""."""
         self.on_open: Callable[[], None] = lambda: None
+        self.is_brief = False
+        """Made for one call: that it stands is no news."""
         self._told = addresses
         self._env = env
         self._order = _shuffled(addresses, env)
@@ -77,6 +79,8 @@ class Link:
         self._moves = False
         self._open = asyncio.Event()
         self._problem = "no connection has been tried yet"
+        self._told_problems: dict[str, str] = {}
+        """What was last said of each address; said again when it is another."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -190,10 +194,10 @@ class Link:
         return welcome
 
     def _tell_problem(self, address: str, error: YurtError) -> None:
-        problem = f"{address}: {error}"
-        if problem != self._problem:
+        self._problem = f"{address}: {error}"
+        if self._told_problems.get(address) != str(error):
             log.warning("server %s cannot be used: %s", address, error)
-        self._problem = problem
+        self._told_problems[address] = str(error)
 
     async def _carry(self, wire: SocketWire, address: str, welcome: Welcome) -> None:
         peer = Peer(wire, serves=self._serves, is_dialler=True)
@@ -201,7 +205,8 @@ class Link:
         self._open.set()
         self.on_open()
         self._problem = "the connection has ended"
-        log.info("connected to server %s at %s", welcome.name, address)
+        self._told_problems.clear()
+        log.log(logging.DEBUG if self.is_brief else logging.INFO, "connected to server %s at %s", welcome.name, address)
         try:
             async with asyncio.TaskGroup() as group:
                 watching = supervised(group, "watch the connection", self._watch(wire, peer))

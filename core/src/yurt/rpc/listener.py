@@ -208,6 +208,7 @@ def _bound(host: str, port: int, address: str) -> socket.socket:
             raise
     except OSError:
         raise Invalid(
-            f"cannot listen on {address} for other agents; is the port in use? `ports {{ rpc = ... }}`"
+            f"cannot listen on {address} for other agents; is the port in use by another agent? "
+            "Stop that one, or choose another port: `ports { rpc = ... }`, for servers `ports { serf = ... }`"
         ) from None
     return listening

@@ -283,6 +283,7 @@ class Membership:
     async def ask_once(self, address: str, region: str, ask: Ask[T], *, limit_s: float = JOIN_LIMIT_S) -> T:
         """Call whoever listens at an address, over a connection for this one call; raises a YurtError."""
         link = self._link(address, region)
+        link.is_brief = True
         failure: YurtError | None = None
         async with asyncio.TaskGroup() as group:
             running = group.create_task(link.run(), name=f"connection to {address}")

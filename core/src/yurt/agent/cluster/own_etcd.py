@@ -134,17 +134,19 @@ class OwnEtcd:
         await self._start(self._urls(founders), is_new=True)
 
     async def _join(self, through: tuple[Member, ...]) -> bool:
+        refusals = []
         for server in through:
             try:
                 admission = await self._ask_admission(server)
             except YurtError as error:
-                self._tell(f"{server.name} does not admit this server yet: {error}")
+                refusals.append(f"{server.name}: {error}")
                 continue
             log.info("admitted to the cluster by %s: members %s", server.name, ", ".join(sorted(admission.cluster)))
             self._remember(is_joining=True)
             await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
             await self._start(self._urls(admission.cluster), is_new=False)
             return True
+        self._tell(f"no server admits this one yet: {'; '.join(refusals)}")
         await self._env.sleep(ADMIT_PAUSE_S)
         return False
 

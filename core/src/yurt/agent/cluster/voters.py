@@ -80,7 +80,13 @@ class Admitter:
             return Admission(cluster=_cluster(await self._etcd.voters(), self._directory.members()))
 
     async def _put_out(self, stale: Voter, member: Member) -> None:
-        if stale.address != member.etcd_addr and await _answers(stale.address):
+        if stale.address == member.etcd_addr:
+            if stale.name not in ("", member.name) and await _answers(stale.address):
+                raise Conflict(
+                    f"{stale.address} is where etcd of {stale.name} answers; {member.name} needs one of its own: "
+                    "`advertise { serf = ... }` and `ports { etcd = ... }` in its file"
+                )
+        elif await _answers(stale.address):
             raise Conflict(f"the etcd member of {stale.name} still answers at {stale.address}; stop that server first")
         if stale.name:
             log.warning("server %s comes without the data of its etcd member, which is replaced", member.name)

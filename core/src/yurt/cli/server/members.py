@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+from yurt.api.http_client import ApiClient, ApiError
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
 from yurt.cli.flags import switch
 from yurt.cli.output import show_data, wants_data
 
 Json = dict[str, Any]
+
+NOBODY_LEADS = 500
 
 
 def run(call: Invocation) -> int:
@@ -21,14 +25,27 @@ def run(call: Invocation) -> int:
     if not members:
         call.screen.line("Agent doesn't know about server members")
         return 0
-    leader = call.api.get("/v1/status/leader") or ""
+    leader = _leader(call.api)
     is_detailed = call.flags.is_on("detailed") or call.flags.is_on("verbose")
     rows = [_row(member, leader, is_detailed=is_detailed) for member in sorted(members, key=lambda each: each["Name"])]
     header = "Name|Address|Port|Status|Leader|Raft Version|Build|Datacenter|Region"
     if is_detailed:
         header = "Name|Address|Port|Status|Leader|Protocol|Raft Version|Build|Datacenter|Region|Tags"
     call.screen.table(header, rows)
+    if not leader:
+        print("No server leads now; the servers' logs say what they wait for", file=sys.stderr)
     return 0
+
+
+def _leader(api: ApiClient) -> str:
+    """Where the leader is reached; "" when nobody leads."""
+    try:
+        leader: str = api.get("/v1/status/leader") or ""
+    except ApiError as error:
+        if error.status != NOBODY_LEADS:
+            raise
+        return ""
+    return leader
 
 
 def _row(member: Json, leader: str, *, is_detailed: bool) -> list[str]:

@@ -47,8 +47,10 @@ LAUNCH: Final = (
 """Dies with the parent whose pid it is given, even when that ended before the first line ran."""
 REMOVED: Final = "permanently removed from the cluster"
 FLOOR_34, FLOOR_35 = (3, 4, 22), (3, 5, 6)
-NOISE: Final = frozenset({"simple token is not cryptographically signed"})
-"""Warnings about what is not in use."""
+NOISE: Final = frozenset(
+    {"simple token is not cryptographically signed", "established TCP streaming connection with remote peer"}
+)
+"""Warnings about what is not in use, or is well."""
 GRPC_LINE: Final = re.compile(r"(INFO|WARNING): \d{4}/")
 """Lines of etcd's own client inside itself."""
 LEVELS: Final = {"warn": logging.WARNING, "error": logging.ERROR, "panic": logging.ERROR, "fatal": logging.ERROR}

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from yurt.api.http_client import ApiClient, ApiError
 from yurt.cli.command import Command, Invocation
 from yurt.cli.flags import switch
 
 Json = dict[str, Any]
 
+NOT_WELL = 429
 HEADER = "ID|Name|Address|SerfStatus|Version|Leader|Voter|Healthy|LastContact|LastTerm|LastIndex|StableSince"
 
 
 def run(call: Invocation) -> int:
-    """Whether the servers are well."""
-    health: Json = call.api.get("/v1/operator/autopilot/health")
+    """Whether the servers are well; 1 when they are not."""
+    health = _health(call.api)
+    code = 0 if health.get("Healthy") else 1
     if call.flags.is_on("json"):
         call.screen.json(health)
-        return 0
+        return code
     call.screen.line(f"Healthy: {str(bool(health.get('Healthy'))).lower()}")
     call.screen.line(f"FailureTolerance: {health.get('FailureTolerance') or 0}")
     call.screen.line(f"Leader: {health.get('Leader') or ''}")
@@ -25,12 +29,23 @@ def run(call: Invocation) -> int:
     call.screen.line("Servers: ")
     rows = [[row.get(key) for key in HEADER.split("|")] for row in health.get("Servers") or ()]
     call.screen.table(HEADER, rows)
-    return 0
+    return code
+
+
+def _health(api: ApiClient) -> Json:
+    """The answer, which comes with status 429 when something is not well."""
+    try:
+        answer: Json = api.get("/v1/operator/autopilot/health")
+    except ApiError as error:
+        if error.status != NOT_WELL or not str(error).startswith("{"):
+            raise
+        answer = json.loads(str(error))
+    return answer
 
 
 COMMAND = Command(
     "operator autopilot health",
-    "Show whether the servers are well.",
+    "Show whether the servers are well; ends with 1 when they are not.",
     run,
     (switch("json", "Print the answer of the API as JSON."),),
 )
