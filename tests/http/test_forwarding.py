@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,7 +14,12 @@ from aiohttp.test_utils import TestClient, TestServer
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.http.forwarding import ApiPart, ApiPort, ApiRequest, OwnApi
+from yurt.rpc.contract import contract_of
+from yurt.rpc.peer import Peer, Served
+from yurt.rpc.proxy import far_port
 from yurt.sdk.errors import Unavailable
+from yurt.testing.fakes import eventually
+from yurt.testing.wires import joined_peers
 
 
 class Ends:
@@ -28,10 +34,17 @@ class Ends:
         raise Unavailable("the connection to the other agent has ended")
 
 
+class AgentServer(TestServer):
+    """Requests go on when their reader has left, as an agent has it; otherwise tests would end them."""
+
+    async def _make_runner(self, **settings: Any) -> web.AppRunner:
+        return web.AppRunner(self.app, **(settings | {"handler_cancellation": False}))
+
+
 @asynccontextmanager
 async def client_agent(api: ApiPort) -> AsyncIterator[TestClient[Any, Any]]:
     agent = AgentInfo(version="0.1.0", name="test", dev=False, plugins=())
-    async with TestClient(TestServer(make_app(None, None, agent, servers=api))) as client:
+    async with TestClient(AgentServer(make_app(None, None, agent, servers=api))) as client:
         yield client
 
 
@@ -76,3 +89,40 @@ async def test_the_path_reaches_the_server_as_it_was_asked_and_redirects_reach_t
             await own.close()
     assert seen == [path]
     assert (parts[0].status, parts[0].headers["Location"]) == (307, "/ui/")
+
+
+class Reads:
+    """The API of a server that reads a body to its end before it answers."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended = asyncio.Event(), asyncio.Event()
+
+    async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
+        self.begun.set()
+        try:
+            size = sum([len(piece) async for piece in body])
+            yield ApiPart(status=200)
+            yield ApiPart(data=str(size).encode())
+        finally:
+            self.ended.set()
+
+
+async def test_a_body_that_breaks_off_leaves_nothing_behind_at_either_end() -> None:
+    reads, contract = Reads(), contract_of(ApiPort)
+    async with joined_peers({}, {"api": Served(contract, reads)}) as (near, far):
+
+        async def get() -> Peer:
+            return near
+
+        async with client_agent(far_port(contract, "api", get)) as client:
+            async with client.put("/v1/operator/snapshot", data=b"x" * 100_000) as answer:
+                assert (answer.status, await answer.text()) == (200, "100000")
+            reads.begun.clear()
+            reads.ended.clear()
+            _, writer = await asyncio.open_connection(client.host, client.port)
+            writer.write(b"PUT /v1/operator/snapshot HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nonly this")
+            async with asyncio.timeout(10):
+                await reads.begun.wait()
+                writer.close()
+                await reads.ended.wait()
+            await eventually(lambda: far.is_idle)

@@ -14,6 +14,7 @@ from yurt.rpc.peer import ConnectionLost, Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.sdk.errors import Invalid, NotFound, Unavailable
 from yurt.sdk.value import Value
+from yurt.testing.fakes import eventually
 from yurt.testing.wires import wire_pair
 
 
@@ -170,6 +171,19 @@ async def test_a_stream_goes_both_ways() -> None:
     async with joined() as pair:
         assert [each async for each in pair.ports[0].double(2, words())] == ["aa", "bb", "cc"]
         assert [each async for each in pair.ports[1].double(factor=3, words=words())] == ["aaa", "bbb", "ccc"]
+
+
+async def test_a_stream_whose_inputs_break_off_fails_with_them_and_ends_at_the_far_end() -> None:
+    async def words() -> AsyncIterator[str]:
+        yield "a"
+        raise ConnectionResetError("its reader has left")
+
+    async with joined() as pair:
+        with pytest.raises(ConnectionResetError, match="has left"):
+            async for word in pair.ports[0].double(2, words()):
+                assert word == "aa"
+        await eventually(lambda: pair.peers[1].is_idle)
+        assert (await pair.ports[0].find("web")).name == "web"
 
 
 async def test_the_end_of_the_connection_fails_what_waits_and_cancels_what_is_served() -> None:

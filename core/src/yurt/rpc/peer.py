@@ -74,7 +74,7 @@ class Inbox:
     """The items of one stream that have come, for the one who reads them."""
 
     def __init__(self) -> None:
-        self._items: deque[bytes | YurtError | None] = deque()
+        self._items: deque[bytes | Exception | None] = deque()
         self._has = asyncio.Event()
 
     def put(self, item: bytes | YurtError | None) -> None:
@@ -84,8 +84,8 @@ class Inbox:
         self._items.append(item)
         self._has.set()
 
-    def fail(self, error: YurtError) -> None:
-        """The connection has ended."""
+    def fail(self, error: Exception) -> None:
+        """The connection has ended, or this end can not go on."""
         self._items.append(error)
         self._has.set()
 
@@ -95,7 +95,7 @@ class Inbox:
             self._has.clear()
             await self._has.wait()
         item = self._items.popleft()
-        if isinstance(item, YurtError):
+        if isinstance(item, Exception):
             raise item
         return item
 
@@ -304,20 +304,23 @@ class Peer:
     async def stream(
         self, port: str, method: Method, request: msgspec.Struct, inputs: AsyncIterator[Any] | None = None
     ) -> AsyncGenerator[Any]:
-        """The items of a call; closing it before its end cancels the call at the far end."""
+        """The items of a call; closing it before its end cancels the call at the far end.
+
+        Raises what the far end raised, ConnectionLost, or what `inputs` raised: the call is cancelled then.
+        """
         call_id = self._begin(port, method, request)
         inbox = self._inboxes[call_id] = Inbox()
         self._credits[call_id] = Credit()
         feeding = None
         if inputs is not None:
             await self._runs.wait()
-            feeding = self._begin_work("rpc inputs", self._send_items(call_id, inputs))
+            feeding = self._begin_work("rpc inputs", self._feed(call_id, inputs, inbox))
         is_over = False
         try:
             while True:
                 try:
                     data = await inbox.get()
-                except YurtError:
+                except Exception:
                     is_over = True
                     raise
                 if data is None:
@@ -339,6 +342,14 @@ class Peer:
         call_id, self._next_id = self._next_id, self._next_id + 2
         self._post(Ask(call_id, f"{port}.{method.name}", _encoded(request)))
         return call_id
+
+    async def _feed(self, call_id: int, inputs: AsyncIterator[Any], inbox: Inbox) -> None:
+        """Send the inputs of a call; when they break off nobody waits for the rest."""
+        try:
+            await self._send_items(call_id, inputs)
+        except Exception as error:
+            self._post(Cancel(call_id))
+            inbox.fail(error)
 
     async def _send_items(self, call_id: int, items: AsyncIterator[Any]) -> None:
         credit = self._credits[call_id]
