@@ -75,16 +75,16 @@ def test_flags_change_how_servers_mind_themselves_and_keep_the_rest(api: Any, ru
 
 
 def test_servers_are_listed_while_none_leads(api: Any, run: Any) -> None:
-    tags = {"rpc_addr": "a", "port": "4647"}
+    tags = {"rpc_addr": "a", "port": "4647", "region": "west"}
     api.answers["/v1/agent/members"] = {"Members": [{"Name": "a.global", "Status": "alive", "Tags": tags}]}
     api.answers["/v1/status/leader"] = (500, "No cluster leader")
     code, out, error = run("server", "members")
     assert code == 0 and "a.global" in out and "false" in out
-    assert "No server leads now" in error
+    assert "No server leads region west now" in error
     api.answers["/v1/status/leader"] = (403, "Permission denied")
     code, out, error = run("server", "members")
     assert code == 1 and "Permission denied" in error
-    api.answers["/v1/status/leader"] = "a:4647"
+    api.answers["/v1/status/leader"] = lambda query: "a:4647" if query == "region=west" else ""
     code, out, error = run("server", "members")
     assert code == 0 and "true" in out and not error
 

@@ -87,6 +87,16 @@ async def test_what_all_regions_share_is_changed_where_it_is_decided(
     assert [each[:2] for each in far.asked] == [(method, path)]
 
 
+async def test_the_region_that_a_change_of_the_shared_names_does_not_matter(west: Api, far: Far) -> None:
+    assert (await west.put("/v1/namespace?region=global", {"Name": "web"})).text == '"east"'
+    assert [each[1] for each in far.asked] == ["/v1/namespace?region=global"]
+    async with serving(regions=Far(), authoritative_region="global") as authority:
+        for headers in ({}, {FROM_REGION: "1"}):
+            answer = await authority.call("PUT", "/v1/namespace?region=east", {"Name": "web"}, headers=headers)
+            assert answer.status == 200
+        assert "web" in [each["Name"] for each in (await authority.get("/v1/namespaces")).json]
+
+
 async def test_reads_of_what_is_shared_are_answered_from_the_copy(west: Api, far: Far) -> None:
     assert [each["Name"] for each in (await west.get("/v1/namespaces")).json] == ["default"]
     assert far.asked == []

@@ -115,7 +115,8 @@ async def _where_it_belongs(request: web.Request, handler: _Handler) -> web.Stre
     """Answer in this region, or as the one does that the request is for."""
     context = request.app[CONTEXT]
     try:
-        region = wanted_region(request)
+        authority = context.server.config.authoritative_region if context.server is not None else ""
+        region = wanted_region(request, authority)
         if region not in ("", context.agent.region):
             raise OtherRegion(region)
         return await _in_region(request, handler)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import web
 
-from yurt.http.at_leader import BY_REGION, FROM_REGION
+from yurt.http.at_leader import BY_REGION, FROM_REGION, READS
 from yurt.http.errors import Refused
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import NotFound
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LOCAL = ("/v1/agent/", "/v1/metrics", "/v1/regions", "/ui")
 """Beginnings of the paths that are about the agent itself, whatever region is named."""
+SHARED = ("/v1/namespace", "/v1/node/pool")
+"""Beginnings of the paths of what every region has alike."""
 NO_PATH = "No path to region"
 
 
@@ -44,9 +46,16 @@ class OtherRegion(Refused):
         self.region = region
 
 
-def wanted_region(request: web.Request) -> str:
-    """The region that a request names, or "" for the one that it reached."""
-    return "" if request.path.startswith(LOCAL) else request.query.get("region", "")
+def wanted_region(request: web.Request, authority: str) -> str:
+    """The region that a request names, or "" for the one reached; a change of what all share is the authority's.
+
+    So what reaches the authority by way of the region that was named is not sent back there.
+    """
+    if request.path.startswith(LOCAL):
+        return ""
+    named = request.query.get("region", "")
+    is_shared = request.method not in READS and request.path.startswith(SHARED)
+    return authority if named and authority and is_shared else named
 
 
 async def answer_from(request: web.Request, region: str) -> web.StreamResponse:

@@ -25,22 +25,31 @@ def run(call: Invocation) -> int:
     if not members:
         call.screen.line("Agent doesn't know about server members")
         return 0
-    leader = _leader(call.api)
+    regions = sorted({_region(member) for member in members})
+    leaders = {region: _leader(call.api, region) for region in regions}
     is_detailed = call.flags.is_on("detailed") or call.flags.is_on("verbose")
-    rows = [_row(member, leader, is_detailed=is_detailed) for member in sorted(members, key=lambda each: each["Name"])]
+    rows = [
+        _row(member, leaders[_region(member)], is_detailed=is_detailed)
+        for member in sorted(members, key=lambda each: each["Name"])
+    ]
     header = "Name|Address|Port|Status|Leader|Raft Version|Build|Datacenter|Region"
     if is_detailed:
         header = "Name|Address|Port|Status|Leader|Protocol|Raft Version|Build|Datacenter|Region|Tags"
     call.screen.table(header, rows)
-    if not leader:
-        print("No server leads now; the servers' logs say what they wait for", file=sys.stderr)
+    for region in regions:
+        if not leaders[region]:
+            print(f"No server leads region {region} now; the servers' logs say what they wait for", file=sys.stderr)
     return 0
 
 
-def _leader(api: ApiClient) -> str:
-    """Where the leader is reached; "" when nobody leads."""
+def _region(member: Json) -> str:
+    return str((member.get("Tags") or {}).get("region") or "")
+
+
+def _leader(api: ApiClient, region: str) -> str:
+    """Where the leader of a region is reached; "" when nobody leads, or the region cannot be reached."""
     try:
-        leader: str = api.get("/v1/status/leader") or ""
+        leader: str = api.get("/v1/status/leader", {"region": region}) or ""
     except ApiError as error:
         if error.status != NOBODY_LEADS:
             raise
