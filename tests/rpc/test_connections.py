@@ -10,6 +10,7 @@ from typing import Protocol
 import pytest
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import Hello, Welcome
+from yurt.rpc.limits import RpcLimits
 from yurt.rpc.link import Link
 from yurt.rpc.listener import Caller, Listener, Session
 from yurt.rpc.peer import ConnectionLost, Peer, Served
@@ -162,6 +163,17 @@ async def test_a_port_in_use_is_told() -> None:
     with pytest.raises(Invalid, match=f"cannot listen on 127.0.0.1:{port}"):
         await other.start(port)
     await far.listener.stop()
+
+
+async def test_why_a_silent_stranger_is_refused_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    listener = Listener(accept=Far("server").accept, welcome=Welcome(name="server"), limits=RpcLimits(handshake_s=0.05))
+    port = await listener.start("127.0.0.1:0")
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    assert "is refused: it did not say in time who it is" in caplog.text
+    writer.close()
+    await listener.stop()
 
 
 async def test_a_stranger_who_says_nothing_sensible_is_no_client() -> None:

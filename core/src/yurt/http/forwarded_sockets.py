@@ -139,7 +139,7 @@ async def ask_socket(
                 url.host, url.port, ssl=(tls or True) if url.scheme == "https" else None
             )
     except (OSError, TimeoutError) as error:
-        raise Unavailable(f"the server's own API does not answer: {error or 'not in time'}") from None
+        raise Unavailable(f"the server's own API does not answer: {str(error) or 'not in time'}") from None
     sending: asyncio.Future[None] | None = None
     try:
         key = new_key()

@@ -156,7 +156,7 @@ class Listener:
             hello, session = await self._greet(wire, connection, address, credentials)
         except (TimeoutError, OSError, YurtError) as error:
             self.metrics.count("rpc.fail_conn")
-            self._tell(f"a connection of {address} is refused: {error or 'it did not say in time who it is'}")
+            self._tell(f"a connection of {address} is refused: {str(error) or 'it did not say in time who it is'}")
             if isinstance(error, YurtError) and not isinstance(error, ConnectionLost):
                 wire.write(encode_greeting(Welcome(problem=str(error), kind=type(error).__name__)))
             wire.close()

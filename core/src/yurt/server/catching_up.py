@@ -55,7 +55,7 @@ async def fetch_snapshot(peers: Peers, command_log: CommandLog, *, after: int) -
         try:
             return await _fetch_from(name, peers, command_log, after=after)
         except (YurtError, TimeoutError) as error:
-            problems.append(f"{name}: {error or 'no answer in time'}")
+            problems.append(f"{name}: {str(error) or 'no answer in time'}")
     raise Unavailable(
         "no other server gave a snapshot, and the log no longer reaches back to this server's state: "
         f"{'; '.join(problems) or 'no other server is known'}"

@@ -276,4 +276,4 @@ class Roles:
             async with asyncio.timeout(RESIGN_LIMIT_S):
                 await self._log.resign()
         except (YurtError, TimeoutError) as error:
-            log.warning("leadership could not be given up: %s", error or "no answer in time")
+            log.warning("leadership could not be given up: %s", str(error) or "no answer in time")

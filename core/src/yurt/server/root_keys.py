@@ -89,7 +89,7 @@ class RootKeys:
             async with asyncio.timeout(GIVE_LIMIT_S):
                 await self._server.peers.peer(name).take_root_key(key)
         except (YurtError, TimeoutError) as error:
-            log.warning("server %s did not take a new root key: %s", name, error or "no answer in time")
+            log.warning("server %s did not take a new root key: %s", name, str(error) or "no answer in time")
             return False
         return True
 

@@ -77,7 +77,7 @@ async def _names_at(address: str, tls: TlsSettings) -> list[str]:
         async with asyncio.timeout(LOOK_LIMIT_S):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
     except (OSError, TimeoutError) as error:
-        raise Unavailable(f"{address}: {error or 'no answer'}") from None
+        raise Unavailable(f"{address}: {str(error) or 'no answer'}") from None
     shown = writer.get_extra_info("peercert") or {}
     writer.close()
     return [value for kind, value in shown.get("subjectAltName", ()) if kind == "DNS"]
