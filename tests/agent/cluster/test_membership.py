@@ -21,6 +21,7 @@ from yurt.sdk.errors import Conflict, NotFound, PermissionDenied, Unavailable
 from yurt.sdk.value import replace
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 from yurt.testing.fake_cluster import member
+from yurt.testing.fakes import eventually
 
 LIMIT_S = 30.0
 
@@ -154,6 +155,20 @@ async def test_a_server_is_admitted_only_for_itself_and_in_its_region() -> None:
         with pytest.raises(Unavailable, match="not part of a cluster yet"):
             await a.membership.ask_once(b.address, "global", lambda port: port.admit(a.membership.own))
         assert asked == [own]
+
+
+async def test_a_server_tells_news_as_itself_and_has_a_name_of_its_region() -> None:
+    async with nodes(member("a"), member("b")) as (a, b):
+        news = replace(b.membership.news(), sender="c.global")
+        with pytest.raises(PermissionDenied, match=r"speaks for server b\.global, not for c\.global"):
+            await b.membership.ask_once(a.address, "global", lambda port: port.exchange(news))
+        assert a.membership.reports == {}
+        hello = Hello(role="server", region="far", name="c.global", node_id="1")
+        link = Link((a.address,), hello=lambda: hello, serves={}, env=RealEnv())
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(link.run())
+            await eventually(lambda: "may not call itself c.global" in link.problem)
+            running.cancel()
 
 
 async def test_addresses_are_tried_until_another_server_answers() -> None:

@@ -165,6 +165,8 @@ class Membership:
         if hello.role != "server":
             raise PermissionDenied("this is the port of the servers (serf); clients connect to the rpc port")
         self._security.check(hello.region, caller.names)
+        if not hello.name.endswith(f".{hello.region}"):
+            raise PermissionDenied(f"a server of region {hello.region} may not call itself {hello.name}")
         run = (hello.name, hello.node_id)
         others = [each for each in self._sessions if each[0] == hello.name and each != run]
         if hello.name == self.own.name and hello.node_id != self.run_id:
@@ -333,7 +335,9 @@ class _Asked:
         self._hello = hello
 
     async def exchange(self, news: News) -> News:
-        """Hear and tell."""
+        """Hear and tell; a server speaks for itself."""
+        if news.sender != self._hello.name:
+            raise PermissionDenied(f"this connection speaks for server {self._hello.name}, not for {news.sender}")
         self._membership.take_news(news)
         return self._membership.news()
 
