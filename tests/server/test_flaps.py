@@ -91,11 +91,15 @@ async def flap(words: list[tuple[str, int]]) -> None:
                 assert server.leader_name == server.config.name or not server.writer.is_open
             acknowledged += await tries_to_write(group)
         await calm(group)
-        assert duty.running == 1
-        names = [task.get_name() for task in asyncio.all_tasks()]
-        assert [names.count(name) for name in ("leader", "follower", "plan applier")] == [1, 2, 1]
+        await eventually(lambda: duty.running == 1 and running_roles() == [1, 2, 1], within_s=BOUND_S)
         assert len([command for command in group.log.commands() if isinstance(command, KeepAlive)]) >= acknowledged
         assert len({digest(server.state) for server in group.servers.values()}) == 1
+
+
+def running_roles() -> list[int]:
+    """How many lead, follow and apply plans."""
+    names = [task.get_name() for task in asyncio.all_tasks()]
+    return [names.count(name) for name in ("leader", "follower", "plan applier")]
 
 
 async def tries_to_write(group: ServerGroup) -> int:
