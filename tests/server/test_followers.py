@@ -272,6 +272,18 @@ async def test_a_server_behind_the_trimmed_log_fetches_a_state_and_follows_on(gr
         await anext(stream)
 
 
+async def test_a_server_that_wins_but_is_too_far_behind_lets_another_one_lead(group: ServerGroup) -> None:
+    group.cut(SECOND)
+    for name in ("one", "two"):
+        await group[FIRST].jobs.register(factories.job(name))
+    group.log.trim(group.log.last_index)
+    group.log.elect(SECOND)
+    group.mend(SECOND)
+    await eventually(lambda: group[FIRST].is_leader or group[THIRD].is_leader)
+    await agree(group)
+    assert ("default", "two") in group[SECOND].state.jobs and not group[SECOND].is_leader
+
+
 async def test_a_state_comes_whole_in_pieces_or_not_at_all(group: ServerGroup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("yurt.server.catching_up.PIECE_BYTES", 100)
     for name in ("one", "two"):

@@ -171,6 +171,16 @@ async def test_a_server_tells_news_as_itself_and_has_a_name_of_its_region() -> N
             running.cancel()
 
 
+async def test_another_region_tells_only_of_servers_that_are_not_yet_known() -> None:
+    async with nodes(member("a"), member("far", region="east")) as (a, far):
+        known, new = member("b", incarnation=1), member("c", incarnation=1)
+        a.membership.take_news(replace(a.membership.news(), sender="b.global", members=(known,)))
+        lies = (replace(known, status=LEFT, incarnation=9), replace(a.membership.own, status=LEFT, incarnation=9), new)
+        news = replace(far.membership.news(), members=(far.membership.own, *lies), forgotten={"b.global": 9})
+        a.membership.take_news(news)
+        assert a.statuses() == {"a.global": ALIVE, "b.global": ALIVE, "c.global": ALIVE, "far.east": ALIVE}
+
+
 async def test_addresses_are_tried_until_another_server_answers() -> None:
     async with nodes(member("a"), member("b")) as (a, b):
         await joiner(a, a.address, "127.0.0.1:1", b.address).run()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from yurt.agent.cluster.voters import Admitter, Voter
+from yurt.agent.cluster.voters import REMOVE_LIMIT_S, Admitter, Voter, put_out
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
 from yurt.sdk.value import replace
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import FAILED, Member
 from yurt.testing.fake_cluster import FakeCluster, member
+from yurt.testing.fakes import FakeEnv, settle
 
 
 class FakeEtcd:
@@ -122,3 +123,41 @@ async def test_servers_are_taken_in_one_after_the_other() -> None:
     takes = admitter(etcd, A, B, C)
     first, second = await asyncio.gather(takes.admit(B), takes.admit(C))
     assert (len(first.cluster), len(second.cluster)) == (2, 3)
+
+
+class RefusingEtcd(FakeEtcd):
+    """Refuses to remove anybody so many times; the answer of a removal may be lost."""
+
+    def __init__(self, *members: Member, refusals: int, loses_answer: bool = False) -> None:
+        super().__init__(*members)
+        self.refusals = refusals
+        self.loses_answer = loses_answer
+
+    async def remove(self, voter_id: str) -> None:
+        if self.refusals > 0:
+            self.refusals -= 1
+            raise Unavailable("unhealthy cluster")
+        await super().remove(voter_id)
+        if self.loses_answer:
+            raise Unavailable("no answer in time")
+
+
+@pytest.mark.parametrize("loses_answer", [False, True])
+async def test_a_removal_that_etcd_refuses_at_first_is_tried_again(loses_answer: bool) -> None:
+    env, etcd = FakeEnv(), RefusingEtcd(A, B, refusals=3, loses_answer=loses_answer)
+    removing = asyncio.create_task(put_out(etcd, "1", env))
+    await settle()
+    assert not removing.done()
+    await env.advance(5)
+    await removing
+    assert [voter.name for voter in etcd.kept] == ["a.global"]
+
+
+async def test_a_removal_is_given_up_in_time_and_names_what_is_not_there() -> None:
+    env, etcd = FakeEnv(), RefusingEtcd(A, B, refusals=1_000)
+    removing = asyncio.create_task(put_out(etcd, "1", env))
+    await env.advance(2 * REMOVE_LIMIT_S)
+    with pytest.raises(Unavailable, match="unhealthy"):
+        await removing
+    with pytest.raises(NotFound, match="no such member"):
+        await put_out(FakeEtcd(A), "7", env)

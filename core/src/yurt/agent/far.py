@@ -17,6 +17,7 @@ from yurt.agent.peers import OfferedToServers
 from yurt.agent.tls import TlsSettings, channel_credentials, own_http_context, server_credentials
 from yurt.client.client import Client
 from yurt.client.ports import ServerPort
+from yurt.http.connections import OwnSockets
 from yurt.http.forwarding import ApiPort, OwnApi
 from yurt.rpc import certificates
 from yurt.rpc.certificates import role_name
@@ -52,7 +53,8 @@ class FarClients:
         self._tls = tls
         scheme = "https" if tls.http else "http"
         address = f"{scheme}://{_reachable(config.http_addresses[0])}:{config.http_port}"
-        self._api = OwnApi(address, own_http_context(tls))
+        self.own_sockets = OwnSockets()
+        self._api = OwnApi(address, own_http_context(tls), self.own_sockets)
         self._listener = Listener(
             accept=self._accept,
             welcome=Welcome(

@@ -91,7 +91,8 @@ class Parts:
         """Begin to serve; HTTP answers at once, server and client follow."""
         await self.runner.setup()
         assert self.runner.server is not None
-        Connections(self.http_limits.per_address_max).watch(self.runner.server)
+        own_sockets = self.clients.own_sockets if self.clients is not None else None
+        Connections(self.http_limits.per_address_max, own_sockets).watch(self.runner.server)
         for listener in sockets:
             await Site(self.runner, listener, tls=self.http_tls, handshake_s=self.http_limits.handshake_s).start()
         if self.clients is not None:

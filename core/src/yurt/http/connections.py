@@ -15,12 +15,42 @@ TOO_MANY = b"too many connections from one address (limits.http_max_conns_per_cl
 REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
 
 
+class OwnSockets:
+    """The connections of an agent to its own API, which carry the requests that other agents pass on.
+
+    They count to nobody's limit: the agents bound what they pass on.
+    """
+
+    def __init__(self) -> None:
+        self._places: set[tuple[str, int]] = set()
+
+    def make(self, address: tuple[Any, ...]) -> socket.socket:
+        """A socket to an address of this machine (one of getaddrinfo's), known before it is connected."""
+        family, kind, protocol, _, place = address
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.setblocking(False)
+            made.bind((place[0], 0))
+        except OSError:
+            made.close()
+            raise
+        self._places.add(made.getsockname()[:2])
+        return made
+
+    def take(self, place: tuple[str, int]) -> bool:
+        """Whether the connection from there is one of these; asked once for each."""
+        is_own = place in self._places
+        self._places.discard(place)
+        return is_own
+
+
 class Connections:
     """The connections by address, over all addresses at which the agent listens."""
 
-    def __init__(self, per_address_max: int) -> None:
+    def __init__(self, per_address_max: int, own: OwnSockets | None = None) -> None:
         """0: without limit."""
         self.refused = 0
+        self._own = own or OwnSockets()
         self._per_address_max = per_address_max
         self._per_address: Counter[str] = Counter()
         self._hosts: dict[Any, str] = {}
@@ -43,6 +73,8 @@ class Connections:
     def _enter(self, handler: Any, transport: asyncio.Transport) -> None:
         place = transport.get_extra_info("peername")
         host = str(place[0]) if isinstance(place, tuple) else ""
+        if isinstance(place, tuple) and self._own.take(place[:2]):
+            return
         self._hosts[handler] = host
         self._per_address[host] += 1
         if 0 < self._per_address_max < self._per_address[host]:
@@ -51,7 +83,9 @@ class Connections:
             transport.close()
 
     def _leave(self, handler: Any) -> None:
-        host = self._hosts.pop(handler)
+        host = self._hosts.pop(handler, None)
+        if host is None:
+            return
         self._per_address[host] -= 1
         if not self._per_address[host]:
             del self._per_address[host]

@@ -18,6 +18,7 @@ from yarl import URL
 
 from yurt.http.at_leader import BY_REGION, BY_SERVER, FORWARDED, FROM_REGION, NOT_LEADING
 from yurt.http.call import CONTEXT
+from yurt.http.connections import OwnSockets
 from yurt.http.errors import NotLed
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.value import Value, no_entries, replace
@@ -66,9 +67,10 @@ class ApiPort(Protocol):
 class OwnApi:
     """The API of this agent, for those who are connected to it."""
 
-    def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None, sockets: OwnSockets | None = None) -> None:
         self._address = address
         self._tls = tls
+        self._sockets = sockets or OwnSockets()
         self._session: aiohttp.ClientSession | None = None
 
     async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
@@ -85,6 +87,7 @@ class OwnApi:
             return
         if self._session is None:
             self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, socket_factory=self._sockets.make),
                 timeout=aiohttp.ClientTimeout(total=None),
                 auto_decompress=False,
                 skip_auto_headers=(hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT, hdrs.CONTENT_TYPE),

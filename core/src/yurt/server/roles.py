@@ -204,6 +204,10 @@ class Roles:
             try:
                 term = await self._begin_term(turn)
                 break
+            except LogTrimmed as error:
+                log.error("this server cannot lead, it is too far behind: %s", error)
+                self.step_down()
+                return
             except YurtError as error:
                 log.error("leading cannot begin yet: %s", error)
             await self._server.env.sleep(pause_s)

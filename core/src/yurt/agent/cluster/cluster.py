@@ -22,7 +22,7 @@ from yurt.agent.cluster.minding import Minder
 from yurt.agent.cluster.own_etcd import OwnEtcd, etcd_address
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.cluster.settings import FILE, OWN_ETCD, SERF_PORT
-from yurt.agent.cluster.voters import Admitter, EtcdAdmin, Voter, find_voter
+from yurt.agent.cluster.voters import Admitter, EtcdAdmin, Voter, find_voter, put_out
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings
 from yurt.http.cluster import Joined, LogPeer, ServerView
@@ -230,7 +230,7 @@ class ServerCluster:
         if self._admin is not None and full.endswith(f".{self._config.region}"):
             gone = [voter for voter in await self._admin.voters() if voter.name == full]
             for voter in gone:
-                await self._admin.remove(voter.id)
+                await put_out(self._admin, voter.id, self._env)
 
     async def log_peers(self) -> tuple[LogPeer, ...]:
         """The servers that keep the log."""
@@ -253,7 +253,7 @@ class ServerCluster:
     async def remove_log_peer(self, wanted: str) -> None:
         """Take a server out of those that keep the log."""
         admin, voters = await self._voters()
-        await admin.remove(find_voter(voters, self.members(), wanted).id)
+        await put_out(admin, find_voter(voters, self.members(), wanted).id, self._env)
 
     async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
         """Have another server lead; to be asked of the one that leads."""

@@ -198,7 +198,7 @@ class Membership:
     def take_news(self, news: News) -> None:
         """Hear what another server tells."""
         now = self._env.monotonic()
-        merged = self._records.merged(news.members, news.forgotten, now)
+        merged = self._records.merged(*self._believed(news), now)
         if news.sender != self.own.name:
             known, self.reports[news.sender] = self.reports.get(news.sender), news
             if not self.own.has_data and (known is None or known.members != news.members):
@@ -206,6 +206,19 @@ class Membership:
             self.trailing[news.sender] = max(0, self.applied_index() - news.index)
             merged = merged.heard(news.sender, now)
         self._take(merged)
+
+    def _believed(self, news: News) -> tuple[tuple[Member, ...], Mapping[str, int]]:
+        """What this server takes from the news: of its own region, another one tells only of servers not yet known."""
+        ours = f".{self.own.region}"
+        if news.sender.endswith(ours):
+            return news.members, news.forgotten
+        known = {each.name for each in self.members()}
+        members = tuple(
+            each
+            for each in news.members
+            if each.region != self.own.region or (each.status == ALIVE and each.name not in known)
+        )
+        return members, {name: number for name, number in news.forgotten.items() if not name.endswith(ours)}
 
     def _take(self, records: Records) -> None:
         before, self._records = self._records, records

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from yurt.agent.cluster.membership import Admission
-from yurt.sdk.errors import Conflict, NotFound, YurtError
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Conflict, NotFound, Unavailable, YurtError
 from yurt.sdk.value import Value
 from yurt.server.ports import Directory
 from yurt.structs.cluster import AutopilotConfiguration
@@ -17,6 +18,7 @@ from yurt.structs.member import FAILED, LEFT, Member
 log = logging.getLogger(__name__)
 
 PROBE_LIMIT_S = 1.0
+REMOVE_LIMIT_S, REMOVE_PAUSE_S = 10.0, 0.5
 
 
 class Voter(Value):
@@ -58,6 +60,23 @@ class EtcdAdmin(Protocol):
     async def close(self) -> None:
         """Free what the calls need."""
         ...
+
+
+async def put_out(etcd: EtcdAdmin, voter_id: str, env: Env) -> None:
+    """Remove a member; etcd refuses that for some seconds after it met another one. Raises NotFound, Unavailable."""
+    end_s, is_first = env.monotonic() + REMOVE_LIMIT_S, True
+    while True:
+        try:
+            return await etcd.remove(voter_id)
+        except Unavailable:
+            if env.monotonic() >= end_s:
+                raise
+        except NotFound:
+            if is_first:
+                raise
+            return  # it was removed by a call whose answer was lost
+        is_first = False
+        await env.sleep(REMOVE_PAUSE_S)
 
 
 class Admitter:
