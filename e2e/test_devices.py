@@ -10,6 +10,7 @@ import stat
 import sys
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -378,9 +379,10 @@ def test_slices_share_a_card_and_the_one_that_overruns_is_stopped_alone(gpus: Gp
     number = int(cards[0].split("-")[2], 16)
     within = [{"pid": pid, "memory_mib": 19 * 1024} for pid in pids]
     gpus.change(number, processes=within)
-    shown = agent.cli("alloc", "status", one["ID"]).stdout
-    assert re.search(rf"{cards[0]} +slice, 20 GiB", shown)
-    assert re.search(rf"\[{cards[0]}\] += 19456 / 20480 MiB", shown), "memory of its own processes, of what it booked"
+    used = rf"\[{cards[0]}\] += 19456 / 20480 MiB"
+    status = partial(agent.cli, "alloc", "status", one["ID"])
+    wait_for("memory of its own processes, of what it booked", lambda: re.search(used, status().stdout))
+    assert re.search(rf"{cards[0]} +slice, 20 GiB", status().stdout)
     gpus.change(number, processes=[{"pid": pids[0], "memory_mib": 23652}, within[1]])
     text = "used 23.1 of 20 GiB"
     wait_for("the overrun's event", lambda: text in events_of(agent, one["ID"]))

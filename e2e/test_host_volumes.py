@@ -143,4 +143,4 @@ def test_a_job_waits_for_its_volume_and_a_registered_folder_stays(tmp_path: Path
         assert agent.cli("volume", "delete", "late").returncode == 0
         assert (folder / "file").exists()
         missing = agent.cli("volume", "status", volume["ID"])
-        assert (missing.returncode, "No host volume(s)" in missing.stderr) == (1, True)
+        assert (missing.returncode, "No volume(s)" in missing.stderr) == (1, True)
