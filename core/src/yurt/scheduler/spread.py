@@ -8,6 +8,7 @@ the least or the most count of an attribute changes.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -68,7 +69,7 @@ class SpreadScore:
         return tuple([part.count(part.code_of_row[row], sign) for part in self.parts])
 
 
-class _Part:
+class _Part(ABC):
     """One spread."""
 
     def __init__(self, codes: IntArray, code_of_row: list[int], size: int) -> None:
@@ -85,17 +86,17 @@ class _Part:
         """The boost of nodes with that value."""
         return self.worth(self.level(code))
 
+    @abstractmethod
     def level(self, code: int) -> int:
         """What the worth of a value follows from."""
-        raise NotImplementedError
 
+    @abstractmethod
     def worth(self, level: int) -> int:
         """The boost of a level."""
-        raise NotImplementedError
 
+    @abstractmethod
     def count(self, code: int, sign: int) -> bool:
         """One more or less with that value; whether other levels are worth something else now."""
-        raise NotImplementedError
 
 
 class _Even(_Part):
