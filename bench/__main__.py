@@ -1,4 +1,4 @@
-"""`python -m bench [name ...]`: all benchmarks, or those named."""
+"""`python -m bench [NAME ...]` runs all benchmarks or those named; `python -m bench NAME OPTIONS` gives one its options."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ NAMES = ("jobspec", "scheduler", "server", "c1m", "agent", "clients", "leaks", "
 
 
 def main() -> None:
-    """Run them one after another."""
-    wanted = sys.argv[1:] or list(NAMES)
-    unknown = [name for name in wanted if name not in NAMES]
-    if unknown:
-        sys.exit(f"no benchmark {', '.join(unknown)}; there are: {', '.join(NAMES)}")
+    """Run them one after another; words after the first that are no names belong to the one benchmark before them."""
+    words = sys.argv[1:] or list(NAMES)
+    wanted = words if all(word in NAMES for word in words) else words[:1]
+    if wanted[0] not in NAMES:
+        sys.exit(f"no benchmark {wanted[0]}; there are: {', '.join(NAMES)}")
+    options = words[len(wanted) :]
     for name in wanted:
+        sys.argv = [f"bench {name}", *options]
         importlib.import_module(f"bench.{name}").main()
 
 

@@ -1,6 +1,6 @@
 """Many clients on one server, over real connections: each simulated client has its own, as an agent has.
 
-    python -m bench.clients [COUNT ...] [--hold [SECONDS]]
+    python -m bench clients [COUNT ...] [--hold [SECONDS]]
 
 The clients live in two processes beside the server (`bench.cheap_clients`), which share the machine with it: what the
 server itself takes for a heartbeat says what it could answer alone. With `--hold` they live as clients do, ten minutes
@@ -80,7 +80,7 @@ async def _tell(process: asyncio.subprocess.Process, line: str) -> dict[str, Any
 
 def main() -> None:
     """Measure and print."""
-    words = [each for each in sys.argv[1:] if each not in ("clients", "--hold")]
+    words = [each for each in sys.argv[1:] if each != "--hold"]
     numbers = [int(each) for each in words if each.isdigit()]
     if "--hold" in sys.argv:
         seconds = float(numbers[1]) if len(numbers) > 1 else HOLD_S
