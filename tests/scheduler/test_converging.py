@@ -252,8 +252,9 @@ def test_what_finds_no_room_waits_in_a_blocked_evaluation_that_says_why() -> Non
     assert list(blocked.class_eligibility.values()) == [True]
 
 
+@pytest.mark.parametrize("index", [0, 1, 2])
 @pytest.mark.parametrize("way", ["down", "drain", "fail"])
-def test_while_canaries_try_a_version_what_is_lost_is_replaced_by_the_old_one(way: str) -> None:
+def test_while_canaries_try_a_version_what_is_lost_is_replaced_by_the_old_one(way: str, index: int) -> None:
     cluster = Cluster()
     update = replace(factories.update_strategy(), canary=1, max_parallel=1)
     old = _service(3, update=update)
@@ -263,7 +264,7 @@ def test_while_canaries_try_a_version_what_is_lost_is_replaced_by_the_old_one(wa
     cluster.register(new)
     cluster.settle(new)
     (canary,) = [alloc for alloc in cluster.live(new) if alloc.job is not None and alloc.job.version == 1]
-    gone = next(a for a in cluster.live(new) if a.id != canary.id and a.node_id != canary.node_id)
+    gone = next(a for a in cluster.live(new) if a.id != canary.id and a.name.endswith(f"[{index}]"))
     if way == "down":
         cluster.do(c.SetNodeStatus(node_id=gone.node_id, status="down", updated_at=1))
     elif way == "drain":

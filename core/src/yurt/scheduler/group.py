@@ -390,7 +390,8 @@ class GroupReconciler:
             for alloc in now
         ]
         missing = self._missing(kept, classes, now)
-        served = {alloc.name for alloc in (*kept, *now, *classes.migrate)}
+        held_back = self._held_back(kept)
+        served = {alloc.name for alloc in (*kept, *now, *classes.migrate) if alloc.id not in held_back}
         vacant = {
             alloc.name: alloc
             for alloc in sorted(left, key=lambda alloc: (alloc.create_index, alloc.id))
@@ -411,9 +412,13 @@ class GroupReconciler:
             return None
         return old if old.create_index == self.job.create_index and old.group(self.group.name) is not None else None
 
+    def _held_back(self, kept: list[Allocation]) -> frozenset[str]:
+        """The canaries that run beside the group's count, under names of others, until they are promoted."""
+        return self.canary_ids if self._is_canarying([a for a in kept if a.id in self.canary_ids]) else frozenset()
+
     def _missing(self, kept: list[Allocation], classes: Classified, now: list[Allocation]) -> int:
         """How many allocations the group lacks, lost ones included, replacements of failed ones not."""
-        held_back = self.canary_ids if self._is_canarying([a for a in kept if a.id in self.canary_ids]) else frozenset()
+        held_back = self._held_back(kept)
         existing = sum(1 for alloc in kept if alloc.id not in held_back)
         kept_unknown = sum(1 for alloc in classes.disconnecting if not strategy_of(alloc).replace)
         return max(0, self.group.count - existing - len(classes.migrate) - kept_unknown - len(now))
