@@ -104,7 +104,7 @@ def test_a_server_is_forced_out_and_another_one_joins(cluster: RealCluster) -> N
     gone.start()
     cluster.wait_statuses({gone.full_name: "alive"})
     cluster.wait_log_peers(*NAMES, "srv4.global")
-    wait_for("what it missed", lambda: "by-the-fourth" in namespaces(gone, stale=True), 30)
+    wait_for("what it missed", lambda: "by-the-fourth" in namespaces(gone, stale=True))
 
 
 def test_a_new_server_takes_the_place_of_one_that_has_failed(cluster: RealCluster) -> None:
@@ -126,7 +126,7 @@ def test_a_server_whose_disk_was_replaced_joins_again_under_its_name(cluster: Re
     cluster.wait_log_peers(*NAMES)
     after = {row["Node"]: row["ID"] for row in cluster.log_peers()}
     assert after[follower.full_name] != before[follower.full_name]
-    wait_for("the state", lambda: "kept" in namespaces(follower, stale=True), 30)
+    wait_for("the state", lambda: "kept" in namespaces(follower, stale=True))
     assert "comes without the data of its etcd member" in "".join(each.log_text() for each in cluster.servers)
 
 
@@ -154,7 +154,7 @@ def test_a_server_that_leaves_is_no_longer_one_of_the_cluster(tmp_path: Path) ->
         apply_namespace(cluster.wait_leader(), "without-it")
         leaver.start()
         cluster.wait_log_peers(*NAMES)
-        wait_for("what it missed", lambda: "without-it" in namespaces(leaver, stale=True), 30)
+        wait_for("what it missed", lambda: "without-it" in namespaces(leaver, stale=True))
 
 
 def test_a_server_waits_alone_and_says_for_whom(tmp_path: Path) -> None:

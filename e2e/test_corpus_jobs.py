@@ -80,7 +80,7 @@ def test_real_job_files_run_on_a_machine_of_their_own(dev_agent: Agent) -> None:
             live = [a for a in dev_agent.allocs(job_id) if a["ClientStatus"] == "running"]
             return len(live) == count
 
-        wait_for(f"{name} to run", runs, 30.0)
+        wait_for(f"{name} to run", runs)
         dev_agent.call("DELETE", f"/v1/job/{job['ID']}?purge=true")
 
     assert tried >= 5

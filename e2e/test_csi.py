@@ -55,7 +55,7 @@ def finished(agent: Agent, job_id: str) -> str:
 
 def wait_for_plugin(agent: Agent) -> None:
     """Wait until the plugin is healthy: it is a Python program that loads gRPC."""
-    wait_for("the plugin", lambda: [p for p in agent.get("/v1/plugins") if p["NodesHealthy"] == 1], timeout_s=60)
+    wait_for("the plugin", lambda: [p for p in agent.get("/v1/plugins") if p["NodesHealthy"] == 1])
 
 
 def register_volume(agent: Agent, folder: Path) -> None:
@@ -179,5 +179,5 @@ def test_a_plugin_in_a_container_mounts_for_tasks_outside_of_it(
         wait_for("the file", (storage / "vol-1" / "file").exists)
         assert len(csi_mounts(shared_folder)) == 2
         agent.cli("job", "stop", "-detach", "holder")
-        wait_for("the end", lambda: agent.allocs("holder")[0]["ClientStatus"] == "complete", timeout_s=60)
+        wait_for("the end", lambda: agent.allocs("holder")[0]["ClientStatus"] == "complete")
         assert not csi_mounts(shared_folder)

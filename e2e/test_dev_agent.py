@@ -110,7 +110,7 @@ def test_changing_the_command_replaces_and_changing_the_count_does_not(dev_agent
         return len(live) == 2 and not live & both
 
     assert first in both
-    wait_for("both allocations replaced", replaced, 30.0)
+    wait_for("both allocations replaced", replaced)
     dev_agent.call("DELETE", "/v1/job/change")
 
 

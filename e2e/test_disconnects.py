@@ -111,9 +111,9 @@ class Bench:
 
     def wait_away(self) -> None:
         """The servers have noticed, and everything that is replaced runs elsewhere."""
-        wait_for("the node to be missed", lambda: self.node_is("disconnected", "down"), 30)
+        wait_for("the node to be missed", lambda: self.node_is("disconnected", "down"))
         for job_id, row in ROWS.items():
-            wait_for(f"{job_id} without its node", partial(self._is_away, job_id, row), 60)
+            wait_for(f"{job_id} without its node", partial(self._is_away, job_id, row))
 
     def _is_away(self, job_id: str, row: Row) -> bool:
         allocs = self.allocs(job_id)
@@ -124,9 +124,9 @@ class Bench:
 
     def wait_table(self) -> None:
         """The node is ready again, and of every job exactly what the table says runs."""
-        wait_for("the node to be ready again", lambda: self.node_is("ready"), 60)
+        wait_for("the node to be ready again", lambda: self.node_is("ready"))
         for job_id, row in ROWS.items():
-            wait_for(f"{job_id}: {row.stays} stays, {self._told(job_id)}", partial(self._is_so, job_id, row), 45)
+            wait_for(f"{job_id}: {row.stays} stays, {self._told(job_id)}", partial(self._is_so, job_id, row))
         for job_id, row in ROWS.items():
             assert pid_is_alive(self.pids[job_id]) == (row.stays == ORIGINAL), job_id
 
@@ -182,7 +182,7 @@ def bench(folder: Path, *, skews: tuple[int, int] = (0, 0)) -> Iterator[tuple[Be
         made = Bench(cluster, away)
         made.start_jobs()
         add_client(cluster, network, skews[1])
-        wait_for("system jobs on both", lambda: len(made.allocs("plain-system")) == 2, 30)
+        wait_for("system jobs on both", lambda: len(made.allocs("plain-system")) == 2)
         yield made, network
 
 
@@ -221,7 +221,7 @@ def test_servers_that_die_and_come_back_change_nothing(whole: tuple[Bench, Netwo
     leader.kill()
     leader.start()
     made.cluster.wait_leader()
-    wait_for("both nodes", lambda: [n["Status"] for n in made.server.get("/v1/nodes")] == ["ready"] * 2, 60)
+    wait_for("both nodes", lambda: [n["Status"] for n in made.server.get("/v1/nodes")] == ["ready"] * 2)
 
     is_slow = (time.monotonic() - begun_s) * SECOND > CUT_OFF / 2
     for job_id, known in before.items():
@@ -290,16 +290,16 @@ def test_drains_move_services_let_batch_work_run_and_stop_system_jobs_last(tmp_p
         other = next(name for name in nodes if name != first)
 
         drain(server, nodes[first], {"Deadline": 12 * SECOND, "IgnoreSystemJobs": True})
-        wait_for("services on the other node", lambda: where(server, "web") == [other] * 2, 30)
+        wait_for("services on the other node", lambda: where(server, "web") == [other] * 2)
         assert where(server, "work") == [first], "batch work may run until the deadline"
-        node = wait_for("the end of the drain", lambda: drained(server, nodes[first]), 40)
+        node = wait_for("the end of the drain", lambda: drained(server, nodes[first]))
         assert {"deadline_reached": "true"} in [event["Details"] for event in node["Events"]]
         assert (where(server, "work"), where(server, "each")) == ([], sorted(nodes)), "system jobs are ignored"
 
         server.call("PUT", f"/v1/node/{nodes[first]}/eligibility", {"Eligibility": "eligible"})
         drain(server, nodes[other], {"Deadline": -1})
-        wait_for("the end of the forced drain", lambda: drained(server, nodes[other]), 40)
-        wait_for("all on the first node", lambda: where(server, "web") == [first] * 2, 30)
+        wait_for("the end of the forced drain", lambda: drained(server, nodes[other]))
+        wait_for("all on the first node", lambda: where(server, "web") == [first] * 2)
         assert where(server, "each") == [first]
 
 

@@ -55,7 +55,7 @@ def test_containers_run_log_and_end_with_their_agent(engine: DockerEngine, tmp_p
         assert agent.interrupt(60) == 0
 
     assert logs == f"from {allocs[0]['Name']}\n"
-    wait_for("no container left", lambda: not engine.containers(), 30)
+    wait_for("no container left", lambda: not engine.containers())
 
 
 def test_an_exit_code_and_a_missing_image_are_told(engine: DockerEngine, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_containers_survive_the_death_of_their_agent(engine: DockerEngine, tmp_p
         numbers = [int(line) for line in agent.cli("alloc", "logs", one).stdout.split()]
         assert numbers == list(range(1, len(numbers) + 1))
 
-    wait_for("no container left", lambda: not engine.containers(), 30)
+    wait_for("no container left", lambda: not engine.containers())
 
 
 def test_containers_of_a_dev_agent_end_with_it_even_when_it_is_killed(engine: DockerEngine, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_containers_of_a_dev_agent_end_with_it_even_when_it_is_killed(engine: Do
         register(agent, container_job("brief", COUNTING, count=2))
         agent.running("brief", 2)
         agent.kill()
-        wait_for("no container left", lambda: not engine.containers(), 30)
+        wait_for("no container left", lambda: not engine.containers())
 
 
 def test_a_mapped_port_answers_with_what_lies_in_a_volume(engine: DockerEngine, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_mapped_port_answers_with_what_lies_in_a_volume(engine: DockerEngine, 
         register(agent, job)
         alloc = agent.get(f"/v1/allocation/{agent.running('http', 1)[0]['ID']}")
         port = alloc["AllocatedResources"]["Shared"]["Ports"][0]
-        assert wait_for("an answer", lambda: answer(port["HostIP"], port["Value"]), 30) == "hello from the volume\n"
+        assert wait_for("an answer", lambda: answer(port["HostIP"], port["Value"])) == "hello from the volume\n"
 
 
 def answer(host: str, port: int) -> str:
@@ -131,12 +131,12 @@ def test_tasks_are_started_again_when_their_engine_took_them_with_it(tmp_path: P
 
             engine.kill()
             engine.start()
-            running = wait_for("new containers", lambda: replaced(engine, before), 60)
+            running = wait_for("new containers", lambda: replaced(engine, before))
 
             agent.kill()
             engine.run("rm", "--force", *running)
             agent.start()
-            wait_for("new containers after a restart of the machine", lambda: replaced(engine, running), 60)
+            wait_for("new containers after a restart of the machine", lambda: replaced(engine, running))
     finally:
         engine.stop()
 
@@ -158,5 +158,5 @@ def without_retries(job: dict[str, Any]) -> dict[str, Any]:
 
 def failure(agent: Agent, job_id: str) -> str:
     """All event texts of the job's failed allocation."""
-    failed = wait_for("a failure", lambda: [a for a in agent.allocs(job_id) if a["ClientStatus"] == "failed"], 60)
+    failed = wait_for("a failure", lambda: [a for a in agent.allocs(job_id) if a["ClientStatus"] == "failed"])
     return " ".join(event["DisplayMessage"] for event in failed[0]["TaskStates"]["main"]["Events"])

@@ -108,7 +108,7 @@ def test_tasks_outlive_their_server_and_the_node_is_the_same_afterwards(tmp_path
         with pytest.raises(ApiFailure, match="no server can be reached"):
             one.get("/v1/jobs")
         main.start()
-        wait_for("the node to be ready again", lambda: [n["Status"] for n in main.get("/v1/nodes")] == ["ready"], 60)
+        wait_for("the node to be ready again", lambda: [n["Status"] for n in main.get("/v1/nodes")] == ["ready"])
 
         assert [node["ID"] for node in main.get("/v1/nodes")] == nodes
         after = {alloc["ID"]: alloc for alloc in main.running("web", 3)}
@@ -150,9 +150,9 @@ def test_a_client_that_was_there_before_its_server_joins_when_that_comes(tmp_pat
         early.spawn()
         try:
             wait_for("its first try", lambda: "cannot be used" in early.log.read_text())
-            wait_for("its second thoughts", lambda: "registering the node failed" in early.log.read_text(), 30)
+            wait_for("its second thoughts", lambda: "registering the node failed" in early.log.read_text())
             main.start()
-            wait_for("the node", lambda: [n["Status"] for n in main.get("/v1/nodes")] == ["ready"], 12)
+            wait_for("the node", lambda: [n["Status"] for n in main.get("/v1/nodes")] == ["ready"])
         finally:
             early.interrupt()
 
@@ -187,7 +187,7 @@ def test_data_moves_with_its_allocation_to_another_node(tmp_path: Path) -> None:
             live = [alloc for alloc in main.allocs("mover") if alloc["ClientStatus"] == "running"]
             return live[0] if live and live[0]["NodeID"] != first["NodeID"] else None
 
-        second = wait_for("the successor on the other node", successor, 60)
+        second = wait_for("the successor on the other node", successor)
         wait_for("what the first one wrote", lambda: main.cli("alloc", "logs", second["ID"]).stdout == "first\n")
         events = [event["DisplayMessage"] for event in second["TaskStates"]["main"]["Events"]]
         assert any(f"Copying the data of allocation {first['ID'][:8]}" in text for text in events), events
@@ -219,4 +219,4 @@ def test_templates_and_identities_work_from_afar_and_over_a_restart_of_the_serve
         main.kill()
         main.start()
         wait_for("a leader", lambda: main.cli("var", "put", "-force", "nomad/jobs/far", "user=bert").returncode == 0)
-        wait_for("the second text", lambda: told("bert"), 30.0)
+        wait_for("the second text", lambda: told("bert"))

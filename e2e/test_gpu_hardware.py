@@ -117,7 +117,7 @@ def log_of(agent: Agent, alloc: dict[str, Any], word: str = "done") -> str:
         text = agent.cli("alloc", "logs", alloc["ID"]).stdout
         return text if word in text else ""
 
-    return wait_for(f"{word} in the log", probe, 60.0)
+    return wait_for(f"{word} in the log", probe)
 
 
 def stop(agent: Agent, job_id: str) -> None:
@@ -169,7 +169,7 @@ def test_figures_are_those_of_nvidia_smi(agent: Agent, whole: None) -> None:
         pairs = zip(figures, (used, degrees, watts), strict=True)
         return all(abs(one - two) <= TOLERANCE * max(two, 50) for one, two in pairs)
 
-    wait_for("memory, temperature and power within 2 %", is_close, 30.0)
+    wait_for("memory, temperature and power within 2 %", is_close)
     shown = json.loads(agent.cli("alloc", "status", "-json", alloc["ID"]).stdout)
     assert shown["ClientStatus"] == "running"
     stop(agent, "figures")
@@ -193,7 +193,7 @@ def test_the_slice_that_overruns_is_stopped_and_its_neighbour_lives(agent: Agent
     good = agent.running("good", 1)[0]
     log_of(agent, good)
     gpu_job(agent, "greedy", 4096, device={"Share": "slice", "MemoryMB": 2048})
-    failed = wait_for("its failure", lambda: [a for a in agent.allocs("greedy") if a["ClientStatus"] == "failed"], 60.0)
+    failed = wait_for("its failure", lambda: [a for a in agent.allocs("greedy") if a["ClientStatus"] == "failed"])
     events = agent.get(f"/v1/allocation/{failed[0]['ID']}")["TaskStates"]["main"]["Events"]
 
     assert any("of 2 GiB" in event["DisplayMessage"] for event in events)

@@ -86,7 +86,7 @@ def says(agent: Agent, job_id: str, greeting: str) -> None:
     def complete() -> list[dict[str, Any]]:
         return [alloc for alloc in agent.allocs(job_id) if alloc["ClientStatus"] == "complete"]
 
-    alloc = wait_for(f"{job_id} complete", complete, 30.0)[0]
+    alloc = wait_for(f"{job_id} complete", complete)[0]
     for place in ("north", "south"):
         logs = agent.cli("alloc", "logs", alloc["ID"], f"to-{place}")
         expected = f"1:NORTH\n2:SOUTH\n{greeting} {place.upper()} from to-{place} in talk ok\n"

@@ -21,7 +21,7 @@ def test_lives_of_allocations_leave_nothing_behind(tmp_path: Path) -> None:
         before = lives.holdings()
         total = sum(lives.round(5) for _ in range(4))
 
-        wait_for("as before", lambda: not lives.holdings().more_than(before), 30.0)
+        wait_for("as before", lambda: not lives.holdings().more_than(before))
         after = lives.holdings()
 
     assert total >= 20

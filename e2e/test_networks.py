@@ -122,7 +122,7 @@ def stopped(agent: Agent, job_id: str) -> None:
     allocs = agent.allocs(job_id)
     agent.call("DELETE", f"/v1/job/{job_id}?purge=true")
     for alloc in allocs:
-        wait_for(f"no trace of {job_id}", lambda alloc=alloc: not traces(alloc["ID"]), 20.0)
+        wait_for(f"no trace of {job_id}", lambda alloc=alloc: not traces(alloc["ID"]))
 
 
 def agent_config(folder: Path, **client: Any) -> dict[str, Any]:
@@ -384,7 +384,7 @@ def test_many_life_cycles_leave_nothing(agent: Agent) -> None:
         done = [alloc for alloc in agent.allocs("many") if alloc["ClientStatus"] == "complete"]
         return done if len(done) == CYCLES else None
 
-    allocs = wait_for(f"{CYCLES} complete allocations", all_complete, 60.0)
+    allocs = wait_for(f"{CYCLES} complete allocations", all_complete)
     assert not [trace for alloc in allocs for trace in traces(alloc["ID"])]
     assert (links(), bookings(BRIDGE)) == before
     stopped(agent, "many")

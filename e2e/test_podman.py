@@ -66,7 +66,7 @@ def without_retries(job: dict[str, Any]) -> dict[str, Any]:
 
 def failure(agent: Agent, job_id: str) -> str:
     """All event texts of the job's failed allocation."""
-    failed = wait_for("a failure", lambda: [a for a in agent.allocs(job_id) if a["ClientStatus"] == "failed"], 60)
+    failed = wait_for("a failure", lambda: [a for a in agent.allocs(job_id) if a["ClientStatus"] == "failed"])
     return " ".join(event["DisplayMessage"] for event in failed[0]["TaskStates"]["main"]["Events"])
 
 
@@ -97,9 +97,9 @@ def test_a_container_logs_answers_commands_and_signals_restarts_and_stops(engine
     assert stats["Tasks"]["main"]["ResourceUsage"]["MemoryStats"]["RSS"] > 0
 
     agent.cli("alloc", "restart", alloc["ID"])
-    wait_for("another container", lambda: ids(engine, alloc) not in ([], first), 30)
+    wait_for("another container", lambda: ids(engine, alloc) not in ([], first))
     agent.cli("job", "stop", "-purge", "web")
-    wait_for("no container", lambda: not ids(engine, alloc), 30)
+    wait_for("no container", lambda: not ids(engine, alloc))
 
 
 def test_failures_are_told(agent: Agent) -> None:
@@ -134,10 +134,10 @@ def test_a_mapped_port_answers_with_what_lies_in_a_volume(engine: PodmanEngine, 
         except OSError:
             return ""
 
-    assert wait_for("an answer", lambda: answer("/index.html"), 30) == "hello from the volume\n"
+    assert wait_for("an answer", lambda: answer("/index.html")) == "hello from the volume\n"
     assert answer("/other.txt") == "made"
     agent.cli("job", "stop", "-purge", "http")
-    wait_for("no container", lambda: not ids(engine, alloc), 30)
+    wait_for("no container", lambda: not ids(engine, alloc))
 
 
 def host_address(alloc: dict[str, Any]) -> str:
@@ -163,7 +163,7 @@ def test_containers_outlive_their_agent_and_their_engine(engine: PodmanEngine, t
         engine.kill()
         os.kill(pid_of(engine, before[one][0]), signal.SIGKILL)
         engine.start()
-        wait_for("a new container", lambda: ids(engine, allocs[0]) not in ([], before[one]), 60)
+        wait_for("a new container", lambda: ids(engine, allocs[0]) not in ([], before[one]))
 
 
 def pid_of(engine: PodmanEngine, container_id: str) -> int:
@@ -181,9 +181,9 @@ def test_tasks_that_a_restart_of_the_machine_ended_are_started_again(engine: Pod
         engine.run("rm", "--force", "--time", "0", *before)
         agent.start()
 
-        wait_for("a new container", lambda: ids(engine, alloc) not in ([], before), 60)
+        wait_for("a new container", lambda: ids(engine, alloc) not in ([], before))
         agent.cli("job", "stop", "-purge", "again")
-        wait_for("no container", lambda: not ids(engine, alloc), 30)
+        wait_for("no container", lambda: not ids(engine, alloc))
 
 
 def test_containers_of_a_dev_agent_end_with_it_even_when_it_is_killed(engine: PodmanEngine, tmp_path: Path) -> None:
@@ -191,4 +191,4 @@ def test_containers_of_a_dev_agent_end_with_it_even_when_it_is_killed(engine: Po
         register(agent, container_job("brief", COUNTING, count=2))
         allocs = agent.running("brief", 2)
         agent.kill()
-        wait_for("no container left", lambda: not any(ids(engine, alloc) for alloc in allocs), 30)
+        wait_for("no container left", lambda: not any(ids(engine, alloc) for alloc in allocs))

@@ -16,7 +16,7 @@ class RegionAgent(Agent):
 
     def start(self) -> None:
         self.spawn()
-        wait_for("a ready node", self.is_ready, 60)
+        wait_for("a ready node", self.is_ready)
 
 
 def make_agent(folder: Path, region: str, **server: Any) -> Agent:
@@ -45,7 +45,7 @@ def regions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Agent, A
         west.start()
         east.start()
         for agent in (west, east):
-            wait_for("both regions", lambda agent=agent: agent.get("/v1/regions") == ["east", "west"], 30)
+            wait_for("both regions", lambda agent=agent: agent.get("/v1/regions") == ["east", "west"])
         yield west, east
     finally:
         for agent in (west, east):
@@ -62,7 +62,7 @@ def reached(agent: Agent, path: str) -> Any:
             assert "No path to region" in str(failure)
             return None
 
-    return wait_for(f"an answer to {path}", probe, 30)[0]
+    return wait_for(f"an answer to {path}", probe)[0]
 
 
 def test_a_request_is_answered_by_the_region_that_it_names(regions: tuple[Agent, Agent]) -> None:
@@ -117,4 +117,4 @@ def test_the_copies_go_on_after_the_authoritative_region_was_away(regions: tuple
         east.call("PUT", "/v1/namespace", {"Name": "lost"})
     west.start()
     west.call("PUT", "/v1/namespace", {"Name": "later"})
-    wait_for("the copy", lambda: "later" in names(east, "/v1/namespaces"), 60)
+    wait_for("the copy", lambda: "later" in names(east, "/v1/namespaces"))

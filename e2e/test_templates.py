@@ -58,7 +58,7 @@ def output(agent: Agent, name: str) -> str:
 
 
 def said(agent: Agent, name: str, text: str) -> None:
-    wait_for(f"{text!r} in the output of {name}", lambda: text in output(agent, name), 20.0)
+    wait_for(f"{text!r} in the output of {name}", lambda: text in output(agent, name))
 
 
 def test_a_task_waits_for_its_variable_and_restarts_when_it_changes(dev_agent: Agent) -> None:
@@ -118,11 +118,11 @@ def test_a_template_follows_the_instances_of_a_service(dev_agent: Agent) -> None
     def rendered() -> str:
         return dev_agent.cli("alloc", "fs", alloc_id, "main/local/conf").stdout
 
-    wait_for("two instances in the file", lambda: rendered().count(";") == 2, 20.0)
+    wait_for("two instances in the file", lambda: rendered().count(";") == 2)
     ports = {str(each["Port"]) for each in dev_agent.get("/v1/service/backend")}
     assert {entry.rpartition(":")[2] for entry in rendered().strip(";").split(";")} == ports
     dev_agent.call("DELETE", "/v1/job/backend")
-    wait_for("no instance in the file", lambda: not rendered(), 20.0)
+    wait_for("no instance in the file", lambda: not rendered())
 
 
 def test_an_agent_that_was_killed_finds_the_same_text_and_restarts_nothing(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_an_agent_that_was_killed_finds_the_same_text_and_restarts_nothing(tmp_p
         put(agent, "nomad/jobs/kept", "user=anna", "more=1")
         assert wait_for("its output", lambda: output(agent, "kept")) == before
         put(agent, "nomad/jobs/kept", "user=bert")
-        wait_for("a restart", lambda: output(agent, "kept").count("pid=") == 2, 20.0)
+        wait_for("a restart", lambda: output(agent, "kept").count("pid=") == 2)
         shown = agent.cli("alloc", "fs", agent.allocs("kept")[0]["ID"], "main/local/conf")
         assert shown.stdout == "bert"
         stored = b"".join(path.read_bytes() for path in (data / "server").rglob("*") if path.is_file())

@@ -76,7 +76,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
         try:
             if wait_ready:
                 waiting = asyncio.ensure_future(ready.wait())
-                done, _ = await asyncio.wait({waiting, running}, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait({waiting, running}, timeout=60, return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
                 if running in done:
                     await running

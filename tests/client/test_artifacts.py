@@ -466,7 +466,7 @@ async def test_a_failed_download_is_told_and_tried_again_by_the_restart_policy(
         again = RestartPolicy(attempts=2, interval=60_000_000_000, delay=1_000_000, mode="fail")
         alloc = alloc_with(client.node_id, f"{site.url}/none", restart_policy=again)
         server.put_alloc(alloc)
-        await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED, within_s=15)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
         events = server.last_update(alloc.id).task_states["web"].events
         failures = [event for event in events if event.type == "Failed Artifact Download"]
         assert len(site.requests) == 3

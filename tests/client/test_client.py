@@ -175,7 +175,7 @@ async def test_unreachable_servers_stop_nothing(run_client, server: FakeServerPo
         server.failure = Unavailable("No cluster leader")
 
         server.wake()
-        await eventually(lambda: server.calls[-2:] == ["pull_allocs", "pull_allocs"], within_s=8)
+        await eventually(lambda: server.calls[-2:] == ["pull_allocs", "pull_allocs"])
 
         assert driver.host.stops == []
 

@@ -14,7 +14,7 @@ from yurt.testing.driver_suite import Bench
 from yurt_driver_mock.config import PluginOptions
 from yurt_driver_mock.driver import MockDriver
 
-LIMIT_S = 5.0
+LIMIT_S = 60.0
 
 
 class Forgetful(MockDriver):

@@ -32,7 +32,7 @@ async def main():
     async with agent_client(Path({root!r}), server, lambda context: yurt_task_drivers(context)[0]) as client:
         alloc = shell_alloc(client.node_id, {script!r})
         server.put_alloc(alloc)
-        await eventually(lambda: server.status_of(alloc.id) == "running", within_s=10)
+        await eventually(lambda: server.status_of(alloc.id) == "running")
         print(client.runners[alloc.id].tasks["web"].handle.pid, flush=True)
         await asyncio.Event().wait()
 
@@ -78,7 +78,7 @@ async def killed_agent(root: Path, script: str) -> AsyncIterator[int]:
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", source, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             pid = int(await process.stdout.readline())
     finally:
         process.send_signal(signal.SIGKILL)

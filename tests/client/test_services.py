@@ -142,7 +142,7 @@ async def test_checks_are_run_and_told(run_client, server: FakeServerPort, site:
         await eventually(lambda: site.asked)
 
         async def told(status: str) -> bool:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while [check.status for check in await client.alloc_checks(alloc.id)] != [status]:  # noqa: ASYNC110 - polled
                     await asyncio.sleep(0.005)
             return True

@@ -146,8 +146,8 @@ async def test_an_isolated_task_reads_and_writes_its_volume_and_nothing_stays_mo
         refused = mounting(client, "echo x > /shared/refused && exit 0; exit 9", read_only=True)
         server.put_alloc(writes)
         server.put_alloc(refused)
-        await eventually(lambda: server.status_of(writes.id) == CLIENT_COMPLETE, within_s=20)
-        await eventually(lambda: server.status_of(refused.id) == CLIENT_FAILED, within_s=20)
+        await eventually(lambda: server.status_of(writes.id) == CLIENT_COMPLETE)
+        await eventually(lambda: server.status_of(refused.id) == CLIENT_FAILED)
     assert (shared / "taken").read_text() == "from the host"
     assert not (shared / "refused").exists()
     mounted = await asyncio.to_thread(Path("/proc/self/mounts").read_text)

@@ -13,6 +13,8 @@ from yurt.executor.waiting import until
 
 Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 
+LIMIT_S = 60.0
+
 
 class Workshop:
     """An executor with a folder, and specs that differ only in what a test is about."""
@@ -68,6 +70,6 @@ def eventually() -> Eventually:
     """Wait for a condition, with a bound."""
 
     async def wait(condition: Callable[[], bool]) -> None:
-        assert await until(condition, 10.0), "the condition did not come true within 10 s"
+        assert await until(condition, LIMIT_S), f"the condition did not come true within {LIMIT_S:g} s"
 
     return wait

@@ -25,7 +25,7 @@ from yurt.sdk.device import (
 from yurt.sdk.driver import DeviceNode, Mount
 from yurt.sdk.errors import DriverError
 
-LIMIT_S = 15.0
+LIMIT_S = 60.0
 PROGRAM = Path(__file__).with_name("device_plugin.py")
 
 

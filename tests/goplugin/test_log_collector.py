@@ -15,7 +15,7 @@ from yurt.goplugin.logs import LogCollector, TaskLogs
 from yurt.sdk.driver import LogRotation
 from yurt.sdk.errors import RecoverableError
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 @pytest.fixture

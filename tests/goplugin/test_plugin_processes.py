@@ -36,7 +36,7 @@ from yurt.sdk.schema import decode_config
 from yurt.sdk.value import replace, seconds
 from yurt.testing.driver_suite import Bench
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 SLEEP = {"command": "sleep", "args": ["1000"]}
 MakePlugin = Callable[..., BinaryPlugin]
 

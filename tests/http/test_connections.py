@@ -63,7 +63,7 @@ async def status(streams: Streams) -> int:
     """Ask over an open connection."""
     reader, writer = streams
     writer.write(REQUEST)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         line = await reader.readline()
         await reader.readuntil(b"hello" if b" 200 " in line else b"again\n")
     return int(line.split()[1])
@@ -96,7 +96,7 @@ async def test_requests_of_other_agents_wait_side_by_side_and_count_to_no_addres
     async with serving(2, own=own) as (port, connections):
         api = OwnApi(f"http://127.0.0.1:{port}", sockets=own)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 answers = await asyncio.gather(*(passed_on(api) for _ in range(PASSED_ON)))
         finally:
             await api.close()
@@ -124,6 +124,6 @@ async def test_whoever_begins_no_handshake_is_sent_away(tmp_path: Path) -> None:
     tls.load_cert_chain(tmp_path / "both.pem")
     async with serving(tls=tls, handshake_s=0.1) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await reader.read() == b""
         writer.close()

@@ -74,7 +74,7 @@ async def test_events_tell_of_volumes_without_their_secrets(api: Api) -> None:
     await api.put("/v1/volumes", {"Volumes": [VOLUME]})
     await api.call("DELETE", "/v1/volume/csi/data")
     events: list[dict[str, Any]] = []
-    async with asyncio.timeout(10), api.client.get("/v1/event/stream?topic=CSIVolume:data") as response:
+    async with asyncio.timeout(60), api.client.get("/v1/event/stream?topic=CSIVolume:data") as response:
         async for line in response.content:
             events += json.loads(line).get("Events") or ()
             if len(events) == 2:

@@ -19,7 +19,7 @@ from yurt.http.forwarding import ApiPart, ApiRequest, OwnApi
 from yurt.sdk.errors import Invalid, Unavailable
 
 PATH = "/v1/client/allocation/00000000-0000-0000-0000-000000000000/exec?task=main"
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class Far:

@@ -119,7 +119,7 @@ async def run_server(path: Path, data: bytes | None) -> list[str]:
     ready = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server.run(ready=ready))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await ready.wait()
         if data is not None:
             await restore(server, data)

@@ -142,7 +142,7 @@ async def test_a_reader_that_leaves_a_followed_log_is_no_error(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host, port = runner.addresses[0][:2]
     url = f"http://{host}:{port}/v1/client/fs/logs/{alloc_id}?task=main&type=stdout&follow=true"
-    async with asyncio.timeout(10), aiohttp.ClientSession() as reader:
+    async with asyncio.timeout(60), aiohttp.ClientSession() as reader:
         response = await reader.get(url)
         assert b"Data" in await response.content.readline()
         response.close()
@@ -184,7 +184,7 @@ async def test_actions_reach_the_node(api_with_node: Api, node: FileNode, alloc_
 async def read_events(api: Api, query: str, count: int) -> list[dict[str, Any]]:
     """The first events of a stream, ten seconds at most."""
     found: list[dict[str, Any]] = []
-    async with asyncio.timeout(10), api.client.get(f"/v1/event/stream?{query}") as response:
+    async with asyncio.timeout(60), api.client.get(f"/v1/event/stream?{query}") as response:
         assert await response.content.readline() == b"{}\n"
         while len(found) < count:
             found += json.loads(await response.content.readline()).get("Events", [])
@@ -215,14 +215,14 @@ async def test_events_of_other_namespaces_are_left_out(api: Api) -> None:
 
 
 async def test_the_agents_log_can_be_followed(api: Api) -> None:
-    async with asyncio.timeout(10), api.client.get("/v1/agent/monitor?log_level=debug&plain=true") as response:
+    async with asyncio.timeout(60), api.client.get("/v1/agent/monitor?log_level=debug&plain=true") as response:
         logging.getLogger("yurt.test").debug("a line for %s", "whoever listens")
         line = (await response.content.readline()).decode()
     assert "[DEBUG] yurt.test: a line for whoever listens" in line
 
 
 async def test_the_agents_log_comes_in_frames_too(api: Api) -> None:
-    async with asyncio.timeout(10), api.client.get("/v1/agent/monitor?log_level=info&log_json=true") as response:
+    async with asyncio.timeout(60), api.client.get("/v1/agent/monitor?log_level=info&log_json=true") as response:
         logging.getLogger("yurt.test").warning("careful")
         frame = json.loads(await response.content.readline())
     line = json.loads(base64.b64decode(frame["Data"]).splitlines()[0])

@@ -109,7 +109,7 @@ async def test_both_ends_call_over_one_connection() -> None:
 
         assert await far_port(ECHO, "echo", peer).echo("back") == "client: back"
         assert link.server == "server"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await far.went.wait()
     await far.listener.stop()
 
@@ -132,11 +132,11 @@ async def test_a_call_moves_to_the_next_server_when_its_own_one_ends() -> None:
         await link.peer()
         present = fars.pop(link.server)
         (other,) = fars.values()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await present.echo.staying.wait()
         other.echo.go.set()
         await present.listener.stop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await staying == other.echo.name
         with pytest.raises(ConnectionLost):
             await failing
@@ -169,7 +169,7 @@ async def test_why_a_silent_stranger_is_refused_is_told(caplog: pytest.LogCaptur
     listener = Listener(accept=Far("server").accept, welcome=Welcome(name="server"), limits=RpcLimits(handshake_s=0.05))
     port = await listener.start("127.0.0.1:0")
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await reader.read() == b""
     assert "is refused: it did not say in time who it is" in caplog.text
     writer.close()
@@ -181,7 +181,7 @@ async def test_a_stranger_who_says_nothing_sensible_is_no_client() -> None:
     port = await far.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"\0\0\0\x11\xc1\x00 not a greeting")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         answer = await reader.read()
     assert b"does not begin as one of an agent does" in answer
     assert not far.came.is_set()

@@ -75,7 +75,7 @@ class Stranger:
         self.writer.write(struct.pack(">I", len(data)) + data)
 
     async def receive(self) -> bytes:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             (size,) = struct.unpack(">I", await self.reader.readexactly(4))
             return await self.reader.readexactly(size)
 
@@ -83,7 +83,7 @@ class Stranger:
         return frames.decode(await self.receive())
 
     async def wait_ended(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             try:
                 while await self.reader.read(65_536):
                     pass
@@ -119,7 +119,7 @@ class Place:
         return stranger
 
     async def is_well(self) -> bool:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return bool(await self.good.echo("well") == "well")
 
 

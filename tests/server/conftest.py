@@ -81,7 +81,7 @@ async def running(
     ready = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(server.run(ready=ready))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await ready.wait()
         try:
             yield Bench(server, env)

@@ -33,7 +33,7 @@ async def cluster(seed: int) -> AsyncIterator[Cluster]:
     ready = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(server.run(ready=ready))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await ready.wait()
         made = Cluster(lambda: server, lambda: server, env, seed)
         for node in made.nodes:

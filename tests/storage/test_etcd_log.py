@@ -69,7 +69,7 @@ async def log(etcd: LocalEtcd, region: str, tmp_path: Path) -> AsyncIterator[Etc
 
 
 async def wait_level(log: EtcdLog, *, is_leader: bool) -> Leadership:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for level in log.campaign():
             if level.is_leader is is_leader:
                 return level
@@ -272,7 +272,7 @@ async def test_a_follower_that_stands_still_while_the_log_passes_it_is_told(log:
     # What etcd has put on the way before that still comes, in order; then the gap shows.
     expected = 2
     with pytest.raises(LogTrimmed):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             other = log.follow(1)
             while True:
                 assert (await anext(other)).first_index == expected

@@ -69,7 +69,7 @@ def has_folder(config: EtcdMemberConfig) -> bool:
 
 async def wait_answer(config: EtcdMemberConfig, key: bytes = b"a") -> None:
     client = EtcdClient((config.client_endpoint,))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await client.range(key)

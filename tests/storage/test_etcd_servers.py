@@ -367,7 +367,7 @@ async def test_a_server_that_lags_does_not_lead(etcd: LocalEtcd, region: str, tm
     follower = lagging.follow(0)
     await anext(follower)
     reading = asyncio.ensure_future(anext(follower))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for level in lagging.campaign():
             if level.is_leader:
                 break

@@ -106,7 +106,7 @@ async def test_revisions_are_forgotten_while_a_server_leads(tmp_path: Path, monk
 async def wait_forgotten(client: EtcdClient, revision: int) -> None:
     """Wait until what was at a revision can no longer be read."""
     request = message("RangeRequest", key=b"a", revision=revision)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await client.read("KV", "Range", request)

@@ -42,7 +42,7 @@ from yurt_driver_docker.driver import DockerDriver
 from yurt_driver_docker.plugin import yurt_task_drivers
 
 IMAGE = "yurt-test/busybox:1"
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21
 
 

@@ -20,7 +20,7 @@ from yurt_driver_docker.config import TaskConfig, plugin_config
 from yurt_driver_docker.engine import new_engine
 from yurt_driver_docker.images import Images
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 NO_LIMITS = TaskResources()
 
 

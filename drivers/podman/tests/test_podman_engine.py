@@ -21,7 +21,7 @@ from yurt.testing.engines import PodmanEngine
 from yurt_driver_podman.config import plugin_config
 from yurt_driver_podman.driver import PodmanDriver
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 def shell(script: str, **config: Any) -> dict[str, Any]:

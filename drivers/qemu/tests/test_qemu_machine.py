@@ -32,7 +32,7 @@ class Machines(Bench):
         self.started.append(request.task_id)
         return await self.driver.start_task(request)
 
-    async def wait_printed(self, text: str, *, limit_s: float = 20) -> None:
+    async def wait_printed(self, text: str, *, limit_s: float = 60) -> None:
         """Wait until the guest has printed something."""
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[None] = loop.create_future()

@@ -23,7 +23,7 @@ from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 from yurt.testing.fake_cluster import member
 from yurt.testing.fakes import eventually
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 class Node:

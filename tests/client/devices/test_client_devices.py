@@ -94,7 +94,7 @@ async def test_holders_are_told_until_they_have_ended_also_by_the_next_agent(
         await eventually(lambda: plugin.told)
         assert [claim.alloc_id for claim in plugin.told[0]] == [alloc.id]
         server.put_alloc(replace(alloc, desired_status="stop"))
-        await eventually(lambda: plugin.told[-1] == (), within_s=10)
+        await eventually(lambda: plugin.told[-1] == ())
 
     assert plugin.claims == [], "a task that goes on is not started again"
 
@@ -239,12 +239,12 @@ async def test_a_slice_that_overruns_is_stopped_and_its_neighbour_lives(
         ]
         for alloc in allocs:
             server.put_alloc(alloc)
-        await eventually(lambda: all(server.status_of(each.id) == CLIENT_RUNNING for each in allocs), within_s=10)
+        await eventually(lambda: all(server.status_of(each.id) == CLIENT_RUNNING for each in allocs))
         pids = [handle.pid for each in allocs if (handle := client.runners[each.id].tasks["web"].handle)]
         plugin.use("f0", {pids[0]: 1500 * MIB, pids[1]: 1000 * MIB, 1: 9000 * MIB})
         text = "Memory of device acme/fpga/A1/f0: used 1.5 of 1 GiB; the task is stopped to spare its neighbours"
-        await eventually(lambda: text in task_events(server, allocs[0]), within_s=10)
-        await eventually(lambda: server.status_of(allocs[0].id) == CLIENT_FAILED, within_s=10)
+        await eventually(lambda: text in task_events(server, allocs[0]))
+        await eventually(lambda: server.status_of(allocs[0].id) == CLIENT_FAILED)
 
         assert any("Signal: 9" in event for event in task_events(server, allocs[0]))
         assert server.status_of(allocs[1].id) == CLIENT_RUNNING

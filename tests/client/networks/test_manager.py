@@ -139,7 +139,7 @@ async def until_idle(work: Any, is_done: Callable[[], bool]) -> None:
     """Run work that never ends until something has come true."""
     task = asyncio.ensure_future(work)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not is_done():  # noqa: ASYNC110 - any condition, not an event
                 await asyncio.sleep(0.01)
     finally:

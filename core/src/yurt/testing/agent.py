@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 YURT = [sys.executable, "-m", "yurt.cli.main"]
+WAIT_LIMIT_S = 90.0
+"""How long a test waits for what is to happen: far longer than it takes, for machines that have much else to do."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -32,7 +34,7 @@ def free_ports(count: int) -> list[int]:
             sock.close()
 
 
-def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = 15.0) -> T:
+def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = WAIT_LIMIT_S) -> T:
     """Poll until the probe answers something true; fail with `what` when the time is over."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -109,9 +111,9 @@ class Agent:
         """End it without any chance to clean up."""
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=WAIT_LIMIT_S)
 
-    def interrupt(self, timeout_s: float = 15.0) -> int:
+    def interrupt(self, timeout_s: float = WAIT_LIMIT_S) -> int:
         """Ctrl-C; the exit code."""
         assert self.process is not None
         if self.process.poll() is None:
@@ -120,7 +122,7 @@ class Agent:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """One request; the decoded answer, or ApiFailure."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=20)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=WAIT_LIMIT_S)
         try:
             connection.request(method, path, body=None if body is None else json.dumps(body))
             answer = connection.getresponse()
@@ -135,7 +137,7 @@ class Agent:
         """A read."""
         return self.call("GET", path)
 
-    def cli(self, *arguments: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def cli(self, *arguments: str, timeout_s: float = WAIT_LIMIT_S) -> subprocess.CompletedProcess[str]:
         """Run a command against this agent."""
         return subprocess.run(
             [*self.command, *arguments],
@@ -164,7 +166,7 @@ class Agent:
             live = [alloc for alloc in self.allocs(job_id) if alloc["ClientStatus"] == "running"]
             return (live,) if len(live) == count else None
 
-        return wait_for(f"{count} running allocations of {job_id}", probe, 30.0)[0]
+        return wait_for(f"{count} running allocations of {job_id}", probe)[0]
 
 
 class ApiFailure(Exception):
@@ -200,7 +202,7 @@ def stop_jobs(agent: Agent) -> None:
     def is_quiet() -> bool:
         return all(alloc["ClientStatus"] not in ("running", "pending") for alloc in agent.get("/v1/allocations"))
 
-    wait_for("all tasks stopped", is_quiet, 30.0)
+    wait_for("all tasks stopped", is_quiet)
 
 
 def raw_exec_job(

@@ -37,7 +37,7 @@ from yurt.sdk.driver import AgentPaths, PluginContext
 from yurt.sdk.errors import YurtError
 from yurt.sdk.value import UnixNano
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 NAME = re.compile(r"[^/\s](?:[^/]*[^/\s])?")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RIGHTS = frozenset("rwm")

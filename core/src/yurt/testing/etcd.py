@@ -21,9 +21,9 @@ from yurt.storage.etcd.messages import method
 from yurt.storage.etcd.settings import QUOTA_BYTES, EtcdMemberConfig
 from yurt.testing.agent import free_ports, wait_for
 
-END_LIMIT_S = 10.0
+END_LIMIT_S = 60.0
 PROBE_LIMIT_S = 2.0
-READY_LIMIT_S = 30.0
+READY_LIMIT_S = 60.0
 
 
 def missing() -> str:

@@ -108,7 +108,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def eventually(condition: Callable[[], object], *, within_s: float = 5.0) -> None:
+async def eventually(condition: Callable[[], object], *, within_s: float = 60.0) -> None:
     """Wait on the real clock until a condition holds; fails the test after `within_s`."""
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - any condition, not an event

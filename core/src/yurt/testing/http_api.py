@@ -26,7 +26,7 @@ from yurt.structs.node import DriverInfo, Node, NodeCpuResources, NodeDiskResour
 
 NODE_ID = "11111111-2222-4333-8444-555555555555"
 UNKNOWN_ID = "99999999-2222-4333-8444-555555555555"
-START_LIMIT_S = 10.0
+START_LIMIT_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

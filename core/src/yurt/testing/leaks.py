@@ -17,7 +17,7 @@ import psutil
 from yurt.api.http_client import ApiClient, Connection
 from yurt.testing.agent import Agent, wait_for
 
-EXEC_LIMIT_S = 20.0
+EXEC_LIMIT_S = 60.0
 END_LIMIT_S = 60.0
 DISK_BYTES = 512
 

@@ -32,7 +32,7 @@ from yurt.testing.log_server import LogServer, running
 
 REGION = "global"
 DIGEST_EVERY = 25
-END_LIMIT_S = 15.0
+END_LIMIT_S = 60.0
 
 
 class Ack(NamedTuple):

@@ -16,7 +16,7 @@ from yurt.sdk.value import UnixNano
 from yurt.storage.log import CommandLog, Entry, Leadership
 from yurt.structs.commands import AnyCommand, RecordPeriodicLaunch
 
-READY_LIMIT_S = 30.0
+READY_LIMIT_S = 60.0
 POLL_S = 0.01
 
 

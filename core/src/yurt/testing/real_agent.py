@@ -22,7 +22,7 @@ from yurt.testing.client_objects import placed
 from yurt.testing.fakes import FakeServerPort
 
 ALLOC_ID = "12345678-0000-4000-8000-000000000001"
-READY_LIMIT_S = 10.0
+READY_LIMIT_S = 60.0
 
 MakeDriver = Callable[[PluginContext], Driver]
 

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from yurt.testing.agent import YURT, Agent, ApiFailure, stop_jobs, wait_for
+from yurt.testing.agent import WAIT_LIMIT_S, YURT, Agent, ApiFailure, stop_jobs, wait_for
 
-LEADER_LIMIT_S = 60.0
-STOP_LIMIT_S = 30.0
+LEADER_LIMIT_S = 90.0
+STOP_LIMIT_S = 60.0
 LOWEST_PORT, PORTS = 20_000, 12_000
 """Ports that the system gives to nobody by itself, so that a server that was down finds its own free."""
 
@@ -308,7 +308,7 @@ class RealCluster:
         found = (agent or self.running_servers[0]).get("/v1/agent/members")["Members"]
         return {each["Name"]: each["Status"] for each in found}
 
-    def wait_statuses(self, wanted: dict[str, str], limit_s: float = 30.0) -> None:
+    def wait_statuses(self, wanted: dict[str, str], limit_s: float = WAIT_LIMIT_S) -> None:
         """Wait until every running server sees these statuses of these servers."""
 
         def is_seen() -> bool:
@@ -323,7 +323,7 @@ class RealCluster:
         found: list[dict[str, Any]] = answer["Servers"]
         return found
 
-    def wait_log_peers(self, *names: str, limit_s: float = 60.0) -> None:
+    def wait_log_peers(self, *names: str, limit_s: float = WAIT_LIMIT_S) -> None:
         """Wait until exactly these servers keep the log, by the word of every running one."""
 
         def is_so() -> bool:
@@ -332,7 +332,7 @@ class RealCluster:
 
         wait_for(f"the log to be kept by {', '.join(names)}", is_so, limit_s)
 
-    def wait_index(self, index: int, limit_s: float = 30.0) -> None:
+    def wait_index(self, index: int, limit_s: float = WAIT_LIMIT_S) -> None:
         """Wait until every running server has applied the log up to an index."""
 
         def reached() -> bool:

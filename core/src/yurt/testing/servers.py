@@ -134,7 +134,7 @@ class ServerGroup:
             self._tasks = tasks
             started = [self.start(name) for name in names]
             self.log.elect(next(iter(self.servers)))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 for ready in started:
                     await ready.wait()
             try:
