@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-from yurt.testing.agent import wait_for
+from yurt.testing.agent import Agent, wait_for
 
 from e2e.test_far_clients import ServerAgent, far_agent, rpc_port
 
@@ -28,7 +29,34 @@ def test_a_new_client_needs_a_token_where_one_is_demanded(tmp_path: Path) -> Non
         try:
             guest.start()
             assert [node["Name"] for node in server.get("/v1/nodes")] == ["guest"]
+            check_identity(server, guest)
         finally:
             guest.interrupt()
     finally:
         server.interrupt()
+
+
+def check_identity(server: ServerAgent, guest: Agent) -> None:
+    """The node's identity is shown, replaced when asked for, and lets a node that was purged in again."""
+    (node_id,) = [node["ID"] for node in server.get("/v1/nodes")]
+    first = claims(server, node_id)
+    assert first["sub"] == f"node:global:default:{node_id}:default"
+    assert first["exp"] - first["iat"] == 24 * 3600
+    assert first["jti"] in guest.cli("node", "identity", "get", node_id[:8]).stdout
+    assert server.cli("node", "identity", "renew", node_id).returncode == 0
+    wait_for("another identity", lambda: claims(server, node_id)["jti"] != first["jti"])
+    renewed = claims(server, node_id)
+    guest.interrupt()
+    server.call("POST", f"/v1/node/{node_id}/purge")
+    assert server.get("/v1/nodes") == []
+    settings = json.loads(guest.config.read_text())
+    del settings["client"]["intro_token"]
+    guest.config.write_text(json.dumps(settings))
+    guest.start()
+    assert claims(server, node_id)["iat"] >= renewed["iat"]
+
+
+def claims(agent: Agent, node_id: str) -> dict[str, Any]:
+    """What the identity of a node says."""
+    found: dict[str, Any] = json.loads(agent.cli("node", "identity", "get", "-json", node_id).stdout)
+    return found

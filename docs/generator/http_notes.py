@@ -103,6 +103,8 @@ GET /v1/nodes | All nodes.
 GET /v1/node/:id | A node.
 GET /v1/node/:id/allocations | Its allocations, whole.
 PUT /v1/node/:id/evaluate | Has the jobs on it evaluated again.
+GET /v1/client/identity | What the identity of a node says (`Claims`).
+PUT /v1/client/identity/renew | Has a node ask its servers for a new identity.
 GET /v1/client/metadata | The metadata of a node: what holds, what was changed, what its configuration says.
 PUT /v1/client/metadata | Changes the metadata of a node; null takes a value away.
 PUT /v1/node/:id/eligibility | Lets it have new allocations, or not.

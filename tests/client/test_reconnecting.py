@@ -23,8 +23,8 @@ async def test_a_node_that_was_lost_fetches_and_reports_before_it_says_ready_aga
     env = FakeEnv()
     beat = server.heartbeat
 
-    async def refuse_once(node_id: str, status: str) -> NodeReply:
-        reply = await beat(node_id, status)
+    async def refuse_once(*told: object) -> NodeReply:
+        reply = await beat(*told)
         server.keep_initializing = False
         return reply
 

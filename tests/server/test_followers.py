@@ -139,7 +139,7 @@ class Hangs:
 
     is_asked = False
 
-    async def heartbeat(self, node_id: str, status: str) -> None:
+    async def heartbeat(self, node_id: str, status: str, identity: object = None) -> None:
         self.is_asked = True
         await asyncio.Event().wait()
 

@@ -27,6 +27,7 @@ from yurt.agent.parts import agent_info, client_config, client_folder, server_co
 from yurt.agent.reload import PluginReloader
 from yurt.agent.tls import TlsSettings, http_context, tls_settings
 from yurt.client.client import Client
+from yurt.client.node_token import identified
 from yurt.client.ports import ServerPort
 from yurt.http.app import make_app
 from yurt.http.cluster import CLUSTER
@@ -37,7 +38,7 @@ from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginSta
 from yurt.runtime.env import Env
 from yurt.sdk.driver import AgentPaths, PluginContext
 from yurt.server.server import Server
-from yurt.storage.client_db import ClientDatabase, NodeIdentity
+from yurt.storage.client_db import ClientDatabase
 
 if TYPE_CHECKING:
     from yurt.agent.cluster.cluster import ServerCluster
@@ -187,7 +188,7 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
         loaded = binaries.merged(plugins.load(lambda name: plugin_context(config, data, name), configs=configs))
         for label in loaded.unused:
             log.warning("%s", loaded.unused_text(label))
-        identity = await node_identity(database, env)
+        identity = await identified(database, env)
         port: ServerPort
         if server is not None:
             port = server
@@ -307,15 +308,6 @@ def _regions(
     if server.config.authoritative_region not in ("", config.region):
         server.authority = FarAuthority(regions, server.config.authoritative_region)
     return regions
-
-
-async def node_identity(database: ClientDatabase, env: Env) -> NodeIdentity:
-    """Who this node is, made at its first start; known early, so that the server can reach the node at once."""
-    identity = await database.identity()
-    if identity is None:
-        identity = NodeIdentity(node_id=env.uuid(), secret_id=env.uuid())
-        await database.put_identity(identity)
-    return identity
 
 
 def plugin_context(config: AgentConfig, data: DataDir, name: str) -> PluginContext:

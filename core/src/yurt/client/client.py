@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
+from typing import Any
 
 from yurt.client import disk_use, files, migration, node_meta, streams
 from yurt.client.alloc_dir import alloc_path, remove_alloc_dir
@@ -34,6 +35,7 @@ from yurt.client.garbage import GarbageCollector
 from yurt.client.host_volumes import HostVolumes
 from yurt.client.life import life_line
 from yurt.client.networks.manager import Networks
+from yurt.client.node_token import identified
 from yurt.client.ports import ServerPort
 from yurt.client.reports import DEV_RETRY_S, RETRY_S, Reporter
 from yurt.client.stats import UsageMeter, host_usage
@@ -47,7 +49,7 @@ from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver, Fingerprint, TaskHandle
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
 from yurt.sdk.value import replace, seconds
-from yurt.storage.client_db import AllocRecord, ClientDatabase, DynamicMeta, NodeIdentity
+from yurt.storage.client_db import AllocRecord, ClientDatabase, DynamicMeta
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
@@ -125,7 +127,7 @@ class Client:
         )
         self._found = {name: asyncio.Event() for name in drivers}
         self._connection = Connection(
-            server, env, node=lambda: self.node, schemas=driver_schemas(drivers), is_dev=config.dev
+            server, env, node=lambda: self.node, schemas=driver_schemas(drivers), tokens=database, is_dev=config.dev
         )
         self._is_lost = asyncio.Event()
         self._is_lost.set()
@@ -176,7 +178,7 @@ class Client:
 
     async def run(self, *, ready: asyncio.Event) -> None:
         """Run until cancelled; `ready` is set once the servers have accepted the node as ready. Tasks survive."""
-        identity = await self._identify()
+        identity = await identified(self._store, self._env)
         node = await asyncio.to_thread(build_node, self.config, identity, self._plugin_attributes)
         self._meta = node_meta.combined(self.config.meta, (await self._store.node_meta()).values)
         self._node = replace(node, meta=self._meta.meta)
@@ -224,13 +226,6 @@ class Client:
         for runner in self.runners.values():
             runner.resend_services()
         self._is_lost.set()
-
-    async def _identify(self) -> NodeIdentity:
-        identity = await self._store.identity()
-        if identity is None:
-            identity = NodeIdentity(node_id=self._env.uuid(), secret_id=self._env.uuid())
-            await self._store.put_identity(identity)
-        return identity
 
     async def _keep_ready(self) -> None:
         """Invariant E1: fetched, taken up and reported, then ready; and so again whenever the servers lost the node."""
@@ -550,6 +545,14 @@ class Client:
             self._node = replace(self._node, meta=meta.meta)
             self._connection.node_changed()
         return meta
+
+    async def node_identity(self) -> Mapping[str, Any]:
+        """What the identity of the node says."""
+        return await self._connection.token.claims()
+
+    async def renew_node_identity(self) -> None:
+        """Have the node's identity replaced with its next heartbeat."""
+        self._connection.token.renew()
 
     async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
         """Restart one task, or the running ones, or all of them."""

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from yurt.client.node_token import NodeToken
 from yurt.client.ports import ServerPort
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import heartbeats
@@ -20,6 +21,7 @@ from yurt.rpc.peer import ConnectionLost
 from yurt.runtime.env import Env
 from yurt.sdk.errors import NotFound, Unavailable, YurtError
 from yurt.sdk.value import replace
+from yurt.storage.client_db import ClientDatabase
 from yurt.structs.node import Node
 from yurt.structs.rpc import NodeReply, RegisterNodeRequest
 from yurt.structs.status import NODE_INIT, NODE_READY
@@ -37,6 +39,7 @@ class Connection:
         *,
         node: Callable[[], Node],
         schemas: Mapping[str, Mapping[str, Any]],
+        tokens: ClientDatabase,
         is_dev: bool,
     ) -> None:
         self.contact = Contact(is_dev=is_dev, last_ok_s=env.monotonic())
@@ -55,6 +58,7 @@ class Connection:
         self._allowed = asyncio.Event()
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
+        self.token = NodeToken(tokens, env, wake=self._wake.set)
         self._found = asyncio.Event()
         self._is_forgotten = False
         self._refusals = 0
@@ -91,6 +95,7 @@ class Connection:
 
     async def run(self) -> None:
         """Register, then beat, for ever."""
+        await self.token.load()
         while True:
             await self._register()
             await self._beat()
@@ -99,9 +104,12 @@ class Connection:
         while True:
             self._changed.clear()
             self._wake.clear()
-            node = replace(self._node(), status=self.status)
+            node, token = replace(self._node(), status=self.status), self.token
+            request = RegisterNodeRequest(
+                node=node, schemas=self._schemas, identity=token.held(node), token=token.token
+            )
             try:
-                reply = await self._server.register_node(RegisterNodeRequest(node=node, schemas=self._schemas))
+                reply = await self._server.register_node(request)
             except YurtError as error:
                 retry_s = heartbeats.register_retry(self.contact, self._env.random())
                 log.warning("registering the node failed: %s; trying again in %.0fs", error, retry_s)
@@ -109,6 +117,7 @@ class Connection:
                 await wait_or_sleep(self._env, self._found, retry_s)
                 continue
             self._take(reply)
+            await self.token.take(reply.identity)
             self.registered_index = reply.index
             self.registered.set()
             if self._is_forgotten:
@@ -136,7 +145,8 @@ class Connection:
                 return
             wanted = NODE_READY if self._allowed.is_set() else NODE_INIT
             try:
-                reply = await self._server.heartbeat(self._node().id, wanted)
+                node = self._node()
+                reply = await self._server.heartbeat(node.id, wanted, self.token.held(node))
             except NotFound:
                 log.warning("the servers do not know this node; registering it again")
                 self._is_forgotten = True
@@ -148,6 +158,7 @@ class Connection:
             self._take(reply)
             due_s = self.contact.ttl_s
             self._settle(wanted, reply)
+            await self.token.take(reply.identity)
 
     def _settle(self, wanted: str, reply: NodeReply) -> None:
         """What the servers made of a beat."""

@@ -9,6 +9,7 @@ from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
+    HeldIdentity,
     IdentityQuery,
     NodeEventsRequest,
     NodeReply,
@@ -28,8 +29,11 @@ class ServerPort(Protocol):
         """Register or re-register; the node starts as initializing."""
         ...
 
-    async def heartbeat(self, node_id: str, status: str) -> NodeReply:
-        """Say that the node lives; `status` is what it believes itself to be (initializing, then ready)."""
+    async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
+        """Say that the node lives; `status` is what it believes itself to be (initializing, then ready).
+
+        `identity` says which identity it holds; the answer may bring another one.
+        """
         ...
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:

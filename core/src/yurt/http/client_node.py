@@ -41,6 +41,24 @@ async def apply_meta(call: Call) -> web.Response:
         raise Refused(400, str(error)) from None
 
 
+class RenewBody(Value):
+    """POST /v1/client/identity/renew."""
+
+    node_id: str = ""
+
+
+async def read_identity(call: Call) -> web.Response:
+    """GET /v1/client/identity."""
+    return json_answer(call, {"Claims": await node_of_query(call).node_identity()})
+
+
+async def renew_identity(call: Call) -> web.Response:
+    """POST /v1/client/identity/renew."""
+    body = await call.body(RenewBody, optional=True)
+    await node_of_id(call, body.node_id or call.query.get("node_id", "")).renew_node_identity()
+    return json_answer(call, {})
+
+
 async def collect(call: Call) -> web.Response:
     """GET /v1/client/gc."""
     await node_of_query(call).collect_garbage(None)
@@ -50,5 +68,7 @@ async def collect(call: Call) -> web.Response:
 ROUTES = (
     route("/v1/client/stats", get=stats),
     route("/v1/client/metadata", get=read_meta, write=apply_meta),
+    route("/v1/client/identity", get=read_identity),
+    route("/v1/client/identity/renew", write=renew_identity),
     route("/v1/client/gc", get=collect, write=collect),
 )

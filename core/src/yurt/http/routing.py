@@ -13,7 +13,9 @@ from yurt.http.call import CONTEXT, Call, Handler
 from yurt.http.errors import Refused
 from yurt.http.query import read_options
 
-CORS_PREFIXES = ("/v1/client/fs/", "/v1/client/stats", "/v1/client/allocation/", "/v1/client/metadata")
+CORS_PREFIXES = (
+    "/v1/client/fs/", "/v1/client/stats", "/v1/client/allocation/", "/v1/client/metadata", "/v1/client/identity",
+)  # fmt: skip
 """Where a browser on any origin may read."""
 
 

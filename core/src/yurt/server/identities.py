@@ -7,15 +7,11 @@ servers themselves need not be asked.
 from __future__ import annotations
 
 import asyncio
-import base64
 from typing import TYPE_CHECKING, Any
-
-import msgspec
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import padding
 
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import NANOSECONDS
+from yurt.server.tokens import AUDIENCE, signed_token
 from yurt.structs.alloc import Allocation
 from yurt.structs.questions import is_client_terminal
 from yurt.structs.rpc import IdentityQuery, SignedIdentity
@@ -26,7 +22,7 @@ if TYPE_CHECKING:
     from yurt.server.server import Server
 
 DEFAULT = "default"
-DEFAULT_AUDIENCE = ("nomadproject.io",)
+DEFAULT_AUDIENCE = (AUDIENCE,)
 
 
 class Identities:
@@ -49,7 +45,7 @@ class Identities:
         identity = identity_of(task, query.name)
         key = await self._server.root_keys.active()
         claims = self._claims(alloc, task, identity)
-        token = await asyncio.to_thread(self._signed, key.key_id, claims)
+        token = await asyncio.to_thread(signed_token, self._server.keyring, key.key_id, claims)
         return SignedIdentity(token=token, expires_at=claims.get("exp", 0) * NANOSECONDS)
 
     def _claims(self, alloc: Allocation, task: Task, identity: WorkloadIdentity) -> dict[str, Any]:
@@ -73,12 +69,6 @@ class Identities:
             claims["exp"] = now + max(identity.ttl // NANOSECONDS, 1)
         return claims
 
-    def _signed(self, key_id: str, claims: dict[str, Any]) -> str:
-        header = {"alg": "RS256", "kid": key_id, "typ": "JWT"}
-        body = b".".join(_encoded(msgspec.json.encode(part)) for part in (header, claims))
-        signature = self._server.keyring.signer(key_id).sign(body, padding.PKCS1v15(), hashes.SHA256())
-        return (body + b"." + _encoded(signature)).decode()
-
 
 def identity_of(task: Task, name: str) -> WorkloadIdentity:
     """A task's identity by name; the default one is there unless the job says otherwise."""
@@ -87,7 +77,3 @@ def identity_of(task: Task, name: str) -> WorkloadIdentity:
     if found is None and name != DEFAULT:
         raise Invalid(f"task {task.name!r} has no identity {name[:128]!r}")
     return found or WorkloadIdentity(name=DEFAULT)
-
-
-def _encoded(data: bytes) -> bytes:
-    return base64.urlsafe_b64encode(data).rstrip(b"=")

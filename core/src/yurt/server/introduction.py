@@ -8,18 +8,14 @@ and to a node pool. Nodes that are known show their secret instead, always.
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import padding
 
-from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
+from yurt.sdk.errors import Invalid, PermissionDenied
 from yurt.sdk.value import NANOSECONDS
+from yurt.server.tokens import AUDIENCE, checked_token, signed_token
 from yurt.structs.node import Node
 
 if TYPE_CHECKING:
@@ -28,9 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NONE, WARN, STRICT = "none", "warn", "strict"
-AUDIENCE = "nomadproject.io"
 KIND = "node-introduction"
-TOKEN_MAX = 8_192
 TTL_MIN_S = 1.0
 HOW = "make one with `yurt node intro create` and start the client with -client-intro-token"
 
@@ -43,11 +37,6 @@ class _Claims(msgspec.Struct):
     exp: int
     nomad_node_name: str = ""
     nomad_node_pool: str = ""
-
-
-class _Header(msgspec.Struct):
-    alg: str
-    kid: str
 
 
 class Introductions:
@@ -71,7 +60,7 @@ class Introductions:
             "aud": AUDIENCE, "exp": now + round(lasts_s), "iat": now, "jti": env.uuid(), "nbf": now,
             "nomad_node_name": node_name, "nomad_node_pool": node_pool, "sub": self._subject(),
         }  # fmt: skip
-        return await asyncio.to_thread(self._signed, key.key_id, claims)
+        return await asyncio.to_thread(signed_token, self._server.keyring, key.key_id, claims)
 
     async def check(self, token: str, node: Node) -> None:
         """Hold a node that is not known yet against its token; raises PermissionDenied where that is enforced."""
@@ -92,33 +81,18 @@ class Introductions:
     def _subject(self) -> str:
         return f"{self._server.config.region}:{KIND}"
 
-    def _signed(self, key_id: str, claims: dict[str, Any]) -> str:
-        header = {"alg": "RS256", "kid": key_id, "typ": "JWT"}
-        body = b".".join(_encoded(msgspec.json.encode(part)) for part in (header, claims))
-        signature = self._server.keyring.signer(key_id).sign(body, padding.PKCS1v15(), hashes.SHA256())
-        return (body + b"." + _encoded(signature)).decode()
-
     def _claims(self, token: str) -> _Claims:
         """What a token says; raises PermissionDenied unless one of this region's keys signed it and it counts now."""
+        server = self._server
         try:
-            signed, _, signature = token[:TOKEN_MAX].encode().rpartition(b".")
-            first, _, second = signed.partition(b".")
-            header = msgspec.json.decode(_decoded(first), type=_Header)
-            claims = msgspec.json.decode(_decoded(second), type=_Claims)
-            self._verify(header, signed, _decoded(signature))
-        except (msgspec.DecodeError, binascii.Error, RecursionError, InvalidSignature, Unavailable, UnicodeError):
-            raise PermissionDenied("its introduction token is not signed by a key of this region") from None
+            claims = checked_token(server.keyring, token, server.state.root_keys, _Claims)
+        except PermissionDenied as error:
+            raise PermissionDenied(f"its introduction token does not count: {error}") from None
         if claims.aud != AUDIENCE or claims.sub != self._subject():
             raise PermissionDenied("its token is not one for introductions to this region")
-        if claims.exp * NANOSECONDS <= self._server.env.now():
+        if claims.exp * NANOSECONDS <= server.env.now():
             raise PermissionDenied("its introduction token has expired")
         return claims
-
-    def _verify(self, header: _Header, signed: bytes, signature: bytes) -> None:
-        if header.alg != "RS256" or header.kid not in self._server.state.root_keys:
-            raise InvalidSignature
-        public = self._server.keyring.signer(header.kid).public_key()
-        public.verify(signature, signed, padding.PKCS1v15(), hashes.SHA256())
 
 
 def _hold_against(claims: _Claims, node: Node) -> None:
@@ -126,11 +100,3 @@ def _hold_against(claims: _Claims, node: Node) -> None:
         raise PermissionDenied(f"its introduction token is for the node {claims.nomad_node_name!r}")
     if claims.nomad_node_pool and claims.nomad_node_pool != (node.node_pool or "default"):
         raise PermissionDenied(f"its introduction token is for the node pool {claims.nomad_node_pool!r}")
-
-
-def _encoded(data: bytes) -> bytes:
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-
-def _decoded(data: bytes) -> bytes:
-    return base64.urlsafe_b64decode(data + b"=" * (-len(data) % 4))

@@ -19,6 +19,7 @@ from yurt.server.log_writer import NO_LEADER, SHUTTING_DOWN, UNKNOWN_OUTCOME
 from yurt.server.peers import LeaderPort
 from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (
+    HeldIdentity,
     IdentityQuery,
     NodeEventsRequest,
     NodeReply,
@@ -68,11 +69,15 @@ class LocalCalls:
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register a node."""
-        return await self._lead().node_service.register_node(request)
+        server = self._lead()
+        reply = await server.node_service.register_node(request)
+        return await server.node_identities.handed(reply, request.node.id, request.identity)
 
-    async def heartbeat(self, node_id: str, status: str) -> NodeReply:
+    async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
         """A node lives."""
-        return await self._lead().node_service.heartbeat(node_id, status)
+        server = self._lead()
+        reply = await server.node_service.heartbeat(node_id, status)
+        return await server.node_identities.handed(reply, node_id, identity)
 
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
         """A node's reports."""

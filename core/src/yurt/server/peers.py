@@ -19,6 +19,7 @@ from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Outcome, Plan
 from yurt.structs.rpc import (
+    HeldIdentity,
     IdentityQuery,
     NodeEventsRequest,
     NodeReply,
@@ -95,7 +96,7 @@ class LeaderPort(Protocol):
         """Register or re-register a node."""
         ...
 
-    async def heartbeat(self, node_id: str, status: str) -> NodeReply:
+    async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
         """A node lives."""
         ...
 

@@ -4,7 +4,7 @@ and of the membership (which servers there are)."""
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.host_volume import HostVolume, HostVolumeMade
@@ -57,6 +57,14 @@ class NodePort(Protocol):
 
     async def apply_node_meta(self, changes: Mapping[str, str | None]) -> NodeMeta:
         """Change the node's metadata; None takes a value away."""
+        ...
+
+    async def node_identity(self) -> Mapping[str, Any]:
+        """What the identity of the node says; raises NotFound when it has none."""
+        ...
+
+    async def renew_node_identity(self) -> None:
+        """Have the node's identity replaced with its next heartbeat."""
         ...
 
     async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:

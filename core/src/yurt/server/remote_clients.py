@@ -16,6 +16,7 @@ from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
+    HeldIdentity,
     IdentityQuery,
     NodeEventsRequest,
     NodeReply,
@@ -59,13 +60,18 @@ class RemoteClient:
         if not _are_equal(request.node.secret_id, self._secret_id):
             raise PermissionDenied("node secret ID does not match")
         if self.node_id not in self._server.state.nodes:
-            await Introductions(self._server).check(self._intro_token, request.node)
+            await self._introduce(request)
         return await self._server.register_node(request)
 
-    async def heartbeat(self, node_id: str, status: str) -> NodeReply:
+    async def _introduce(self, request: RegisterNodeRequest) -> None:
+        """A node that is not known: one that was forgotten shows its identity, a new one its introduction."""
+        if not await self._server.node_identities.is_of(request.token, request.node):
+            await Introductions(self._server).check(self._intro_token, request.node)
+
+    async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
         """The node lives."""
         self._own(node_id)
-        return await self._server.heartbeat(node_id, status)
+        return await self._server.heartbeat(node_id, status, identity)
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
         """The node's allocations."""

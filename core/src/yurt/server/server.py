@@ -32,6 +32,7 @@ from yurt.server.leader_calls import LeaderCalls
 from yurt.server.life import log_life
 from yurt.server.log_writer import NO_LEADER, LogWriter
 from yurt.server.metrics import Metrics
+from yurt.server.node_identities import NodeIdentities
 from yurt.server.node_ports import NodePorts
 from yurt.server.node_service import KNOWN_LIMIT_S, NodeService
 from yurt.server.nodes import Nodes
@@ -58,6 +59,7 @@ from yurt.structs.explain import Replay
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
+    HeldIdentity,
     IdentityQuery,
     NodeEventsRequest,
     NodeReply,
@@ -110,6 +112,7 @@ class Server:
         self.variables = Variables(self)
         self.host_volumes = HostVolumes(self)
         self.identities = Identities(self)
+        self.node_identities = NodeIdentities(self)
         self.template_queries = TemplateQueries(self)
         self.keyring = Keyring(Path(config.data_dir) if config.data_dir else None)
         self.started_at = env.now()
@@ -245,9 +248,9 @@ class Server:
         """Register or re-register a node."""
         return await self.leader_calls.make(lambda leader: leader.register_node(request))
 
-    async def heartbeat(self, node_id: str, status: str) -> NodeReply:
+    async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
         """The node lives and believes itself to be `status`."""
-        return await self.leader_calls.make(lambda leader: leader.heartbeat(node_id, status))
+        return await self.leader_calls.make(lambda leader: leader.heartbeat(node_id, status, identity))
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
         """The node's allocations once they changed beyond `min_index`."""

@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS allocs (id TEXT PRIMARY KEY, alloc BLOB NOT NULL, pro
 """
 DIGEST_BYTES = 8
 IDENTITY, SEEN_INDEX, NODE_META, VOLUMES = "identity", "seen_index", "node_meta", "host_volumes"
-CSI_USES = "csi_uses"
+CSI_USES, NODE_TOKEN = "csi_uses", "node_token"
 
 T = TypeVar("T")
 
@@ -117,6 +117,14 @@ class ClientDatabase:
     async def put_identity(self, identity: NodeIdentity) -> None:
         """Remember who this client is."""
         await self._put_fact(IDENTITY, _sealed(identity))
+
+    async def node_token(self) -> str:
+        """The identity that the servers signed for this node, "" for none."""
+        return await self._fact(NODE_TOKEN, str) or ""
+
+    async def put_node_token(self, token: str) -> None:
+        """Remember the identity that the servers signed."""
+        await self._put_fact(NODE_TOKEN, _sealed(token))
 
     async def node_meta(self) -> DynamicMeta:
         """What was changed of the node's metadata."""
@@ -209,7 +217,7 @@ class ClientDatabase:
             ) from error
 
 
-def _sealed(value: Value | int | tuple[Value, ...]) -> bytes:
+def _sealed(value: Value | int | str | tuple[Value, ...]) -> bytes:
     data = _encoder.encode(value)
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest() + data
 

@@ -14,20 +14,38 @@ from yurt.structs.commands import AllocUpdate
 from yurt.structs.node import Node, NodeEvent
 
 
+class HeldIdentity(Value):
+    """Which identity a node holds: the key that signed it ("" for none), and its times in unix seconds.
+
+    `must_renew`: the node wants another one whatever the times say.
+    """
+
+    key_id: str = ""
+    issued_at: int = 0
+    expires_at: int = 0
+    must_renew: bool = False
+
+
 class RegisterNodeRequest(Value):
-    """A client introduces its node, with the schemas of its drivers by digest."""
+    """A client introduces its node, with the schemas of its drivers by digest.
+
+    `identity` is not set by an agent that knows no identities of nodes; `token` is the one that the node holds.
+    """
 
     node: Node
     schemas: Mapping[str, Mapping[str, Any]] = no_entries()
+    identity: HeldIdentity | None = None
+    token: str = ""
 
 
 class NodeReply(Value):
-    """How long until the next heartbeat, and who the servers are."""
+    """How long until the next heartbeat, who the servers are, and the node's new identity when it gets one."""
 
     heartbeat_ttl_s: float
     index: int
     node_status: str = ""
     servers: tuple[str, ...] = ()
+    identity: str = ""
 
 
 class AllocPull(Value):

@@ -34,6 +34,7 @@ from yurt.structs.node import Node
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
+    HeldIdentity,
     IdentityQuery,
     NodeEventsRequest,
     NodeReply,
@@ -127,6 +128,10 @@ class FakeServerPort:
         self.updates: list[AllocUpdate] = []
         self.events: list[NodeEventsRequest] = []
         self.services: dict[str, ServiceRegistration] = {}
+        self.held: list[HeldIdentity | None] = []
+        """What the client said of the node's identity, call by call."""
+        self.identity = ""
+        """The identity that the next answer brings."""
         self.token_ends_at: Callable[[], int] = lambda: 0
         self.facts: dict[tuple[str, str], tuple[int, Any]] = {}
         self.registrations: list[RegisterNodeRequest] = []
@@ -167,19 +172,22 @@ class FakeServerPort:
         return next(update for update in reversed(self.updates) if update.id == alloc_id)
 
     def _reply(self, status: str) -> NodeReply:
-        return NodeReply(heartbeat_ttl_s=self.ttl_s, index=self.index, node_status=status)
+        given, self.identity = self.identity, ""
+        return NodeReply(heartbeat_ttl_s=self.ttl_s, index=self.index, node_status=status, identity=given)
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register."""
         self._called("register_node")
         self.registrations.append(request)
+        self.held.append(request.identity)
         self.nodes[request.node.id] = request.node
         self.index += 1
         return self._reply(request.node.status)
 
-    async def heartbeat(self, node_id: str, status: str) -> NodeReply:
+    async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
         """Note the beat."""
         self._called("heartbeat")
+        self.held.append(identity)
         if node_id not in self.nodes:
             raise NotFound(f"node {node_id} not found")
         given = NODE_INIT if self.keep_initializing else status

@@ -1,0 +1,127 @@
+"""The identity of this node as its servers signed it: kept on disk, shown to operators, renewed in time or on demand.
+
+The servers decide when it is replaced, for their clock counts; the node only says with each heartbeat which one it
+holds. A node that moved to another pool or datacenter asks for a new one, and so does an operator.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Invalid, NotFound
+from yurt.storage.client_db import ClientDatabase, NodeIdentity
+from yurt.structs.node import Node
+from yurt.structs.rpc import HeldIdentity
+
+log = logging.getLogger(__name__)
+
+ASK_LIMIT_S: Final = 5.0
+"""How long a node without an identity waits for one when somebody wants to see it."""
+NONE_YET: Final = "this node has no identity: its servers have not given it one yet, or are of a version without them"
+
+
+async def identified(database: ClientDatabase, env: Env) -> NodeIdentity:
+    """The node's id and its secret, made at its first start."""
+    identity = await database.identity()
+    if identity is None:
+        identity = NodeIdentity(node_id=env.uuid(), secret_id=env.uuid())
+        await database.put_identity(identity)
+    return identity
+
+
+class NodeToken:
+    """The identity of one node; `wake` has the next heartbeat sent at once."""
+
+    def __init__(self, store: ClientDatabase, env: Env, *, wake: Callable[[], None]) -> None:
+        self.token = ""
+        self._claims: Mapping[str, Any] = {}
+        self._key_id = ""
+        self._must_renew = False
+        self._store = store
+        self._env = env
+        self._wake = wake
+
+    async def load(self) -> None:
+        """What was kept; one that cannot be read is replaced."""
+        token = await self._store.node_token()
+        try:
+            self._set(token)
+        except Invalid as error:
+            log.warning("the node's identity on disk is of no use, the servers give another one: %s", error)
+
+    async def take(self, token: str) -> None:
+        """A new one from the servers."""
+        if not token:
+            return
+        try:
+            self._set(token)
+        except Invalid as error:
+            log.warning("the servers gave an identity that is none: %s", error)
+            return
+        self._must_renew = False
+        log.debug("the node has a new identity, signed by root key %s", self._key_id)
+        await self._store.put_node_token(token)
+
+    def held(self, node: Node) -> HeldIdentity:
+        """What the servers are told of it."""
+        if not self.token:
+            return HeldIdentity(must_renew=self._must_renew)
+        claims = self._claims
+        has_moved = (claims.get("nomad_node_pool", ""), claims.get("nomad_node_datacenter", "")) != (
+            node.node_pool or "default",
+            node.datacenter,
+        )
+        return HeldIdentity(
+            key_id=self._key_id,
+            issued_at=_seconds(claims, "iat"),
+            expires_at=_seconds(claims, "exp"),
+            must_renew=self._must_renew or has_moved,
+        )
+
+    def renew(self) -> None:
+        """Have it replaced with the next heartbeat, which is sent now."""
+        self._must_renew = True
+        self._wake()
+
+    async def claims(self) -> Mapping[str, Any]:
+        """What it says; a node that has none asks for it. Raises NotFound when none comes."""
+        if not self.token:
+            self.renew()
+            end_s = self._env.monotonic() + ASK_LIMIT_S
+            while not self.token and self._env.monotonic() < end_s:
+                await self._env.sleep(0.05)
+        if not self.token:
+            raise NotFound(NONE_YET)
+        return self._claims
+
+    def _set(self, token: str) -> None:
+        if token:
+            self._key_id, self._claims = said_by(token)
+            self.token = token
+
+
+def said_by(token: str) -> tuple[str, Mapping[str, Any]]:
+    """The key that a token names and its claims, unchecked; raises Invalid."""
+    try:
+        first, second, _ = token.split(".")
+        header = msgspec.json.decode(_decoded(first), type=dict[str, Any])
+        claims = msgspec.json.decode(_decoded(second), type=dict[str, Any])
+    except (ValueError, binascii.Error, RecursionError):
+        raise Invalid("it is no JSON Web Token") from None
+    return str(header.get("kid", "")), claims
+
+
+def _seconds(claims: Mapping[str, Any], name: str) -> int:
+    value = claims.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def _decoded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
