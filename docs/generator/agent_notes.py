@@ -117,6 +117,7 @@ autopilot.last_contact_threshold  How long news of a server may be overdue while
 autopilot.max_trailing_logs  How many log entries it may be behind.
 autopilot.min_quorum      How many servers are left at least when failed ones are put out.
 etcd.endpoints            URLs of an etcd that stands by itself, to keep the log in.
+etcd.quota_bytes          How large the data of the servers' own etcd members may grow; default 4 GiB.
 etcd.ca_file              Whose certificates its members show.
 etcd.cert_file            The certificate that it is shown.
 etcd.key_file             The key of that certificate.
@@ -153,6 +154,7 @@ server.default_scheduler_config.preemption_config.service_scheduler_enabled  `se
 server.event_buffer_size  How many commands the event stream can begin in the past.
 server.raft_snapshot_threshold  A snapshot is saved when the log has grown by this many commands.
 server.raft_snapshot_interval  How often that is looked at.
+server.raft_multiplier    1 to 10: so many times longer silence is borne before another server leads.
 server.raft_trailing_logs How many commands the log keeps behind a snapshot.
 server.job_default_priority  The priority of a job that names none.
 server.job_max_priority   The greatest priority of a job.

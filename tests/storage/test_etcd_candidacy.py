@@ -90,6 +90,12 @@ def test_chance_keeps_candidates_apart() -> None:
     assert (early.decide(silent), late.decide(silent)) == ("silence", "")
 
 
+def test_patience_makes_silence_longer() -> None:
+    patient = Candidacy("srv1", patience=3)
+    assert patient.decide(replace(ALIVE, silent_s=3 * SILENCE_S - 0.1)) == ""
+    assert patient.decide(replace(ALIVE, silent_s=3 * SILENCE_S + 0.1)) == "silence"
+
+
 def test_a_try_that_is_not_answered_is_given_more_time_the_next_time() -> None:
     candidacy = Candidacy("srv1")
     limits = []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,11 +14,13 @@ import pytest
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.storage.etcd import appending, candidacy
-from yurt.storage.etcd.client import Compacted, EtcdClient
-from yurt.storage.etcd.keys import Keys, StoredEntry, digest_of
+from yurt.storage.etcd.client import Compacted, EtcdClient, WentBack
+from yurt.storage.etcd.keys import Keys, Mark, StoredEntry, digest_of, encode_entry
 from yurt.storage.etcd.leading import Leading
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.messages import Message
+from yurt.storage.etcd.reading import LogReader
+from yurt.storage.etcd.waits import Interrupt
 from yurt.storage.log import Entry, Leadership, LogTrimmed
 from yurt.testing.agent import wait_for
 from yurt.testing.etcd import LocalEtcd, local_etcd, missing
@@ -189,8 +193,110 @@ async def test_an_etcd_that_went_back_is_told_as_lost_data(log: EtcdLog, region:
     for number in range(1, 6):
         await log.append(number, [command(number)])
     await client.put(Keys(region).head, b"3")
-    with pytest.raises(Conflict, match="etcd has lost data: its log ends at index 3, this server has read up to 5"):
+    with pytest.raises(Conflict, match=r"etcd has lost data.*: its log ends at index 3, this server has read up to 5"):
         await read(log)
+
+
+async def test_an_etcd_that_was_restored_to_an_older_state_is_told_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with local_etcd() as etcd:
+        log = make_log(etcd, "global", tmp_path)
+        await log.open()
+        await wait_level(log, is_leader=True)
+        await log.append(1, [command(1)])
+        old = set_back(etcd, tmp_path)
+        await wait_level(log, is_leader=True)
+        for number in range(2, 30):
+            await log.append(number, [command(number)])
+        old()
+        told = "etcd has lost data, or was restored to an older state under this server: it is at revision"
+        await asyncio.to_thread(wait_for, "it is told", lambda: told in caplog.text)
+        await wait_level(log, is_leader=False)
+        with pytest.raises(Unavailable):
+            await log.confirm()
+        with pytest.raises(Conflict, match="does not lead"):
+            await log.append(30, [command(30)])
+        with pytest.raises(Conflict, match="restored to an older state"):
+            await read(log, 29)
+        await log.close()
+
+
+def set_back(etcd: LocalEtcd, folder: Path) -> Callable[[], None]:
+    """Keep what etcd holds now; what is given back sets it there again."""
+    (member,) = etcd.members
+    data, kept = member.config.etcd_folder, folder / "kept"
+
+    def restart(before: Path, after: Path) -> None:
+        member.kill()
+        shutil.rmtree(after, ignore_errors=True)
+        shutil.copytree(before, after)
+        member.start()
+        etcd.wait_ready()
+
+    restart(data, kept)
+    return lambda: restart(kept, data)
+
+
+async def test_a_log_of_another_history_is_not_followed_however_long_it_is(
+    log: EtcdLog, region: str, client: EtcdClient
+) -> None:
+    for number in range(1, 6):
+        await log.append(number, [command(number)])
+    reader = LogReader(client, Keys(region), env=RealEnv(), closing=Interrupt())
+    right = await reader.mark_at(3)
+    reader.has_applied(right)
+    assert (await anext(reader.follow(3))).first_index == 4
+    reader.has_applied(Mark(index=4, digest=right.digest))
+    with pytest.raises(WentBack, match="what follows index 4 of its log continues another history"):
+        await anext(reader.follow(4))
+
+
+async def test_a_snapshot_of_another_history_is_refused(
+    log: EtcdLog, region: str, client: EtcdClient, tmp_path: Path
+) -> None:
+    for number in range(1, 6):
+        await log.append(number, [command(number)])
+    await log.save_snapshot(4, [b"state"])
+    await log.close()
+    await log.open()
+    await log.close()
+
+    value, _ = encode_entry(4, [command(40)], (await mark_of(client, region, 3)).digest)
+    await client.put(Keys(region).entry(4), value)
+    with pytest.raises(Conflict, match="another history than the log in etcd, they differ at index 4"):
+        await log.open()
+
+
+async def mark_of(client: EtcdClient, region: str, index: int) -> Mark:
+    return await LogReader(client, Keys(region), env=RealEnv(), closing=Interrupt()).mark_at(index)
+
+
+async def test_who_reads_without_applying_is_not_taken_to_have_caught_up(
+    log: EtcdLog, region: str, client: EtcdClient
+) -> None:
+    for number in range(1, 6):
+        await log.append(number, [command(number)])
+    reader = LogReader(client, Keys(region), env=RealEnv(), closing=Interrupt())
+    assert len([entry async for entry in reader.read(reader.cursor(0))]) == 5
+    assert reader.position == 0
+    assert len([entry async for entry in reader.read(reader.cursor(0), is_applied=True)]) == 5
+    assert reader.position == 5
+
+
+async def test_closing_ends_a_confirmation_that_etcd_does_not_answer(tmp_path: Path) -> None:
+    with local_etcd() as etcd:
+        log = make_log(etcd, "global", tmp_path)
+        await log.open()
+        await wait_level(log, is_leader=True)
+        with etcd.members[0].frozen():
+            confirming = asyncio.ensure_future(log.confirm())
+            await asyncio.sleep(0.1)
+            began = time.monotonic()
+            await log.close()
+            with pytest.raises(Unavailable, match="the command log is closed"):
+                await confirming
+            assert time.monotonic() - began < 1
 
 
 async def test_what_cannot_be_read_of_who_leads_ends_neither_the_term_nor_the_watch(

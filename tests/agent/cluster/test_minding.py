@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from yurt.agent.cluster.minding import to_put_out
-from yurt.agent.cluster.voters import Voter, find_voter, replaceable
+from yurt.agent.cluster.voters import Voter, find_peer, replaceable
+from yurt.http.cluster import LogPeer
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import replace
 from yurt.structs.cluster import AutopilotConfiguration
@@ -77,12 +78,13 @@ def test_what_is_left_can_always_go_on(statuses: list[str], min_quorum: int) -> 
         assert status == LEFT or len(left) >= max(3, min_quorum)
 
 
-def test_a_voter_is_found_by_id_name_and_address_of_its_server() -> None:
-    members = servers(ALIVE, ALIVE)
+def test_a_peer_is_found_by_id_name_and_address_of_its_server() -> None:
+    peers = [LogPeer(id=f"{number}", name=f"s{number}.global", address=f"s{number}:4647") for number in range(2)]
     for wanted in ("1", "s1.global", "s1:4647"):
-        assert find_voter(voters(members), members, wanted).name == "s1.global"
-    with pytest.raises(NotFound, match="list-peers"):
-        find_voter(voters(members), members, "nobody")
+        assert find_peer(peers, wanted).name == "s1.global"
+    for wanted in ("nobody", ""):
+        with pytest.raises(NotFound, match="list-peers"):
+            find_peer(peers, wanted)
 
 
 def test_only_the_place_of_a_server_that_is_gone_is_taken() -> None:

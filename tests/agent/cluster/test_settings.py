@@ -10,6 +10,7 @@ from yurt.agent.banner import configuration_lines
 from yurt.agent.cluster.cluster import ServerCluster
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.minding import Minder
+from yurt.agent.cluster.own_etcd import OwnEtcd
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.cluster.settings import FILE, MEMORY, OWN_ETCD, STANDING_ETCD
 from yurt.agent.cluster.voters import Voter
@@ -22,6 +23,7 @@ from yurt.agent.parts import server_config
 from yurt.agent.tls import TlsSettings
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid
+from yurt.storage.etcd.settings import etcd_arguments
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.testing.fake_cluster import member
 
@@ -54,6 +56,22 @@ def test_a_dev_agent_stands_alone() -> None:
     for given in ({"retry_join": ["b"]}, {"bootstrap_expect": 3}):
         with pytest.raises(Invalid, match="A dev agent keeps its state in memory and stands alone"):
             config_of(given, is_dev=True)
+
+
+def test_patience_and_quota_are_etcds_within_bounds(tmp_path: Path) -> None:
+    config = config_of({"bootstrap_expect": 3, "raft_multiplier": 4}, etcd={"quota_bytes": 1 << 30})
+    membership = Membership(member("a", has_data=False), env=RealEnv(), security=ServerSecurity(TlsSettings()))
+    etcd = OwnEtcd(config, tmp_path, membership=membership, env=RealEnv(), tls=TlsSettings())
+    options = etcd_arguments(etcd.settings)
+    assert {"--heartbeat-interval=200", "--election-timeout=2000", f"--quota-backend-bytes={1 << 30}"} <= {*options}
+    assert config_of({"raft_multiplier": 0}).cluster.patience == 1
+    for server, block, told in (
+        ({"raft_multiplier": 11}, {}, "raft_multiplier must be 1 to 10"),
+        ({}, {"quota_bytes": 1}, "quota_bytes must be 16777216 to 8589934592"),
+        ({}, {"quota_bytes": 1 << 30, "endpoints": ["http://e:1"]}, "is for the servers' own etcd"),
+    ):
+        with pytest.raises(Invalid, match=told):
+            config_of(server, etcd=block)
 
 
 def test_addresses_to_join_have_the_port_of_servers() -> None:

@@ -43,9 +43,6 @@ class FakeEtcd:
     async def move(self, voter_id: str, address: str) -> None:
         self.calls.append(f"move {voter_id} {address}")
 
-    async def make_leader(self, voter_id: str) -> None:
-        self.calls.append(f"lead {voter_id}")
-
     async def db_bytes(self) -> int:
         return 4096
 

@@ -107,7 +107,7 @@ SERVER = block(
     client_introduction=block(
         enforcement="string", default_identity_ttl="duration", max_identity_ttl="duration"
     ),
-    protocol_version="int -", raft_protocol="int -", raft_multiplier="int -", num_schedulers="int",
+    protocol_version="int -", raft_protocol="int -", raft_multiplier="int", num_schedulers="int",
     enabled_schedulers="list -",
     node_gc_threshold="duration", job_gc_interval="duration", job_gc_threshold="duration", eval_gc_threshold="duration",
     batch_eval_gc_threshold="duration", deployment_gc_threshold="duration", csi_volume_claim_gc_interval="duration -",
@@ -252,5 +252,5 @@ ROOT = block(
     ),
     keyring=block(True, name="string -", active="bool -"),
     eventlog=block(enabled="bool !", level="string -"),
-    etcd=block(endpoints="list", ca_file="string", cert_file="string", key_file="string"),
+    etcd=block(endpoints="list", ca_file="string", cert_file="string", key_file="string", quota_bytes="int"),
 )  # fmt: skip

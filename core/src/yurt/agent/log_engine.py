@@ -67,4 +67,5 @@ def _etcd_log(config: AgentConfig, data: DataDir, own_endpoint: str, env: Env) -
         env=env,
         security=security,
         own_endpoint=own_endpoint,
+        patience=config.cluster.patience,
     )

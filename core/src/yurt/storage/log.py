@@ -92,8 +92,11 @@ class CommandLog(Protocol):
         """Leadership gained and lost, and other servers' terms as they become known, until the log is closed."""
         ...
 
-    async def resign(self) -> None:
-        """Give leadership up, so that another server takes it at once; nothing happens where there is no other."""
+    async def resign(self, to: str = "") -> None:
+        """Give leadership up, to the server named or to any other; nothing happens where there is no other.
+
+        Raises Invalid when no server has that name, Unavailable when it cannot be given up.
+        """
         ...
 
     async def confirm(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from yurt.sdk.errors import Conflict, Unavailable
+from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState, LogTrimmed
 from yurt.structs.commands import AnyCommand
 
@@ -64,8 +64,10 @@ class MemoryLog:
         yield Leadership(is_leader=True)
         await closed.wait()
 
-    async def resign(self) -> None:
-        """There is no other server."""
+    async def resign(self, to: str = "") -> None:
+        """There is no other server; raises Invalid when one is named."""
+        if to:
+            raise Invalid(f'there is no server "{to}" to lead: this one keeps the log by itself')
 
     async def confirm(self) -> None:
         """Leads until it is closed; raises Unavailable afterwards."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from yurt.sdk.errors import Conflict, Unavailable
+from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.storage import snapshot_files
 from yurt.storage.data_dir import DataDir
 from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogBroken, LogState
@@ -124,8 +124,10 @@ class SqliteLog:
         if self._worker is not None:
             yield Leadership(is_leader=False)
 
-    async def resign(self) -> None:
-        """There is no other server."""
+    async def resign(self, to: str = "") -> None:
+        """There is no other server; raises Invalid when one is named."""
+        if to:
+            raise Invalid(f'there is no server "{to}" to lead: this one keeps the log by itself')
 
     async def confirm(self) -> None:
         """Leads until the disk fails or the log is closed; raises Unavailable afterwards."""

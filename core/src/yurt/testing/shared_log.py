@@ -167,11 +167,11 @@ class LogView:
             await self.news.wait()
             yield told
 
-    async def resign(self) -> None:
-        """The next server that is there leads; nothing happens where this one does not lead or is alone."""
+    async def resign(self, to: str = "") -> None:
+        """The server named or the next one that is there leads; nothing happens where this one does not or is alone."""
         others = [view.name for view in self._shared.views.values() if view is not self and not view.is_cut_off]
         if self._shared.leader == self.name and others:
-            self._shared.elect(sorted(others)[0])
+            self._shared.elect(to or sorted(others)[0])
 
     async def confirm(self) -> None:
         """Whether this server leads, in truth."""

@@ -22,13 +22,13 @@ from yurt.agent.cluster.minding import Minder
 from yurt.agent.cluster.own_etcd import OwnEtcd, etcd_address
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.cluster.settings import FILE, OWN_ETCD, SERF_PORT
-from yurt.agent.cluster.voters import Admitter, EtcdAdmin, Voter, find_voter, put_out
+from yurt.agent.cluster.voters import Admitter, EtcdAdmin, find_peer, put_out
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings
 from yurt.http.cluster import Joined, LogPeer, ServerView
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
-from yurt.sdk.errors import Invalid, Unavailable, YurtError
+from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.server.server import Server
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
@@ -197,7 +197,10 @@ class ServerCluster:
         voters = await admin.voters()
         if len(voters) < 2:
             return False
-        await admin.remove(find_voter(voters, (), self._membership.own.name).id)
+        own = [voter.id for voter in voters if voter.name == self._membership.own.name]
+        if not own:
+            return True
+        await admin.remove(own[0])
         log.info("this server no longer keeps the cluster's log")
         return True
 
@@ -252,21 +255,27 @@ class ServerCluster:
 
     async def remove_log_peer(self, wanted: str) -> None:
         """Take a server out of those that keep the log."""
-        admin, voters = await self._voters()
-        await put_out(admin, find_voter(voters, self.members(), wanted).id, self._env)
+        if self._admin is None:
+            raise Invalid(
+                "the servers have no etcd members of their own: a single server keeps its log in a file, "
+                "and an etcd that stands by itself is changed with etcdctl"
+            )
+        await put_out(self._admin, find_peer(await self.log_peers(), wanted).id, self._env)
 
     async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
         """Have another server lead; to be asked of the one that leads."""
-        admin, voters = await self._voters()
-        target = find_voter(voters, self.members(), wanted)
-        peers = {peer.id: peer for peer in await self.log_peers()}
-        before = next((peer for peer in peers.values() if peer.name == self._membership.own.name), None)
-        if before is None or self._leader() != before.name:
+        peers = await self.log_peers()
+        target = find_peer(peers, wanted)
+        before = next((peer for peer in peers if peer.name == self._membership.own.name), None)
+        if self._server is None or before is None or self._leader() != before.name:
             raise Unavailable("No cluster leader")
         if before.id != target.id:
-            await admin.make_leader(target.id)
+            statuses = {each.name: each.status for each in self.members()}
+            if statuses.get(target.name) != ALIVE:
+                raise Conflict(f"server {target.name or target.id} is {statuses.get(target.name, 'not there')}")
+            await self._server.command_log.resign(to=target.name)
             await self._wait_leader(target.name)
-        return before, peers[target.id]
+        return before, target
 
     async def _wait_leader(self, name: str) -> None:
         """Wait until the server of that name leads; raises Unavailable when it does not in time."""
@@ -275,14 +284,6 @@ class ServerCluster:
             if self._env.monotonic() > end_s:
                 raise Unavailable(f"server {name} does not lead after {TRANSFER_LIMIT_S:g} s")
             await self._env.sleep(TRANSFER_LOOK_S)
-
-    async def _voters(self) -> tuple[EtcdAdmin, tuple[Voter, ...]]:
-        if self._admin is None:
-            raise Invalid(
-                "the servers have no etcd members of their own: a single server keeps its log in a file, "
-                "and an etcd that stands by itself is changed with etcdctl"
-            )
-        return self._admin, await self._admin.voters()
 
     async def gauges(self) -> dict[str, float]:
         """How many servers there are by status, and the size of etcd's data."""

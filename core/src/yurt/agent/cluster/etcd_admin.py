@@ -11,7 +11,6 @@ from yurt.storage.etcd.members import (
     add_member,
     list_members,
     member_status,
-    move_leader,
     remove_member,
     update_member,
 )
@@ -43,10 +42,6 @@ class OwnEtcdAdmin:
     async def move(self, voter_id: str, address: str) -> None:
         """Tell where a member is reached from now on."""
         await update_member(self._client, int(voter_id, 16), self._url_of(address))
-
-    async def make_leader(self, voter_id: str) -> None:
-        """Have another member lead."""
-        await move_leader(self._client, int(voter_id, 16))
 
     async def db_bytes(self) -> int:
         """How much of the quota the data takes."""

@@ -27,7 +27,7 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.storage.etcd.member import EtcdMember, has_member_data
-from yurt.storage.etcd.settings import EtcdMemberConfig, EtcdSecurity
+from yurt.storage.etcd.settings import ELECTION_MS, HEARTBEAT_MS, EtcdMemberConfig, EtcdSecurity
 from yurt.structs.member import Member
 
 log = logging.getLogger(__name__)
@@ -67,6 +67,11 @@ class OwnEtcd:
     def endpoint(self) -> str:
         """Where the member is reached on this machine."""
         return self._member.config.client_endpoint
+
+    @property
+    def settings(self) -> EtcdMemberConfig:
+        """What the member is started with."""
+        return self._member.config
 
     @property
     def peer_url(self) -> str:
@@ -229,6 +234,9 @@ class OwnEtcd:
             is_new_cluster=is_new,
             peer_security=security,
             peer_name=role_name(SERVER, config.region) if security is not None else "",
+            heartbeat_ms=HEARTBEAT_MS * config.cluster.patience,
+            election_ms=ELECTION_MS * config.cluster.patience,
+            quota_bytes=config.cluster.quota_bytes,
         )
         return EtcdMember(settings, env=self._env)
 

@@ -13,6 +13,9 @@ from yurt.sdk.value import NANOSECONDS, Value
 
 SERF_PORT, ETCD_PORT = 4648, 4649
 RETRY_INTERVAL_S = 30.0
+PATIENCE_MAX = 10
+QUOTA_BYTES, QUOTA_BYTES_MIN, QUOTA_BYTES_MAX = 4 * 1024**3, 16 * 1024**2, 8 * 1024**3
+"""The default, and what etcd bears; below the least of them it would be full at once."""
 MEMORY, FILE, OWN_ETCD, STANDING_ETCD = "memory", "file", "own etcd", "standing etcd"
 """Where a server keeps the command log."""
 _NAME = re.compile(r"[^\s,=/]+")
@@ -37,7 +40,11 @@ class ClusterSettings(Value):
     retry_interval_s: float = RETRY_INTERVAL_S
     rejoins: bool = False
     """A server that left goes back to the servers that it knew."""
+    patience: int = 1
+    """raft_multiplier: how much longer than usual silence is taken for slowness, by etcd and by servers."""
     etcd_port: int = ETCD_PORT
+    quota_bytes: int = QUOTA_BYTES
+    """How large the data of the servers' own etcd members may grow."""
     etcd: StandingEtcd = StandingEtcd()
     engine: str = FILE
 
@@ -61,7 +68,9 @@ def cluster_settings(raw: Mapping[str, Any], *, is_dev: bool) -> ClusterSettings
         retry_max=joined.get("retry_max", server.get("retry_max", 0)),
         retry_interval_s=RETRY_INTERVAL_S if interval is None else parse_duration(interval) / NANOSECONDS,
         rejoins=bool(server.get("rejoin_after_leave")),
+        patience=server.get("raft_multiplier", 0) or 1,
         etcd_port=raw.get("ports", {}).get("etcd", ETCD_PORT),
+        quota_bytes=etcd.get("quota_bytes", QUOTA_BYTES),
         etcd=standing,
         engine=_engine(expect, standing, is_dev=is_dev),
     )
@@ -88,6 +97,12 @@ def cluster_problems(raw: Mapping[str, Any], name: str, *, is_dev: bool) -> Iter
         yield f'name "{name}" cannot be the name of a server: leave out spaces, commas, slashes and equals signs.'
     if settings.retry_max < 0:
         yield "server_join.retry_max must be 0 (no limit) or more."
+    if not 1 <= settings.patience <= PATIENCE_MAX:
+        yield f"server.raft_multiplier must be 1 to {PATIENCE_MAX} (0: the default)."
+    if not QUOTA_BYTES_MIN <= settings.quota_bytes <= QUOTA_BYTES_MAX:
+        yield f"etcd.quota_bytes must be {QUOTA_BYTES_MIN} to {QUOTA_BYTES_MAX}."
+    if settings.etcd.endpoints and "quota_bytes" in raw.get("etcd", {}):
+        yield "etcd.quota_bytes is for the servers' own etcd: one that stands by itself has its own setting."
     yield from _etcd_problems(settings.etcd)
 
 

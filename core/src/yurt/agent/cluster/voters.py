@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from yurt.agent.cluster.membership import Admission
+from yurt.http.cluster import LogPeer
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound, Unavailable, YurtError
 from yurt.sdk.value import Value
@@ -47,10 +48,6 @@ class EtcdAdmin(Protocol):
 
     async def move(self, voter_id: str, address: str) -> None:
         """Tell where a member is reached from now on."""
-        ...
-
-    async def make_leader(self, voter_id: str) -> None:
-        """Have another member lead, where the own one leads."""
         ...
 
     async def db_bytes(self) -> int:
@@ -131,12 +128,11 @@ def replaceable(voters: Iterable[Voter], members: Iterable[Member]) -> Voter | N
     return next((voter for voter in voters if voter.name in gone), None)
 
 
-def find_voter(voters: Iterable[Voter], members: Iterable[Member], wanted: str) -> Voter:
-    """A voter by its id, its server's name, or its server's rpc address; raises NotFound."""
-    by_address = {each.rpc_addr: each.name for each in members}
-    for voter in voters:
-        if wanted in (voter.id, voter.name) or (voter.name and by_address.get(wanted) == voter.name):
-            return voter
+def find_peer(peers: Iterable[LogPeer], wanted: str) -> LogPeer:
+    """One of those that keep the log by its id, its server's name, or its server's rpc address; raises NotFound."""
+    for peer in peers:
+        if wanted and wanted in (peer.id, peer.name, peer.address):
+            return peer
     raise NotFound(f'no server "{wanted}" is part of the cluster; `yurt operator raft list-peers` lists them')
 
 

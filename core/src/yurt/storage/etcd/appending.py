@@ -12,7 +12,7 @@ from typing import Final
 
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.storage.etcd.client import EtcdClient, NoSpace
-from yurt.storage.etcd.keys import Keys, encode_entry, get, is_value, put
+from yurt.storage.etcd.keys import Keys, encode_entry, encode_head, get, is_value, put
 from yurt.storage.etcd.leading import Leading, Term
 from yurt.storage.etcd.waits import Interrupted
 from yurt.structs.commands import AnyCommand
@@ -29,9 +29,9 @@ async def append(
     Raises Conflict when the term has ended, Invalid when they are too large: nothing was stored. Raises Unavailable
     when the outcome is unknown; the term has ended then.
     """
-    last_index = first_index + len(commands) - 1
-    store = [put(keys.entry(first_index), encode_entry(first_index, commands)), put(keys.head, b"%d" % last_index)]
-    compare = [leading.fence(term), is_value(keys.head, b"%d" % (first_index - 1))]
+    value, head = encode_entry(first_index, commands, term.head.digest)
+    store = [put(keys.entry(first_index), value), put(keys.head, encode_head(head))]
+    compare = [leading.fence(term), is_value(keys.head, encode_head(term.head))]
     look = get(keys.lead, keys.lead_end)
     try:
         answer = await term.end.guard(client.txn(compare, store, [look], timeout_s=APPEND_LIMIT_S))
@@ -49,5 +49,5 @@ async def append(
         leading.lose(term, "another one has begun")
         leading.learn(answer.responses[0].response_range.kvs)
         raise Conflict("another server leads by now, nothing was stored")
-    term.last_index = last_index
+    term.head = head
     leading.answered()

@@ -7,6 +7,7 @@ A server tries only when it has the whole state: all that the log held a moment 
 - The leader has been silent for 0.6 s, and up to half of that by chance more, so that not all try together. Such a try
   is void when a sign of life stands in etcd by then. With members of their own servers wait for 1 s and by chance more:
   when the leader's etcd died as well, etcd's own election comes first, and whoever tries before its end tries in vain.
+Both times, and etcd's own, are multiplied by the operator's patience (raft_multiplier): a slow network is no failure.
 A try that etcd does not answer is given up after half a second, the next ones later: etcd forgets what it was asked
 while it had no leader.
 A term that ends soon makes the next try of the same server wait longer, up to some seconds. Nothing here is about
@@ -48,7 +49,8 @@ class Sight(Value, rename=None):
 class Candidacy:
     """One server's wish to lead."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, patience: float = 1) -> None:
+        self.patience = patience
         self._name = name
         self._own_leads_since: float | None = None
         self._not_before = self._others_first_until = 0.0
@@ -66,7 +68,7 @@ class Candidacy:
             self._own_leads_since = sight.now
         if not sight.is_caught_up or sight.now < self._not_before:
             return ""
-        silence_s = self._jitter * (SILENCE_S if sight.own_leads is None else OWN_SILENCE_S)
+        silence_s = self.patience * self._jitter * (SILENCE_S if sight.own_leads is None else OWN_SILENCE_S)
         is_silent = sight.silent_s > silence_s
         if sight.now < self._others_first_until:
             return "silence" if is_silent and sight.leader not in ("", self._name) else ""

@@ -6,6 +6,7 @@ its outcome is unknown, and only the caller can tell what that means.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,8 @@ import grpc.aio
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable, YurtError
 from yurt.storage.etcd.messages import Message, message, method
 from yurt.storage.etcd.settings import EtcdSecurity
+
+log = logging.getLogger(__name__)
 
 CALL_LIMIT_S: Final = 5.0
 LONG_CALL_LIMIT_S: Final = 120.0
@@ -38,6 +41,8 @@ OPTIONS: Final = (
 )
 NO_SPACE: Final = "database space exceeded"
 ALARM_NOSPACE: Final = 1
+RESTORED: Final = "etcd has lost data, or was restored to an older state under this server"
+REMEDY: Final = "restore what etcd had, or restart all servers, which then go on from what etcd has"
 
 
 class NoSpace(Unavailable):
@@ -48,8 +53,16 @@ class Compacted(Conflict):
     """The revision that was asked for is no longer kept."""
 
 
+class WentBack(Conflict):
+    """etcd no longer has what it had: it was restored to an older state, or is another one."""
+
+
 class EtcdClient:
-    """A client of one cluster. Endpoints are `http(s)://host:port`, or `unix:///path` of a member beside."""
+    """A client of one cluster. Endpoints are `http(s)://host:port`, or `unix:///path` of a member beside.
+
+    Revisions only grow. When a call about keys is answered at an older one than was told before that call, or when
+    `went_back` was called, nothing more is asked: every call raises WentBack.
+    """
 
     def __init__(self, endpoints: Sequence[str], *, security: EtcdSecurity | None = None) -> None:
         """Raises Invalid for endpoints that cannot be used; nothing is connected yet."""
@@ -61,6 +74,15 @@ class EtcdClient:
         self._security = security
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._current = 0
+        self._revision = 0
+        self._lost = ""
+
+    def went_back(self, why: str) -> WentBack:
+        """This etcd does not hold what it held before: what all calls raise from now on."""
+        if not self._lost:
+            log.error("%s", why)
+            self._lost = why
+        return WentBack(self._lost)
 
     async def close(self) -> None:
         """Close the connections; calls that are under way are cancelled."""
@@ -73,11 +95,13 @@ class EtcdClient:
     ) -> Message:
         """Keys from `key` up to, not including, `range_end`, in order; a linearizable read."""
         request = message("RangeRequest", key=key, range_end=range_end, limit=limit, keys_only=keys_only)
-        return await self._read("KV", "Range", request, timeout_s=timeout_s or CALL_LIMIT_S)
+        floor = self._revision
+        return self._later(await self._read("KV", "Range", request, timeout_s=timeout_s or CALL_LIMIT_S), floor)
 
     async def put(self, key: bytes, value: bytes) -> Message:
         """Store a value."""
-        return await self._write("KV", "Put", message("PutRequest", key=key, value=value))
+        floor, request = self._revision, message("PutRequest", key=key, value=value)
+        return self._later(await self._write("KV", "Put", request), floor)
 
     async def delete(self, key: bytes, range_end: bytes = b"") -> Message:
         """Delete a key, or a range of them."""
@@ -93,7 +117,8 @@ class EtcdClient:
     ) -> Message:
         """All of `success` when all of `compare` holds, else all of `failure`."""
         request = message("TxnRequest", compare=compare, success=success, failure=failure)
-        return await self._write("KV", "Txn", request, timeout_s=timeout_s)
+        floor = self._revision
+        return self._later(await self._write("KV", "Txn", request, timeout_s=timeout_s), floor)
 
     async def compact(self, revision: int, *, is_waited_for: bool = False) -> None:
         """Forget what the store was before a revision; raises Compacted when that is done already."""
@@ -105,6 +130,7 @@ class EtcdClient:
 
         Raises Compacted when the revision is gone, Unavailable when the connection ends.
         """
+        self._check_history()
         described = method("Watch", "Watch")
         # A member that lost its majority says so only when asked; another one may be better.
         metadata = (("hasleader", "true"),) if len(self.endpoints) > 1 else None
@@ -158,6 +184,14 @@ class EtcdClient:
         """Any other call that changes something."""
         return await self._write(service, name, request, timeout_s=timeout_s)
 
+    def _later(self, answer: Message, floor: int) -> Message:
+        """The answer to a call before which etcd was at the revision `floor`."""
+        revision = int(answer.header.revision)
+        if revision < floor:
+            raise self.went_back(f"{RESTORED}: it is at revision {revision} and was at {floor}; {REMEDY}")
+        self._revision = max(self._revision, revision)
+        return answer
+
     @property
     def _endpoint(self) -> str:
         return self.endpoints[self._current % len(self.endpoints)]
@@ -175,6 +209,7 @@ class EtcdClient:
         return await self._ask(self._endpoint, service, name, request, timeout_s=timeout_s)
 
     async def _ask(self, endpoint: str, service: str, name: str, request: Message, *, timeout_s: float) -> Message:
+        self._check_history()
         described = method(service, name)
         call = self._channel(endpoint).unary_unary(
             described.path,
@@ -186,6 +221,10 @@ class EtcdClient:
         except grpc.aio.AioRpcError as error:
             self._leave(endpoint, error)
             raise _translated(error, endpoint) from None
+
+    def _check_history(self) -> None:
+        if self._lost:
+            raise WentBack(self._lost)
 
     def _channel(self, endpoint: str) -> grpc.aio.Channel:
         channel = self._channels.get(endpoint)

@@ -1,8 +1,10 @@
 """What lies in etcd below `/yurt/<region>/`, and how it is written.
 
-`format` says which layout this is, and the id of the cluster. `log/<index>` holds the commands from that index on.
-`lead/` holds what all servers watch: `epoch` (who leads), `head` (the last index) and `alive` (a sign of life of the
-leader). `snapshots/<server>` says up to which index a server has the state on its own disk, and when it last said so.
+`format` says which layout this is, and the id of the cluster. `log/<index>` holds the commands from that index on, with
+a digest of them and of the entry before: so an entry stands for all the history that led to it.
+`lead/` holds what all servers watch: `epoch` (who leads), `head` (the last index and its entry's digest) and `alive` (a
+sign of life of the leader). `snapshots/<server>` says up to which index a server has the state on its own disk, and
+when it last said so.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -56,14 +58,30 @@ class Report(Value, rename=None):
     at: int
 
 
+class Mark(Value, rename=None):
+    """Where an entry ends, and its digest ("" when nothing is known of it): the history up to there."""
+
+    index: int = 0
+    digest: str = ""
+
+
 class StoredEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An entry as etcd holds it."""
+    """An entry as etcd holds it; `before` is the digest of the entry before it."""
 
     version: int
     written_by: str
     count: int
     digest: bytes
     commands: bytes
+    before: bytes = b""
+
+
+class FoundEntry(NamedTuple):
+    """An entry that was read, and the history that it ends and continues."""
+
+    entry: Entry
+    mark: Mark
+    before: str
 
 
 _entry_out = msgspec.msgpack.Encoder()
@@ -107,22 +125,35 @@ def end_of(prefix: bytes) -> bytes:
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
-def encode_entry(first_index: int, commands: Sequence[AnyCommand]) -> bytes:
-    """An entry's value; raises Invalid when it is too large."""
+def encode_head(head: Mark) -> bytes:
+    """The value of `head`."""
+    return f"{head.index} {head.digest}".rstrip().encode()
+
+
+def decode_head(value: bytes) -> Mark:
+    """What `head` says; raises ValueError for what cannot be read."""
+    index, _, digest = value.decode().partition(" ")
+    return Mark(index=int(index), digest=digest)
+
+
+def encode_entry(first_index: int, commands: Sequence[AnyCommand], before: str = "") -> tuple[bytes, Mark]:
+    """An entry's value, and where it ends; raises Invalid when it is too large."""
     data = _commands_out.encode(commands)
     if len(data) > ENTRY_BYTES_MAX:
         raise Invalid(f"{len(commands)} commands take {len(data)} bytes, an entry of the log {ENTRY_BYTES_MAX} at most")
-    digest = digest_of(first_index, data)
-    return _entry_out.encode(StoredEntry(COMMAND_VERSION, __version__, len(commands), digest, data))
+    behind = bytes.fromhex(before)
+    digest = digest_of(first_index, data, behind)
+    stored = StoredEntry(COMMAND_VERSION, __version__, len(commands), digest, data, behind)
+    return _entry_out.encode(stored), Mark(index=first_index + len(commands) - 1, digest=digest.hex())
 
 
-def decode_entry(first_index: int, value: bytes) -> Entry:
+def decode_entry(first_index: int, value: bytes) -> FoundEntry:
     """An entry from its value; raises Conflict for what is damaged or what a newer version wrote."""
     try:
         stored = _entry_in.decode(value)
     except msgspec.DecodeError as error:
         raise broken(first_index, f"it is no entry ({error})") from error
-    if stored.digest != digest_of(first_index, stored.commands):
+    if stored.digest != digest_of(first_index, stored.commands, stored.before):
         raise broken(first_index, "its content does not fit its digest")
     try:
         entry = Entry(first_index=first_index, commands=_commands_in.decode(stored.commands))
@@ -133,12 +164,12 @@ def decode_entry(first_index: int, value: bytes) -> Entry:
         ) from error
     if len(entry.commands) != stored.count:
         raise broken(first_index, f"it has {len(entry.commands)} commands, not {stored.count}")
-    return entry
+    return FoundEntry(entry, Mark(index=entry.last_index, digest=stored.digest.hex()), stored.before.hex())
 
 
-def digest_of(first_index: int, data: bytes) -> bytes:
-    """What shows that commands are whole and stand at their place."""
-    return hashlib.blake2b(data, digest_size=8, key=first_index.to_bytes(8, "big")).digest()
+def digest_of(first_index: int, data: bytes, before: bytes = b"") -> bytes:
+    """What shows that commands are whole, stand at their place, and follow on the entry of the digest `before`."""
+    return hashlib.blake2b(data, digest_size=8, key=first_index.to_bytes(8, "big") + before).digest()
 
 
 def broken(index: int, why: str) -> Conflict:

@@ -20,11 +20,11 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.sdk.value import Value, replace
 from yurt.storage.etcd.candidacy import Candidacy, Reason, Sight
-from yurt.storage.etcd.client import Compacted, EtcdClient, NoSpace
-from yurt.storage.etcd.keys import Epoch, Keys, get, is_at, put
+from yurt.storage.etcd.client import Compacted, EtcdClient, NoSpace, WentBack
+from yurt.storage.etcd.keys import Epoch, Keys, Mark, decode_head, get, is_at, put
 from yurt.storage.etcd.members import member_status
 from yurt.storage.etcd.messages import Message
-from yurt.storage.etcd.waits import Interrupt
+from yurt.storage.etcd.waits import Interrupt, Interrupted
 from yurt.storage.log import Leadership
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ FORGOTTEN_S: Final = 2.0
 """A leader silent for this long is no longer told as one."""
 RETRY_PAUSE_S: Final = 0.2
 NO_LEADER: Final = "this server does not lead"
+CLOSED: Final = "the command log is closed"
 
 
 class Seen(Value, rename=None):
@@ -48,7 +49,7 @@ class Seen(Value, rename=None):
 
     epoch: Epoch = Epoch()
     epoch_revision: int = 0
-    head: int = 0
+    head: Mark = Mark()
     head_revision: int = 0
     alive_revision: int = 0
 
@@ -56,10 +57,11 @@ class Seen(Value, rename=None):
 class Term:
     """A term of this server: its number, its fence, and what ends with it."""
 
-    def __init__(self, number: int, revision: int, *, last_index: int) -> None:
+    def __init__(self, number: int, revision: int, *, head: Mark) -> None:
         self.number = number
         self.revision = revision
-        self.last_index = last_index
+        self.head = head
+        """The end of the log: this server alone moves it on."""
         self.end = Interrupt()
 
 
@@ -95,6 +97,10 @@ class Leading:
         self._is_wanted = asyncio.Event()
         self._is_closed = False
 
+    def be_patient(self, patience: float) -> None:
+        """Bear a leader's silence so many times longer."""
+        self._candidacy.patience = patience
+
     def fence(self, term: Term) -> Message:
         """Compare: the term has not ended."""
         return is_at(self._keys.epoch, term.revision)
@@ -124,7 +130,7 @@ class Leading:
         if row.key == self._keys.epoch and revision > seen.epoch_revision:
             return replace(seen, epoch=msgspec.json.decode(row.value, type=Epoch), epoch_revision=revision)
         if row.key == self._keys.head and revision > seen.head_revision:
-            return replace(seen, head=int(row.value), head_revision=revision)
+            return replace(seen, head=decode_head(row.value), head_revision=revision)
         if row.key == self._keys.alive and revision > seen.alive_revision:
             return replace(seen, alive_revision=revision)
         return seen
@@ -145,7 +151,7 @@ class Leading:
         if self.term is not None:
             self.term.end.raise_()
             self.term = None
-        self._answer(self._waiting, Unavailable("the command log is closed"))
+        self._answer(self._waiting, Unavailable(CLOSED))
         self._wake()
 
     async def levels(self) -> AsyncIterator[Leadership]:
@@ -179,7 +185,7 @@ class Leading:
             try:
                 await self._watch_from(await self.look() + 1)
             except YurtError as error:
-                level = logging.DEBUG if isinstance(error, Compacted | Unavailable) else logging.WARNING
+                level = logging.DEBUG if isinstance(error, Compacted | Unavailable | WentBack) else logging.WARNING
                 log.log(level, "who leads is read again: %s", error)
                 await self._env.sleep(RETRY_PAUSE_S * (1 + self._env.random()))
 
@@ -218,8 +224,8 @@ class Leading:
         elif self.seen.epoch_revision == answer.header.revision:
             self._candidacy.won(now, chance=self._env.random())
             self._answered_at = now
-            self.term = Term(epoch.number, answer.header.revision, last_index=self.seen.head)
-            log.info("this server leads, term %d, from index %d (%s)", epoch.number, self.seen.head, reason)
+            self.term = Term(epoch.number, answer.header.revision, head=self.seen.head)
+            log.info("this server leads, term %d, from index %d (%s)", epoch.number, self.seen.head.index, reason)
             self._tell()
 
     async def answer_confirms(self) -> None:
@@ -228,12 +234,14 @@ class Leading:
             await self._is_wanted.wait()
             self._is_wanted.clear()
             waiting, self._waiting = self._waiting, []
+            outcome: YurtError | None = Unavailable(CLOSED)
             try:
                 await self._confirm()
+                outcome = None
             except YurtError as error:
-                self._answer(waiting, error)
-            else:
-                self._answer(waiting, None)
+                outcome = error
+            finally:
+                self._answer(waiting, outcome)
 
     async def confirm(self) -> None:
         """Return when this server is known to lead still, after this call; raises Unavailable."""
@@ -272,7 +280,7 @@ class Leading:
             is_caught_up=self._position() >= self._head_before,
             own_leads=own_leads,
         )
-        self._head_before = seen.head
+        self._head_before = seen.head.index
         reason = self._candidacy.decide(sight)
         if reason:
             await self.campaign(reason)
@@ -282,6 +290,9 @@ class Leading:
             return
         try:
             answer = await self._client.txn([self.fence(term)], [put(self._keys.alive, b"")], timeout_s=ALIVE_LIMIT_S)
+        except WentBack as error:
+            self.lose(term, str(error))
+            raise
         except YurtError as error:
             if self._env.monotonic() - self._answered_at >= ANSWER_S:
                 self.lose(term, f"etcd has not taken anything for {ANSWER_S:g} s: {error}")
@@ -306,7 +317,12 @@ class Leading:
         term = self.term
         if term is None:
             raise Unavailable(NO_LEADER)
-        found = await self._client.range(self._keys.epoch, timeout_s=CONFIRM_LIMIT_S)
+        try:
+            found = await term.end.guard(self._client.range(self._keys.epoch, timeout_s=CONFIRM_LIMIT_S))
+        except Interrupted:
+            raise Unavailable(CLOSED if self._is_closed else NO_LEADER) from None
+        except Conflict as error:
+            raise Unavailable(str(error)) from error
         self.learn(found.kvs)
         if self.term is not term or not found.kvs or found.kvs[0].mod_revision != term.revision:
             raise Unavailable(NO_LEADER)

@@ -23,10 +23,10 @@ from yurt.storage import snapshot_files
 from yurt.storage.data_dir import DataDir, write_durably
 from yurt.storage.etcd.appending import append
 from yurt.storage.etcd.client import EtcdClient, NoSpace
-from yurt.storage.etcd.keys import LAYOUT, Format, Keys, is_at, put
+from yurt.storage.etcd.keys import LAYOUT, Format, Keys, Mark, is_at, put
 from yurt.storage.etcd.leading import NO_LEADER, Leading
 from yurt.storage.etcd.members import list_members, member_status, move_leader
-from yurt.storage.etcd.reading import Cursor, LogReader
+from yurt.storage.etcd.reading import LogReader
 from yurt.storage.etcd.settings import EtcdSecurity
 from yurt.storage.etcd.space import Space
 from yurt.storage.etcd.waits import Interrupt, Interrupted
@@ -39,14 +39,16 @@ OPEN_PAUSE_FIRST_S, OPEN_PAUSE_MAX_S = 0.1, 2.0
 WAITING_TOLD_S: Final = 10.0
 MOVE_TRIES_MAX: Final = 2
 CLOSED: Final = "the command log is closed"
-CLUSTER_FILE: Final = "cluster"
+CLUSTER_FILE, HISTORY_FILE = "cluster", "history"
+"""In the folder: the id of the cluster, and where the log stood when the newest snapshot was made."""
 
 
 class EtcdLog:
     """The log of one server. `endpoints` are `http(s)://host:port`, or `unix:///path`.
 
     `own_endpoint` is that of the member beside this server, empty with an etcd that stands by itself. `name` is the
-    server's, and that of its etcd member.
+    server's, and that of its etcd member. A leader must be silent `patience` times longer than usual before another
+    server tries.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class EtcdLog:
         env: Env,
         security: EtcdSecurity | None = None,
         own_endpoint: str = "",
+        patience: float = 1,
     ) -> None:
         """Raises Invalid for endpoints or a region that cannot be used; nothing is connected yet."""
         self._folder = folder
@@ -66,6 +69,7 @@ class EtcdLog:
         self._env = env
         self._own_endpoint = own_endpoint
         self._security = security
+        self._patience = patience
         self._endpoints = endpoints
         self._keys = Keys(region)
         self._appending = asyncio.Lock()
@@ -106,17 +110,17 @@ class EtcdLog:
             term = self._leading.term
             if term is None:
                 raise Conflict(f"{NO_LEADER}, nothing was stored")
-            if first_index != term.last_index + 1:
-                raise Conflict(f"the next index of the command log is {term.last_index + 1}, not {first_index}")
+            if first_index != term.head.index + 1:
+                raise Conflict(f"the next index of the command log is {term.head.index + 1}, not {first_index}")
             if commands:
                 await append(term, first_index, commands, client=self._client, keys=self._keys, leading=self._leading)
-                self._reader.has_reached(term.last_index)
+                self._reader.has_applied(term.head)
 
     async def entries(self, after: int) -> AsyncIterator[Entry]:
         """The entries that hold a command above `after`; raises LogTrimmed, Conflict or Unavailable."""
         self._check_open()
         try:
-            async for entry in self._reader.read(Cursor(after)):
+            async for entry in self._reader.read(self._reader.cursor(after)):
                 yield entry
         except Interrupted:
             raise Conflict(CLOSED) from None
@@ -128,7 +132,6 @@ class EtcdLog:
         lags does not try to lead.
         """
         self._check_open()
-        self._reader.has_reached(after)
         async for entry in self._reader.follow(after):
             yield entry
 
@@ -166,6 +169,7 @@ class EtcdLog:
         self._space.snapshot_index = index
         self._reader.has_reached(index)
         try:
+            await self._remember_history(index)
             await self._space.report()
         except YurtError as error:
             log.debug("the snapshot at index %d is told to the others later: %s", index, error)
@@ -181,10 +185,6 @@ class EtcdLog:
         """
         self._check_open()
         await self._space.trim(below, keep=keep)
-
-    async def forget(self, server: str) -> None:
-        """A server is gone for good: with an etcd that stands by itself trimming would wait for it for another day."""
-        await self._space.forget(server)
 
     async def close(self) -> None:
         """Give the folder up; calling it again does nothing."""
@@ -216,6 +216,7 @@ class EtcdLog:
             env=self._env,
             position=lambda: self._reader.position,
         )
+        self._leading.be_patient(self._patience)
         self._space = Space(self._client, self._keys, reader=self._reader, leading=self._leading, env=self._env)
 
     def _check_open(self) -> None:
@@ -279,15 +280,39 @@ class EtcdLog:
     async def _state(self) -> LogState:
         await asyncio.to_thread(self._check_folder, await self._format())
         await self._leading.look()
-        first, last = await self._reader.first_index(), self._leading.seen.head
+        first, last = await self._reader.first_index(), self._leading.seen.head.index
         if (snapshot := self._space.snapshot_index) > last:
             raise Conflict(
                 f"the snapshot in {self._folder} is at index {snapshot}, the log in etcd ends at {last}: etcd "
                 "has lost data; restore its data, or move all servers' data_dir away and restore a snapshot"
             )
+        await self._check_history()
         with contextlib.suppress(NoSpace):
             await self._space.report()
         return LogState(last_index=last, first_index=first, snapshot_index=snapshot)
+
+    async def _remember_history(self, index: int) -> None:
+        """Keep the digest of the log up to a snapshot, by which this server knows the log again at its next start."""
+        mark = await self._reader.mark_at(index)
+        if mark.digest:
+            await asyncio.to_thread(write_durably, self._folder / HISTORY_FILE, msgspec.json.encode(mark))
+
+    async def _check_history(self) -> None:
+        """Raises Conflict when the snapshot here is of another history than the log in etcd."""
+        path = self._folder / HISTORY_FILE
+        try:
+            known = msgspec.json.decode(await asyncio.to_thread(path.read_bytes), type=Mark)
+        except FileNotFoundError:
+            return
+        except msgspec.DecodeError as error:
+            raise Conflict(f"{path} cannot be read: {error}; move it away to go on without what it checks") from error
+        found = await self._reader.mark_at(known.index)
+        if found.digest and found != known:
+            raise Conflict(
+                f"the snapshot in {self._folder} is of another history than the log in etcd, they differ at index "
+                f"{known.index}: etcd was restored to an older state. Restore what it had, or move this data_dir away "
+                "to join as a new server"
+            )
 
     async def _move_etcd(self, names: Sequence[str]) -> None:
         """Let the etcd member beside one of the servers lead, so that this server's is not preferred."""

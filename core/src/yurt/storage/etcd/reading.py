@@ -1,20 +1,22 @@
 """Reading the log: pages of what there is, then what is watched; nothing is skipped, nothing comes twice.
 
-Entries are consecutive by their indexes. Whatever a watch brings that does not follow on what was read is not believed:
-the log is read again from there, which finds the entries, or that they were trimmed.
+Entries are consecutive by their indexes, and each holds the digest of the one before. Whatever a watch brings that does
+not follow on what was read is not believed: the log is read again from there, which finds the entries, or that they
+were trimmed, or that etcd has another history by now than the one that this server has applied.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Unavailable
-from yurt.storage.etcd.client import Compacted, EtcdClient
-from yurt.storage.etcd.keys import Keys, broken, decode_entry
+from yurt.storage.etcd.client import REMEDY, RESTORED, Compacted, EtcdClient
+from yurt.storage.etcd.keys import FoundEntry, Keys, Mark, broken, decode_entry, decode_head
 from yurt.storage.etcd.messages import Message
 from yurt.storage.etcd.waits import Interrupt, Interrupted
 from yurt.storage.log import Entry, LogTrimmed
@@ -25,23 +27,27 @@ PAGE_ROWS: Final = 64
 NEAR_INDEXES: Final = 64
 """How far below an index its entry is looked for first; four times as far each time after."""
 RETRY_PAUSE_S: Final = 0.2
+MARKS_KEPT: Final = 8
 PUT: Final = 0
 
 
 class Cursor:
-    """Where a reader stands: the index that comes next, and the revision of etcd up to which it has seen the log."""
+    """Where a reader stands: the index that comes next, the digest of the entry that ends before it ("": unknown), and
+    the revision of etcd up to which it has seen the log."""
 
-    def __init__(self, after: int) -> None:
+    def __init__(self, after: int, digest: str = "") -> None:
         self.expected = after + 1
+        self.digest = digest
         self.revision = 0
 
 
 class LogReader:
-    """Reads the log for this server, and knows how far its reader has come."""
+    """Reads the log for this server, and knows how far the one that applies it has come."""
 
     def __init__(self, client: EtcdClient, keys: Keys, *, env: Env, closing: Interrupt) -> None:
         self.position = 0
-        """The last index of which a reader, or an append, is done."""
+        """The last index that this server has applied: who follows is done with it, or it was appended here."""
+        self._marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
         self._client = client
         self._keys = keys
         self._env = env
@@ -51,26 +57,37 @@ class LogReader:
         """This server has the state at an index."""
         self.position = max(self.position, index)
 
-    async def read(self, cursor: Cursor) -> AsyncIterator[Entry]:
-        """The entries from the cursor on that there are; raises LogTrimmed, Conflict or Unavailable."""
-        head = await self.head()
+    def has_applied(self, mark: Mark) -> None:
+        """This server has the state at the end of an entry."""
+        self._marks.append(mark)
+        self.has_reached(mark.index)
+
+    def cursor(self, after: int) -> Cursor:
+        """A cursor behind an index; what it reads must continue the history that this server has applied."""
+        return Cursor(after, next((mark.digest for mark in reversed(self._marks) if mark.index == after), ""))
+
+    async def read(self, cursor: Cursor, *, is_applied: bool = False) -> AsyncIterator[Entry]:
+        """The entries from the cursor on that there are; raises LogTrimmed, Conflict or Unavailable.
+
+        With `is_applied` whoever asks for the next one has applied the one before.
+        """
+        head = (await self.head()).index
         if head < self.position:
-            raise Conflict(
-                f"etcd has lost data: its log ends at index {head}, this server has read up to {self.position}; "
-                "restore what etcd had, or restart all servers, which then go on from what etcd has"
+            raise self._client.went_back(
+                f"{RESTORED}: its log ends at index {head}, this server has read up to {self.position}; {REMEDY}"
             )
-        self.has_reached(min(cursor.expected - 1, head))
         key = await self.entry_key(cursor.expected)
         while True:
             page = await self._range(key, self._keys.log_end, limit=PAGE_ROWS)
             for row in page.kvs:
-                entry = self._entry(row)
-                if entry.last_index < cursor.expected:
+                found = self._entry(row)
+                if found.entry.last_index < cursor.expected:
                     continue
-                if entry.first_index > cursor.expected:
+                if found.entry.first_index > cursor.expected:
                     raise await self._missing(cursor.expected)
-                yield entry
-                self._has_read(entry, cursor)
+                self._check(found, cursor)
+                yield found.entry
+                self._has_read(found, cursor, is_applied=is_applied)
             if not page.more:
                 break
             key = page.kvs[-1].key + b"\0"
@@ -79,11 +96,15 @@ class LogReader:
         cursor.revision = page.header.revision
 
     async def follow(self, after: int) -> AsyncIterator[Entry]:
-        """The entries behind an index, then those that come, until the log is closed; raises LogTrimmed or Conflict."""
-        cursor = Cursor(after)
+        """The entries behind an index, then those that come, until the log is closed; raises LogTrimmed or Conflict.
+
+        Whoever asks for the next entry has applied the one before.
+        """
+        cursor = self.cursor(after)
+        self.has_reached(after)
         while not self._closing.is_raised:
             try:
-                async for entry in self.read(cursor):
+                async for entry in self.read(cursor, is_applied=True):
                     yield entry
                 async for entry in self._watch(cursor):
                     yield entry
@@ -93,10 +114,21 @@ class LogReader:
                 log.debug("the command log is read again from index %d: %s", cursor.expected, error)
                 await self._pause()
 
-    async def head(self) -> int:
-        """The last index of the log, by a linearizable read."""
+    async def head(self) -> Mark:
+        """The end of the log, by a linearizable read."""
         found = await self._range(self._keys.head)
-        return int(found.kvs[0].value) if found.kvs else 0
+        try:
+            return decode_head(found.kvs[0].value) if found.kvs else Mark()
+        except ValueError as error:
+            raise Conflict(f"the end of the log in etcd can not be read: {error}") from error
+
+    async def mark_at(self, index: int) -> Mark:
+        """The last end of an entry at or below an index, with an empty digest where that is trimmed or unknown."""
+        found = await self._range(await self.entry_key(index))
+        if not found.kvs:
+            return Mark()
+        entry, mark, before = self._entry(found.kvs[0])
+        return mark if mark.index <= index else Mark(index=entry.first_index - 1, digest=before)
 
     async def first_index(self) -> int:
         """The first index that is kept; 0 when the log is empty."""
@@ -123,29 +155,38 @@ class LogReader:
         try:
             while True:
                 response = await self._closing.guard(anext(watch))
-                entries = [self._entry(event.kv) for event in response.events if event.type == PUT]
-                for entry in self._next_ones(entries, cursor):
+                found = [self._entry(event.kv) for event in response.events if event.type == PUT]
+                for entry in self._next_ones(found, cursor):
                     yield entry
-                if entries and cursor.expected <= entries[-1].last_index:
+                if found and cursor.expected != found[-1].entry.last_index + 1:
                     return
         finally:
             await watch.aclose()
 
-    def _next_ones(self, entries: Sequence[Entry], cursor: Cursor) -> Iterator[Entry]:
+    def _next_ones(self, entries: Sequence[FoundEntry], cursor: Cursor) -> Iterator[Entry]:
         """Those that follow on what was read, one after another."""
-        for entry in entries:
-            if entry.first_index <= cursor.expected <= entry.last_index:
-                yield entry
-                self._has_read(entry, cursor)
+        for found in entries:
+            if found.entry.first_index <= cursor.expected <= found.entry.last_index:
+                self._check(found, cursor)
+                yield found.entry
+                self._has_read(found, cursor, is_applied=True)
 
     async def _range(self, key: bytes, range_end: bytes = b"", *, limit: int = 0, keys_only: bool = False) -> Message:
         return await self._closing.guard(self._client.range(key, range_end, limit=limit, keys_only=keys_only))
 
-    def _has_read(self, entry: Entry, cursor: Cursor) -> None:
-        cursor.expected = entry.last_index + 1
-        self.has_reached(entry.last_index)
+    def _check(self, found: FoundEntry, cursor: Cursor) -> None:
+        """Raises WentBack for an entry that continues another history than the one before the cursor."""
+        if cursor.digest and found.before and found.before != cursor.digest:
+            raise self._client.went_back(
+                f"{RESTORED}: what follows index {cursor.expected - 1} of its log continues another history; {REMEDY}"
+            )
 
-    def _entry(self, row: Message) -> Entry:
+    def _has_read(self, found: FoundEntry, cursor: Cursor, *, is_applied: bool) -> None:
+        cursor.expected, cursor.digest = found.mark.index + 1, found.mark.digest
+        if is_applied:
+            self.has_applied(found.mark)
+
+    def _entry(self, row: Message) -> FoundEntry:
         return decode_entry(self._keys.first_index(row.key), row.value)
 
     async def _missing(self, index: int) -> Conflict:

@@ -60,10 +60,6 @@ class Space:
         reports = await self._reports()
         return tuple(sorted(server for server, report in reports.items() if now - report.at < GONE_S * NANOSECONDS))
 
-    async def forget(self, server: str) -> None:
-        """A server is gone for good: what it has counts no more."""
-        await self._client.delete(self._keys.snapshot(server))
-
     async def report(self) -> None:
         """Say how far this server's snapshot reaches; raises Unavailable."""
         index = self.snapshot_index
