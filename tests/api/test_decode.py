@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt.api.decode import check_bounds, decode_job, decode_json
+from msgspec import inspect
+from yurt.api.decode import check_bounds, decode_job, decode_json, is_plainly_bounded
 from yurt.api.encode import to_wire
 from yurt.sdk.errors import Invalid
+from yurt.structs.job import Job
 
 JOB: dict[str, Any] = {
     "ID": "web",
@@ -112,3 +116,47 @@ def test_any_document_gives_a_job_or_an_invalid(document: dict[str, Any]) -> Non
         decode_job(document)
     except Invalid as error:
         assert str(error)
+
+
+@given(json_values)
+def test_what_is_bounded_by_its_text_is_bounded_in_full(document: Any) -> None:
+    raw = json.dumps(document).encode()
+    if is_plainly_bounded(raw):
+        check_bounds(msgspec.json.decode(raw))
+
+
+def test_null_and_absent_mean_the_same_in_all_parts_of_a_job() -> None:
+    for cls in parts_of(inspect.type_info(Job)):
+        info = inspect.type_info(cls)
+        assert isinstance(info, inspect.StructType)
+        assert not info.forbid_unknown_fields, cls
+        for field in info.fields:
+            kinds = field.type.types if isinstance(field.type, inspect.UnionType) else (field.type,)
+            if any(isinstance(kind, inspect.NoneType) for kind in kinds):
+                assert field.default is None, (cls, field.name)
+
+
+@pytest.mark.parametrize("empty", [{}, None])
+def test_an_empty_collection_where_null_is_no_value_is_none(empty: Any) -> None:
+    service = {"Name": "s", "Provider": "nomad", "Meta": empty, "CanaryMeta": empty}
+    task = {"Name": "t", "Driver": "raw_exec", "Services": [service]}
+    job, _ = decode_job({**JOB, "TaskGroups": [{"Name": "g", "Tasks": [task]}]})
+    assert job.task_groups[0].tasks[0].services[0].meta == {}
+
+
+def parts_of(kind: inspect.Type) -> set[type]:
+    """The types of a value and of all that is in it."""
+    found: set[type] = set()
+    waiting = [kind]
+    while waiting:
+        this = waiting.pop()
+        if isinstance(this, inspect.StructType) and this.cls not in found:
+            found.add(this.cls)
+            waiting.extend(field.type for field in this.fields)
+        elif isinstance(this, inspect.UnionType):
+            waiting.extend(this.types)
+        elif isinstance(this, inspect.VarTupleType):
+            waiting.append(this.item_type)
+        elif isinstance(this, inspect.DictType):
+            waiting.append(this.value_type)
+    return found

@@ -139,7 +139,12 @@ _DISCONNECT: Data = {"Replace": True, "Reconcile": "best_score"}
 
 def canonicalize_job(job: Mapping[str, Any]) -> Data:
     """A copy of the job with the API's defaults filled in; the argument is left as it is."""
-    result: Data = _copied(job)
+    copy: Data = _copied(job)
+    return fill_in(copy)
+
+
+def fill_in(result: Data) -> Data:
+    """Fill the API's defaults into a job that nobody else has; the same job."""
     _fill(result, _JOB)
     result.setdefault("ID", "")
     if result.get("Name") is None:
@@ -172,7 +177,7 @@ def _fill(target: Data, defaults: Data) -> None:
     """Set what is absent or null."""
     for field, value in defaults.items():
         if target.get(field) is None:
-            target[field] = list(value) if isinstance(value, list) else value
+            target[field] = list(value) if type(value) is list else value
 
 
 def _fill_empty(target: Data, defaults: Data) -> None:

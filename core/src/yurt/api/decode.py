@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import inspect
 
-from yurt.api.canonical import canonicalize_job
+from yurt.api.canonical import fill_in
 from yurt.sdk.errors import Invalid
 from yurt.structs.job import Job
 
@@ -25,6 +25,8 @@ WARNINGS_MAX = 20
 DEFAULT_NODE_POOL = "default"
 """The pool of a job that names none; Nomad's servers fill it in, its clients do not."""
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+"""Every integer that does not fit 64 bits has so many digits; what has a point or an exponent is none."""
 
 RETIRED_KEYS = frozenset({"consultoken", "vaulttoken", "nomadtokenid", "authtoken", "secretid"})
 """Keys of older clients that are dropped without a warning."""
@@ -54,18 +56,20 @@ class _Walk:
 
     def struct(self, data: Any, info: inspect.StructType, path: str) -> Any:
         """The object with its keys spelled as the type spells them."""
-        if not isinstance(data, Mapping):
+        if type(data) is not dict and not isinstance(data, Mapping):
             return data
-        table, known = _table(info), {}
+        table = _tables.get(info.cls) or _table(info)
+        exact, known = table.exact, {}
         for key, value in data.items():
-            shape = table.exact.get(key) or table.folded.get(key.lower())
+            shape = exact.get(key) or table.folded.get(key.lower())
             if shape is None:
                 self._unknown(key, table, path)
             elif value is not None and (shape.key == key or data.get(shape.key) is None):
-                if shape.info is not None:
-                    known[shape.key] = self._field(value, shape, shape.info, f"{path}.{shape.key}")
+                name, kind, inner = shape
+                if inner is not None:
+                    known[name] = self._field(value, shape, inner, f"{path}.{name}")
                 else:
-                    known[shape.key] = _without_nulls(value) if shape.kind == "texts" else value
+                    known[name] = _without_nulls(value) if kind == "texts" else value
         return known
 
     def _field(self, value: Any, shape: _Shape, info: inspect.StructType, path: str) -> Any:
@@ -91,7 +95,8 @@ def decode_json(raw: bytes) -> Any:
         raise Invalid(f"Failed to decode body: {error}") from None
     except RecursionError:
         raise Invalid(_too_deep()) from None
-    check_bounds(data)
+    if not is_plainly_bounded(raw):
+        check_bounds(data)
     return data
 
 
@@ -108,9 +113,24 @@ def decode_job(data: Any) -> tuple[Job, tuple[str, ...]]:
     walk = _Walk()
     spelled = walk.struct(data, _info(Job), "Job")
     _convert(spelled, Job, "Job")
-    canonical = _Walk().struct(canonicalize_job(spelled), _info(Job), "Job")
+    canonical = fill_in(spelled)
     canonical["NodePool"] = canonical.get("NodePool") or DEFAULT_NODE_POOL
-    return _convert(canonical, Job, "Job"), tuple(walk.warnings)
+    return _job_of(canonical), tuple(walk.warnings)
+
+
+def _job_of(canonical: Json) -> Job:
+    """The job, also where an empty collection became null; null and absent mean the same for all that may be null."""
+    try:
+        return msgspec.convert(canonical, Job)
+    except msgspec.ValidationError:
+        return _convert(_Walk().struct(canonical, _info(Job), "Job"), Job, "Job")
+
+
+def is_plainly_bounded(raw: bytes) -> bool:
+    """Whether the text alone shows that `check_bounds` finds nothing: few brackets, short numbers, ASCII throughout."""
+    if raw.count(b"{") + raw.count(b"[") > DEPTH_MAX or not raw.isascii():
+        return False
+    return b"\\u" not in raw and _LONG_NUMBER.search(raw) is None
 
 
 def check_bounds(data: Any, depth: int = 0) -> None:

@@ -38,8 +38,24 @@ class Env(Protocol):
         ...
 
 
-VARIANTS = "89ab"
-"""First digits of a random UUID's fourth part (RFC 4122)."""
+VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+"""First digits of a random UUID's fourth part (RFC 4122), by what was drawn there."""
+ID_DIGITS = 32
+DRAWN_IDS = 128
+"""Ids for which randomness is drawn at once: asking the system takes longer than all else that an id takes."""
+
+_drawn: list[str] = []
+os.register_at_fork(after_in_child=_drawn.clear)
+
+
+def _digits() -> str:
+    """Random hexadecimal digits for one id, given once, in whatever thread; a forked process draws its own."""
+    while True:
+        try:
+            return _drawn.pop()
+        except IndexError:
+            text = os.urandom(DRAWN_IDS * ID_DIGITS // 2).hex()
+            _drawn.extend(text[at : at + ID_DIGITS] for at in range(0, len(text), ID_DIGITS))
 
 
 class RealEnv:
@@ -59,9 +75,8 @@ class RealEnv:
 
     def uuid(self) -> str:
         """A fresh random UUID."""
-        text = os.urandom(16).hex()
-        variant = VARIANTS[int(text[16], 16) & 3]
-        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
+        text = _digits()
+        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{VARIANTS[text[16]]}{text[17:20]}-{text[20:]}"
 
     async def sleep(self, seconds: float) -> None:
         """Wait on this clock."""

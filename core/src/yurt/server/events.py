@@ -24,7 +24,8 @@ class EventBuffer:
 
     def __init__(self, size: int = 100) -> None:
         self._events: deque[Event] = deque(maxlen=size)
-        self._arrived = asyncio.Event()
+        self._arrived: asyncio.Event | None = None
+        """Made by the first who waits: where nobody does, a command costs nothing."""
         self._times_broken = 0
 
     def break_off(self) -> None:
@@ -39,8 +40,9 @@ class EventBuffer:
         self._wake()
 
     def _wake(self) -> None:
-        arrived, self._arrived = self._arrived, asyncio.Event()
-        arrived.set()
+        if self._arrived is not None:
+            self._arrived.set()
+            self._arrived = None
 
     async def subscribe(self, from_index: int = 0) -> AsyncIterator[Event]:
         """Buffered events from `from_index` on, that one included, then new ones as they come.
@@ -51,10 +53,10 @@ class EventBuffer:
         while True:
             if self._times_broken != times_broken:
                 raise Conflict("this server fetched its state from another one: events are missing, subscribe again")
-            arrived = self._arrived
             found = [event for event in self._events if event.index >= next_index]
             for event in found:
                 next_index = event.index + 1
                 yield event
             if not found:
-                await arrived.wait()
+                self._arrived = self._arrived or asyncio.Event()
+                await self._arrived.wait()
