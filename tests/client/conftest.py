@@ -16,6 +16,7 @@ from yurt.client.networks.settings import NetworkSettings
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver
+from yurt.sdk.templates import TemplateProvider
 from yurt.storage.client_db import ClientDatabase
 from yurt.testing.fakes import FakeDriver, FakeServerPort
 
@@ -59,10 +60,16 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
         devices: Mapping[str, DevicePlugin] | None = None,
         wait_ready: bool = True,
         dev: bool = True,
+        providers: Mapping[str, TemplateProvider] | None = None,
     ) -> AsyncIterator[Client]:
         chosen = with_driver or driver
         client = Client(
-            ClientConfig(state_dir=str(tmp_path / "state"), alloc_dir=str(tmp_path / "alloc"), dev=dev),
+            ClientConfig(
+                state_dir=str(tmp_path / "state"),
+                alloc_dir=str(tmp_path / "alloc"),
+                dev=dev,
+                template_providers=providers or {},
+            ),
             env=env or RealEnv(),
             server=server,
             drivers={chosen.name: chosen},

@@ -33,6 +33,22 @@ from yurt.sdk.hooks import PluginSkipped, hookimpl
 def yurt_task_drivers(context):
     raise PluginSkipped("no socket at /run/engine.sock")
 """
+PROVIDER = """
+from yurt.sdk.hooks import hookimpl
+from yurt.sdk.templates import TemplateAnswer
+class Provider:
+    name = "{name}"
+    functions = {functions}
+    def __init__(self, config):
+        self.config = config
+    async def watch(self, ask):
+        yield TemplateAnswer(data=ask.function)
+    async def close(self):
+        pass
+@hookimpl
+def yurt_template_providers(context):
+    return [Provider(context.config)]
+"""
 
 
 @pytest.fixture
@@ -204,3 +220,39 @@ def test_a_device_plugin_that_cannot_be_used_is_refused_alone(plugins: Path, sou
     assert [status.state for status in loaded.statuses] == ["ok", "failed"]
     assert word in loaded.statuses[1].reason
     assert list(loaded.devices) == ["same"]
+
+
+def provider(name: str, *functions: str) -> str:
+    """A plugin that offers one template provider."""
+    return PROVIDER.format(name=name, functions=functions)
+
+
+async def test_a_template_provider_is_loaded_and_configured_by_its_name(plugins: Path) -> None:
+    manager = manager_of(plugins, a=provider("consul", "key", "consul_own"))
+    loaded = manager.load(lambda name: PluginContext(), configs={"consul": {"address": "here"}})
+    assert [(status.state, status.providers) for status in loaded.statuses] == [("ok", ("consul",))]
+    assert loaded.unused == ()
+    assert loaded.providers["consul"].config == {"address": "here"}  # type: ignore[attr-defined]
+    await manager.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (provider("consul"), "has no functions"),
+        (provider("bad name!", "key"), "no name for a template provider"),
+        (provider("mine", "env"), 'its name has to begin with "mine_"'),
+        (provider("mine", "mine_x-y"), 'its name has to begin with "mine_"'),
+        (provider("sprig", "sprig_upper"), "functions of that prefix are taken"),
+        (provider("good", "good_two"), 'the template provider name "good" is taken'),
+        (provider("mine", "key"), 'the template function "key" is provided by "good" already'),
+        (provider("mine", "key").replace("async def watch", "async def see"), "lacks watch"),
+    ],
+)
+async def test_a_template_provider_that_cannot_be_used_is_refused_alone(
+    plugins: Path, source: str, reason: str
+) -> None:
+    loaded = load(plugins, a=provider("good", "key"), b=source)
+    assert list(loaded.providers) == ["good"]
+    (status,) = [status for status in loaded.statuses if status.name == "b"]
+    assert status.state == "failed" and reason in status.reason

@@ -8,15 +8,16 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from yurt.client.templates.functions import data
-from yurt.client.templates.functions.cluster import ABSENT_PRODUCTS, Asking
+from yurt.client.templates.functions.cluster import Asking
 from yurt.client.templates.functions.table import SPRIG_ABSENT, table
 from yurt.client.templates.questions import Answer, Question, RenderRequest
 from yurt.client.templates.renderer import Renderer
 from yurt.client.templates.rendering import render
 from yurt.client.templates.settings import DENIED
+from yurt.sdk.templates import PRODUCT_FUNCTIONS
 from yurt.testing.agent import pid_is_alive
 from yurt.testing.fakes import eventually
 
@@ -113,7 +114,7 @@ def test_what_cannot_be_is_told_with_its_place(text: str, word: str) -> None:
 def test_every_function_that_consul_template_and_sprig_have_is_known() -> None:
     known = table(request(""), Asking({}, "default"))
     assert all(f"sprig_{name}" in known for name in SPRIG_ABSENT)
-    assert all(name in known for names in ABSENT_PRODUCTS.values() for name in names)
+    assert all(name in known for names in PRODUCT_FUNCTIONS.values() for name in names)
     assert len(known) > 230
 
 
@@ -191,6 +192,7 @@ def test_json_reads_back_as_it_was(value: Any) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,4}", fullmatch=True), plain_values, min_size=1, max_size=3))
+@example(value={"a": {"<<": "<<"}})
 def test_yaml_reads_back_as_it_was(value: Any) -> None:
     assert data.parse_yaml(data.to_yaml(value)) == value
 

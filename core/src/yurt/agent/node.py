@@ -37,6 +37,7 @@ from yurt.http.regions import REGIONS
 from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginStatus
 from yurt.runtime.env import Env
 from yurt.sdk.driver import AgentPaths, PluginContext
+from yurt.sdk.value import replace
 from yurt.server.server import Server
 from yurt.storage.client_db import ClientDatabase
 
@@ -198,7 +199,7 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
             servers = FarServers(config, identity=identity, env=env, tls=tls)
             port = servers.server
         client = Client(
-            client_config(config, data),
+            replace(client_config(config, data), template_providers=loaded.providers),
             env=env,
             server=port,
             drivers=loaded.drivers,

@@ -180,6 +180,10 @@ async def plugins(config: AgentConfig) -> list[Finding]:
         findings.append(
             Finding(BAD, f"devices {name}", f"failed: {offer}") if isinstance(offer, BaseException) else offer
         )
+    findings += [
+        Finding(FINE, f"templates {name}", f"answers {', '.join(provider.functions)}")
+        for name, provider in loaded.providers.items()
+    ]
     return findings + list(found)
 
 

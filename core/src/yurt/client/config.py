@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.templates.settings import TemplateSettings
+from yurt.sdk.templates import TemplateProvider
 from yurt.sdk.value import Value, no_entries
 from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
 
@@ -67,6 +68,7 @@ class ClientConfig(Value):
     networks: NetworkSettings = NetworkSettings()
     artifact: ArtifactLimits = ArtifactLimits()
     template: TemplateSettings = TemplateSettings()
+    template_providers: Mapping[str, TemplateProvider] = no_entries()
     default_ineligible: bool = False
     node_max_allocs: int = 0
     gc_volumes_on_node_gc: bool = False

@@ -358,6 +358,8 @@ def _template_place(spec: TaskSpec, dirs: TaskDirs, env: Mapping[str, str]) -> T
         dirs=dirs,
         env=env,
         templates=spec.task.templates,
+        job_id=spec.job.id,
+        group=spec.group.name,
         is_rendered_each_start=spec.task.restart_policy.render_templates,
     )
 

@@ -2,11 +2,11 @@
 
 Each plugin gets a pluggy manager of its own: a plugin that cannot be imported, has a misspelt hook or fails when it
 is called becomes a status, and the next one is loaded all the same. The name of a driver has one owner, that of a
-device plugin too; who comes second is refused. Plugins are taken in the order of their names, so that the same machine
-always has the same owner.
+device plugin, of a template provider and of a template's function too; who comes second is refused. Plugins are taken
+in the order of their names, so that the same machine always has the same owner.
 
-A configuration is meant for a plugin when its label is the plugin's name or that of a driver or device plugin that it
-makes. Which these are shows only once they are made, so a plugin that is configured by them is asked once more.
+A configuration is meant for a plugin when its label is the plugin's name or that of a part that it makes. Which these
+are shows only once they are made, so a plugin that is configured by them is asked once more.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from yurt.sdk import hooks
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.errors import Invalid
+from yurt.sdk.templates import TemplateProvider, by_function, problem_of
 from yurt.sdk.value import Value, no_entries, replace
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ SKIPPED = "skipped"
 FAILED = "failed"
 PLUGIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
+Part = Driver | DevicePlugin | TemplateProvider
 Configs = Mapping[str, Mapping[str, Any]]
 """Configurations by label."""
 
@@ -49,11 +51,12 @@ class PluginStatus(Value):
     version: str = ""
     drivers: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels of a configuration that is meant for it."""
-        return (self.name, *self.drivers, *self.devices)
+        return (self.name, *self.drivers, *self.devices, *self.providers)
 
 
 class Made(NamedTuple):
@@ -61,18 +64,21 @@ class Made(NamedTuple):
 
     drivers: tuple[Driver, ...] = ()
     devices: tuple[DevicePlugin, ...] = ()
+    providers: tuple[TemplateProvider, ...] = ()
 
     @property
-    def all(self) -> tuple[Driver | DevicePlugin, ...]:
-        """Both."""
-        return (*self.drivers, *self.devices)
+    def all(self) -> tuple[Part, ...]:
+        """Every part."""
+        return (*self.drivers, *self.devices, *self.providers)
 
 
 class LoadedPlugins(Value):
-    """Drivers and device plugins by name, the status of every plugin, the labels of configurations that none has."""
+    """Drivers, device plugins and template providers by name, the status of every plugin, the labels of configurations
+    that none has."""
 
     drivers: Mapping[str, Driver] = no_entries()
     devices: Mapping[str, DevicePlugin] = no_entries()
+    providers: Mapping[str, TemplateProvider] = no_entries()
     statuses: tuple[PluginStatus, ...] = ()
     unused: tuple[str, ...] = ()
 
@@ -121,7 +127,8 @@ class PluginManager:
         self._found = found
         self._drivers: dict[str, Driver] = {}
         self._devices: dict[str, DevicePlugin] = {}
-        self._replaced: list[Driver | DevicePlugin] = []
+        self._providers: dict[str, TemplateProvider] = {}
+        self._replaced: list[Part] = []
         self._configs: Configs = {}
 
     def load(self, context_for: Callable[[str], PluginContext], *, configs: Configs | None = None) -> LoadedPlugins:
@@ -134,7 +141,11 @@ class PluginManager:
         known = {name for status in statuses for name in status.labels}
         unused = tuple(sorted(label for label in self._configs if label not in known))
         return LoadedPlugins(
-            drivers=dict(self._drivers), devices=dict(self._devices), statuses=tuple(statuses), unused=unused
+            drivers=dict(self._drivers),
+            devices=dict(self._devices),
+            providers=dict(self._providers),
+            statuses=tuple(statuses),
+            unused=unused,
         )
 
     def _load_one(
@@ -157,16 +168,18 @@ class PluginManager:
                 made = self._make(entry_point, context_for(entry_point.name))
                 self._check(made.drivers)
                 self._check_devices(made.devices)
+                self._check_providers(made.providers)
         except hooks.PluginSkipped as reason:
             return msgspec.structs.replace(status, state=SKIPPED, reason=str(reason))
         except PluginFailed as error:
             return msgspec.structs.replace(status, state=FAILED, reason=str(error))
         self._drivers |= {driver.name: driver for driver in made.drivers}
         self._devices |= {device.name: device for device in made.devices}
+        self._providers |= {provider.name: provider for provider in made.providers}
         if not made.all:
             return msgspec.structs.replace(status, state=SKIPPED, reason="it offers nothing on this machine")
-        drivers, devices = (tuple(each.name for each in part) for part in (made.drivers, made.devices))
-        return msgspec.structs.replace(status, drivers=drivers, devices=devices)
+        drivers, devices, providers = (tuple(each.name for each in part) for part in made)
+        return msgspec.structs.replace(status, drivers=drivers, devices=devices, providers=providers)
 
     def _make(self, entry_point: EntryPoint, context: PluginContext) -> Made:
         """What the plugin makes with the configuration for its name, and for the names of what it makes."""
@@ -176,7 +189,7 @@ class PluginManager:
         by_part = [self._configs[name] for name in sorted(names) if name in self._configs]
         if not by_part:
             return made
-        self._replaced += [each for each in made.all if isinstance(each, Driver | DevicePlugin)]
+        self._replaced += [each for each in made.all if isinstance(each, Part)]
         for part in by_part:
             config |= part
         return make_parts(entry_point, replace(context, config=config))
@@ -200,8 +213,9 @@ class PluginManager:
         missing = [name for name in status.drivers if name not in names]
         if missing:
             raise Invalid(f"the new code has no driver {' and '.join(missing)} any more; install it by a restart")
-        if made.devices:
-            raise Invalid("it offers devices now, which are taken up only at a start of the agent")
+        if made.devices or made.providers:
+            what = "devices" if made.devices else "template providers"
+            raise Invalid(f"it offers {what} now, which are taken up only at a start of the agent")
         distribution = entry_point.dist
         version = distribution.version if distribution else ""
         fresh = msgspec.structs.replace(status, drivers=names, version=version)
@@ -237,15 +251,36 @@ class PluginManager:
                 raise ValueError(f'the device plugin name "{device.name}" is taken; uninstall one of the two plugins')
             names.add(device.name)
 
+    def _check_providers(self, providers: Sequence[TemplateProvider]) -> None:
+        """Refuse what is no template provider, and names of providers and functions that have an owner."""
+        known = dict(self._providers)
+        for provider in providers:
+            if not isinstance(provider, TemplateProvider):
+                raise TypeError(lacking_text(provider, TemplateProvider, "template provider"))
+            if not PLUGIN_NAME.fullmatch(provider.name):
+                raise ValueError(f'"{provider.name}" is no name for a template provider; use letters, digits, - and _')
+            if provider.name in known:
+                raise ValueError(
+                    f'the template provider name "{provider.name}" is taken; uninstall one of the two plugins'
+                )
+            if problem := problem_of(provider):
+                raise ValueError(problem)
+            owners = by_function(known)
+            if taken := next((name for name in provider.functions if name in owners), ""):
+                raise ValueError(f'the template function "{taken}" is provided by "{owners[taken].name}" already')
+            known[provider.name] = provider
+
     async def close(self) -> None:
-        """Close every driver and device plugin, each apart."""
-        for each in (*self._drivers.values(), *self._devices.values(), *self._replaced):
+        """Close every part of every plugin, each apart."""
+        parts = (self._drivers, self._devices, self._providers)
+        for each in (*(part for known in parts for part in known.values()), *self._replaced):
             try:
                 await each.close()
             except Exception:
                 log.exception("%s failed to close", each.name)
         self._drivers.clear()
         self._devices.clear()
+        self._providers.clear()
         self._replaced.clear()
 
 
@@ -255,6 +290,7 @@ def make_parts(entry_point: EntryPoint, context: PluginContext) -> Made:
     return Made(
         drivers=tuple(each for found in hook.yurt_task_drivers(context=context) for each in found or ()),
         devices=tuple(each for found in hook.yurt_device_plugins(context=context) for each in found or ()),
+        providers=tuple(each for found in hook.yurt_template_providers(context=context) for each in found or ()),
     )
 
 

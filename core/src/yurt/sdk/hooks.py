@@ -12,6 +12,7 @@ import pluggy
 
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
+from yurt.sdk.templates import TemplateProvider
 
 PROJECT = "yurt"
 ENTRY_POINT_GROUP = "yurt.plugins.v1"
@@ -33,6 +34,12 @@ def yurt_task_drivers(context: PluginContext) -> Sequence[Driver]:
 @hookspec
 def yurt_device_plugins(context: PluginContext) -> Sequence[DevicePlugin]:
     """Make the plugin's device plugins; raise PluginSkipped with the reason when there are none."""
+    raise NotImplementedError
+
+
+@hookspec
+def yurt_template_providers(context: PluginContext) -> Sequence[TemplateProvider]:
+    """Make the plugin's template providers; raise PluginSkipped with the reason when there are none."""
     raise NotImplementedError
 
 

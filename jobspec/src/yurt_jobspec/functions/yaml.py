@@ -168,7 +168,7 @@ class _Reader:
                     break
                 self.fail("expected a key followed by a colon")
             key, rest = found
-            if key == "<<":
+            if key == "<<" and line.text.startswith("<"):
                 self.fail("merge keys are not supported")
             if key in entries:
                 self.fail(f'the key "{key}" is set twice')

@@ -21,11 +21,11 @@ def run(call: Invocation) -> int:
         return 0
     rows = []
     for each in sorted(found, key=lambda plugin: plugin["Name"]):
-        drivers = ", ".join((*(each.get("Drivers") or ()), *(each.get("Devices") or ())))
+        offers = ", ".join(name for kind in ("Drivers", "Devices", "Providers") for name in each.get(kind) or ())
         about = [each.get("Distribution") or "", each.get("Version") or ""]
-        rows.append([each["Name"], each["State"], drivers, *about, each.get("Reason") or ""])
+        rows.append([each["Name"], each["State"], offers, *about, each.get("Reason") or ""])
     call.screen.table("Name|State|Offers|Distribution|Version|Reason", rows)
     return 0
 
 
-COMMAND = Command("plugin list", "List Yurt's plugins: drivers and what else is installed.", run, JSON_FLAGS)
+COMMAND = Command("plugin list", "List Yurt's plugins: drivers, device plugins, template providers.", run, JSON_FLAGS)

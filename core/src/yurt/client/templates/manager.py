@@ -26,6 +26,7 @@ from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import events
 from yurt.sdk.driver import ExecResult
 from yurt.sdk.errors import Invalid, YurtError
+from yurt.sdk.templates import by_function
 from yurt.sdk.value import NANOSECONDS, Duration
 from yurt.structs.alloc import TaskEvent
 from yurt.structs.task import ChangeScript, Template
@@ -139,9 +140,7 @@ class TaskTemplates:
         self._place = place
         lookup = lookup_in(self._context.node(), self._context.config.region, place.env)
         self._all = [_Progress(each) for each in targets(place, self._context.config.template, lookup=lookup)]
-        self._sources = Sources(
-            self._context, alloc_id=place.alloc_id, task=self.task, dirs=place.dirs, on_change=self._on_answer
-        )
+        self._sources = Sources(self._context, place, on_change=self._on_answer)
         failure: Invalid | None = None
         async with asyncio.TaskGroup() as group:
             try:
@@ -323,6 +322,7 @@ class TaskTemplates:
             namespace=self._place.namespace,
             is_missing_key_error=target.template.err_missing_key,
             denied=settings.denied_functions,
+            provided=tuple(by_function(self._context.config.template_providers)),
             answers=tuple((question, known[question]) for question in progress.asked if question in known),
             now=self._context.env.now(),
             addresses=await asyncio.to_thread(node_addresses) if b"sockaddr" in text else {},

@@ -9,6 +9,7 @@ from typing import Any, Final
 from yurt.sdk.value import Value, no_entries
 
 VARIABLE, VARIABLES, SERVICE, SERVICES, FILE = "variable", "variables", "service", "services", "file"
+PROVIDED = "provided"
 
 
 LENGTH: Final = struct.Struct(">I")
@@ -16,11 +17,15 @@ LENGTH: Final = struct.Struct(">I")
 
 
 class Question(Value):
-    """One thing that a template is made from; `name` is a path, a prefix or a service's name."""
+    """One thing that a template is made from; `name` is a path, a prefix or a service's name.
+
+    Of a call that a template provider answers, `name` is the function and `arguments` are its own.
+    """
 
     kind: str
     name: str = ""
     namespace: str = ""
+    arguments: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -35,6 +40,8 @@ class Question(Value):
                 return f"nomad.service({where})"
             case "services":
                 return f"nomad.services({where})" if where else "nomad.services"
+            case "provided":
+                return f"{self.name}({', '.join(self.arguments)})"
         return f"file({self.name})"
 
 
@@ -47,7 +54,10 @@ class Answer(Value):
 
 
 class RenderRequest(Value):
-    """A template's text with all that it may use; `now` in unix nanoseconds, addresses of the node by interface."""
+    """A template's text with all that it may use; `now` in unix nanoseconds, addresses of the node by interface.
+
+    `provided` are the functions that template providers answer.
+    """
 
     name: str
     text: bytes
@@ -57,6 +67,7 @@ class RenderRequest(Value):
     namespace: str = "default"
     is_missing_key_error: bool = False
     denied: tuple[str, ...] = ()
+    provided: tuple[str, ...] = ()
     answers: tuple[tuple[Question, Answer], ...] = ()
     now: int = 0
     addresses: Mapping[str, tuple[str, ...]] = no_entries()

@@ -1,19 +1,25 @@
-"""Answers to what a task's templates ask, kept up to date: one watch for each question, on the servers or on a file.
+"""Answers to what a task's templates ask, kept up to date: one watch for each question, on the servers, on a file or
+with a template provider.
 
-A watch never ends by itself. When the servers cannot be reached it tries again, ever more slowly; what is known stays.
+A watch never ends by itself. When who answers cannot be reached it tries again, ever more slowly; what is known stays.
+Only a provider may end its answers, and one that fails in a way of its own is told to the task as the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from contextlib import aclosing
+
+import msgspec
 
 from yurt.client.context import ClientContext
 from yurt.client.templates.files import read_file
-from yurt.client.templates.questions import FILE, Answer, Question
+from yurt.client.templates.questions import Answer, Question
+from yurt.client.templates.targets import TemplatePlace
 from yurt.runtime.supervise import supervised
-from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, YurtError
+from yurt.sdk.templates import ANSWER_MAX_BYTES, TemplateAnswer, TemplateAsk, by_function
 from yurt.structs.rpc import TemplateQuery
 
 FILE_POLL_S = 2.0
@@ -22,21 +28,11 @@ FILE_POLL_S = 2.0
 class Sources:
     """The watches of one task. `on_change` is told which answer is new."""
 
-    def __init__(
-        self,
-        context: ClientContext,
-        *,
-        alloc_id: str,
-        task: str,
-        dirs: TaskDirs,
-        on_change: Callable[[Question], None],
-    ) -> None:
+    def __init__(self, context: ClientContext, place: TemplatePlace, *, on_change: Callable[[Question], None]) -> None:
         self.answers: dict[Question, Answer] = {}
         self.failing: dict[Question, str] = {}
         self._context = context
-        self._alloc_id = alloc_id
-        self._task = task
-        self._dirs = dirs
+        self._place = place
         self._on_change = on_change
         self._watches: dict[Question, asyncio.Task[None]] = {}
 
@@ -48,8 +44,7 @@ class Sources:
             self.failing.pop(question, None)
         for question in wanted:
             if question not in self._watches:
-                watch = self._watch_file(question) if question.kind == FILE else self._watch(question)
-                self._watches[question] = supervised(group, f"watch of {question.shown}", watch)
+                self._watches[question] = self._begin(question, group)
 
     def known(self) -> Mapping[Question, Answer]:
         """All answers so far."""
@@ -61,8 +56,18 @@ class Sources:
             watch.cancel()
         self._watches.clear()
 
+    def _begin(self, question: Question, group: asyncio.TaskGroup) -> asyncio.Task[None]:
+        name = f"watch of {question.shown}"
+        match question.kind:
+            case "file":
+                return supervised(group, name, self._watch_file(question))
+            case "provided":
+                return supervised(
+                    group, name, self._watch_provided(question), on_error=lambda error: self._broke(question, error)
+                )
+        return supervised(group, name, self._watch(question))
+
     async def _watch(self, question: Question) -> None:
-        settings = self._context.config.template
         index, failures = 0, 0
         while True:
             try:
@@ -77,16 +82,20 @@ class Sources:
                 index = found.index if found.index >= index else 0
                 self._tell(question, Answer(exists=found.exists, data=found.data))
                 continue
-            pause_s = min(settings.retry_first_s * 2.0**failures, settings.retry_max_s)
-            failures = min(failures + 1, 30)
+            await self._pause(failures)
+            failures += 1
             index = 0
-            await self._context.env.sleep(pause_s)
+
+    async def _pause(self, failures: int) -> None:
+        """Wait before another attempt, the longer the more have failed."""
+        settings = self._context.config.template
+        await self._context.env.sleep(min(settings.retry_first_s * 2.0 ** min(failures, 30), settings.retry_max_s))
 
     def _query(self, question: Question, index: int) -> TemplateQuery:
         return TemplateQuery(
             node_id=self._context.node().id,
-            alloc_id=self._alloc_id,
-            task=self._task,
+            alloc_id=self._place.alloc_id,
+            task=self._place.task,
             kind=question.kind,
             name=question.name,
             namespace=question.namespace,
@@ -98,7 +107,7 @@ class Sources:
         is_sandboxed = self._context.config.template.is_sandboxed
         while True:
             try:
-                body = await asyncio.to_thread(read_file, question.name, self._dirs, is_sandboxed=is_sandboxed)
+                body = await asyncio.to_thread(read_file, question.name, self._place.dirs, is_sandboxed=is_sandboxed)
             except NotFound:
                 answer = Answer(exists=False)
             except (Invalid, PermissionDenied) as error:
@@ -108,7 +117,64 @@ class Sources:
             self._tell(question, answer)
             await self._context.env.sleep(FILE_POLL_S)
 
+    async def _watch_provided(self, question: Question) -> None:
+        """Take a provider's answers until it ends them; an attempt that lasted long counts as no failure."""
+        env, failures = self._context.env, 0
+        while True:
+            began = env.monotonic()
+            try:
+                await self._take_answers(question)
+                return
+            except NotFound:
+                self._tell(question, Answer(exists=False))
+            except (PermissionDenied, Invalid) as error:
+                self._tell(question, Answer(exists=False, error=str(error)))
+            except YurtError as error:
+                self.failing[question] = str(error)
+            failures = failures if env.monotonic() - began < self._context.config.template.retry_max_s else 0
+            await self._pause(failures)
+            failures += 1
+
+    async def _take_answers(self, question: Question) -> None:
+        """All answers of one call of the provider. Raises Invalid when there is none."""
+        provider = by_function(self._context.config.template_providers)[question.name]
+        is_answered = False
+        async with aclosing(provider.watch(self._ask(question))) as answers:
+            async for answer in answers:
+                is_answered = True
+                self.failing.pop(question, None)
+                self._tell(question, checked(answer))
+        if not is_answered:
+            raise Invalid(f"the provider {provider.name} gives no answer to {question.shown}")
+
+    def _ask(self, question: Question) -> TemplateAsk:
+        place = self._place
+        return TemplateAsk(
+            function=question.name,
+            arguments=question.arguments,
+            alloc_id=place.alloc_id,
+            task_name=place.task,
+            job_id=place.job_id,
+            group_name=place.group,
+            namespace=place.namespace,
+        )
+
+    def _broke(self, question: Question, error: Exception) -> None:
+        """A provider raised what it must not: the task fails with it, and its next start asks again."""
+        self._tell(question, Answer(exists=False, error=f"its provider failed: {type(error).__name__}: {error}"))
+
     def _tell(self, question: Question, answer: Answer) -> None:
         if self.answers.get(question) != answer:
             self.answers[question] = answer
             self._on_change(question)
+
+
+def checked(answer: TemplateAnswer) -> Answer:
+    """A provider's answer as one for templates. Raises Invalid for data that is too large or of no kind of a value."""
+    try:
+        body = msgspec.msgpack.encode(answer.data)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Invalid(f"its provider answers with what is no value: {error}") from None
+    if len(body) > ANSWER_MAX_BYTES:
+        raise Invalid(f"its provider's answer takes {len(body)} bytes; the most are {ANSWER_MAX_BYTES}")
+    return Answer(exists=answer.exists, data=msgspec.msgpack.decode(body))

@@ -28,6 +28,8 @@ class TemplatePlace(Value):
     dirs: TaskDirs
     env: Mapping[str, str]
     templates: tuple[Template, ...]
+    job_id: str = ""
+    group: str = ""
     is_rendered_each_start: bool = False
 
 

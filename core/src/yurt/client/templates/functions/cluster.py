@@ -5,12 +5,13 @@ A question without an answer yet gives an empty value; the whole text is thrown 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from yurt.client.templates.functions.arguments import text, whole
-from yurt.client.templates.questions import FILE, SERVICE, SERVICES, VARIABLE, VARIABLES, Answer, Question
+from yurt.client.templates.questions import FILE, PROVIDED, SERVICE, SERVICES, VARIABLE, VARIABLES, Answer, Question
 from yurt.gotemplate import Failure, Function
+from yurt.sdk.templates import PRODUCT_FUNCTIONS
 
 NO_ANSWER = Answer(exists=False)
 QUESTIONS_MAX = 256
@@ -178,27 +179,23 @@ def _file(asking: Asking, path: object) -> str:
     return text(answer.data or b"")
 
 
-ABSENT_PRODUCTS: Mapping[str, tuple[str, ...]] = {
-    "Consul": (
-        "key", "keyExists", "keyExistsGet", "keyOrDefault", "ls", "safeLs", "tree", "safeTree", "service", "services",
-        "node", "nodes", "datacenters", "connect", "caRoots", "caLeaf", "partitions", "peerings", "exportedServices",
-        "byMeta",
-    ),
-    "Vault": ("secret", "secrets", "pkiCert"),
-}  # fmt: skip
-Provider = Callable[..., object]
-
-
-def products(providers: Mapping[str, Provider]) -> dict[str, Function]:
-    """The functions that ask other products; one without a provider says so."""
-    table = {}
-    for product, names in ABSENT_PRODUCTS.items():
-        for name in names:
-            table[name] = Function(providers.get(name) or absent(f"not available: no {product} provider"))
+def products(asking: Asking, provided: Collection[str]) -> dict[str, Function]:
+    """The functions that ask other products, and those of other names that somebody provides."""
+    table = {name: Function(_provided(asking, name)) for name in provided}
+    for product, names in PRODUCT_FUNCTIONS.items():
+        reason = f"not available: no {product} provider on this node; a plugin may be one"
+        table |= {name: Function(absent(reason)) for name in names if name not in provided}
     return table
 
 
-def absent(reason: str) -> Provider:
+def _provided(asking: Asking, name: str) -> Callable[..., object]:
+    def call(*given: object) -> object:
+        return asking.ask(Question(kind=PROVIDED, name=name, arguments=tuple(text(each) for each in given))).data
+
+    return call
+
+
+def absent(reason: str) -> Callable[..., object]:
     """A function that only says why it is not there."""
 
     def call(*_values: object) -> object:

@@ -143,7 +143,7 @@ def _yaml_line(value: str) -> str:
     """A text as it stands where that reads back as the same text, else in double quotes."""
     from yurt_jobspec.functions.yaml import YamlError, read_yaml
 
-    is_plain = bool(value) and value == value.strip() and value.isprintable()
+    is_plain = bool(value) and value == value.strip() and value.isprintable() and value != "<<"
     if is_plain and not value.startswith(tuple("-?:,[]{}#&*!|>'\"%@`")) and not re.search(r"[:#][ ]|[ ]#|:$", value):
         try:
             if read_yaml(value) == value:

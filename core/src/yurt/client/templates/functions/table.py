@@ -32,7 +32,7 @@ def table(request: RenderRequest, asking: Asking) -> dict[str, Function]:
     made = {
         **HELPERS,
         **cluster_functions(asking),
-        **products({}),
+        **products(asking, request.provided),
         **_environment(request),
         **_scratch(),
         "timestamp": Function(lambda *layout: times.timestamp(request.now, *layout), 0, 1),

@@ -1,0 +1,98 @@
+"""What a template provider is to Yurt: it answers functions of task templates that ask another product.
+
+A template that calls `key "app/limit"` is rendered by a process that reaches nothing. The call becomes a `TemplateAsk`,
+which the client gives to the provider of that function; each answer is remembered and the template rendered with it.
+So a call's answer is always what the provider said last, and a template is rendered again when that changes.
+
+The functions of Consul and Vault (`PRODUCT_FUNCTIONS`) are there for whoever provides them. Other functions of a
+provider are named after it: those of the provider `etcd` begin with `etcd_`. A function has one provider on a node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from yurt.sdk.value import Value
+
+PRODUCT_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
+    "Consul": (
+        "key", "keyExists", "keyExistsGet", "keyOrDefault", "ls", "safeLs", "tree", "safeTree", "service", "services",
+        "node", "nodes", "datacenters", "connect", "caRoots", "caLeaf", "partitions", "peerings", "exportedServices",
+        "byMeta",
+    ),
+    "Vault": ("secret", "secrets", "pkiCert"),
+}  # fmt: skip
+"""Functions of consul-template that ask another product, by the product's name."""
+ANSWER_MAX_BYTES = 1024 * 1024
+"""The most that one answer may take as msgpack."""
+FUNCTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+TAKEN_NAMES = ("sprig",)
+
+
+class TemplateAsk(Value):
+    """A call in a template, its arguments as texts, and the task whose template it is.
+
+    The provider decides what that task may see: it asks with rights of its own, and any job may call its functions.
+    """
+
+    function: str
+    arguments: tuple[str, ...] = ()
+    alloc_id: str = ""
+    task_name: str = ""
+    job_id: str = ""
+    group_name: str = ""
+    namespace: str = "default"
+
+
+class TemplateAnswer(Value):
+    """What the call gives: None, a truth value, number or text, or lists and maps (with texts as keys) of such.
+
+    A template calls `.Name` of a map for its entry. With `exists=False` the task waits for it, and says so.
+    """
+
+    exists: bool = True
+    data: Any = None
+
+
+@runtime_checkable
+class TemplateProvider(Protocol):
+    """Answers the calls of `functions`; all calls run on the client's event loop, so none may block."""
+
+    name: str
+    functions: tuple[str, ...]
+
+    def watch(self, ask: TemplateAsk) -> AsyncGenerator[TemplateAnswer, None]:
+        """The answer as soon as it is known, then one after each change; when it ends the last one stays.
+
+        Closed when nobody asks any more. Raises NotFound where there is nothing (yet), PermissionDenied or Invalid for
+        what no repetition mends, which fails the task with that text, and Unavailable when a retry may help: then it is
+        called again, ever more slowly, and the last answer stays until there is another.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Free what the provider holds; the agent ends."""
+        ...
+
+
+def problem_of(provider: TemplateProvider) -> str:
+    """What is wrong with the names of a provider's functions, or nothing."""
+    if provider.name in TAKEN_NAMES:
+        return f'"{provider.name}" is no name for a template provider: functions of that prefix are taken'
+    if not provider.functions:
+        return f'the template provider "{provider.name}" has no functions'
+    given = {name for names in PRODUCT_FUNCTIONS.values() for name in names}
+    for name in provider.functions:
+        if name not in given and not (FUNCTION_NAME.fullmatch(name) and name.startswith(f"{provider.name}_")):
+            return (
+                f'the function "{name}" of the template provider "{provider.name}" is none of Consul or Vault, '
+                f'so its name has to begin with "{provider.name}_" and be made of letters, digits and _'
+            )
+    return ""
+
+
+def by_function(providers: Mapping[str, TemplateProvider]) -> dict[str, TemplateProvider]:
+    """The provider of each function."""
+    return {function: provider for provider in providers.values() for function in provider.functions}
