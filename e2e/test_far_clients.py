@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from yurt.testing.agent import Agent, ApiFailure, pid_is_alive, raw_exec_job, register, stop_jobs, wait_for
 
+YEARLY = {"Enabled": True, "SpecType": "cron", "Spec": "0 0 1 1 *"}
 SERVER_ONLY = {"server": {"enabled": True}, "client": {"enabled": False}}
 
 
@@ -220,3 +223,19 @@ def test_templates_and_identities_work_from_afar_and_over_a_restart_of_the_serve
         main.start()
         wait_for("a leader", lambda: main.cli("var", "put", "-force", "nomad/jobs/far", "user=bert").returncode == 0)
         wait_for("the second text", lambda: told("bert"))
+
+
+def test_a_snapshot_of_many_megabytes_is_saved_and_restored_through_a_client(tmp_path: Path) -> None:
+    """Larger than what is kept of a body while it is passed on, and than what any other request may be."""
+    with cluster(tmp_path, "far") as (_, (far,)):
+        for number in range(14):
+            job = raw_exec_job(f"large-{number}", "/bin/true", kind="batch")
+            filling = base64.b64encode(os.urandom(700_000)).decode()
+            register(far, job | {"Meta": {"filling": filling}, "Periodic": YEARLY})
+        saved = far.cli("operator", "snapshot", "save", "state.snap")
+        assert saved.returncode == 0, saved.stderr
+        assert (far.folder / "state.snap").stat().st_size > 8_500_000
+        far.call("DELETE", "/v1/job/large-3?purge=true")
+        restored = far.cli("operator", "snapshot", "restore", "state.snap")
+        assert restored.returncode == 0, restored.stderr
+        wait_for("the job again", lambda: "large-3" in {job["ID"] for job in far.get("/v1/jobs")})
