@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
 
 from yurt.sdk.value import replace
 from yurt.state import Changes, Snapshot
@@ -33,6 +35,9 @@ SUMMARY_FIELDS = {
     status.CLIENT_UNKNOWN: "unknown",
 }
 """The counter of a group's summary that an allocation of a client status belongs to."""
+
+COUNTED_BY: Final = attrgetter("job", "task_group", "client_status", "deployment_id")
+"""New allocations that follow each other and agree in these are counted together."""
 
 CHILD_FIELDS = {status.JOB_PENDING: "pending", status.JOB_RUNNING: "running", status.JOB_DEAD: "dead"}
 
@@ -105,12 +110,8 @@ class Edit:
     def put_new_allocs(self, allocs: Sequence[Allocation]) -> None:
         """Insert allocations that are not there yet and not over: what follows is noted once for all that share it."""
         self.tx.put_new("allocs", {alloc.id: alloc for alloc in allocs})
-        alike: dict[tuple[int, str, str, str], list[Allocation]] = {}
-        for alloc in allocs:
-            alike.setdefault((id(alloc.job), alloc.task_group, alloc.client_status, alloc.deployment_id), []).append(
-                alloc
-            )
-        for group in alike.values():
+        for _, alike in groupby(allocs, key=COUNTED_BY):
+            group = list(alike)
             first = group[0]
             key = (first.namespace, first.job_id)
             self._touched[key] = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 from yurt.scheduler.blocked import Blockers, blocked_eval
 from yurt.scheduler.classify import is_unplaced
@@ -134,8 +135,7 @@ class GenericAttempt:
 
     def _place_all(self, job: Job, results: Results) -> None:
         wanted = [*results.destructive, *results.place]
-        for place in wanted:
-            self.queued[place.group] = self.queued.get(place.group, 0) + 1
+        self.queued.update(Counter(map(attrgetter("group"), wanted)))
         left = dict(self.queued)
         at = 0
         while at < len(wanted):
@@ -221,10 +221,9 @@ class GenericAttempt:
         """Place as many as fit of some equal placements; the answer is how many."""
         name = places[0].group
         placer = self._placer(job, name)
-        found = placer.run(len(places))
-        if not found:
+        rows, tables = placer.run(len(places))
+        if not rows:
             return 0
-        rows = [placed.row for placed in found]
         for other_name, other in self.placers.items():
             if other_name != name:
                 other.placed_run_elsewhere(rows, name)
@@ -234,27 +233,27 @@ class GenericAttempt:
         nodes = self.snapshot.nodes.rows([node_ids[row] for row in used])
         names = {row: node.name for row, node in zip(used, nodes, strict=True)}
         canary = AllocDeploymentStatus(canary=True)
-        ids = self.ids.next_many("alloc", len(found))
-        metric, version = placer.metric, job.version
+        ids = self.ids.next_many("alloc", len(rows))
+        metric, version, resources = placer.metric(), job.version, placer.ask.plain.resources
         self.placements.extend(
             [
                 Placement(
                     id=alloc_id,
                     name=place.name,
                     task_group=name,
-                    node_id=node_ids[placed.row],
-                    node_name=names[placed.row],
+                    node_id=node_ids[row],
+                    node_name=names[row],
                     job_version=version,
-                    resources=placed.grant.resources,
-                    metrics=metric(placed.scores),
+                    resources=resources,
+                    metrics=replace(metric, score_meta_data=table),
                     deployment_id=deployment_id,
                     deployment_status=canary if place.is_canary else None,
                 )
-                for alloc_id, place, placed in zip(ids, places, found, strict=False)
+                for alloc_id, place, row, table in zip(ids, places, rows, tables, strict=False)
             ]
         )
-        self.queued[name] -= len(found)
-        return len(found)
+        self.queued[name] -= len(rows)
+        return len(rows)
 
     def _place_one(self, job: Job, place: Place, *, expected: int) -> bool:
         older = place.job if place.job is not None and self._is_known(place.job) else None

@@ -7,12 +7,14 @@ node's id with the seed, so that equal nodes take turns over attempts but never 
 from __future__ import annotations
 
 import hashlib
+from struct import Struct
 
 import numpy as np
 
 from yurt.state.columns import IntArray, TieArray
 
 _MASK = (1 << 64) - 1
+UUID_PARTS = Struct("8s4s4s4s12s")
 
 
 class Ids:
@@ -37,18 +39,14 @@ class Ids:
 
     def next_many(self, kind: str, number: int) -> list[str]:
         """Fresh UUIDs, four from each hash."""
-        found: list[str] = []
-        while len(found) < number:
+        texts: list[str] = []
+        for _ in range(-(-number // 4)):
             self._count += 1
             block = self._wide.copy()
             block.update(f"{kind}{self._count}".encode())
-            text = block.hexdigest()
-            found += [
-                f"{text[at : at + 8]}-{text[at + 8 : at + 12]}-{text[at + 12 : at + 16]}-{text[at + 16 : at + 20]}-"
-                f"{text[at + 20 : at + 32]}"
-                for at in (0, 32, 64, 96)
-            ]
-        return found[:number]
+            texts.append(block.hexdigest())
+        digits = "".join(texts).encode()
+        return [b"-".join(parts).decode() for parts in UUID_PARTS.iter_unpack(digits)][:number]
 
 
 def number_of(seed: int, *scope: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count, islice
 
 from yurt.structs.alloc import Allocation
 
@@ -39,14 +40,11 @@ class NameIndex:
 
     def next(self, number: int) -> list[str]:
         """Free names: the gaps first, and beyond the count only when there is no other."""
-        found: list[str] = []
-        index = 0
-        while len(found) < number:
-            if index not in self._taken:
-                self._taken.add(index)
-                found.append(alloc_name(self._job_id, self._group, index))
-            index += 1
-        return found
+        taken = self._taken
+        indexes = list(islice((index for index in count() if index not in taken), number))
+        taken.update(indexes)
+        job_id, group = self._job_id, self._group
+        return [f"{job_id}.{group}[{index}]" for index in indexes]
 
     def next_canaries(self, number: int, replaced: Iterable[Allocation], canaries: Iterable[Allocation]) -> list[str]:
         """Names for canaries: those of allocations that they will replace, then free ones."""

@@ -29,7 +29,7 @@ from yurt.scheduler.feasible import (
 from yurt.scheduler.ids import number_of
 from yurt.scheduler.preempt import is_allowed, preempt, preemption_score, situation
 from yurt.scheduler.rank import Ranker, RankOptions
-from yurt.scheduler.runs import place_run
+from yurt.scheduler.runs import Run, place_run
 from yurt.scheduler.spread import UNIT, FloatArray
 from yurt.scheduler.view import View, has_memory_max, is_spread_algorithm
 from yurt.scheduler.volumes import Volumes
@@ -117,11 +117,10 @@ class GroupPlacer:
         """Whether equal placements can be ordered at once: nothing but amounts decides where they fit."""
         return not (self.ask.is_exclusive or self.distinct.is_used or self.volumes.is_used)
 
-    def run(self, count: int) -> list[Placed]:
+    def run(self, count: int) -> Run:
         """Up to `count` more allocations, the same as so many times `place` without preemption."""
-        plain = self.ask.plain
-        found = [Placed(row, plain, scores) for row, scores in place_run(self.ranker, count)]
-        self._preemptions[[placed.row for placed in found]] = np.nan
+        found = place_run(self.ranker, count)
+        self._preemptions[found.rows] = np.nan
         return found
 
     def recount(self) -> None:
@@ -281,16 +280,7 @@ class GroupPlacer:
             known = remembered(self.view.rows, key, self._looked_at)
             assert isinstance(known, AllocationMetric)
             self._metric = known
-        return AllocationMetric(
-            nodes_evaluated=self._metric.nodes_evaluated,
-            nodes_filtered=self._metric.nodes_filtered,
-            nodes_in_pool=self._metric.nodes_in_pool,
-            node_pool=self._metric.node_pool,
-            nodes_available=self._metric.nodes_available,
-            class_filtered=self._metric.class_filtered,
-            constraint_filtered=self._metric.constraint_filtered,
-            score_meta_data=scores,
-        )
+        return replace(self._metric, score_meta_data=scores)
 
     def _looked_at(self) -> AllocationMetric:
         """What all placements of groups with the same constraints share."""

@@ -40,46 +40,52 @@ class _Levels(NamedTuple):
     scores: FloatArray
 
 
-class RunEntry(NamedTuple):
-    """One placement: the row, and the score table."""
-
-    row: int
-    scores: tuple[NodeScoreMeta, ...]
+ScoreTable = tuple[NodeScoreMeta, ...]
 
 
-def place_run(ranker: Ranker, count: int) -> list[RunEntry]:
+class Run(NamedTuple):
+    """Placements in order: the row and the score table of each."""
+
+    rows: list[int]
+    tables: list[ScoreTable]
+
+
+def place_run(ranker: Ranker, count: int) -> Run:
     """Up to `count` placements in order; the ranker and the view count them."""
     if count <= FEW or ranker.spread.is_used:
         return place_singly(ranker, count)
-    found: list[RunEntry] = []
+    found = Run([], [])
     depth = DEPTH_MIN
-    while len(found) < count:
-        part, depth = _part(ranker, count - len(found), depth)
-        if not part:
+    while len(found.rows) < count:
+        part, depth = _part(ranker, count - len(found.rows), depth)
+        if not part.rows:
             break
-        found.extend(part)
-        rows = np.array([entry.row for entry in part], np.int64)
+        found.rows.extend(part.rows)
+        found.tables.extend(part.tables)
+        rows = np.array(part.rows, np.int64)
         ranker.view.take_rows(rows, ranker.ask.plain.usage)
         ranker.placed_run(rows)
     return found
 
 
-def place_singly(ranker: Ranker, count: int) -> list[RunEntry]:
+def place_singly(ranker: Ranker, count: int) -> Run:
     """The same one after another: for few, and under spreads, where each changes what many nodes are worth."""
-    found: list[RunEntry] = []
+    rows: list[int] = []
+    tables: list[ScoreTable] = []
     view, usage = ranker.view, ranker.ask.plain.usage
     best, top, take, placed = ranker.best, ranker.top, view.take, ranker.placed
-    while len(found) < count:
-        row = best(expected=count - len(found))
+    while len(rows) < count:
+        row = best(expected=count - len(rows))
         if row is None:
             break
-        found.append(RunEntry(row, top(row)))
+        rows.append(row)
+        tables.append(top(row))
         take(row, usage)
         placed(row)
-    return found
+    return Run(rows, tables)
 
 
-def _part(ranker: Ranker, count: int, depth: int) -> tuple[list[RunEntry], int]:
+def _part(ranker: Ranker, count: int, depth: int) -> tuple[Run, int]:
     """Placements as far as one look at the best nodes tells, and how deep to look next.
 
     The look ends where a node may take more than it sees, or where so many of the nodes are used that the score table
@@ -88,7 +94,7 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[list[RunEntry], int]:
     ranker.refresh()
     rows, is_all = best_rows(ranker.scores, ranker.ties, min(count, max(1, CELLS_MAX // depth)) + SCORES_KEPT)
     if not len(rows):
-        return [], depth
+        return Run([], []), depth
     levels = _levels(ranker, rows, count, depth)
     seen = levels.scores.shape[1]
     lowest = np.minimum.accumulate(levels.scores, axis=1)
@@ -133,26 +139,31 @@ def _levels(ranker: Ranker, rows: IntArray, count: int, depth: int) -> _Levels:
     return _Levels(rows, fits, binpacks, anti, scores)
 
 
-def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> list[RunEntry]:
+def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> Run:
     """The placements with their score tables, made from the last one backwards."""
     upcoming = _heads_after(ranker, levels, ats)
+    heads, table = [at for at, _ in upcoming], tuple([meta for _, meta in upcoming])
     ids, rows = ranker.view.rows.ids, levels.rows.tolist()
     affinity = ranker.affinity[levels.rows].tolist() if ranker.affinity is not None else None
     shown: dict[tuple[int, int, int], Mapping[str, float]] = {}
     norms = (np.rint(levels.scores[ats, ks]) / UNIT).tolist()
     parts = zip(ats.tolist(), levels.binpacks[ats, ks].tolist(), levels.anti[ats, ks].tolist(), norms, strict=True)
-    found: list[RunEntry] = []
+    found = Run([], [])
     for at, binpack, anti, norm in reversed(list(parts)):
         key = (binpack, anti, affinity[at] if affinity is not None else 0)
         scores = shown.get(key)
         if scores is None:
             scores = shown[key] = _parts(key, has_affinity=affinity is not None)
         row = rows[at]
+        place = heads.index(at) if at in heads else SCORES_KEPT - 1
+        del heads[place : place + 1]
+        heads.insert(0, at)
         meta = NodeScoreMeta(node_id=ids[row], scores=scores, norm_score=norm)
-        others = [entry for entry in upcoming if entry[0] != at]
-        upcoming = [(at, meta), *others[: SCORES_KEPT - 1]]
-        found.append(RunEntry(row, tuple([entry[1] for entry in upcoming])))
-    found.reverse()
+        table = (meta, *table[:place], *table[place + 1 :])
+        found.rows.append(row)
+        found.tables.append(table)
+    found.rows.reverse()
+    found.tables.reverse()
     return found
 
 

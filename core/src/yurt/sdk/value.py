@@ -9,7 +9,7 @@ from `wire_name`, and the few fields that Nomad spells otherwise are named where
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NewType, TypeVar, dataclass_transform
+from typing import Annotated, Any, NewType, dataclass_transform
 
 import msgspec
 
@@ -54,12 +54,8 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=T
     """
 
 
-V = TypeVar("V", bound=msgspec.Struct)
-
-
-def replace(value: V, /, **changes: Any) -> V:
-    """A copy of `value` with some fields changed."""
-    return msgspec.structs.replace(value, **changes)
+replace = msgspec.structs.replace
+"""`replace(value, **changes)`: a copy of `value` with some fields changed."""
 
 
 def no_entries() -> Any:

@@ -239,18 +239,18 @@ class Columns:
     def apply(self, changes: Iterable[Any]) -> Columns:
         """The columns after a transaction's changes."""
         editor: _Editor | None = None
-        for change in changes:
-            if change.table == "allocs":
-                if not _is_usage_changed(change.before, change.after):
+        for table, key, before, after in changes:
+            if table == "allocs":
+                if before is not None and not _is_usage_changed(before, after):
                     continue
                 editor = editor or _Editor(self)
-                if change.before is not None:
-                    editor.count(change.before, -1)
-                if change.after is not None:
-                    editor.count(change.after, 1)
-            elif change.table == "nodes" and _is_offer_changed(change.before, change.after):
+                if before is not None:
+                    editor.count(before, -1)
+                if after is not None:
+                    editor.count(after, 1)
+            elif table == "nodes" and _is_offer_changed(before, after):
                 editor = editor or _Editor(self)
-                editor.set_node(change.key, change.after)
+                editor.set_node(key, after)
         return self if editor is None else editor.finish()
 
     def content(self) -> dict[str, tuple[object, ...]]:
@@ -270,6 +270,14 @@ class Columns:
         }
 
 
+class _Taker(NamedTuple):
+    """An allocation, what it and those like it use, and the rows that this comes to; None if it is exclusive."""
+
+    alloc: Allocation
+    usage: Usage
+    rows: list[int] | None
+
+
 class _Editor:
     """Edits of one transaction: amounts gathered by row, chunks copied once.
 
@@ -287,22 +295,30 @@ class _Editor:
         self._fresh_used: dict[int, IntArray] = {}
         self._sums: dict[int, list[int]] = {}
         self._coming: dict[Usage, list[int]] = {}
-        self._usages: dict[tuple[int, int, str], tuple[Usage, Allocation]] = {}
-        self._last: tuple[Usage, Allocation] | None = None
+        self._takers: dict[tuple[int, int, str], _Taker] = {}
+        self._last: _Taker | None = None
         self._is_node_changed = False
 
     def count(self, alloc: Allocation, sign: int) -> None:
         """Add or take away what an allocation uses."""
         if not is_using(alloc):
             return
-        last = self._last
-        if last is None or not _is_alike(alloc, last[1]):
-            key = (id(alloc.allocated_resources), id(alloc.job), alloc.task_group)
-            last = self._usages.get(key)
-            if last is None:
-                last = self._usages[key] = (usage_of(alloc), alloc)
-            self._last = last
-        self.take(alloc.node_id, last[0], sign)
+        taker = self._last
+        if taker is None or not _is_alike(alloc, taker.alloc):
+            taker = self._last = self._taker(alloc)
+        if sign > 0 and taker.rows is not None:
+            taker.rows.append(self._row(alloc.node_id))
+        else:
+            self.take(alloc.node_id, taker.usage, sign)
+
+    def _taker(self, alloc: Allocation) -> _Taker:
+        key = (id(alloc.allocated_resources), id(alloc.job), alloc.task_group)
+        found = self._takers.get(key)
+        if found is None:
+            usage = usage_of(alloc)
+            rows = None if usage.is_exclusive else self._coming.setdefault(usage, [])
+            found = self._takers[key] = _Taker(alloc, usage, rows)
+        return found
 
     def take(self, node_id: str, usage: Usage, sign: int = 1) -> None:
         """A usage comes to a node, or goes."""
@@ -531,8 +547,8 @@ def _is_alike(alloc: Allocation, other: Allocation) -> bool:
     )
 
 
-def _is_usage_changed(before: Allocation | None, after: Allocation | None) -> bool:
-    if before is None or after is None:
+def _is_usage_changed(before: Allocation, after: Allocation | None) -> bool:
+    if after is None:
         return True
     if is_using(before) != is_using(after) or before.node_id != after.node_id:
         return True

@@ -7,7 +7,8 @@ event stream and the columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -340,6 +341,10 @@ class Transaction:
         """`get` of one table, for many reads with no edit of the table between them."""
         return (self._editors.get(table) or self.base.table(table)).get
 
+    def present(self, table: str, keys: Iterable[Any]) -> list[Any]:
+        """Those of the keys that have a row as edited so far."""
+        return (self._editors.get(table) or self.base.table(table)).present(keys)
+
     def keys_where(self, table: str, column: str, value: Hashable) -> tuple[Any, ...]:
         """Keys of the rows with that index key as edited so far, sorted."""
         return (self._editors.get(table) or self.base.table(table)).keys_where(column, value)
@@ -355,7 +360,8 @@ class Transaction:
     def put_new(self, table: str, rows: Mapping[Any, Any]) -> None:
         """Insert rows of which none is there yet."""
         self._editor(table).put_new(rows)
-        self._changes.update({(table, key): Change(table, key, None, row) for key, row in rows.items()})
+        changes = map(Change, repeat(table), rows, repeat(None), rows.values())
+        self._changes.update(zip(zip(repeat(table), rows), changes, strict=False))
 
     def delete(self, table: str, key: Hashable) -> None:
         """Remove a row if it is there."""

@@ -8,12 +8,14 @@ empty entries are dropped. `index` is the log index of the last write to the tab
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import immutables
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+NO_KEYS: Final[immutables.Map[Any, None]] = immutables.Map()
 
 Extract = Callable[[Any], Hashable]
 """Gives the index key of a row; an empty string or None means the row is not in that index."""
@@ -119,7 +121,7 @@ class Table(Generic[K, V]):
 class TableEditor(Generic[K, V]):
     """Changes to one table, gathered and finished at one log index."""
 
-    __slots__ = ("_buckets", "_by", "_extract", "_rows", "_table", "is_changed")
+    __slots__ = ("_by", "_entries", "_extract", "_rows", "_table", "is_changed")
 
     def __init__(
         self,
@@ -132,7 +134,8 @@ class TableEditor(Generic[K, V]):
         self._rows = rows.mutate()
         self._by = by
         self._extract = extract
-        self._buckets: dict[tuple[str, Hashable], Any] = {}
+        self._entries: dict[str, dict[Hashable, immutables.Map[K, None]]] = {column: {} for column in extract}
+        """Index entries that changed, empty ones too."""
         self.is_changed = False
 
     def get(self, key: K) -> V | None:
@@ -141,14 +144,11 @@ class TableEditor(Generic[K, V]):
 
     def keys_where(self, column: str, value: Hashable) -> tuple[K, ...]:
         """Keys of the rows with that index key as changed so far, sorted."""
-        found = self._entries(column, value)
-        return () if found is None else tuple(sorted(found.keys()))
+        return tuple(sorted(self._keys(column, value).keys()))  # type: ignore[type-var]
 
     def count_where(self, column: str, value: Hashable) -> int:
         """How many rows have that index key as changed so far."""
-        bucket = self._buckets.get((column, value))
-        found = self._by[column].get(value) if bucket is None else bucket
-        return 0 if found is None else len(found)
+        return len(self._keys(column, value))
 
     def present(self, keys: Iterable[K]) -> list[K]:
         """Those of the keys that have a row."""
@@ -159,20 +159,14 @@ class TableEditor(Generic[K, V]):
         before = self._rows.get(key)
         self._rows[key] = row
         self.is_changed = True
-        if before is None:
-            for column, extract in self._extract.items():
-                new = extract(row)
-                if new:
-                    self._bucket(column, new)[key] = None
-            return None
         for column, extract in self._extract.items():
-            new, old = extract(row), extract(before)
+            new, old = extract(row), None if before is None else extract(before)
             if new == old:
                 continue
             if old:
-                self._bucket(column, old).pop(key, None)
+                self._drop(column, old, key)
             if new:
-                self._bucket(column, new)[key] = None
+                self._entries[column][new] = self._keys(column, new).set(key, None)
         return before
 
     def put_new(self, rows: Mapping[K, V]) -> None:
@@ -182,8 +176,9 @@ class TableEditor(Generic[K, V]):
         assert len(self._rows) == known + len(rows), "rows that are there already"
         self.is_changed = True
         for column, extract in self._extract.items():
+            changed = self._entries[column]
             for value, keys in _sharing(rows, extract).items():
-                self._bucket(column, value).update(keys)
+                changed[value] = self._keys(column, value).update(keys)
 
     def delete(self, key: K) -> V | None:
         """Remove; the row that was there, or None."""
@@ -195,45 +190,40 @@ class TableEditor(Generic[K, V]):
         for column, extract in self._extract.items():
             old = extract(before)
             if old:
-                self._bucket(column, old).pop(key, None)
+                self._drop(column, old, key)
         return before
 
     def finish(self, index: int) -> Table[K, V]:
         """The changed table, written at `index`."""
         if not self.is_changed:
             return self._table
-        changed: dict[str, Any] = {}
-        for (column, value), bucket in self._buckets.items():
-            by = changed.get(column)
-            if by is None:
-                by = changed[column] = self._by[column].mutate()
-            entries = bucket.finish()
-            if len(entries):
-                by[value] = entries
-            else:
-                by.pop(value, None)
         return Table(
             self._table.name,
             self._extract,
             index=index,
             rows=self._rows.finish(),
-            by={**self._by, **{column: by.finish() for column, by in changed.items()}} if changed else self._by,
+            by={column: _with_entries(by, self._entries[column]) for column, by in self._by.items()},
         )
 
-    def _entries(self, column: str, value: Hashable) -> Any:
-        bucket = self._buckets.get((column, value))
-        if bucket is None:
-            return self._by[column].get(value)
-        entries = bucket.finish()
-        self._buckets[(column, value)] = entries.mutate()
-        return entries
+    def _keys(self, column: str, value: Hashable) -> immutables.Map[K, None]:
+        """An index entry as changed so far."""
+        found = self._entries[column].get(value)
+        return self._by[column].get(value, NO_KEYS) if found is None else found
 
-    def _bucket(self, column: str, value: Hashable) -> Any:
-        bucket = self._buckets.get((column, value))
-        if bucket is None:
-            entries = self._by[column].get(value)
-            bucket = self._buckets[(column, value)] = (immutables.Map() if entries is None else entries).mutate()
-        return bucket
+    def _drop(self, column: str, value: Hashable, key: K) -> None:
+        self._entries[column][value] = self._keys(column, value).delete(key)
+
+
+def _with_entries(
+    by: immutables.Map[Hashable, immutables.Map[K, None]], changed: Mapping[Hashable, immutables.Map[K, None]]
+) -> immutables.Map[Hashable, immutables.Map[K, None]]:
+    """An index with its changed entries; empty ones are dropped."""
+    empty = [value for value, keys in changed.items() if not keys]
+    if changed:
+        by = by.update(changed)
+    for value in empty:
+        by = by.delete(value)
+    return by
 
 
 def _sharing(rows: Mapping[K, V], extract: Extract) -> dict[Hashable, dict[K, None]]:
