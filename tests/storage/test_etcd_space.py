@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -15,15 +16,17 @@ from yurt.storage.etcd.client import Compacted, EtcdClient
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.members import member_status, no_space_alarms
 from yurt.storage.etcd.messages import message
+from yurt.storage.log import LogFull
 from yurt.testing.agent import wait_for
-from yurt.testing.etcd import local_etcd, missing
-from yurt.testing.log_server import LogServer, running, wait_leader
+from yurt.testing.etcd import LocalMember, local_etcd, missing
+from yurt.testing.log_server import LogServer, running, wait_equal, wait_leader
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing() or "there is etcd"),
     pytest.mark.keeps_processes,
 ]
 QUOTA_BYTES = 1024 * 1024
+LARGE_QUOTA_BYTES = 8 * QUOTA_BYTES
 BATCH_BYTES = 20_000
 
 
@@ -72,6 +75,77 @@ async def test_an_exhausted_quota_is_told_and_ends_when_a_snapshot_makes_room(
         await client.close()
     assert "was defragmented" in caplog.text
     assert {record.levelno for record in caplog.records if "exhausted" in record.getMessage()} == {logging.ERROR}
+
+
+async def test_appends_are_refused_before_the_quota_is_exhausted_and_go_on_when_snapshots_made_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else no server could say how far its snapshot reaches, and nothing could be deleted."""
+    monkeypatch.setattr(space, "LOOK_S", 0.1)
+    monkeypatch.setattr(space, "REWRITE_PAUSE_S", 0.2)
+    with local_etcd(3, quota_bytes=LARGE_QUOTA_BYTES) as etcd:
+        async with AsyncExitStack() as stack:
+            servers = [
+                await stack.enter_async_context(running(LogServer(each.name, crowded_log(each, tmp_path))))
+                for each in etcd.members
+            ]
+            for server in servers:
+                keepers = await stack.enter_async_context(asyncio.TaskGroup())
+                stack.callback(keepers.create_task(keep_short(server)).cancel)
+            leader = await wait_leader(servers)
+            refusals = await append_many(servers, LARGE_QUOTA_BYTES * 3 // BATCH_BYTES)
+            assert refusals
+            assert all("etcd is nearly full" in text and "nothing was stored" in text for text in refusals)
+            assert sum(len(server.acknowledged) for server in servers) == LARGE_QUOTA_BYTES * 3 // BATCH_BYTES
+            await wait_equal(servers)
+            client = EtcdClient((etcd.members[0].endpoint,))
+            assert await no_space_alarms(client) == ()
+            await client.close()
+            assert leader.applied == sorted(leader.applied)
+    assert "nothing more is appended until there is room" in caplog.text
+    assert "quota is exhausted" not in caplog.text
+
+
+def crowded_log(member: LocalMember, folder: Path) -> EtcdLog:
+    """The log of a server that knows its member's quota."""
+    return EtcdLog(
+        endpoints=(member.endpoint,),
+        folder=folder / member.name,
+        name=member.name,
+        region="global",
+        env=RealEnv(),
+        own_endpoint=member.endpoint,
+        quota_bytes=LARGE_QUOTA_BYTES,
+    )
+
+
+async def keep_short(server: LogServer) -> None:
+    """What a server does when its log runs short of room, slowly."""
+    while True:
+        await server.log.wait_crowded()
+        await asyncio.sleep(0.5)
+        index = len(server.applied)
+        await server.log.save_snapshot(index, [b"state"])
+        with suppress(Conflict, Unavailable):
+            await server.log.trim(index, keep=0)
+
+
+async def append_many(servers: list[LogServer], count: int) -> list[str]:
+    """Append as many entries at whoever leads; what was refused for lack of room."""
+    refusals, number = [], 0
+    async with asyncio.timeout(120):
+        while number < count:
+            leader = await wait_leader(servers)
+            try:
+                await leader.append([number], size=BATCH_BYTES)
+                number += 1
+            except LogFull as error:
+                refusals.append(str(error))
+                leader.is_ready = True
+                await asyncio.sleep(0.05)
+            except (Conflict, Unavailable) as error:
+                assert "nothing was stored" in str(error) or "does not lead" in str(error), error
+    return refusals
 
 
 async def wait_room(client: EtcdClient) -> None:

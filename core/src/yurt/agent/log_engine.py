@@ -68,4 +68,5 @@ def _etcd_log(config: AgentConfig, data: DataDir, own_endpoint: str, env: Env) -
         security=security,
         own_endpoint=own_endpoint,
         patience=config.cluster.patience,
+        quota_bytes=config.cluster.quota_bytes if own_endpoint else 0,
     )

@@ -25,7 +25,7 @@ from yurt.fsm import apply
 from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.state import Changes, Snapshot
-from yurt.storage.log import CommandLog, Entry, LogBroken
+from yurt.storage.log import CommandLog, Entry, LogBroken, LogFull
 from yurt.structs.commands import (
     AnyCommand,
     Applied,
@@ -179,7 +179,7 @@ class LogWriter:
         """The command's index once it is durable and applied; a rejected one is raised as its kind."""
         (result,) = await self.enqueue((command,))
         if isinstance(result, Rejected):
-            raise KINDS.get(result.kind, Invalid)(result.message)
+            raise error_of(result)
         return result
 
     async def propose_all(self, commands: Sequence[AnyCommand]) -> tuple[Result, ...]:
@@ -288,7 +288,7 @@ class LogWriter:
         try:
             async with asyncio.timeout(None) as self._append_limit:
                 await self._log.append(self.state.index + 1, [item.stored for item in batch])
-        except Invalid as error:  # too large, hence alone in its batch; nothing was stored
+        except (Invalid, LogFull) as error:  # nothing was stored; what is too large is alone in its batch
             _fail(batch, error)
         except Exception as error:
             self._append_limit = None
@@ -337,6 +337,11 @@ class LogWriter:
         if item.proposal is not None:
             item.proposal.add(step.result)
         return step.changes
+
+
+def error_of(rejected: Rejected) -> YurtError:
+    """A rejection as whoever proposed the command meets it."""
+    return KINDS.get(rejected.kind, Invalid)(rejected.message)
 
 
 def _fail(batch: Sequence[_Item], error: YurtError) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Final
 
 from yurt.fsm import snapshot as snapshots
 from yurt.runtime.env import Env
@@ -15,6 +16,9 @@ from yurt.server.log_writer import LogWriter
 from yurt.storage.log import CommandLog
 
 log = logging.getLogger(__name__)
+
+CROWDED_PAUSE_S: Final = 2.0
+"""Between two snapshots while the log is short of room."""
 
 
 class Snapshotter:
@@ -29,23 +33,38 @@ class Snapshotter:
         self.index = 0
 
     async def run(self) -> None:
-        """Look each interval until cancelled."""
+        """Look each interval, and whenever the log runs short of room, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._run_on_schedule())
+            group.create_task(self._run_when_crowded())
+
+    async def _run_on_schedule(self) -> None:
         while True:
             await self._env.sleep(self._config.snapshot_interval_s)
             if self._writer.state.index - self.index >= self._config.snapshot_threshold:
                 await self.save()
 
-    async def save(self) -> None:
-        """Save the present state and trim the log; a failure is logged, the log still has everything."""
+    async def _run_when_crowded(self) -> None:
+        while True:
+            await self._log.wait_crowded()
+            await self.save(keep=0)
+            await self._env.sleep(CROWDED_PAUSE_S)
+
+    async def save(self, *, keep: int | None = None) -> None:
+        """Save the present state if it is a newer one, and trim the log; after a failure the log still has everything.
+
+        `keep` commands stay in the log for those who lag, by default as many as configured.
+        """
         if self._config.dev:
             return
         async with self._saved:
             state = self._writer.state
-            if state.index <= self.index:
+            if state.index <= self.index and keep is None:
                 return
             try:
-                await self._log.save_snapshot(state.index, snapshots.encode(state))
-                await self._log.trim(state.index, keep=self._config.trailing_entries)
+                if state.index > self.index:
+                    await self._log.save_snapshot(state.index, snapshots.encode(state))
+                await self._log.trim(state.index, keep=self._config.trailing_entries if keep is None else keep)
             except Exception as error:
                 log.error("saving a snapshot at index %d failed, the log keeps everything: %s", state.index, error)
                 return

@@ -49,6 +49,10 @@ class LogBroken(Unavailable):
     """Stable storage failed: the outcome is unknown and stays so, and this log takes nothing more until a restart."""
 
 
+class LogFull(Unavailable):
+    """There is no room; nothing was stored, the term goes on, and room is being made."""
+
+
 class Leadership(Value):
     """Who may append from now on: this server, or the one named `leader` ("": nobody known).
 
@@ -71,7 +75,7 @@ class CommandLog(Protocol):
         """Make the commands durable, all or none.
 
         Raises Conflict when `first_index` is not the next one or another server leads by now, Invalid for what no entry
-        can hold: nothing was stored, and after Invalid the term goes on.
+        can hold, LogFull while there is no room: nothing was stored, and after Invalid and LogFull the term goes on.
         Raises Unavailable when the outcome is unknown: what became of it is known once `entries` was read again, and
         this server appends nothing more before it has won a new term. Raises LogBroken when reading tells nothing.
         """
@@ -116,6 +120,10 @@ class CommandLog(Protocol):
 
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
         """Forget commands that lie more than `keep` below an index; their state is in a snapshot."""
+        ...
+
+    async def wait_crowded(self) -> None:
+        """Return when room runs short: a snapshot now lets the log be trimmed. Never where nothing is short."""
         ...
 
     async def close(self) -> None:

@@ -149,6 +149,10 @@ class SqliteLog:
         while await self._open_worker.call(partial(_trim, bound=bound)) == TRIM_ROWS:
             pass
 
+    async def wait_crowded(self) -> None:
+        """There is no quota."""
+        await asyncio.Event().wait()
+
     async def close(self) -> None:
         """Give the folder up; calling it again does nothing."""
         worker, self._worker = self._worker, None

@@ -197,6 +197,10 @@ class LogView:
         if self._shared.leader == self.name and bound > self._shared.first_index:
             self._shared.trim(bound)
 
+    async def wait_crowded(self) -> None:
+        """There is room."""
+        await asyncio.Event().wait()
+
     async def close(self) -> None:
         """End what waits; the entries stay."""
         self._is_closed = True

@@ -50,4 +50,5 @@ async def append(
         leading.learn(answer.responses[0].response_range.kvs)
         raise Conflict("another server leads by now, nothing was stored")
     term.head = head
+    term.stored_bytes += len(value)
     leading.answered()

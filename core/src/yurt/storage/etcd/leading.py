@@ -62,6 +62,7 @@ class Term:
         self.revision = revision
         self.head = head
         """The end of the log: this server alone moves it on."""
+        self.stored_bytes = 0
         self.end = Interrupt()
 
 

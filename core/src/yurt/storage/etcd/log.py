@@ -48,7 +48,7 @@ class EtcdLog:
 
     `own_endpoint` is that of the member beside this server, empty with an etcd that stands by itself. `name` is the
     server's, and that of its etcd member. A leader must be silent `patience` times longer than usual before another
-    server tries.
+    server tries. `quota_bytes` is that of the member beside; 0: unknown.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class EtcdLog:
         security: EtcdSecurity | None = None,
         own_endpoint: str = "",
         patience: float = 1,
+        quota_bytes: int = 0,
     ) -> None:
         """Raises Invalid for endpoints or a region that cannot be used; nothing is connected yet."""
         self._folder = folder
@@ -70,6 +71,7 @@ class EtcdLog:
         self._own_endpoint = own_endpoint
         self._security = security
         self._patience = patience
+        self._quota_bytes = quota_bytes
         self._endpoints = endpoints
         self._keys = Keys(region)
         self._appending = asyncio.Lock()
@@ -93,7 +95,7 @@ class EtcdLog:
         self._background = Background("command log")
         for work in (
             self._leading.watch, self._leading.run, self._leading.answer_confirms, self._space.compact_at_times,
-            self._space.make_room_when_full, self._space.report_snapshots,
+            self._space.make_room_when_full, self._space.report_snapshots, self._space.watch_room,
         ):  # fmt: skip
             self._background.start(work.__name__, work)
         return state
@@ -101,8 +103,8 @@ class EtcdLog:
     async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
         """Make the commands durable, all or none.
 
-        Raises Conflict when `first_index` is not the next one, or this server does not lead: nothing was stored.
-        Raises Unavailable when the outcome is unknown; the term is over then.
+        Raises Conflict when `first_index` is not the next one, or this server does not lead, LogFull when etcd has no
+        room: nothing was stored. Raises Unavailable when the outcome is unknown; the term is over then.
         """
         async with self._appending:
             if self._background is None:
@@ -113,6 +115,7 @@ class EtcdLog:
             if first_index != term.head.index + 1:
                 raise Conflict(f"the next index of the command log is {term.head.index + 1}, not {first_index}")
             if commands:
+                self._space.check_room()
                 await append(term, first_index, commands, client=self._client, keys=self._keys, leading=self._leading)
                 self._reader.has_applied(term.head)
 
@@ -186,6 +189,11 @@ class EtcdLog:
         self._check_open()
         await self._space.trim(below, keep=keep)
 
+    async def wait_crowded(self) -> None:
+        """Return when the member beside nears its quota."""
+        self._check_open()
+        await self._space.is_crowded.wait()
+
     async def close(self) -> None:
         """Give the folder up; calling it again does nothing."""
         self._closing.raise_()
@@ -218,6 +226,8 @@ class EtcdLog:
         )
         self._leading.be_patient(self._patience)
         self._space = Space(self._client, self._keys, reader=self._reader, leading=self._leading, env=self._env)
+        self._space.quota_bytes = self._quota_bytes
+        self._space.hand_over = self.resign
 
     def _check_open(self) -> None:
         if self._background is None:

@@ -1,14 +1,20 @@
 """Room in etcd: entries that a majority of servers has in snapshots are deleted, old revisions are compacted.
 
 A server that lags behind what was deleted gets a snapshot from a peer, so at least a majority must have one: then a
-server that has it is always among those that can form a cluster. When etcd's quota is exhausted it stores nothing, not
-even a new term; deleting and compacting still work, so each server makes room in the member beside it.
+server that has it is always among those that can form a cluster.
+
+When etcd's quota is exhausted it stores nothing, neither a new term nor how far a snapshot reaches; so it is not to
+come to that. From half of the quota on every server saves snapshots and the log is kept as short as they allow; space
+that is free inside a member's file is given back to the disk. Appends are refused when a tenth of the quota is left,
+until there is room again. Should the quota be exhausted nevertheless (it may be another one's etcd, or a smaller quota
+than before), deleting and compacting still work, so each server makes room in the member beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -21,6 +27,7 @@ from yurt.storage.etcd.keys import Keys, Report, remove
 from yurt.storage.etcd.leading import Leading, Term
 from yurt.storage.etcd.members import list_members, member_status, no_space_alarms
 from yurt.storage.etcd.reading import LogReader
+from yurt.storage.log import LogFull
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +38,19 @@ REPORT_PAUSE_S: Final = 1.0
 REPORT_EVERY_S: Final = 600.0
 GONE_S: Final = 24 * 3600
 """A server that has said nothing for so long is waited for no more, where nobody says who the servers are."""
+CROWDED, LARGE, FULL = 0.5, 0.75, 0.9
+"""Parts of the quota: from where the log is kept short, a file is rewritten that is not dense, appends are refused."""
+DENSE: Final = 0.75
+"""A file of which a larger part is in use is not worth being rewritten."""
+LOOK_S: Final = 0.5
+REWRITE_PAUSE_S: Final = 5.0
+"""Up to so many seconds apart members rewrite their files: they answer nothing meanwhile."""
 ROOM_PAUSE_S: Final = 15.0
 """Seconds between two attempts to make room."""
+
+
+async def _keep_on() -> None:
+    """There is nobody to lead instead."""
 
 
 class Space:
@@ -47,6 +65,11 @@ class Space:
         self._name, self._own_endpoint = leading.name, leading.own_endpoint
         self._env = env
         self._reported_index, self._reported_at = -1, 0.0
+        self.quota_bytes = 0
+        self.is_crowded = asyncio.Event()
+        self.hand_over: Callable[[], Awaitable[None]] = _keep_on
+        self._size = self._in_use = self._counted_from = 0
+        self._counted_in: Term | None = None
         self._is_full = asyncio.Event()
         leading.on_no_space = self._is_full.set
 
@@ -59,6 +82,59 @@ class Space:
         now = self._env.now()
         reports = await self._reports()
         return tuple(sorted(server for server, report in reports.items() if now - report.at < GONE_S * NANOSECONDS))
+
+    @property
+    def size(self) -> int:
+        """How much of the quota is taken: bytes of the file, or of what is in it with what was appended since."""
+        term = self._leading.term
+        added = term.stored_bytes - self._counted_from if term is not None and term is self._counted_in else 0
+        return max(self._size, self._in_use + added)
+
+    def check_room(self) -> None:
+        """Raises LogFull when nothing more is to be appended."""
+        if self.quota_bytes and self.size >= FULL * self.quota_bytes:
+            raise LogFull(
+                f"etcd is nearly full ({self.size} bytes of {self.quota_bytes}), nothing was stored; room is being made"
+            )
+
+    async def watch_room(self) -> None:
+        """Look how full the member beside is, and have it give back what is free in its file; until cancelled."""
+        was_full = False
+        while self.quota_bytes and self._own_endpoint:
+            try:
+                await self._look()
+                is_full = self.size >= FULL * self.quota_bytes
+                if is_full and not was_full:
+                    log.error(
+                        "etcd is nearly full, nothing more is appended until there is room: %d bytes of %d; "
+                        "when this comes again, give it more (etcd { quota_bytes = ... })",
+                        self.size,
+                        self.quota_bytes,
+                    )
+                was_full = is_full
+                if self._size >= LARGE * self.quota_bytes and self._in_use <= DENSE * self._size:
+                    await self._rewrite()
+            except YurtError as error:
+                log.debug("etcd does not tell its size: %s", error)
+            await self._env.sleep(LOOK_S)
+
+    async def _look(self) -> None:
+        term = self._leading.term
+        before = term.stored_bytes if term is not None else 0
+        status = await member_status(self._client, self._own_endpoint)
+        self._size, self._in_use = status.size, status.size_in_use
+        self._counted_in, self._counted_from = term, before
+        if self._in_use >= CROWDED * self.quota_bytes:
+            self.is_crowded.set()
+        else:
+            self.is_crowded.clear()
+
+    async def _rewrite(self) -> None:
+        """Give free space back to the disk, apart from the other servers, and not while this one leads."""
+        await self._env.sleep(self._env.random() * REWRITE_PAUSE_S)
+        if self._leading.term is not None:
+            await self.hand_over()
+        await self._defragment(self._own_endpoint)
 
     async def report(self) -> None:
         """Say how far this server's snapshot reaches; raises Unavailable."""
@@ -126,14 +202,18 @@ class Space:
         endpoints = (self._own_endpoint,) if self._own_endpoint else self._client.endpoints
         own_ids = set()
         for endpoint in endpoints:
-            before = await member_status(self._client, endpoint)
-            await self._client.defragment(endpoint)
-            after = await member_status(self._client, endpoint)
-            own_ids.add(after.member_id)
-            log.warning("etcd at %s was defragmented: %d bytes before, %d now", endpoint, before.size, after.size)
+            own_ids.add(await self._defragment(endpoint))
         for alarm in await no_space_alarms(self._client):
             if not self._own_endpoint or alarm.memberID in own_ids:
                 await self._client.disarm(alarm)
+
+    async def _defragment(self, endpoint: str) -> int:
+        """Have a member rewrite its file; its id."""
+        before = await member_status(self._client, endpoint)
+        await self._client.defragment(endpoint)
+        after = await member_status(self._client, endpoint)
+        log.warning("etcd at %s was defragmented: %d bytes before, %d now", endpoint, before.size, after.size)
+        return after.member_id
 
     async def _delete_below(self, bound: int, term: Term | None) -> int:
         """Delete the entries that end below an index; the revision after it, 0 when there was nothing to do."""
