@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from yurt.executor import CgroupSpec
+from yurt.executor import CgroupSpec, cgroups
 from yurt.executor.processes import start_time
 from yurt.executor.spec import DEFAULT_PATH
 from yurt.sdk.errors import DriverError, NotFound
@@ -255,6 +255,18 @@ async def test_a_task_that_uses_too_much_memory_is_reported_as_such(workshop: An
     await workshop.executor.start(spec)
     result = await workshop.executor.wait(spec.task_id)
     assert (result.signal, result.oom_killed) == (signal.SIGKILL, True)
+
+
+async def test_a_task_has_its_cgroups_although_another_agent_has_removed_their_folder(workshop: Any) -> None:
+    if workshop.executor.cgroup_mode == "none":
+        pytest.skip("no cgroup that may be written to on this host")
+    for parent in workshop.executor.cgroup_parents:
+        os.rmdir(f"{parent}/{cgroups.SHIMS}")
+        os.rmdir(parent)
+    spec = workshop.spec("sleep", "1000", cgroup=CgroupSpec(memory_bytes=64 * 1024 * 1024))
+    handle = await workshop.executor.start(spec)
+    assert [handle.pid in cgroups.processes((folder,)) for folder in handle.cgroups] == [True] * len(handle.cgroups)
+    assert handle.cgroups
 
 
 async def test_many_starts_at_once_all_succeed(workshop: Any) -> None:

@@ -332,7 +332,10 @@ async def test_a_task_is_taken_up_while_the_engine_is_away(bench: Bench) -> None
     assert (await bench.wait(handle)).signal == 15
 
 
-async def test_an_engine_that_hangs_is_unhealthy_and_nothing_hangs_with_it(bench: Bench) -> None:
+async def test_an_engine_that_hangs_is_unhealthy_and_nothing_hangs_with_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt.sdk.containers.engine.ASK_S", 2.0)
     handle = await bench.start(shell("while [ ! -e /local/stop ]; do sleep 0.02; done; exit 6"))
     waiting = asyncio.get_running_loop().create_task(bench.wait(handle))
     bench.engine.send(signal.SIGSTOP)

@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.engine import EngineDown
+from yurt.sdk.containers.images import ImageShelf
 from yurt.sdk.driver import AgentPaths, PluginContext, TaskDirs, TaskRequest, TaskResources
-from yurt.sdk.errors import DriverError, RecoverableError
+from yurt.sdk.errors import Conflict, DriverError, RecoverableError
 from yurt.sdk.schema import decode_config
+from yurt.testing.fakes import eventually
 from yurt_driver_docker.config import TaskConfig, plugin_config
 from yurt_driver_docker.engine import new_engine
 from yurt_driver_docker.images import Images
@@ -111,6 +114,24 @@ async def test_a_task_hears_how_far_its_image_is(
     await texts.aclose()
     with pytest.raises(DriverError, match="was not pulled within 1 s"):
         await pulling
+
+
+async def test_an_image_that_a_container_still_uses_is_removed_later(
+    puller: Puller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt.sdk.containers.images.REMOVE_PAUSE_S", 0.001)
+    refusals = [Conflict("a container uses it"), EngineDown("away")]
+
+    async def remove(image_id: str) -> None:
+        if refusals:
+            raise refusals.pop(0)
+
+    shelf = ImageShelf(puller.background, tmp_path / "images", remove, delay_s=0, removes=True)
+    shelf.own("sha256:1")
+    shelf.hold("sha256:1", "one")
+    shelf.release("sha256:1", "one")
+    await eventually(lambda: not puller.background.tasks)
+    assert (refusals, shelf._known()) == ([], set())
 
 
 async def test_an_image_that_was_here_before_stays(puller: Puller) -> None:

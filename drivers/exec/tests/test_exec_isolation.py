@@ -20,6 +20,7 @@ from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.executor import ContainerExecutor
 from yurt.sdk.value import replace, seconds
 from yurt.testing.driver_suite import Bench
+from yurt.testing.driver_suite.burden import CGROUP_DEPTH, CGROUP_ROOT, folders_below
 from yurt_driver_exec.driver import exec_driver
 
 pytestmark = [
@@ -76,7 +77,7 @@ class Cell(Bench):
     def left(self) -> list[str]:
         """What of the task is on the host: mounts, cgroups, files of the executor."""
         mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(self.folder) in line]
-        groups = [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{self.alloc_id}*")]
+        groups = [folder for folder in folders_below(CGROUP_ROOT, CGROUP_DEPTH) if self.alloc_id in folder]
         state = self.folder / "state"
         files = [str(path) for path in state.rglob("*") if self.alloc_id[:8] in path.name]
         return mounts + groups + files

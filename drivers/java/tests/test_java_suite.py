@@ -32,6 +32,7 @@ public class Main {
                 break;
             case "stubborn":
                 for (String name : new String[] {"TERM", "INT"}) Signal.handle(new Signal(name), signal -> {});
+                System.out.println("deaf");
                 Thread.sleep(1000000);
                 break;
             case "catch":
@@ -66,6 +67,7 @@ def cases_of(class_path: str) -> DriverCases:
         prints=lambda text: main("print", text),
         floods=lambda size: main("flood", str(size)),
         ignores_signals=main("stubborn"),
+        ignores_when="deaf",
         cannot_start={"args": ["x"]},
         start_error="jar_path",
         executes=main("wait"),

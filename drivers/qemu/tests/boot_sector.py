@@ -29,9 +29,14 @@ def waits() -> bytes:
 
 
 def prints(line: bytes, *, times: int = 1, then: bytes | None = None) -> bytes:
-    """Print a line a number of times on the first serial port, then end with code 0."""
+    """Print a line a number of times on the first serial port, then end with code 0.
+
+    Interrupts are off: the BIOS writes the rest of its own output from them, amid the line.
+    """
     tail = ends(0) if then is None else then
-    head = bytes.fromhex("fc31c08ed8b9") + times.to_bytes(2, "little")  # cld; xor ax, ax; mov ds, ax; mov cx, times
+    head = bytes.fromhex("fafc31c08ed8b9") + times.to_bytes(
+        2, "little"
+    )  # cli; cld; xor ax, ax; mov ds, ax; mov cx, times
     loop = bytes.fromhex(
         "be0000"  # again: mov si, line
         "ac"  # next: lodsb

@@ -89,6 +89,12 @@ def prepare(parent: str, mounts_file: str = MOUNTS_FILE) -> tuple[Hierarchies, t
     return usable, tuple(f"{mount}/{parent}" for mount in mounts)
 
 
+def restore(parent: str, parents: tuple[str, ...]) -> None:
+    """Make the folders of a run again: another agent that ends removes them while they are empty."""
+    if not all(os.path.isdir(f"{folder}/{SHIMS}") for folder in parents):
+        prepare(parent)
+
+
 def make_parent(mount: str, parent: str) -> bool:
     """Make the run's folder and that of its shims."""
     try:

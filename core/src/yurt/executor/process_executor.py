@@ -123,6 +123,7 @@ class ProcessExecutor:
         self.check_new(spec.task_id)
         check_spec(spec)
         user = user_to_become(spec.user)
+        cgroups.restore(self._parent, self._parents)
         planned = cgroups.plan(self._hierarchies, self._parent, task_id=spec.task_id, asked=spec.cgroup)
         self._folder.mkdir(parents=True, exist_ok=True)
         known = self._planned_handle(spec.task_id, planned)

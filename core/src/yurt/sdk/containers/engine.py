@@ -33,7 +33,8 @@ THREADS = 8
 QUESTIONS = 16
 QUICK_S = 15.0
 SLOW_S = 120.0
-ASK_S = 5.0
+ASK_S = 15.0
+"""How long a question may take: an engine of a machine that has much else to do answers late, and is well."""
 LINE_BYTES_MAX = 1024 * 1024
 T = TypeVar("T")
 Query = Mapping[str, str]
@@ -168,16 +169,14 @@ class Engine:
         """The engine is away."""
         return EngineDown(f"the {self.name} engine at {self.target.endpoint} cannot be reached: {error}")
 
-    async def ask(
-        self, path: str, query: Query | None = None, *, within_s: float = ASK_S, is_urgent: bool = False
-    ) -> Any:
+    async def ask(self, path: str, query: Query | None = None, *, is_urgent: bool = False) -> Any:
         """A question with a JSON answer, on the event loop and with a short time limit; urgent ones need not queue."""
         waiting = nullcontext() if is_urgent else self._asking
         try:
-            async with waiting, asyncio.timeout(within_s), self.stream("GET", path, query=query) as response:
+            async with waiting, asyncio.timeout(ASK_S), self.stream("GET", path, query=query) as response:
                 return json.loads(await response.content.read(-1))
         except TimeoutError:
-            raise EngineDown(f"the {self.name} engine did not answer {path} within {within_s:g} s") from None
+            raise EngineDown(f"the {self.name} engine did not answer {path} within {ASK_S:g} s") from None
 
     async def act(self, do: Callable[[Any], T], *, slow: bool = False) -> T:
         """Let the package do something in the pool; errors come as ours."""

@@ -22,6 +22,9 @@ from yurt.sdk.errors import Conflict, DriverError, NotFound
 
 FIRST_REPORT_S, NEXT_REPORT_S = 10.0, 120.0
 DENIED = ("denied", "unauthorized", "authentication required", "no basic auth")
+REMOVE_TRIES = 8
+"""How often an image is to be removed that is in use, or whose engine is away; the pause doubles with each."""
+REMOVE_PAUSE_S = 0.5
 HOPELESS = ("not found", "manifest unknown", "invalid reference", *DENIED)
 
 
@@ -75,18 +78,27 @@ class ImageShelf:
         self._background.start(f"removal of image {image_id[:19]}", work)
 
     async def _remove_later(self, image_id: str) -> None:
-        """Remove an image unless a task took it up meanwhile, or others use it."""
-        await asyncio.sleep(self._delay_s)
-        if image_id in self._users or image_id not in self._known():
-            return
+        """Remove an image unless a task took it up meanwhile; while a container still uses it, try again later."""
+        pause_s = self._delay_s
+        for _ in range(REMOVE_TRIES):
+            await asyncio.sleep(pause_s)
+            if image_id in self._users or image_id not in self._known():
+                return
+            if await self._is_removed(image_id):
+                self._known().discard(image_id)
+                self._store()
+                return
+            pause_s = max(2 * pause_s, REMOVE_PAUSE_S)
+
+    async def _is_removed(self, image_id: str) -> bool:
+        """Remove an image now; False where somebody uses it, or the engine does not answer."""
         try:
             await self._remove(image_id)
         except (Conflict, EngineDown):
-            return
+            return False
         except NotFound:
-            pass
-        self._known().discard(image_id)
-        self._store()
+            return True
+        return True
 
     def _known(self) -> set[str]:
         """The images that this client brought here."""

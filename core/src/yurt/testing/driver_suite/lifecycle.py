@@ -91,6 +91,7 @@ class LifecycleTests:
 
     async def test_stop_kills_what_ignores_its_signal(self, bench: Bench, cases: DriverCases) -> None:
         handle = await bench.start(needed(cases.ignores_signals, "ignores signals"))
+        await eventually("it ignores signals", lambda: cases.ignores_when in bench.text())
         assert await bench.is_running_after(handle.task_id, KILL_TIMEOUT_S)
         loop = asyncio.get_running_loop()
         before = loop.time()
