@@ -9,9 +9,12 @@ from unittest import mock
 import pytest
 from yurt.broker import Delivery
 from yurt.fsm.snapshot import digest
-from yurt.sdk.errors import Conflict, Unavailable
+from yurt.rpc.peer import ConnectionLost
+from yurt.sdk.errors import Conflict, Unavailable, YurtError
+from yurt.server.peers import PeerPort
 from yurt.server.server import Server
-from yurt.server.work import LeaderWork
+from yurt.server.work import SCHEDULER_VERSION, FarWork, LeaderWork, PlanReply
+from yurt.state import Snapshot
 from yurt.structs.plan import Outcome, Plan
 from yurt.structs.rpc import RegisterNodeRequest
 from yurt.testing import factories
@@ -87,7 +90,7 @@ async def test_other_servers_take_over_when_more_is_ready_than_the_leader_will_s
 async def test_what_a_worker_takes_along_when_it_is_lost_is_given_to_another(group: ServerGroup) -> None:
     await group[FIRST].jobs.register(factories.job())
     spare_all(group)
-    (taken,) = await group[FIRST].peer_calls.take_work(timeout_s=1)
+    (taken,) = await group[FIRST].peer_calls.take_work(timeout_s=1, scheduler=SCHEDULER_VERSION)
     await pass_time(group, 50)
     assert not group[FIRST].state.allocs
     await pass_time(group, 20)
@@ -100,7 +103,7 @@ async def test_a_worker_whose_time_was_over_stores_nothing(group: ServerGroup) -
     group.cut_off.update((SECOND, THIRD))
     await group[FIRST].jobs.register(factories.job())
     calls = group[FIRST].peer_calls
-    (taken,) = await calls.take_work(timeout_s=1)
+    (taken,) = await calls.take_work(timeout_s=1, scheduler=SCHEDULER_VERSION)
     await calls.finish_work(taken, is_done=False)
     plan = Plan(eval_id=taken.evaluation.id, namespace="default", job_id="web")
     with pytest.raises(Conflict, match="no longer"):
@@ -128,4 +131,110 @@ async def test_a_server_that_is_behind_gives_back_and_stays_away_until_it_has_ca
 
 async def test_nobody_else_gives_work_away(group: ServerGroup) -> None:
     with pytest.raises(Unavailable, match="No cluster leader"):
-        await group[SECOND].peer_calls.take_work(timeout_s=0.01)
+        await group[SECOND].peer_calls.take_work(timeout_s=0.01, scheduler=SCHEDULER_VERSION)
+
+
+class Meets:
+    """A leader whose calls fail in some ways before they are carried out."""
+
+    def __init__(self, *failures: YurtError) -> None:
+        self.failures = list(failures)
+        self.calls = 0
+
+    async def submit_plan(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanReply:
+        self.calls += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return PlanReply(is_full=True)
+
+    async def finish_work(self, delivery: Delivery, *, is_done: bool) -> None:
+        self.calls += 1
+        if self.failures:
+            raise self.failures.pop(0)
+
+
+def handed_in(leader: Meets, env: FakeEnv) -> FarWork:
+    return FarWork(lambda: leader, Snapshot.empty, env=env)  # type: ignore[arg-type,return-value]
+
+
+NO = Unavailable("No cluster leader")
+
+
+async def submit(leader: Meets, env: FakeEnv) -> PlanReply:
+    evaluation = factories.evaluation()
+    plan = Plan(eval_id=evaluation.id, namespace="default", job_id="web")
+    delivery = Delivery(evaluation, "token")
+    return await handed_in(leader, env).submit(delivery, plan, Outcome(evaluation=evaluation))
+
+
+async def test_a_plan_is_submitted_again_while_nobody_leads_with_growing_pauses() -> None:
+    env, leader = FakeEnv(), Meets(NO, NO, NO)
+    async with asyncio.TaskGroup() as tasks:
+        submitting = tasks.create_task(submit(leader, env))
+        for passed_s, calls in ((0.4, 1), (0.2, 2), (0.8, 2), (0.3, 3), (2.1, 4)):
+            await env.advance(passed_s)
+            assert leader.calls == calls
+    assert submitting.result().is_full
+
+
+async def test_a_plan_is_not_submitted_again_for_ever_and_not_when_it_may_have_been_stored() -> None:
+    env, leader = FakeEnv(), Meets(*[NO] * 99)
+    async with asyncio.TaskGroup() as tasks:
+        submitting = tasks.create_task(refused(leader, env))
+        await env.advance(70)
+        assert submitting.done()
+    assert leader.calls == 10
+    for error in (ConnectionLost("it broke"), Unavailable("the outcome is not known"), Conflict("not yours")):
+        leader = Meets(error)
+        with pytest.raises(type(error)):
+            await submit(leader, env)
+        assert leader.calls == 1
+
+
+async def refused(leader: Meets, env: FakeEnv) -> None:
+    with pytest.raises(Unavailable, match="No cluster leader"):
+        await submit(leader, env)
+
+
+async def test_the_end_of_an_evaluation_is_told_again_over_a_lost_connection() -> None:
+    env, leader = FakeEnv(), Meets(ConnectionLost("it broke"), NO)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(handed_in(leader, env).ack(Delivery(factories.evaluation(), "token")))
+        await env.advance(2)
+    assert leader.calls == 3
+
+
+async def test_workers_stay_away_from_a_leader_that_schedules_otherwise(
+    group: ServerGroup, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("yurt.server.peer_calls.SCHEDULER_VERSION", SCHEDULER_VERSION + 1)
+    await pass_time(group, 10)
+    await eventually(lambda: "scheduler version mismatch" in caplog.text)
+    spare_all(group)
+    await group[FIRST].jobs.register(factories.job())
+    monkeypatch.undo()
+    await pass_time(group, 15)
+    assert not group[FIRST].state.allocs, "they look again after 30 s"
+    await pass_time(group, 30)
+    await placed(group, 1)
+
+
+async def test_the_leader_of_the_moment_may_be_unknown_while_a_worker_hands_in_its_plan(
+    group: ServerGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker of a server that does not know for a moment who leads keeps its delivery and its plan."""
+    spare_all(group)
+    group.cut_off.add(THIRD)
+    asked: list[str] = []
+    real = type(group[SECOND])._leading_peer
+
+    def first_nobody(server: Server) -> PeerPort:
+        asked.append(server.config.name)
+        if len(asked) == 2:
+            raise NO
+        return real(server)
+
+    monkeypatch.setattr(type(group[SECOND]), "_leading_peer", first_nobody)
+    await group[FIRST].jobs.register(factories.job())
+    await pass_time(group, 10)
+    await eventually(lambda: len(group[FIRST].state.allocs) == 1)

@@ -18,8 +18,8 @@ from yurt.http.errors import NotLed, Refused
 from yurt.http.query import is_stale
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import Unavailable
-from yurt.server.leader_calls import is_no_leader
 from yurt.server.log_writer import NO_LEADER
+from yurt.server.passing import is_no_leader
 
 if TYPE_CHECKING:
     from yurt.http.forwarding import ApiPort

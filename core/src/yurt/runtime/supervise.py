@@ -1,11 +1,13 @@
-"""The one place where a failing piece of work is caught: it is logged and its siblings live on."""
+"""The one place where a failing piece of work is caught: it is logged, and its siblings live on or it begins again."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+
+from yurt.sdk.errors import YurtError
 
 log = logging.getLogger(__name__)
 
@@ -30,3 +32,30 @@ def supervised(
     task = group.create_task(run(), name=name)
     task.add_done_callback(lambda _: coroutine.close())  # cancelled before its first turn, it would never be awaited
     return task
+
+
+async def attempted(
+    name: str, work: Awaitable[None], *, level: int = logging.ERROR, is_told: Callable[[], bool] = lambda: True
+) -> bool:
+    """Whether the work came to its end; what it failed with is logged, with its place when nobody foresaw it."""
+    try:
+        await work
+    except Exception as error:
+        if is_told():
+            trace = None if isinstance(error, YurtError) else error
+            log.log(level, "%s failed and starts again: %s", name, error, exc_info=trace)
+        return False
+    return True
+
+
+async def keep_running(
+    name: str,
+    loop: Callable[[], Awaitable[None]],
+    *,
+    pause: Callable[[], Awaitable[None]],
+    is_told: Callable[[], bool] = lambda: True,
+) -> None:
+    """Run a loop again after a pause whenever it ends or fails, until cancelled; `is_told` says whether to log it."""
+    while True:
+        await attempted(name, loop(), is_told=is_told)
+        await pause()

@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from yurt.rpc.peer import ConnectionLost
 from yurt.rpc.proxy import NoAnswer
 from yurt.sdk.errors import Unavailable
 from yurt.server.csi_volumes import CsiVolumes
-from yurt.server.log_writer import NO_LEADER, SHUTTING_DOWN, UNKNOWN_OUTCOME
+from yurt.server.log_writer import NO_LEADER
+from yurt.server.passing import is_passing
 from yurt.server.peers import LeaderPort
 from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (
@@ -38,22 +38,6 @@ LEADER_WAIT_S: Final = 5.0
 """How long a call waits for a leader."""
 LOOK_S: Final = 0.1
 """A leader that was found but does not lead yet is asked again after this."""
-
-
-MAY_REPEAT: Final = (NO_LEADER, UNKNOWN_OUTCOME, SHUTTING_DOWN)
-"""How texts begin of what a call meets where leadership changes; clients' calls bear being made twice."""
-
-
-def is_passing(error: Exception) -> bool:
-    """Whether a client's call may go better in a moment, at the same leader or another one."""
-    return isinstance(error, ConnectionLost | NoAnswer) or (
-        isinstance(error, Unavailable) and str(error).startswith(MAY_REPEAT)
-    )
-
-
-def is_no_leader(error: Exception) -> bool:
-    """Whether a call failed because nobody led where it was made; it was not carried out."""
-    return isinstance(error, Unavailable) and str(error) == NO_LEADER
 
 
 class LocalCalls:

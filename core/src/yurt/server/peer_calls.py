@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from yurt.broker import Delivery
-from yurt.sdk.errors import Unavailable
+from yurt.sdk.errors import Conflict, Unavailable
 from yurt.server.catching_up import send_snapshot
 from yurt.server.keyring import RootKey
 from yurt.server.log_writer import NO_LEADER
 from yurt.server.peers import PeerStatus, SnapshotPart
-from yurt.server.work import POLL_S, LeaderWork, PlanReply
+from yurt.server.work import OTHER_SCHEDULER, POLL_S, SCHEDULER_VERSION, LeaderWork, PlanReply
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.packed import unpacked
 from yurt.structs.plan import Outcome, Plan
@@ -50,8 +50,10 @@ class PeerCalls:
         """Whether a client is connected here."""
         return self._server.node_ports.has(node_id)
 
-    async def take_work(self, *, timeout_s: float) -> tuple[Delivery, ...]:
+    async def take_work(self, *, timeout_s: float, scheduler: int = 0) -> tuple[Delivery, ...]:
         """Evaluations that this server has to spare while it leads."""
+        if scheduler != SCHEDULER_VERSION:
+            raise Conflict(f"{OTHER_SCHEDULER}: the leader's is {SCHEDULER_VERSION}, the caller's {scheduler}")
         return tuple(await self._work().take_spare(min(timeout_s, POLL_S)))
 
     async def finish_work(self, delivery: Delivery, *, is_done: bool) -> None:

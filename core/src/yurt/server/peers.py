@@ -72,8 +72,11 @@ class PeerPort(Protocol):
         """Whether a client is connected there."""
         ...
 
-    async def take_work(self, *, timeout_s: float) -> tuple[Delivery, ...]:
-        """Evaluations that the leader has to spare, perhaps none; raises Unavailable where nobody leads, as below."""
+    async def take_work(self, *, timeout_s: float, scheduler: int = 0) -> tuple[Delivery, ...]:
+        """Evaluations that the leader has to spare, perhaps none; raises Unavailable where nobody leads, as below.
+
+        `scheduler` is the version of what would work on them; raises Conflict when it is not the leader's.
+        """
         ...
 
     async def finish_work(self, delivery: Delivery, *, is_done: bool) -> None:

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from yurt.runtime.supervise import supervised
+from yurt.runtime.supervise import attempted, supervised
 from yurt.sdk.errors import YurtError
 from yurt.sdk.value import replace
 from yurt.server.catching_up import fetch_snapshot
@@ -253,11 +253,7 @@ class Roles:
         pause_s = RETRY_FIRST_S
         while turn == self._turn:
             before = self._server.state.index
-            try:
-                await self._follow_log()
-            except Exception as error:
-                trace = None if isinstance(error, YurtError) else error
-                log.warning("following the command log failed at index %d: %s", before, error, exc_info=trace)
+            await attempted(f"following the command log from index {before}", self._follow_log(), level=logging.WARNING)
             if self._server.state.index > before:
                 pause_s = RETRY_FIRST_S
                 continue

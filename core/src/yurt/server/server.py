@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from yurt.fsm import snapshot as snapshots
 from yurt.runtime.env import Env
-from yurt.runtime.supervise import supervised
+from yurt.runtime.supervise import keep_running, supervised
 from yurt.sdk.errors import NotFound, Unavailable
 from yurt.server.allocs import Allocs
 from yurt.server.catching_up import fetch_snapshot
@@ -37,7 +37,7 @@ from yurt.server.node_ports import NodePorts
 from yurt.server.node_service import KNOWN_LIMIT_S, NodeService
 from yurt.server.nodes import Nodes
 from yurt.server.peer_calls import PeerCalls
-from yurt.server.peers import NoPeers, Peers
+from yurt.server.peers import NoPeers, PeerPort, Peers
 from yurt.server.ports import NodePort
 from yurt.server.replay import History, replay
 from yurt.server.roles import Roles
@@ -320,13 +320,19 @@ class Server:
 
     async def _work_for_leader(self) -> None:
         """Schedule what the leader has to spare, while this server follows; until cancelled."""
-        worker = self.worker(FarWork(lambda: self.peers.peer(self.leader_name), lambda: self.state))
-        while True:
-            try:
-                await worker.run_afar(self.roles.wait_following)
-            except Exception:
-                log.exception("a worker for the leader failed and starts again")
-            await self.env.sleep(DUTY_RETRY_S)
+        worker = self.worker(FarWork(self._leading_peer, lambda: self.state, env=self.env))
+
+        async def work() -> None:
+            await worker.run_afar(self.roles.wait_following)
+
+        await keep_running("a worker for the leader", work, pause=lambda: self.env.sleep(DUTY_RETRY_S))
+
+    def _leading_peer(self) -> PeerPort:
+        """The server that leads; raises Unavailable ("No cluster leader") while none does, or this one."""
+        name = self.leader_name
+        if name in ("", self.config.name):
+            raise Unavailable(NO_LEADER)
+        return self.peers.peer(name)
 
     async def install(self, state: Snapshot) -> None:
         """Go on from the state of another server, which is newer; whoever waits for a change looks again."""

@@ -7,8 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from yurt.runtime.supervise import supervised
-from yurt.sdk.errors import YurtError
+from yurt.runtime.supervise import keep_running, supervised
 from yurt.server.deployment_watcher import DeploymentWatcher
 from yurt.server.drainer import Drainer
 from yurt.server.eval_queue import EvalQueue
@@ -96,11 +95,5 @@ class Term:
 
     async def _forever(self, name: str, loop: Loop) -> None:
         """A duty that fails starts again after a moment; the others go on."""
-        while True:
-            try:
-                await loop()
-            except Exception as error:
-                if self._server.is_leader:
-                    trace = None if isinstance(error, YurtError) else error
-                    log.error("%s failed and starts again: %s", name, error, exc_info=trace)
-            await self._server.env.sleep(DUTY_RETRY_S)
+        server = self._server
+        await keep_running(name, loop, pause=lambda: server.env.sleep(DUTY_RETRY_S), is_told=lambda: server.is_leader)

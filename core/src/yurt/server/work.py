@@ -7,22 +7,23 @@ time is over, or the leader changes; with one that is no longer good nothing is 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from yurt.broker import Delivery
 from yurt.runtime.env import Env
-from yurt.sdk.errors import Conflict
+from yurt.sdk.errors import Conflict, YurtError
 from yurt.sdk.value import Value, replace
-from yurt.server.log_writer import LogWriter
-from yurt.server.plan_applier import PlanApplier
+from yurt.server.log_writer import LogWriter, error_of
+from yurt.server.passing import is_no_leader, is_passing, repeated
+from yurt.server.plan_applier import PlanApplier, outcome_evaluations
 from yurt.state import Snapshot
 from yurt.structs import status
-from yurt.structs.commands import UpsertEvaluations
+from yurt.structs.commands import Rejected, Result, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.packed import packed
-from yurt.structs.plan import Outcome, Plan
+from yurt.structs.plan import Outcome, Plan, PlanResult
 
 if TYPE_CHECKING:
     from yurt.server.eval_queue import EvalQueue
@@ -32,6 +33,9 @@ QUEUES: Final = status.JOB_TYPES
 BATCH: Final = 64
 BATCH_COUNT: Final = 2_000
 """A batch ends with the evaluation that brings its jobs to so many allocations: nobody waits long for a big one."""
+SCHEDULER_VERSION: Final = 1
+"""Raised when servers that schedule the old way may not make plans for a leader that does it the new way."""
+OTHER_SCHEDULER: Final = "scheduler version mismatch"
 POLL_S: Final = 0.5
 """How long a worker elsewhere waits at the leader for something to do."""
 
@@ -52,6 +56,14 @@ class PlanReply(Value):
     refresh_index: int = 0
 
 
+class Made(NamedTuple):
+    """What a worker made of a delivery: a plan, perhaps an empty one, and the end of the evaluation."""
+
+    delivery: Delivery
+    plan: Plan
+    outcome: Outcome
+
+
 class Work(Protocol):
     """What a worker works on."""
 
@@ -67,8 +79,8 @@ class Work(Protocol):
         """The evaluation must be tried again."""
         ...
 
-    async def submit(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanReply:
-        """Store a plan, with the evaluation's end when all of it is accepted."""
+    async def carry_out(self, made: Sequence[Made]) -> list[PlanReply | Exception]:
+        """Store each plan, side by side, with the evaluation's end when all of it is accepted; or why that failed."""
         ...
 
     async def store(self, delivery: Delivery, evaluations: tuple[Evaluation, ...]) -> None:
@@ -78,6 +90,9 @@ class Work(Protocol):
     def view(self) -> View:
         """What to look at."""
         ...
+
+
+_Answer = asyncio.Future[PlanResult] | asyncio.Future[tuple[Result, ...]] | Exception
 
 
 class LeaderWork:
@@ -110,14 +125,27 @@ class LeaderWork:
 
     async def submit(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanReply:
         """Check and store a plan; raises Conflict for a delivery that is no longer the worker's."""
-        async with self._held(delivery):
-            result = await self._applier.submit(replace(plan, eval_token=delivery.token), outcome)
-        return PlanReply(is_full=result.is_full, is_empty=result.accepted.is_empty, refresh_index=result.refresh_index)
+        (reply,) = await self.carry_out((Made(delivery, plan, outcome),))
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     async def store(self, delivery: Delivery, evaluations: tuple[Evaluation, ...]) -> None:
         """Store the evaluation's end; raises Conflict for a delivery that is no longer the worker's."""
-        async with self._held(delivery):
+        self._hold(delivery)
+        try:
             await self._writer.propose(UpsertEvaluations(evaluations=evaluations))
+        finally:
+            self._let_go(delivery)
+
+    async def carry_out(self, made: Sequence[Made]) -> list[PlanReply | Exception]:
+        """Check and store the plans; Conflict for a delivery that is no longer the worker's."""
+        answers = [self._begin(one) for one in made]
+        try:
+            return [await _reply(answer) for answer in answers]
+        finally:
+            for one in made:
+                self._let_go(one.delivery)
 
     def view(self) -> View:
         """The newest state, with what is on its way laid over it."""
@@ -125,16 +153,24 @@ class LeaderWork:
             self._applier.history.keep(self._writer.state, batches=self._writer.batches)
         return View(self._applier.foreseen(), self._writer.last_index)
 
-    @asynccontextmanager
-    async def _held(self, delivery: Delivery) -> AsyncIterator[None]:
-        """The worker keeps the evaluation while it waits for others."""
-        broker, eval_id = self._queue.broker, delivery.evaluation.id
-        if not broker.pause_nack(eval_id, delivery.token):
-            raise Conflict(f"evaluation {eval_id} is no longer this worker's")
+    def _begin(self, made: Made) -> _Answer:
+        """Hand in what was made; the evaluation stays the worker's while that waits for others."""
+        delivery, plan, outcome = made
         try:
-            yield
-        finally:
-            broker.resume_nack(eval_id, delivery.token, now=self._env.now())
+            self._hold(delivery)
+            if plan.is_empty:
+                return self._writer.enqueue((UpsertEvaluations(evaluations=outcome_evaluations(outcome)),))
+            return self._applier.hand_in(replace(plan, eval_token=delivery.token), outcome)
+        except YurtError as error:
+            return error
+
+    def _hold(self, delivery: Delivery) -> None:
+        eval_id = delivery.evaluation.id
+        if not self._queue.broker.pause_nack(eval_id, delivery.token):
+            raise Conflict(f"evaluation {eval_id} is no longer this worker's")
+
+    def _let_go(self, delivery: Delivery) -> None:
+        self._queue.broker.resume_nack(delivery.evaluation.id, delivery.token, now=self._env.now())
 
     def _batch(self, first: Delivery) -> list[Delivery]:
         """With the first evaluation the others that are ready."""
@@ -150,36 +186,84 @@ class LeaderWork:
 
 
 class FarWork:
-    """The queues of the leader, seen from a server that follows; raises Unavailable while it cannot be reached."""
+    """The queues of the leader, seen from a server that follows; raises Unavailable while it cannot be reached.
 
-    def __init__(self, leader: Callable[[], PeerPort], state: Callable[[], Snapshot]) -> None:
+    What a worker has made is handed in again while nobody leads, as far as this server knows: a plan only where it was
+    not carried out for certain, the answer to a delivery, which bears being given twice, over lost connections too.
+    """
+
+    def __init__(self, leader: Callable[[], PeerPort], state: Callable[[], Snapshot], *, env: Env) -> None:
         self._leader = leader
         self._state = state
+        self._env = env
 
     async def take(self) -> list[Delivery]:
-        """What the leader has to spare, perhaps nothing; returns in time."""
-        return list(await self._leader().take_work(timeout_s=POLL_S))
+        """What the leader has to spare, perhaps nothing; returns in time. Raises Conflict for another scheduler."""
+        return list(await self._leader().take_work(timeout_s=POLL_S, scheduler=SCHEDULER_VERSION))
 
     async def ack(self, delivery: Delivery) -> None:
         """The evaluation's end is stored."""
-        await self._leader().finish_work(delivery, is_done=True)
+
+        async def call() -> None:
+            await self._leader().finish_work(delivery, is_done=True)
+
+        await repeated(call, self._env, while_=is_passing)
 
     async def nack(self, delivery: Delivery) -> None:
         """The evaluation must be tried again."""
         await self._leader().finish_work(delivery, is_done=False)
 
+    async def carry_out(self, made: Sequence[Made]) -> list[PlanReply | Exception]:
+        """Have the leader check and store the plans."""
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(self._carry_out(one)) for one in made]
+        return [task.result() for task in asked]
+
+    async def _carry_out(self, made: Made) -> PlanReply | Exception:
+        delivery, plan, outcome = made
+        try:
+            if not plan.is_empty:
+                return await self.submit(delivery, plan, outcome)
+            await self.store(delivery, outcome_evaluations(outcome))
+        except Exception as error:
+            return error
+        return PlanReply(is_full=True)
+
     async def submit(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanReply:
         """Have the leader check and store a plan."""
-        return await self._leader().submit_plan(delivery, packed(plan), outcome)
+        small = packed(plan)
+
+        async def call() -> PlanReply:
+            return await self._leader().submit_plan(delivery, small, outcome)
+
+        return await repeated(call, self._env, while_=is_no_leader)
 
     async def store(self, delivery: Delivery, evaluations: tuple[Evaluation, ...]) -> None:
         """Have the leader store the evaluation's end."""
-        await self._leader().store_evaluations(delivery, evaluations)
+
+        async def call() -> None:
+            await self._leader().store_evaluations(delivery, evaluations)
+
+        await repeated(call, self._env, while_=is_no_leader)
 
     def view(self) -> View:
         """This server's state."""
         state = self._state()
         return View(state, state.index)
+
+
+async def _reply(answer: _Answer) -> PlanReply | Exception:
+    """What became of a plan, or of the end of an evaluation without one."""
+    if isinstance(answer, Exception):
+        return answer
+    try:
+        result = await answer
+    except Exception as error:
+        return error
+    if isinstance(result, PlanResult):
+        return PlanReply(is_full=result.is_full, is_empty=result.accepted.is_empty, refresh_index=result.refresh_index)
+    rejected = next((part for part in result if isinstance(part, Rejected)), None)
+    return PlanReply(is_full=True) if rejected is None else error_of(rejected)
 
 
 def job_count(state: Snapshot, evaluation: Evaluation) -> int:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from yurt import scheduler
 from yurt.broker import Delivery
@@ -25,7 +25,7 @@ from yurt.server.metrics import Metrics
 from yurt.server.plan_applier import outcome_evaluations
 from yurt.server.replay import ATTEMPTS_KEPT
 from yurt.server.waiting import StateWaiter
-from yurt.server.work import PlanReply, View, Work, job_count
+from yurt.server.work import OTHER_SCHEDULER, Made, PlanReply, View, Work, job_count
 from yurt.state import Snapshot
 from yurt.structs.evaluation import AttemptRecord, Evaluation
 from yurt.structs.plan import Outcome
@@ -38,11 +38,21 @@ log = logging.getLogger(__name__)
 INDEX_WAIT_S: Final = 5.0
 BEHIND_WAIT_S: Final = 50.0
 TAKE_RETRY_FIRST_S, TAKE_RETRY_MAX_S = 0.02, 10.0
+OTHER_SCHEDULER_WAIT_S: Final = 30.0
+"""How long a worker stays away from a leader whose scheduler is of another version (semantics, section 3)."""
 NACK_LIMIT_S: Final = 1.0
 TOGETHER: Final = 16
 """Plans of a batch that are submitted at once: enough to share an append, few enough that the first is not kept."""
 THREAD_COUNT: Final = 500
 """Jobs of more allocations are scheduled beside the loop, not in it."""
+
+
+class _Tried(NamedTuple):
+    """A delivery with its first attempt, or why there is none, and when that began."""
+
+    delivery: Delivery
+    first: scheduler.Attempt | Exception
+    started: float
 
 
 class Worker:
@@ -81,6 +91,10 @@ class Worker:
             try:
                 batch = await self._work.take()
             except YurtError as error:
+                if str(error).startswith(OTHER_SCHEDULER):
+                    log.warning("no evaluations are fetched for %g s: %s", OTHER_SCHEDULER_WAIT_S, error)
+                    await self._env.sleep(OTHER_SCHEDULER_WAIT_S)
+                    continue
                 log.debug("no evaluations can be fetched: %s", error)
                 await self._env.sleep(pause_s)
                 pause_s = min(pause_s * 2, TAKE_RETRY_MAX_S)
@@ -112,17 +126,15 @@ class Worker:
     ) -> None:
         """Make each one's first attempt on the plans of those before it, and submit some together."""
         view = self._work.view()
-        together = asyncio.Event()
+        company: list[_Tried] = []
         for number, delivery in enumerate(batch, 1):
             if delivery.evaluation.modify_index <= view.state.index:
                 started = self._env.monotonic()
                 view, first = await self._first(delivery.evaluation, view, is_alone=len(batch) == 1)
-                group.create_task(
-                    self._finish(delivery, first, started=started, unanswered=unanswered, together=together)
-                )
-            if number % TOGETHER == 0 or number == len(batch):
-                together.set()
-                together = asyncio.Event()
+                company.append(_Tried(delivery, first, started))
+            if company and (number % TOGETHER == 0 or number == len(batch)):
+                group.create_task(self._finish(company, unanswered))
+                company = []
             await asyncio.sleep(0)
 
     async def _first(
@@ -138,30 +150,45 @@ class Worker:
         except Exception as error:
             return view, error
 
-    async def _finish(
-        self,
-        delivery: Delivery,
-        first: scheduler.Attempt | Exception,
-        *,
-        started: float,
-        unanswered: dict[str, Delivery],
-        together: asyncio.Event,
-    ) -> None:
-        """From the first attempt to the answer, once the plans of its company are made."""
-        eval_id = delivery.evaluation.id
-        await together.wait()
+    async def _finish(self, company: Sequence[_Tried], unanswered: dict[str, Delivery]) -> None:
+        """From the first attempts to the answers; what was refused is tried again alone."""
+        refused: list[tuple[_Tried, PlanReply]] = []
+        for tried, reply in await self._carried_out(company):
+            if isinstance(reply, PlanReply) and not reply.is_full:
+                refused.append((tried, reply))
+            else:
+                await self._answer(tried, reply, unanswered)
+        for tried, reply in refused:
+            await self._answer(tried, await self._again(tried, reply), unanswered)
+
+    async def _carried_out(self, company: Sequence[_Tried]) -> list[tuple[_Tried, PlanReply | Exception]]:
+        """What became of each one's plan, where there is one."""
+        made = [
+            Made(each.delivery, first.plan, first.outcome)
+            for each in company
+            if not isinstance(first := each.first, Exception)
+        ]
+        replies = iter(await self._work.carry_out(made))
+        return [(each, each.first if isinstance(each.first, Exception) else next(replies)) for each in company]
+
+    async def _again(self, tried: _Tried, refused: PlanReply) -> PlanReply | Exception:
+        assert not isinstance(tried.first, Exception)
         try:
-            if isinstance(first, Exception):
-                raise first
-            await self._process(delivery, first)
+            async with self._retrying:
+                return await self._try_again(tried.delivery, tried.first, refused)
         except Exception as error:
+            return error
+
+    async def _answer(self, tried: _Tried, reply: PlanReply | Exception, unanswered: dict[str, Delivery]) -> None:
+        eval_id = tried.delivery.evaluation.id
+        if isinstance(reply, Exception):
             self._metrics.count("worker.failed")
-            trace = None if isinstance(error, YurtError) else error
-            log.error("evaluation %s failed, it will be tried again: %s", eval_id, error, exc_info=trace)
+            trace = None if isinstance(reply, YurtError) else reply
+            log.error("evaluation %s failed, it will be tried again: %s", eval_id, reply, exc_info=trace)
             await self._nack(unanswered.pop(eval_id))
         else:
             self._metrics.count("worker.evaluations")
-            self._metrics.time("worker.invoke", self._env.monotonic() - started)
+            self._metrics.time("worker.invoke", self._env.monotonic() - tried.started)
             await self._ack(unanswered.pop(eval_id))
 
     async def _ack(self, delivery: Delivery) -> None:
@@ -178,14 +205,7 @@ class Worker:
         except (YurtError, TimeoutError) as error:
             log.debug("evaluation %s cannot be given back: %s", delivery.evaluation.id, error)
 
-    async def _process(self, delivery: Delivery, first: scheduler.Attempt) -> None:
-        """Submit the first plan; what was refused is tried again alone."""
-        refused = await self._carry_out(delivery, first)
-        if refused is not None:
-            async with self._retrying:
-                await self._try_again(delivery, first, refused)
-
-    async def _try_again(self, delivery: Delivery, made: scheduler.Attempt, refused: PlanReply) -> None:
+    async def _try_again(self, delivery: Delivery, made: scheduler.Attempt, refused: PlanReply) -> PlanReply:
         evaluation = delivery.evaluation
         limit = scheduler.max_attempts(evaluation.type)
         tries = 1 if refused.is_empty else 0
@@ -193,20 +213,15 @@ class Worker:
             await self._waiter.wait_index(refused.refresh_index, timeout_s=INDEX_WAIT_S)
             earlier = made.outcome.evaluation.attempts
             made = await self._schedule(self._work.view(), evaluation, tries, earlier=earlier)
-            result = await self._carry_out(delivery, made)
-            if result is None:
-                return
-            refused = result
+            (reply,) = await self._work.carry_out((Made(delivery, made.plan, made.outcome),))
+            if isinstance(reply, Exception):
+                raise reply
+            if reply.is_full:
+                return reply
+            refused = reply
             tries = tries + 1 if refused.is_empty else 0
         await self._give_up(delivery, made.outcome)
-
-    async def _carry_out(self, delivery: Delivery, made: scheduler.Attempt) -> PlanReply | None:
-        """Store the end of the evaluation with its plan; the reply when parts of the plan were refused."""
-        if made.plan.is_empty:
-            await self._work.store(delivery, outcome_evaluations(made.outcome))
-            return None
-        reply = await self._work.submit(delivery, made.plan, made.outcome)
-        return None if reply.is_full else reply
+        return refused
 
     async def _schedule(
         self, view: View, evaluation: Evaluation, tries: int, *, earlier: tuple[AttemptRecord, ...] = ()

@@ -21,7 +21,7 @@ from yurt.storage import snapshot_files
 from yurt.storage.data_dir import DataDir
 from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogBroken, LogState
 from yurt.storage.sqlite_worker import SqliteWorker
-from yurt.structs.commands import AnyCommand
+from yurt.structs.commands import AnyCommand, decode_commands
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (
@@ -36,7 +36,6 @@ TRIM_ROWS = 500
 """Rows deleted in one transaction, so that appends get their turn."""
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[AnyCommand, ...])
 Row = tuple[int, int, bytes, bytes]
 
 
@@ -178,7 +177,7 @@ class SqliteLog:
         if digest != _digest(first_index, data):
             raise self._broken(first_index, "its content does not fit its digest")
         try:
-            entry = Entry(first_index=first_index, commands=_decoder.decode(data))
+            entry = Entry(first_index=first_index, commands=decode_commands(data))
         except msgspec.DecodeError as error:
             raise self._broken(
                 first_index, f"this version can not read it ({error}); use the one that wrote it"

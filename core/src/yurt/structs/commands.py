@@ -7,7 +7,7 @@ names the first version of the log format that knows a command.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -27,7 +27,11 @@ LOG_VERSION = 1
 
 
 class Command(Value, tag_field="$", rename=wire_name):
-    """Base of all commands; the tag is the class name."""
+    """Base of all commands; the tag is the class name.
+
+    A tag that ends with SKIPPABLE says that a server of a version without that command may pass over it: nothing that
+    servers must agree on may come of it.
+    """
 
 
 class RegisterJob(Command, tag=True):
@@ -469,8 +473,21 @@ class Rejected(Value):
 
 Result = Applied | Rejected
 
+SKIPPABLE = "?"
+
+
+class _Tagged(msgspec.Struct):
+    """A command of any version, as far as its tag."""
+
+    tag: str = msgspec.field(name="$")
+
+
+_KNOWN = frozenset(str(each.__struct_config__.tag) for each in get_args(AnyCommand))
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyCommand] = msgspec.msgpack.Decoder(AnyCommand)
+_several = msgspec.msgpack.Decoder(tuple[AnyCommand, ...])
+_parts = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
+_tagged = msgspec.msgpack.Decoder(_Tagged)
 
 
 def encode_command(command: AnyCommand) -> bytes:
@@ -479,5 +496,22 @@ def encode_command(command: AnyCommand) -> bytes:
 
 
 def decode_command(data: bytes) -> AnyCommand:
-    """The inverse; raises msgspec.DecodeError for a record of a newer or broken format."""
-    return _decoder.decode(data)
+    """The inverse; raises msgspec.DecodeError for a record of a newer or broken format.
+
+    What a newer version wrote and this one may pass over is decoded as what changes nothing.
+    """
+    try:
+        return _decoder.decode(data)
+    except msgspec.ValidationError:
+        tag = _tagged.decode(data).tag
+        if tag in _KNOWN or not tag.endswith(SKIPPABLE):
+            raise
+    return KeepAlive()
+
+
+def decode_commands(data: bytes) -> tuple[AnyCommand, ...]:
+    """Commands that were encoded together; raises as `decode_command` does."""
+    try:
+        return _several.decode(data)
+    except msgspec.ValidationError:
+        return tuple(decode_command(bytes(part)) for part in _parts.decode(data))

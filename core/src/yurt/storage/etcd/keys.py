@@ -21,7 +21,7 @@ from yurt.sdk.errors import Conflict, Invalid
 from yurt.sdk.value import Value
 from yurt.storage.etcd.messages import Message, message
 from yurt.storage.log import Entry
-from yurt.structs.commands import AnyCommand
+from yurt.structs.commands import AnyCommand, decode_commands
 
 LAYOUT: Final = "yurt log 1"
 COMMAND_VERSION: Final = 1
@@ -33,7 +33,6 @@ REGION: Final = re.compile(r"[\w.-]+")
 EQUAL, MOD, VALUE = 0, 2, 3
 
 _commands_out = msgspec.msgpack.Encoder()
-_commands_in = msgspec.msgpack.Decoder(tuple[AnyCommand, ...])
 
 
 class Format(Value, rename=None):
@@ -156,7 +155,7 @@ def decode_entry(first_index: int, value: bytes) -> FoundEntry:
     if stored.digest != digest_of(first_index, stored.commands, stored.before):
         raise broken(first_index, "its content does not fit its digest")
     try:
-        entry = Entry(first_index=first_index, commands=_commands_in.decode(stored.commands))
+        entry = Entry(first_index=first_index, commands=decode_commands(stored.commands))
     except msgspec.DecodeError as error:
         raise Conflict(
             f"the command log has an entry at index {first_index} that yurt {stored.written_by} wrote and yurt "
