@@ -16,7 +16,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 import immutables
 import numpy as np
@@ -37,6 +39,9 @@ MANY_ROWS = 48
 """From so many rows on amounts are added as arrays."""
 IS_NODE, IS_READY, SHAPE, DATACENTER, POOL, NODE_CLASS = range(USED_WIDTH, USED_WIDTH + 6)
 OFFERED_WIDTH = USED_WIDTH + 6
+
+USED_BY: Final = attrgetter("allocated_resources", "job", "task_group", "client_status")
+"""Allocations that agree in these use the same."""
 
 IntArray = npt.NDArray[np.int64]
 TieArray = npt.NDArray[np.uint64]
@@ -176,8 +181,7 @@ class Columns:
         editor = _Editor(cls.empty())
         for node in nodes:
             editor.set_node(node.id, node)
-        for alloc in allocs:
-            editor.count(alloc, 1)
+        editor.count_new(allocs)
         return editor.finish()
 
     @property
@@ -239,18 +243,22 @@ class Columns:
     def apply(self, changes: Iterable[Any]) -> Columns:
         """The columns after a transaction's changes."""
         editor: _Editor | None = None
+        new: list[Allocation] = []
         for table, key, before, after in changes:
             if table == "allocs":
-                if before is not None and not _is_usage_changed(before, after):
-                    continue
-                editor = editor or _Editor(self)
-                if before is not None:
+                if before is None:
+                    new.append(after)
+                elif _is_usage_changed(before, after):
+                    editor = editor or _Editor(self)
                     editor.count(before, -1)
-                if after is not None:
-                    editor.count(after, 1)
+                    if after is not None:
+                        editor.count(after, 1)
             elif table == "nodes" and _is_offer_changed(before, after):
                 editor = editor or _Editor(self)
                 editor.set_node(key, after)
+        if new:
+            editor = editor or _Editor(self)
+            editor.count_new(new)
         return self if editor is None else editor.finish()
 
     def content(self) -> dict[str, tuple[object, ...]]:
@@ -270,14 +278,6 @@ class Columns:
         }
 
 
-class _Taker(NamedTuple):
-    """An allocation, what it and those like it use, and the rows that this comes to; None if it is exclusive."""
-
-    alloc: Allocation
-    usage: Usage
-    rows: list[int] | None
-
-
 class _Editor:
     """Edits of one transaction: amounts gathered by row, chunks copied once.
 
@@ -295,30 +295,29 @@ class _Editor:
         self._fresh_used: dict[int, IntArray] = {}
         self._sums: dict[int, list[int]] = {}
         self._coming: dict[Usage, list[int]] = {}
-        self._takers: dict[tuple[int, int, str], _Taker] = {}
-        self._last: _Taker | None = None
+        self._usages: dict[tuple[int, int, str], tuple[Usage, Allocation]] = {}
+        """By identity; the allocation keeps alive what the key names."""
         self._is_node_changed = False
 
     def count(self, alloc: Allocation, sign: int) -> None:
         """Add or take away what an allocation uses."""
-        if not is_using(alloc):
-            return
-        taker = self._last
-        if taker is None or not _is_alike(alloc, taker.alloc):
-            taker = self._last = self._taker(alloc)
-        if sign > 0 and taker.rows is not None:
-            taker.rows.append(self._row(alloc.node_id))
-        else:
-            self.take(alloc.node_id, taker.usage, sign)
+        if is_using(alloc):
+            self.take(alloc.node_id, self._usage(alloc), sign)
 
-    def _taker(self, alloc: Allocation) -> _Taker:
+    def count_new(self, allocs: Iterable[Allocation]) -> None:
+        """Add what allocations use; those that follow each other and use the same are added together."""
+        for _, group in groupby(allocs, key=USED_BY):
+            alike = list(filter(is_using, group))
+            if alike:
+                self.take_all(self._usage(alike[0]), [alloc.node_id for alloc in alike])
+
+    def _usage(self, alloc: Allocation) -> Usage:
+        """What an allocation uses; computed once for all that share their resources."""
         key = (id(alloc.allocated_resources), id(alloc.job), alloc.task_group)
-        found = self._takers.get(key)
+        found = self._usages.get(key)
         if found is None:
-            usage = usage_of(alloc)
-            rows = None if usage.is_exclusive else self._coming.setdefault(usage, [])
-            found = self._takers[key] = _Taker(alloc, usage, rows)
-        return found
+            found = self._usages[key] = (usage_of(alloc), alloc)
+        return found[0]
 
     def take(self, node_id: str, usage: Usage, sign: int = 1) -> None:
         """A usage comes to a node, or goes."""
@@ -536,15 +535,6 @@ def _is_counted(extra: Any, key: tuple[str, Hashable], *, sign: int, is_held: bo
     elif more == 1:
         del extra[key]
     return is_held and not more
-
-
-def _is_alike(alloc: Allocation, other: Allocation) -> bool:
-    """Whether it is plain to see that both take the same."""
-    return (
-        alloc.allocated_resources is other.allocated_resources
-        and alloc.job is other.job
-        and alloc.task_group == other.task_group
-    )
 
 
 def _is_usage_changed(before: Allocation, after: Allocation | None) -> bool:

@@ -170,15 +170,20 @@ class TableEditor(Generic[K, V]):
         return before
 
     def put_new(self, rows: Mapping[K, V]) -> None:
-        """Insert rows of which none is there yet: index entries are written once for all rows that share them."""
+        """Insert rows of which none is there yet: index entries are written once for all rows that share them.
+
+        Entries that begin with all of these rows, as those of a new job do, are one and the same.
+        """
         known = len(self._rows)
         self._rows.update(rows)
         assert len(self._rows) == known + len(rows), "rows that are there already"
         self.is_changed = True
+        every_key = NO_KEYS.update(dict.fromkeys(rows))
         for column, extract in self._extract.items():
             changed = self._entries[column]
             for value, keys in _sharing(rows, extract).items():
-                changed[value] = self._keys(column, value).update(keys)
+                entry = self._keys(column, value)
+                changed[value] = entry.update(keys) if entry or len(keys) < len(rows) else every_key
 
     def delete(self, key: K) -> V | None:
         """Remove; the row that was there, or None."""
