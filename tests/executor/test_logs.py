@@ -16,7 +16,13 @@ def files(folder: Path) -> dict[int, bytes]:
 
 
 def log(folder: Path, *, max_files: int = 3, max_bytes: int = 10) -> RotatedLog:
-    return RotatedLog(os.fsencode(folder / "web.stdout"), max_files=max_files, max_bytes=max_bytes)
+    made = RotatedLog(os.fsencode(folder / "web.stdout"), max_files=max_files, max_bytes=max_bytes)
+    try:
+        made.open_newest()
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def test_a_file_is_cut_at_the_end_of_a_line(tmp_path: Path) -> None:
@@ -38,6 +44,17 @@ def test_a_new_start_goes_on_with_the_newest_file(tmp_path: Path) -> None:
     log(tmp_path).write(b"x" * 15)
     log(tmp_path).write(b"y\n")
     assert files(tmp_path)[1] == b"xxxxxy\n"
+
+
+def test_the_first_write_opens_the_newest_file_in_the_folder_of_the_beginning(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    unopened = RotatedLog(os.fsencode(folder / "web.stdout"), max_files=3, max_bytes=10)
+    log(folder).write(b"x" * 15)
+    folder.rename(tmp_path / "elsewhere")
+    unopened.write(b"y\n")
+    unopened.close()
+    assert files(tmp_path / "elsewhere")[1] == b"xxxxxy\n"
 
 
 def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:

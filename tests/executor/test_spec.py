@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import errno
+import os
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from yurt.executor.spec import ProcessSpec, candidates, file_name, framed, start_failure, unframed
+from yurt.executor.spec import (
+    Failed,
+    ProcessSpec,
+    Started,
+    candidates,
+    decode_answer,
+    file_name,
+    start_failure,
+    take_lines,
+)
+from yurt.executor.task_child import failed_line, started_line
 from yurt.sdk.errors import RecoverableError
 
 
@@ -38,14 +49,23 @@ def test_different_tasks_have_different_file_names(first: str, second: str) -> N
 
 
 @settings(deadline=None)
-@given(messages=st.lists(st.tuples(st.integers(), st.binary(max_size=50)), max_size=5), size=st.integers(1, 20))
-def test_messages_arrive_whole_however_they_are_cut(messages: list[tuple[int, bytes]], size: int) -> None:
-    stream, buffer, found = b"".join(map(framed, messages)), bytearray(), []
+@given(
+    lines=st.lists(st.binary(max_size=50).filter(lambda line: b"\n" not in line), max_size=5), size=st.integers(1, 20)
+)
+def test_answers_arrive_whole_however_they_are_cut(lines: list[bytes], size: int) -> None:
+    stream, buffer, found = b"".join(line + b"\n" for line in lines), bytearray(), []
     for start in range(0, len(stream), size):
         buffer += stream[start : start + size]
-        found += unframed(buffer)
-    assert found == messages
+        found += take_lines(buffer)
+    assert found == lines
     assert not buffer
+
+
+def test_what_a_shim_says_is_what_the_agent_reads() -> None:
+    started = decode_answer(started_line(7, main=os.getpid(), shim=os.getppid()))
+    assert isinstance(started, Started)
+    assert (started.id, started.pid, started.shim_pid) == (7, os.getpid(), os.getppid())
+    assert decode_answer(failed_line(8, b"cwd", errno.ENOENT)) == Failed(8, "cwd", errno.ENOENT)
 
 
 @pytest.mark.parametrize(

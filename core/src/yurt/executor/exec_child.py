@@ -29,7 +29,7 @@ def stand_alone() -> None:
 if __name__ == "__main__":
     stand_alone()
 
-from yurt.executor import shim  # noqa: E402 - the path to it was made just now
+from yurt.executor import system, task_child  # noqa: E402 - the path to it was made just now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,23 +46,23 @@ def main(request_fd: int, status_fd: int) -> NoReturn:
     os.set_inheritable(status_fd, False)
     try:
         request = read_request(request_fd)
-        libc = shim.load_libc()
-        shim.restore_signals()
+        libc = system.load_libc()
+        task_child.restore_signals()
         if request["is_terminal"]:
             stage = "terminal"
             take_terminal(request["uid"])
-        shim.enter_cgroups(request)
+        task_child.enter_cgroups(request)
         if request["netns"]:
             stage = "netns"
-            shim.enter_network(libc, request["netns"])
+            task_child.enter_network(libc, request["netns"])
         stage = "user"
-        shim.change_user(request)
+        task_child.change_user(request)
         stage = "cwd"
         os.chdir(request["cwd"])
         stage = "setup"
         die_with_parent(libc, request["parent"])
         stage = "exec"
-        shim.execute(request)
+        task_child.execute(request)
     except OSError as error:
         os.write(status_fd, b"%s %d" % (stage.encode(), error.errno or errno.EIO))
     except BaseException:
@@ -89,7 +89,7 @@ def take_terminal(uid: int | None) -> None:
 
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     if uid is not None:
-        shim.quietly(os.fchown, 0, uid, -1)
+        system.quietly(os.fchown, 0, uid, -1)
 
 
 def die_with_parent(libc: ctypes.CDLL | None, parent: int) -> None:

@@ -20,6 +20,8 @@ class RotatedLog:
     The task may write in the folder and in the one above: it may put links and pipes there, and a link in the folder's
     own place. So the folder is opened once, itself and no link, and everything goes through its descriptor; a file is
     written only when it is a plain one with one name.
+
+    Until something is written only the folder is open: what opening a file takes would stay in the memory of each shim.
     """
 
     def __init__(self, base: bytes, *, max_files: int, max_bytes: int) -> None:
@@ -28,13 +30,12 @@ class RotatedLog:
         self.max_bytes = max(1, max_bytes)
         self.folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self.fd = -1
-        self.size = 0
-        try:
-            self.index = max(self.indexes(), default=0)
-            self.open()
-        except OSError:
-            self.close()
-            raise
+        self.size = self.index = 0
+
+    def open_newest(self) -> None:
+        """Open the newest file, or make the first; it is done by the first write if not before."""
+        self.index = max(self.indexes(), default=0)
+        self.open()
 
     def indexes(self) -> list[int]:
         """Numbers of the files that exist."""
@@ -73,6 +74,8 @@ class RotatedLog:
     def write(self, data: bytes) -> None:
         """Append, rotating as often as needed."""
         try:
+            if self.fd < 0:
+                self.open_newest()
             while data:
                 if self.size >= self.max_bytes:
                     self.rotate()

@@ -178,11 +178,20 @@ def encode_start(
 ) -> bytes:
     """The request that makes the next shim start a task.
 
-    A tuple of what the shim needs, in its order; what only the task needs on its way to the command is packed once
-    more, so that the shim never unpacks it.
+    A tuple of what the shim needs, in its order. What only its child needs on the way to the command is packed once
+    more, so that the shim never unpacks it; so is what the shim needs at the task's end and not before.
     """
     base = os.fsencode(f"{spec.logs_dir}/{spec.log_name}")
+    folders = [
+        (os.fsencode(folder), [(name.encode(), value.encode()) for name, value in settings])
+        for folder, settings in cgroup.folders
+    ]
     task: dict[str, Any] = {
+        "id": request_id,
+        "asked_file": os.fsencode(files.asked),
+        "start_file": os.fsencode(files.start),
+        "shim_join": [os.fsencode(path) for path in cgroup.shim_join],
+        "cgroups": folders,
         "argv": [os.fsencode(word) for word in spec.argv],
         "candidates": [os.fsencode(path) for path in candidates(spec.argv[0], search_path(spec.env), spec.search)],
         "env": {os.fsencode(key): os.fsencode(value) for key, value in spec.env.items()},
@@ -195,10 +204,12 @@ def encode_start(
         "join": [os.fsencode(path) for path in cgroup.join if not spec.pid_file],
         "must_join": [os.fsencode(path) for path in cgroup.must_join],
     }
-    folders = [
-        (os.fsencode(folder), [(name.encode(), value.encode()) for name, value in settings])
-        for folder, settings in cgroup.folders
-    ]
+    end = (
+        os.fsencode(files.exit),
+        os.fsencode(cgroup.oom_file),
+        [folder for folder, _ in folders],
+        [os.fsencode(word) for word in spec.at_end],
+    )
     return framed(
         (
             request_id,
@@ -208,13 +219,9 @@ def encode_start(
             spec.logs.max_bytes,
             os.fsencode(files.asked),
             os.fsencode(files.start),
-            os.fsencode(files.exit),
-            folders,
-            [os.fsencode(path) for path in cgroup.shim_join],
-            os.fsencode(cgroup.oom_file),
             os.fsencode(spec.pid_file),
-            [os.fsencode(word) for word in spec.at_end],
             marshal.dumps(task),
+            marshal.dumps(end),
         )
     )
 
@@ -238,11 +245,13 @@ class Failed(NamedTuple):
     errno: int
 
 
-def decode_answer(message: tuple[Any, ...]) -> Started | Failed:
-    """What a shim has told."""
-    if len(message) == len(Failed._fields):
-        return Failed(message[0], message[1].decode(), message[2])
-    return Started(*message)
+def decode_answer(line: bytes) -> Started | Failed:
+    """What a shim has told: six numbers, or the request's with a stage and an error number."""
+    number, *words = line.split()
+    if words[0].startswith(b"!"):
+        return Failed(int(number), words[0][1:].decode(), int(words[1]))
+    pid, started, at, shim, shim_started = map(int, words)
+    return Started(int(number), pid, started, UnixNano(at), shim, shim_started)
 
 
 def framed(message: tuple[Any, ...]) -> bytes:
@@ -251,13 +260,11 @@ def framed(message: tuple[Any, ...]) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def unframed(buffer: bytearray) -> list[tuple[Any, ...]]:
-    """Take the whole messages out of a buffer."""
-    messages = []
-    while len(buffer) >= 4 and len(buffer) >= (end := 4 + int.from_bytes(buffer[:4], "big")):
-        messages.append(marshal.loads(bytes(buffer[4:end])))
-        del buffer[:end]
-    return messages
+def take_lines(buffer: bytearray) -> list[bytes]:
+    """Take the whole lines out of a buffer, without their ends."""
+    *lines, rest = bytes(buffer).split(b"\n")
+    buffer[:] = rest
+    return lines
 
 
 def start_failure(spec: ProcessSpec, *, stage: str, code: int) -> DriverError:

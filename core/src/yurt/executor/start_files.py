@@ -61,7 +61,7 @@ class StartFiles:
             shim, shim_start = map(int, numbers[0].split())
             handle = replace(handle, shim_pid=shim, shim_start_time=shim_start or processes.start_time(shim))
         if len(numbers) > 1:
-            pid, start, at = map(int, numbers[1].split())
+            _, pid, start, at, *_ = map(int, numbers[1].split())
             start = start or processes.start_time(pid)
             handle = replace(handle, pid=pid, start_time=start, started_at=UnixNano(at))
         return handle

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from yurt.executor.processes import send_signal, start_time
-from yurt.executor.spec import Failed, Started, decode_answer, unframed
+from yurt.executor.spec import Failed, Started, decode_answer, take_lines
 from yurt.sdk.errors import DriverError, RecoverableError
 
 PROGRAM = Path(__file__).with_name("zygote.py")
@@ -146,12 +146,12 @@ class ZygoteClient:
             self._on_end()
             return
         self._buffer += data
-        for message in unframed(self._buffer):
-            if not message:
+        for line in take_lines(self._buffer):
+            if not line:
                 if self._ready is not None and not self._ready.done():
                     self._ready.set_result(None)
                 continue
-            answer = decode_answer(message)
+            answer = decode_answer(line)
             waiting = self._waiting.get(answer.id)
             if waiting is not None and not waiting.done():
                 waiting.set_result(answer)

@@ -1,0 +1,115 @@
+"""Forks shims: one ahead of need, and nothing more until that one has taken a request.
+
+What is written here while shims live is copied by the kernel once a page and shim: the loop is small for that reason,
+and `rehearsal` has run it before the first shim is forked. Ended shims are reaped by the kernel.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import marshal
+import os
+import select
+import sys
+import time
+
+from yurt.executor import rehearsal, shim
+from yurt.executor.system import PR_SET_NAME, children_of, list_folder, quietly, read_frame, write_file
+from yurt.executor.task_child import failed_line
+
+# The plain module: `signal` wraps every call in enums, whose pages each shim would copy.
+import _signal as signal  # type: ignore[import-not-found]  # isort: skip
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+DEATHS_MAX = 3
+
+
+class Zygote:
+    """Forks shims for one agent, until the agent closes its pipe."""
+
+    def __init__(self, ready: shim.Shim) -> None:
+        self.ready = ready
+
+    def serve(self) -> None:
+        """Keep one shim ready until the agent is gone."""
+        os.write(self.ready.reply_fd, b"\n")
+        while self.keep_one_ready(self.ready.live, DEATHS_MAX) != shim.AGENT_IS_GONE:
+            if not self.refuse(errno.EAGAIN):
+                return
+
+    def keep_one_ready(self, life: Callable[[int], NoReturn], deaths_max: int) -> bytes:
+        """Fork shims until the agent is gone, or so many in a row have died, or could not be forked."""
+        deaths = 0
+        while deaths < deaths_max:
+            tell_read, tell_write = os.pipe()
+            try:
+                pid = os.fork()
+            except OSError:
+                pid = -1
+            if pid == 0:
+                os.close(tell_read)
+                life(tell_write)
+            os.close(tell_write)
+            told = os.read(tell_read, 1)
+            os.close(tell_read)
+            if told == shim.AGENT_IS_GONE:
+                return told
+            deaths = 0 if told else deaths + 1
+        return b""
+
+    def refuse(self, code: int) -> bool:
+        """Answer the next request without a shim, for none can be had; False when the agent is gone."""
+        body = read_frame(self.ready.request_fd)
+        if body:
+            quietly(os.write, self.ready.reply_fd, failed_line(marshal.loads(body)[0], b"fork", code))
+        return bool(body)
+
+
+def end_run(cgroup_parents: list[bytes]) -> None:
+    """The agent of a dev run is gone: let the shims kill their tasks, force what stays, remove the cgroups."""
+    for pid in children_of(os.getpid()):
+        quietly(os.kill, pid, signal.SIGTERM)
+    deadline = time.monotonic() + shim.KILL_LIMIT_S
+    while has_children() and time.monotonic() < deadline:
+        select.select([], [], [], shim.KILL_POLL_MS / 1000)
+    for pid in children_of(os.getpid()):
+        quietly(os.kill, pid, signal.SIGKILL)
+    for parent in cgroup_parents:
+        for entry in list_folder(parent):
+            quietly(write_file, parent + b"/" + entry + b"/cgroup.kill", b"1")
+            quietly(os.rmdir, parent + b"/" + entry)
+        quietly(os.rmdir, parent)
+
+
+def has_children() -> bool:
+    """Whether a shim lives."""
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def main() -> None:
+    """Serve one agent."""
+    request_fd, reply_fd, life_fd, is_dev = (int(word) for word in sys.argv[1:5])
+    for fd in (request_fd, reply_fd, life_fd):
+        os.set_inheritable(fd, False)
+    if not is_dev:
+        os.close(life_fd)
+        life_fd = -1
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_IGN)
+    gc.disable()
+    zygote = Zygote(shim.Shim(request_fd=request_fd, reply_fd=reply_fd, life_fd=life_fd))
+    zygote.ready.prctl(PR_SET_NAME, b"yurt-shim", 0, 0, 0)
+    rehearsal.rehearse(zygote, os.fsencode(sys.argv[5]))
+    gc.freeze()
+    zygote.serve()
+    if is_dev:
+        end_run([os.fsencode(path) for path in sys.argv[6:]])

@@ -1,0 +1,98 @@
+"""A rehearsal of what shims do, in the zygote itself, before the first is forked.
+
+What the interpreter keeps about code that has run (caches, specialised instructions) is then written already, and
+shared by all shims instead of being written by each.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+
+from yurt.executor.shim import Shim
+from yurt.executor.system import PR_SET_CHILD_SUBREAPER, READ_SIZE, quietly
+
+# The plain module: `signal` wraps every call in enums, whose pages each shim would copy.
+import _signal as signal  # type: ignore[import-not-found]  # isort: skip
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from yurt.executor.forking import Zygote
+
+ROUNDS = 12
+"""More than the interpreter waits for before it specialises a function."""
+
+
+def rehearse(zygote: Zygote, folder: bytes) -> None:
+    """Fork children that end at once, and start and end tasks, in a folder that exists."""
+    zygote.keep_one_ready(leave, ROUNDS)
+    base = folder + b"/rehearsal-%d" % os.getpid()
+    body = marshal.dumps(fields_of(base))
+    null = os.open(b"/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for _ in range(ROUNDS):
+        rehearse_task(base, body, null)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.close(null)
+    quietly(os.unlink, base + b".0")
+
+
+def leave(_tell_fd: int) -> NoReturn:
+    """The life of a child of the rehearsal."""
+    os._exit(0)
+
+
+def rehearse_task(base: bytes, body: bytes, null: int) -> None:
+    """The life of a shim, whose task cannot be executed; it goes on all the same."""
+    request_read, request_write = os.pipe()
+    tell_read, tell_write = os.pipe()
+    os.close(os.open(base + b".asked", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    os.write(request_write, len(body).to_bytes(4, "big") + body)
+    shim = Shim(request_fd=request_read, reply_fd=null, life_fd=-1)
+    shim.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    shim.watch_signals()
+    shim.take_request(tell_write)
+    shim.start()
+    shim.tell_started(b"0 0 0 0 0 0\n")
+    for log in shim.logs.values():
+        log.write(b"")
+    shim.run()
+    wake_write = signal.set_wakeup_fd(-1)
+    for fd in (request_write, tell_read, shim.wake_fd, wake_write):
+        os.close(fd)
+
+
+def fields_of(base: bytes) -> tuple[Any, ...]:
+    """A request, as `spec.encode_start` makes it, for a task that cannot be executed."""
+    none = b"/proc/self/none"
+    task: dict[str, Any] = {
+        "id": 0,
+        "asked_file": base + b".asked",
+        "start_file": base + b".start",
+        "shim_join": [none],
+        "cgroups": [(none, [(none, b"0")])],
+        "argv": [b"/"],
+        "candidates": [b"/"],
+        "env": {},
+        "cwd": b"/",
+        "join": [none],
+        "must_join": [],
+        "oom_score_adj": None,
+        "netns": b"",
+        "uid": None,
+    }
+    end: tuple[Any, ...] = (none, b"", [none], [])
+    return (
+        0,
+        base,
+        base,
+        1,
+        READ_SIZE,
+        base + b".asked",
+        base + b".start",
+        b"",
+        marshal.dumps(task),
+        marshal.dumps(end),
+    )
