@@ -67,7 +67,11 @@ async def test_a_snapshot_of_a_log_that_was_further_is_taken_too(api: Api) -> No
     assert all(job["ModifyIndex"] <= answer.index for job in answer.json)
 
 
-@pytest.mark.parametrize("body", [b"", b"x", gzip.compress(b"x" * 100), gzip.compress(b"\0" * 10_000_000)])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"x", gzip.compress(b"x" * 100), gzip.compress(b"\0" * 10_000_000)],
+    ids=["nothing", "too short", "a text", "many zeros"],
+)
 async def test_what_is_no_snapshot_is_refused(api: Api, body: bytes) -> None:
     await api.register()
     answer = await api.call("PUT", "/v1/operator/snapshot", body)
