@@ -253,7 +253,8 @@ def test_a_run_is_the_same_however_much_is_looked_at_in_one_go(monkeypatch: pyte
         job = replace(job, task_groups=(replace(job.task_groups[0], spreads=(), count=random.choice((1, 7, 60))),))
         state = apply(state, c.RegisterJob(job=job), index=state.index + 1).state
         plans = []
-        for size, depth in ((1 << 18, 1 << 10), (1 << 15, 4), (16, 2), (1, 1)):
+        for few, size, depth in ((0, 1 << 18, 1 << 10), (3, 1 << 15, 4), (3, 16, 2), (0, 1, 1), (100, 1 << 15, 4)):
+            monkeypatch.setattr(runs, "FEW", few)
             monkeypatch.setattr(runs, "CELLS_MAX", size)
             monkeypatch.setattr(runs, "DEPTH_MIN", depth)
             plans.append(_attempt(state, job).plan)

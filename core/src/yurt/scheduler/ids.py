@@ -80,12 +80,16 @@ class Ties:
 
     def of(self, row: int) -> int:
         """The tie of one row."""
-        return int(mix(self._base[row : row + 1], self._salt)[0])
+        return _finalised(int(self._base[row]) ^ (self._salt & _MASK))
 
 
 def step(value: int) -> int:
     """The next of a sequence of 64-bit numbers."""
-    value = (value + 0x9E3779B97F4A7C15) & _MASK
+    return _finalised((value + 0x9E3779B97F4A7C15) & _MASK)
+
+
+def _finalised(value: int) -> int:
+    """As `mix`, of one number."""
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
     return value ^ (value >> 31)

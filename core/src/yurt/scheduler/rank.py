@@ -22,7 +22,7 @@ from yurt.scheduler.feasible import BoolArray, check_mask, constraint_check, rem
 from yurt.scheduler.ids import Ties
 from yurt.scheduler.spread import UNIT, FloatArray, SpreadScore
 from yurt.scheduler.view import DIMENSIONS, View
-from yurt.state.columns import ALLOCS, CPU, MEMORY, Columns, IntArray
+from yurt.state.columns import ALLOCS, CPU, MEMORY, USED_WIDTH, Columns, IntArray
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import NodeScoreMeta
@@ -31,7 +31,7 @@ SCORES_KEPT = 5
 WINDOW_MIN, WINDOW_MAX = 16, 256
 FITS_KEPT = 16
 """Asks whose fitness is kept for the next attempt."""
-FEW_ROWS = 12
+FEW_ROWS = 32
 """So many rows are looked at one by one."""
 FEW_CHANGED = 4
 """When a quarter of the rows changed, all are looked at: plain arrays are quicker than picking rows."""
@@ -81,7 +81,8 @@ class Ranker:
         self._bound: Entry = (np.inf, 0, 0)
         self._is_stale = True
         self._generation = -1
-        self._memo: dict[tuple[int, int, int, int], int] = {}
+        self._fitness: dict[tuple[int, ...], tuple[int, bool]] = {}
+        """For amounts used and offered the fitness, and whether there is room."""
         self._metas: dict[int, NodeScoreMeta] = {}
         """Rows of the score table that still hold; shared by all placements that show them."""
         self._shown: dict[int, Shown] = {}
@@ -185,13 +186,15 @@ class Ranker:
                 others = [entry for entry in found if entry[0] != chosen]
                 found = [(chosen, self.spread.boost(chosen)), *others[: SCORES_KEPT - 1]]
             return tuple([self._boosted_meta(row, boost) for row, boost in found])
-        others = [entry[2] for entry in self._window[:SCORES_KEPT] if entry[2] != chosen][: SCORES_KEPT - 1]
+        rows = [entry[2] for entry in self._window[:SCORES_KEPT]]
+        if chosen not in rows[:1]:
+            rows = [chosen, *[row for row in rows if row != chosen][: SCORES_KEPT - 1]]
         metas = self._metas
-        return tuple(metas.get(row) or self._remember(row) for row in (chosen, *others))
+        return tuple([metas.get(row) or self._remember(row) for row in rows])
 
     def _boosted_meta(self, row: int, boost: int) -> NodeScoreMeta:
         """As `meta`; made once as long as neither the row nor its boost changes."""
-        shown = self._shown.get(row) or self._show(row)
+        shown = self._shown.get(row) or self._show(row, self._fit(row)[0])
         known = self._boosted_metas.get(row)
         if known is not None and known[0] == boost and known[1] is shown:
             return known[2]
@@ -217,7 +220,7 @@ class Ranker:
 
     def meta(self, row: int, penalised: frozenset[int] = frozenset()) -> NodeScoreMeta:
         """A row's parts and its score."""
-        shown, total, count = self._shown.get(row) or self._show(row)
+        shown, total, count = self._shown.get(row) or self._show(row, self._fit(row)[0])
         if row in penalised:
             shown = {**shown, "node-reschedule-penalty": -1.0}
             total, count = total - UNIT, count + 1
@@ -239,9 +242,9 @@ class Ranker:
             found.append(self.spread.boost(row))
         return tuple(found)
 
-    def _show(self, row: int) -> Shown:
+    def _show(self, row: int, binpack: int) -> Shown:
         """A row's parts without spread and penalty, their sum and number; kept until the row changes."""
-        own, binpack = int(self._own[row]), self._binpack(row)
+        own = int(self._own[row])
         affinity = None if self.affinity is None else int(self.affinity[row])
         devices = None if self.devices is None else int(self.devices[row])
         key = (own, binpack, affinity, devices)
@@ -326,7 +329,7 @@ class Ranker:
         view, binpacks, has_room = self.view, known.binpacks.copy(), known.has_room.copy()
         if len(changed) <= FEW_ROWS:
             for row in changed:
-                binpacks[row], has_room[row] = self._binpack(row), not view.exhausted(row, self.ask.plain.usage)
+                binpacks[row], has_room[row] = self._fit(row)
         else:
             used, offered = view.used[changed], view.offered[changed]
             binpacks[changed], has_room[changed] = self.binpacks(used, offered), self._has_room(used, offered)
@@ -344,25 +347,13 @@ class Ranker:
     def _score_row(self, row: int) -> None:
         self._metas.pop(row, None)
         self._shown.pop(row, None)
-        if self.view.exhausted(row, self.ask.plain.usage):
+        binpack, has_room = self._fit(row)
+        if not has_room:
             self.close(row)
             return
-        if self.affinity is None and self.devices is None:
-            _, total, count = self._show(row)
-            self._replace(row, total, count)
-            return
-        own = int(self._own[row])
-        total, count = self._binpack(row), 1
-        if own:
-            total += self._anti_affinity(own)
-            count += 1
-        if self.affinity is not None and self.affinity[row]:
-            total += int(self.affinity[row])
-            count += 1
         if self.devices is not None:
             self.devices[row] = round(self.ask.device_score(self.view.node(row), self.view.held(row)) * UNIT)
-            total += int(self.devices[row])
-            count += bool(self.devices[row])
+        _, total, count = self._show(row, binpack)
         self._replace(row, total, count)
 
     def _replace(self, row: int, total: int, count: int) -> None:
@@ -423,15 +414,20 @@ class Ranker:
         fitness: IntArray = np.rint(np.clip(raw, 0, 18) * (UNIT / 18)).astype(np.int64)
         return fitness
 
-    def _binpack(self, row: int) -> int:
-        asked = self.ask.plain.usage
-        used, offered = self.view.used_on(row), self.view.offered_on(row)
-        key = (used[CPU], used[MEMORY], offered[CPU], offered[MEMORY])
-        known = self._memo.get(key)
+    def _fit(self, row: int) -> tuple[int, bool]:
+        """The fitness of one row, and whether it has room."""
+        view = self.view
+        used, offered = view.used_on(row), view.offered_on(row)
+        key = (*used, *offered[:USED_WIDTH])
+        known = self._fitness.get(key)
         if known is None:
-            total = _power_of(key[0] + asked.cpu, key[2]) + _power_of(key[1] + asked.memory, key[3])
+            asked = self.ask.plain.usage
+            total = _power_of(used[CPU] + asked.cpu, offered[CPU]) + _power_of(
+                used[MEMORY] + asked.memory, offered[MEMORY]
+            )
             raw = total - 2 if self.is_spread_algorithm else 20 - total
-            known = self._memo[key] = round(min(18.0, max(0.0, raw)) * (UNIT / 18))
+            fitness = round(min(18.0, max(0.0, raw)) * (UNIT / 18))
+            known = self._fitness[key] = (fitness, not view.exhausted(row, asked))
         return known
 
     def _anti_affinity(self, own: int) -> int:

@@ -25,7 +25,7 @@ from yurt.structs.metrics import NodeScoreMeta
 
 CELLS_MAX = 1 << 15
 """Scores looked at in one go: many nodes a few placements deep, or few nodes deeper."""
-FEW = 3
+FEW = 16
 """So many placements are quicker made one after another."""
 DEPTH_MIN, DEPTH_GROWTH = 4, 4
 

@@ -98,6 +98,10 @@ class Chunk(NamedTuple):
     used: IntArray
     ties: TieArray
 
+    def with_used(self, used: IntArray) -> Chunk:
+        """The same rows when something else is used on them."""
+        return Chunk(self.ids, self.offered, used, self.ties)
+
 
 class NodeRows:
     """The whole of the node-derived columns; shared by all snapshots between which no node changed."""
@@ -206,12 +210,13 @@ class Columns:
 
     def changed_rows(self, since: Columns) -> list[int]:
         """The rows on which something else is used than in other columns of the same nodes."""
-        found: list[int] = []
-        for number, (chunk, before) in enumerate(zip(self._chunks, since._chunks, strict=True)):
-            if chunk.used is not before.used:
-                places = np.flatnonzero(chunk.used != before.used) // USED_WIDTH
-                found += dict.fromkeys((places + number * CHUNK).tolist())
-        return found
+        pairs = zip(self._chunks, since._chunks, strict=True)
+        numbers = [number for number, (chunk, before) in enumerate(pairs) if chunk.used is not before.used]
+        if not numbers:
+            return []
+        now, then = ([columns._chunks[number].used for number in numbers] for columns in (self, since))
+        places = np.flatnonzero(np.concatenate(now) != np.concatenate(then)) // USED_WIDTH
+        return [numbers[place // CHUNK] * CHUNK + place % CHUNK for place in dict.fromkeys(places.tolist())]
 
     def known_used(self, stale: Iterable[int]) -> _Known | None:
         """What a successor, of which the chunks `stale` differ, may start from instead of joining all chunks."""
@@ -228,7 +233,7 @@ class Columns:
         for number in np.flatnonzero(sums.reshape(len(chunks), -1).any(axis=1)).tolist():
             used = chunks[number].used + sums[number * CHUNK : (number + 1) * CHUNK]
             used.flags.writeable = False
-            chunks[number] = chunks[number]._replace(used=used)
+            chunks[number] = chunks[number].with_used(used)
             changed.append(number)
         known = self.known_used(changed)
         return Columns(self.nodes, tuple(chunks), rows=self.rows, free=self._free, held=self.held, known=known)
@@ -369,7 +374,7 @@ class _Editor:
             self._chunks[number] = Chunk(tuple(ids), offered, self._chunks[number].used, ties)
         for number, used in self._fresh_used.items():
             used.flags.writeable = False
-            self._chunks[number] = self._chunks[number]._replace(used=used)
+            self._chunks[number] = self._chunks[number].with_used(used)
         chunks, nodes = tuple(self._chunks), self._base.nodes
         if self._is_node_changed:
             nodes = NodeRows(chunks, nodes.shapes, nodes.datacenters, nodes.pools, nodes.classes)
