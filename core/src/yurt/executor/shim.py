@@ -77,6 +77,7 @@ class Shim:
         self.stdout = self.stderr = self.asked_file = self.start_file = self.pid_file = self.task = self.end = b""
         self.start_fd = -1
         self.main = 0
+        self.has_forked = False
         self.has_children = True
         self.is_killed = False
         self.logs: dict[int, RotatedLog] = {}
@@ -141,6 +142,7 @@ class Shim:
             become_task(
                 self.task, start_fd=self.start_fd, outputs=outputs, status_fd=status_fd, logs=self.logs.values()
             )
+        self.has_forked = True
         self.task = b""
         for fd in {*outputs, status_fd}:
             os.close(fd)
@@ -181,7 +183,7 @@ class Shim:
     def fail(self, stage: bytes, code: int) -> bool:
         """Clear away, and tell the agent at which stage the start failed."""
         self.remove_cgroups()
-        if self.main and stage != b"claim":
+        if self.has_forked and stage != b"claim":
             quietly(os.unlink, self.start_file)
         quietly(os.write, self.reply_fd, failed_line(self.id, stage, code))
         return False
