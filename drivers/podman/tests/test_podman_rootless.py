@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import tempfile
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from yurt.sdk.driver import HEALTHY
+from yurt.sdk.driver import HEALTHY, PortGiven
 from yurt.sdk.value import replace, seconds
+from yurt.testing.agent import free_ports, wait_for
 from yurt.testing.driver_suite import Bench
 from yurt.testing.engines import PodmanEngine, missing
 from yurt_driver_podman.config import plugin_config
@@ -35,7 +39,7 @@ def reachable() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def rootless(reachable: Path) -> Iterator[PodmanEngine]:
     """The engine of the user nobody."""
-    reason = missing("podman", "runc", "conmon", "busybox", "unshare")
+    reason = missing("podman", "runc", "conmon", "busybox", "unshare", "setpriv")
     if reason:
         pytest.skip(reason)
     allowed = subprocess.run(["unshare", "-U", "-r", "true"], check=False, user=NOBODY, capture_output=True, cwd="/")
@@ -107,6 +111,28 @@ async def test_a_node_tells_which_of_its_engines_have_no_root(bench: Bench) -> N
         if found.health == HEALTHY and len(told) == 2:
             break
     assert told == {"driver.podman.rootless": "false", "driver.podman.nobody.rootless": "true"}
+
+
+@pytest.mark.skipif(
+    shutil.which("slirp4netns") is None, reason="slirp4netns is not installed (apt install slirp4netns)"
+)
+@pytest.mark.parametrize("mode", ["", "slirp4netns:mtu=1400"])
+async def test_a_port_of_a_users_container_answers_through_slirp4netns(bench: Bench, mode: str) -> None:
+    (number,) = free_ports(1)
+    script = "cat /sys/class/net/tap0/mtu; exec httpd -f -p 80 -h /local"
+    request = bench.request(shell(script, network_mode=mode, ports=["http"]))
+    (Path(request.dirs.local_dir) / "page").write_text("over slirp")
+    port = PortGiven(label="http", host_ip="127.0.0.1", host_port=number, to=80)
+    bench.started.append(request.task_id)
+    await bench.driver.start_task(replace(request, ports=(port,)))
+
+    def answer() -> str:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{number}/page", timeout=5) as read:
+            return str(read.read().decode())
+        return ""
+
+    assert await asyncio.to_thread(wait_for, "an answer", answer, 60.0) == "over slirp"
+    assert bench.text() == ("1400\n" if mode else "65520\n")
 
 
 async def test_engines_know_their_own_images_and_containers(

@@ -12,11 +12,13 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tarfile
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 START_LIMIT_S = 60.0
@@ -85,7 +87,8 @@ def podman_network(bridge: str, subnet: str) -> dict[str, object]:
 class PodmanEngine:
     """A podman service with folders and a socket of its own; it runs runc, with limits that need no rights.
 
-    With `uid` it is the service of that user, without root, in a folder that the user can reach.
+    With `uid` it is the service of that user, without root, in a folder that the user can reach. It sees a /dev/net/tun
+    that the user may open, as machines with slirp4netns have it.
     """
 
     image = "localhost/yurt-test/busybox:1"
@@ -120,17 +123,29 @@ class PodmanEngine:
     def start(self) -> None:
         """Start it, and wait until it takes connections."""
         self.socket.unlink(missing_ok=True)
+        service = [*self.command, "system", "service", "--time", "0", f"unix://{self.socket}"]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*self.command, "system", "service", "--time", "0", f"unix://{self.socket}"],
-                stdout=log, stderr=log, start_new_session=True, env=self.environ,
-                user=self.uid, group=self.uid, extra_groups=() if self.uid else None,
-            )  # fmt: skip
+                [*self._as_user(), *service], stdout=log, stderr=log, start_new_session=True, env=self.environ
+            )
         limit = time.monotonic() + START_LIMIT_S
         while not is_listening(self.socket):
             assert self.process.poll() is None, (self.folder / "log").read_text()[-500:]
             assert time.monotonic() < limit, "podman does not listen"
             time.sleep(0.02)
+
+    def _as_user(self) -> list[str]:
+        """The words before a command that make it the user's, with a device of its own for slirp4netns."""
+        if not self.uid:
+            return []
+        tun = self.folder / "tun"
+        if not tun.exists():
+            os.mknod(tun, 0o666 | stat.S_IFCHR, os.makedev(10, 200))
+            tun.chmod(0o666)
+        script = (
+            f'mount --bind {tun} /dev/net/tun; exec setpriv --reuid {self.uid} --regid {self.uid} --clear-groups "$@"'
+        )
+        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
 
     def import_image(self, name: str = image) -> None:
         """Make an image of busybox."""
@@ -165,6 +180,8 @@ class PodmanEngine:
         if self.process:
             self.process.terminate()
             self.process.wait(START_LIMIT_S)
+        with suppress(OSError, ValueError):  # what keeps a user's namespaces between podman's calls
+            os.kill(int((self.folder / "tmp" / "pause.pid").read_text()), signal.SIGKILL)
         ip("link", "del", self.bridge)
         unmount_below(self.folder)
         unmount_below(Path(self.runroot))
