@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from yurt.agent.banner import DriverLine, command_name, configuration_lines, driver_lines
+from yurt.agent.banner import DriverLine, command_name, configuration_lines, driver_lines, next_lines
 from yurt.agent.config import make_config
 
 
@@ -42,3 +42,12 @@ def test_a_driver_whose_plugin_failed_is_listed_with_the_reason() -> None:
         ]
     )
     assert lines[1:] == ["      exec      healthy", '      raw_exec  failed: unknown option "enabeld"']
+
+
+def test_an_agent_that_is_not_ready_does_not_say_that_it_is() -> None:
+    address = "http://10.0.0.1:4646"
+    assert next_lines(address, "yurt")[0].startswith(f"==> Yurt agent started and ready at {address}")
+    lines = next_lines(address, "yurt", ["the server waits for its cluster to form", "the client waits for the server"])
+    assert lines[0] == f"==> Yurt agent started at {address}, but it is not ready yet:"
+    assert lines[1].strip() == "the server waits for its cluster to form"
+    assert "job init" not in "".join(lines)

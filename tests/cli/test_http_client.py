@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.api.http_client import ApiClient, ApiError, Connection, Unreachable
+from yurt.api.http_client import ApiClient, ApiError, BrokenOff, Connection, Unreachable
 
 
 def test_token_namespace_region_and_query_are_sent(api: Any) -> None:
@@ -96,3 +96,22 @@ def test_files_for_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(Unreachable, match=re.escape(wanted)):
             ApiClient(settings).read("/v1/jobs")
+
+
+def test_an_answer_that_ends_before_its_end_is_not_taken_for_whole() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+
+        serving = threading.Thread(target=answer)
+        serving.start()
+        client = ApiClient(Connection(address=f"http://127.0.0.1:{listener.getsockname()[1]}"))
+        pieces = client.stream("/v1/agent/monitor")
+        assert next(pieces) == b"abc"
+        with pytest.raises(BrokenOff, match="ended its answer before the end"):
+            next(pieces)
+        serving.join(timeout=5)

@@ -100,3 +100,18 @@ def test_what_is_not_well_is_a_table_too(api: Any, run: Any) -> None:
     api.answers["/v1/operator/autopilot/health"] = (429, "too many requests")
     code, _, error = run("operator", "autopilot", "health")
     assert code == 1 and "too many requests" in error
+
+
+def test_an_agent_without_a_server_is_told_so(api: Any, run: Any) -> None:
+    api.answers["/v1/agent/join"] = api.answers["/v1/agent/force-leave"] = (501, "Invalid method")
+    for words in (("join", "10.0.0.1"), ("force-leave", "a.global")):
+        code, _, error = run("server", *words)
+        assert code == 1 and "runs no server; name one that does with -address" in error
+
+
+def test_every_command_says_what_to_look_at_while_nobody_leads(api: Any, run: Any) -> None:
+    api.answers["/v1/jobs"] = api.answers["/v1/nodes"] = (500, "No cluster leader")
+    for words in (("job", "status"), ("node", "status")):
+        code, _, error = run(*words)
+        assert code == 1
+        assert error.startswith("Error: No cluster leader\n") and "yurt server members" in error

@@ -204,6 +204,21 @@ async def test_a_read_that_a_hanging_leader_does_not_answer_is_made_at_the_next_
     assert "may or may not" in writing.result().text
 
 
+async def test_a_timeout_that_is_no_change_of_leaders_is_not_told_as_one(agents: Agents) -> None:
+    class Late(OwnApi):
+        def __init__(self) -> None:
+            pass
+
+        async def ask(self, request: Any, body: Any) -> AsyncGenerator[Any]:
+            raise TimeoutError
+            yield
+
+    agents.own[FIRST] = Late()
+    for answer in (await agents[SECOND].get("/v1/jobs"), await agents[SECOND].register("web")):
+        assert answer.status == 500
+        assert "leader" not in answer.text and "may or may not" not in answer.text
+
+
 class Files:
     """A client of which only a directory is asked."""
 

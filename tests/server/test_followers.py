@@ -19,7 +19,7 @@ from yurt.structs.node import Node
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv, eventually, settle
-from yurt.testing.servers import NAMES, ServerGroup
+from yurt.testing.servers import NAMES, LocalPeers, ServerGroup
 from yurt.testing.shared_log import Outcome
 
 FIRST, SECOND, THIRD = NAMES
@@ -388,3 +388,16 @@ async def test_a_key_that_no_majority_holds_is_not_used(group: ServerGroup) -> N
     with pytest.raises(Unavailable, match="reached 1 of 3 servers"):
         await group[FIRST].root_keys.rotate(is_full=False)
     assert not group[FIRST].root_keys.listed()
+
+
+async def test_a_key_that_missed_its_majority_is_taken_back(
+    group: ServerGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = await group[FIRST].root_keys.rotate(is_full=False)
+    await agree(group)
+    monkeypatch.setattr(LocalPeers, "voters", property(lambda _: 7))
+    with pytest.raises(Unavailable, match="reached 3 of 7 servers"):
+        await group[FIRST].root_keys.rotate(is_full=False)
+    assert [len(server.keyring._keys) for server in group.servers.values()] == [1, 1, 1]
+    await group[SECOND].peer_calls.drop_root_key(used.key_id)
+    assert used.key_id in group[SECOND].keyring, "a key that the cluster knows stays"

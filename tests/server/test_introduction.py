@@ -7,13 +7,16 @@ import json
 from typing import Any
 
 import pytest
-from yurt.sdk.errors import Invalid, PermissionDenied
+from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
 from yurt.sdk.value import replace
-from yurt.server.config import IntroductionConfig
+from yurt.server.config import IntroductionConfig, ServerConfig
 from yurt.server.introduction import Introductions
 from yurt.server.remote_clients import RemoteClient
+from yurt.server.server import Server
+from yurt.storage.memory import MemoryLog
 from yurt.structs.rpc import RegisterNodeRequest
 from yurt.testing import factories
+from yurt.testing.fakes import FakeEnv
 
 
 def enforce(bench: Any, enforcement: str) -> Introductions:
@@ -106,3 +109,12 @@ async def test_a_node_that_is_known_needs_its_secret_only(bench: Any) -> None:
 async def test_a_token_cannot_last_longer_than_the_servers_allow(bench: Any, ttl_s: float) -> None:
     with pytest.raises(Invalid, match="is not between 1s and 1800s"):
         await enforce(bench, "warn").make(ttl_s=ttl_s)
+
+
+def test_a_client_is_told_what_a_server_without_a_state_waits_for() -> None:
+    server = Server(ServerConfig(name="s1"), env=FakeEnv(), log=MemoryLog())
+    with pytest.raises(Unavailable, match="this server still reads its state; try again"):
+        RemoteClient(server, "node", "secret")
+    server.awaits = "waits for its cluster to form"
+    with pytest.raises(Unavailable, match="this server waits for its cluster to form; try again"):
+        RemoteClient(server, "node", "secret")

@@ -80,9 +80,16 @@ def device_lines(plugins: Mapping[str, tuple[bool, str]]) -> list[str]:
     return ["==> Devices:", *rows] if rows else []
 
 
-def next_lines(address: str, command: str) -> list[str]:
-    """The exact commands to type now."""
+def next_lines(address: str, command: str, missing: Sequence[str] = ()) -> list[str]:
+    """The exact commands to type now; where something is not ready, what it waits for."""
     prefix = "" if address == "http://127.0.0.1:4646" else f"NOMAD_ADDR={address} "
+    if missing:
+        return [
+            f"==> Yurt agent started at {address}, but it is not ready yet:",
+            *(f"      {each}" for each in missing),
+            "    Log data will stream in below:",
+            "",
+        ]
     return [
         f"==> Yurt agent started and ready at {address}. In another terminal:",
         f"      {prefix}{command} job init",

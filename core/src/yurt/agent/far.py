@@ -153,6 +153,11 @@ class FarServers:
         client.follow_servers(lambda given: self._link.learn(tuple(with_port(each, RPC_PORT) for each in given)))
         self._link.on_open = client.server_found
 
+    @property
+    def problem(self) -> str:
+        """Why there is no connection; "" when there is one."""
+        return "" if self._link.server else self._link.problem
+
     async def run(self) -> None:
         """Keep the connection until cancelled."""
         await self._link.run()

@@ -115,8 +115,10 @@ class Parts:
 
     async def _run_server(self, server: Server) -> None:
         """Open the log when there is a cluster that has one."""
-        if self.cluster is not None:
+        if self.cluster is not None and not self.cluster.formed.is_set():
+            server.awaits = "waits for its cluster to form"
             await self.cluster.formed.wait()
+            server.awaits = ""
         self._opened_log = True
         await server.run(ready=self._server_ready)
 
@@ -131,6 +133,21 @@ class Parts:
             await self._server_ready.wait()
         if self.client is not None:
             await self._client_ready.wait()
+
+    def missing(self) -> list[str]:
+        """What is not ready yet, part by part, and what for; nothing when all is."""
+        found = []
+        if self.server is not None and not self._server_ready.is_set():
+            what = "knows no leader yet" if self.server.is_restored else self.server.why_unread
+            found.append(f"the server {what}")
+        if self.client is not None and not self._client_ready.is_set():
+            what = "is not taken for ready by its servers yet"
+            if found:
+                what = "waits for the server"
+            elif self.servers is not None and self.servers.problem:
+                what = f"reaches no server: {self.servers.problem}"
+            found.append(f"the client {what}")
+        return found
 
     async def stop_tasks(self) -> None:
         """Stop every task of this node."""

@@ -182,7 +182,7 @@ class _Agent:
         limit_s = READY_LIMIT_S if is_alone else FAR_READY_LIMIT_S
         await asyncio.wait({ready, stopped}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done() and not stopped.done():
-            log.warning("not ready after %d s; going on", limit_s)
+            log.warning("not ready after %d s; going on: %s", limit_s, "; ".join(parts.missing()))
         ready.cancel()
         stopped.cancel()
 
@@ -196,7 +196,7 @@ class _Agent:
             lines += banner.device_lines(parts.device_lines())
         command = banner.command_name(Path.cwd(), os.environ)
         scheme = "http" if parts.http_tls is None else "https"
-        lines += banner.next_lines(f"{scheme}://{config.advertise_http}", command)
+        lines += banner.next_lines(f"{scheme}://{config.advertise_http}", command, parts.missing())
         say("\n".join(lines))
 
     async def _stop(self, parts: Parts) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 WAIT_MARGIN_S = 15.0
+BROKEN_OFF = "ended its answer before the end: it is stopping, or it lost the server or the node that gave the answer"
 ERROR_TEXT_BYTES_MAX = 64 * 1024
 
 Query = Mapping[str, str | int | bool | tuple[str, ...] | None]
@@ -38,6 +39,10 @@ class ApiError(YurtError):
 
 class Unreachable(YurtError):
     """No agent answered."""
+
+
+class BrokenOff(YurtError):
+    """An answer ended before its end."""
 
 
 class Connection(NamedTuple):
@@ -139,7 +144,7 @@ class ApiClient:
         return headers
 
     def stream(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """The pieces of an endless answer as they come; ends when the agent closes it. Uses a connection of its own."""
+        """The pieces of an endless answer as they come, over a connection of its own; raises BrokenOff too."""
         connection = self._connect(None)
         try:
             connection.request("GET", self._target(path, query or {}), headers=self.request_headers())
@@ -151,7 +156,7 @@ class ApiClient:
         except OSError as error:
             raise self._unreachable(error) from None
         except http.client.HTTPException:
-            return
+            raise BrokenOff(f"The agent at {self.connection.address} {BROKEN_OFF}") from None
         finally:
             connection.close()
 

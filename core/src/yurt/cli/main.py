@@ -24,6 +24,8 @@ HELP = frozenset({"-h", "-help", "--help"})
 VERSION = frozenset({"-v", "-version", "--version"})
 EXIT_INTERRUPTED = 130
 EXIT_NOT_A_COMMAND = 127
+NO_LEADER = "No cluster leader"
+NO_LEADER_HINT = "A majority of the servers must reach each other; which ones there are shows: yurt server members"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -116,6 +118,8 @@ def _run(command: Command, words: list[str]) -> int:
         return error.code if error.code is not None else command.failure_code
     except YurtError as error:
         print(f"Error: {error}", file=sys.stderr)
+        if str(error) == NO_LEADER:
+            print(NO_LEADER_HINT, file=sys.stderr)
         return command.failure_code
     except BrokenPipeError:
         raise

@@ -19,7 +19,7 @@ from yurt.http.query import is_stale
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import Unavailable
 from yurt.server.log_writer import NO_LEADER
-from yurt.server.passing import is_no_leader
+from yurt.server.passing import LeaderMoved, is_no_leader
 
 if TYPE_CHECKING:
     from yurt.http.forwarding import ApiPort
@@ -98,7 +98,7 @@ class Places:
         try:
             async with self._server.roles.while_led_by(name, lambda: not begun(), grace_s=grace_s):
                 return await self.pass_on(request, name)
-        except TimeoutError:
+        except LeaderMoved:
             raise (NotLed(NO_LEADER) if is_read else Unavailable(MAYBE)) from None
 
     async def _read(self, request: web.Request, handle: Handle) -> web.StreamResponse:

@@ -111,8 +111,7 @@ class Call:
         server = self.server
         if not server.is_leader and not self.options.stale:
             raise Unavailable("No cluster leader")
-        if not server.is_restored:
-            raise Unavailable("this server still reads its state; try again in a moment")
+        server.need_state()
         return server.state
 
 

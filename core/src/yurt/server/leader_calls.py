@@ -15,7 +15,7 @@ from yurt.rpc.proxy import NoAnswer
 from yurt.sdk.errors import Unavailable
 from yurt.server.csi_volumes import CsiVolumes
 from yurt.server.log_writer import NO_LEADER
-from yurt.server.passing import is_passing
+from yurt.server.passing import LeaderMoved, is_passing
 from yurt.server.peers import LeaderPort
 from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (
@@ -121,5 +121,5 @@ class LeaderCalls:
         try:
             async with server.roles.while_led_by(name):
                 return await call(server.peers.leader(name))
-        except TimeoutError:
+        except LeaderMoved:
             raise NoAnswer(f"server {name} did not answer while it led") from None

@@ -21,6 +21,10 @@ RETRY_LIMIT_S: Final = 60.0
 """How long a worker tries: then its delivery is no longer its own."""
 
 
+class LeaderMoved(Exception):
+    """Another server leads than the one that was asked."""
+
+
 def is_passing(error: Exception) -> bool:
     """Whether a call that bears being made twice may go better in a moment, at the same leader or another one."""
     return isinstance(error, ConnectionLost | NoAnswer) or (

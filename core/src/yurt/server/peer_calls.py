@@ -33,8 +33,7 @@ class PeerCalls:
 
     async def snapshot(self, after: int) -> AsyncGenerator[SnapshotPart]:
         """The present state."""
-        if not self._server.is_restored:
-            raise Unavailable("this server still reads its state")
+        self._server.need_state()
         async for part in send_snapshot(self._server.state, after):
             yield part
 
@@ -45,6 +44,11 @@ class PeerCalls:
     async def take_root_key(self, key: RootKey) -> None:
         """Keep a root key."""
         await asyncio.to_thread(self._server.keyring.add, key)
+
+    async def drop_root_key(self, key_id: str) -> None:
+        """Forget a root key that is not used."""
+        if key_id not in self._server.state.root_keys:
+            await asyncio.to_thread(self._server.keyring.remove, key_id)
 
     async def has_node(self, node_id: str) -> bool:
         """Whether a client is connected here."""

@@ -68,6 +68,10 @@ class PeerPort(Protocol):
         """Keep a root key; it is durable when this returns."""
         ...
 
+    async def drop_root_key(self, key_id: str) -> None:
+        """Forget a root key that was given and is not used after all; one that the cluster knows stays."""
+        ...
+
     async def has_node(self, node_id: str) -> bool:
         """Whether a client is connected there."""
         ...

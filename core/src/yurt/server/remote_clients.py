@@ -10,7 +10,7 @@ import hmac
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
+from yurt.sdk.errors import Invalid, PermissionDenied
 from yurt.server.introduction import Introductions
 from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (
@@ -39,8 +39,7 @@ class RemoteClient:
         """Raises Invalid or PermissionDenied for a node that may not connect, Unavailable before nodes are known."""
         if not node_id or not secret_id:
             raise Invalid("a client names its node and the node's secret when it connects")
-        if not server.is_restored:
-            raise Unavailable("this server still reads its state; try again in a moment")
+        server.need_state()
         self.node_id = node_id
         self._secret_id = secret_id
         self._intro_token = intro_token

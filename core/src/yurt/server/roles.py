@@ -21,6 +21,7 @@ from yurt.runtime.supervise import attempted, supervised
 from yurt.sdk.errors import YurtError
 from yurt.sdk.value import replace
 from yurt.server.catching_up import fetch_snapshot
+from yurt.server.passing import LeaderMoved
 from yurt.server.term import Term
 from yurt.storage.log import CommandLog, Leadership, LogTrimmed
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
@@ -87,22 +88,29 @@ class Roles:
     async def while_led_by(
         self, name: str, may_end: Callable[[], bool] = lambda: True, *, grace_s: float = 0.0
     ) -> AsyncIterator[None]:
-        """Ends what is done inside by TimeoutError once another server leads than the one of that name, or soon after.
+        """Ends what is done inside by LeaderMoved once another server leads than the one of that name, or soon after.
 
         A leader that hangs does not answer, and its connection stands for some seconds more.
         """
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(None) as limit:
+        loop, limit, has_moved = asyncio.get_running_loop(), asyncio.timeout(None), False
 
-            def look() -> None:
-                if self.leader_name not in (name, "") and may_end() and not limit.expired():
-                    limit.reschedule(loop.time() + grace_s)
+        def look() -> None:
+            nonlocal has_moved
+            if self.leader_name not in (name, "") and may_end() and not has_moved:
+                has_moved = True
+                limit.reschedule(loop.time() + grace_s)
 
-            self._lookers.add(look)
-            try:
-                yield
-            finally:
-                self._lookers.discard(look)
+        try:
+            async with limit:
+                self._lookers.add(look)
+                try:
+                    yield
+                finally:
+                    self._lookers.discard(look)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise LeaderMoved(name) from None
 
     async def wait_following(self) -> None:
         """Return when another server leads."""

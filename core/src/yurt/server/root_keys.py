@@ -77,10 +77,12 @@ class RootKeys:
 
     async def _give(self, key: RootKey) -> None:
         """Have a majority of the servers hold a key; raises Unavailable when fewer do, and the key is not used."""
-        peers = self._server.peers
-        given = await asyncio.gather(*(self._give_to(name, key) for name in peers.names))
+        peers, names = self._server.peers, self._server.peers.names
+        given = await asyncio.gather(*(self._give_to(name, key) for name in names))
         count, needed = 1 + sum(given), peers.voters // 2 + 1
         if count < needed:
+            holders = [name for name, has_taken in zip(names, given, strict=True) if has_taken]
+            await asyncio.gather(*(self._take_back(name, key.key_id) for name in holders))
             await asyncio.to_thread(self._server.keyring.remove, key.key_id)
             raise Unavailable(f"a new root key reached {count} of {peers.voters} servers, {needed} must hold it")
 
@@ -92,6 +94,14 @@ class RootKeys:
             log.warning("server %s did not take a new root key: %s", name, str(error) or "no answer in time")
             return False
         return True
+
+    async def _take_back(self, name: str, key_id: str) -> None:
+        """Have a server forget a key that is not used; where it cannot be reached the key lies there unused."""
+        try:
+            async with asyncio.timeout(GIVE_LIMIT_S):
+                await self._server.peers.peer(name).drop_root_key(key_id)
+        except (YurtError, TimeoutError) as error:
+            log.warning("server %s keeps root key %s, which is not used: %s", name, key_id, str(error) or "no answer")
 
     async def rotate(self, *, is_full: bool, publish_time: int = 0) -> RootKeyMeta:
         """Make a new key: active at once, or from `publish_time` (unix ns) on. Raises Invalid."""

@@ -122,10 +122,12 @@ class Server:
         self.limits: Mapping[str, LimitsOf] = {} if limits is None else {"limits": limits}
         self._log = log
         self._snapshotter = Snapshotter(log, writer=self.writer, env=env, config=config)
-        self._heap = HeapKeeper(env=env, metrics=self.metrics)
+        self._heap = HeapKeeper(env=env, metrics=self.metrics, rows=lambda: sum(map(len, self.state.tables())))
         self.node_ports = NodePorts(lambda: self.peers)
         self.peer_calls = PeerCalls(self)
         self._is_restored = False
+        self.awaits = ""
+        """What it waits for before it opens its log."""
         self._stopping = asyncio.Event()
         self._finished = asyncio.Event()
         self._finished.set()
@@ -144,6 +146,16 @@ class Server:
     def is_restored(self) -> bool:
         """The state is what the log says, and no longer empty because nothing was read yet."""
         return self._is_restored
+
+    @property
+    def why_unread(self) -> str:
+        """What this server does while its state cannot be read."""
+        return self.awaits or "still reads its state"
+
+    def need_state(self) -> None:
+        """Raises Unavailable while the state is not there yet."""
+        if not self._is_restored:
+            raise Unavailable(f"this server {self.why_unread}; try again in a moment")
 
     @property
     def is_leader(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from yurt.cli.command import Command, Invocation
 from yurt.cli.flags import switch
+from yurt.cli.server.only import of_server
 
 
 def run(call: Invocation) -> int:
@@ -11,7 +12,7 @@ def run(call: Invocation) -> int:
     query: dict[str, str | int | bool | None] = {"node": call.args[0]}
     if call.flags.is_on("prune"):
         query["prune"] = 1
-    call.api.put("/v1/agent/force-leave", None, query)
+    of_server(call, lambda: call.api.put("/v1/agent/force-leave", None, query))
     return 0
 
 

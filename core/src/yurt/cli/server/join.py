@@ -6,13 +6,14 @@ from typing import Any
 
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError
+from yurt.cli.server.only import of_server
 
 Json = dict[str, Any]
 
 
 def run(call: Invocation) -> int:
     """Make servers known to each other."""
-    answer: Json = call.api.put("/v1/agent/join", None, {"address": tuple(call.args)}) or {}
+    answer: Json = of_server(call, lambda: call.api.put("/v1/agent/join", None, {"address": tuple(call.args)})) or {}
     if answer.get("error"):
         raise CliError(f"Error joining: {answer['error']}")
     call.screen.line(f"Joined {answer.get('num_joined') or 0} servers successfully")

@@ -21,19 +21,24 @@ class Interrupt:
         self._limits: set[asyncio.Timeout] = set()
 
     def raise_(self) -> None:
-        """End the waits."""
+        """End the waits; a second call does nothing."""
+        if self.is_raised:
+            return
         self.is_raised = True
         for limit in tuple(self._limits):
             limit.reschedule(asyncio.get_running_loop().time())
 
     async def guard(self, wait: Awaitable[T]) -> T:
         """What the wait gives; raises Interrupted."""
+        limit = asyncio.timeout(0 if self.is_raised else None)
         try:
-            async with asyncio.timeout(0 if self.is_raised else None) as limit:
+            async with limit:
                 self._limits.add(limit)
                 try:
                     return await wait
                 finally:
                     self._limits.discard(limit)
         except TimeoutError:
+            if not limit.expired():
+                raise
             raise Interrupted from None

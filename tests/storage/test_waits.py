@@ -1,0 +1,46 @@
+"""Waits that something else ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from yurt.storage.etcd.waits import Interrupt, Interrupted
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_it_may_be_raised_twice_while_a_wait_ends() -> None:
+    interrupt = Interrupt()
+
+    async def cleaning() -> None:
+        try:
+            await forever()
+        finally:
+            interrupt.raise_()
+            await asyncio.sleep(0)
+            interrupt.raise_()
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(ended(interrupt, cleaning()))
+        await asyncio.sleep(0)
+        interrupt.raise_()
+        await asyncio.sleep(0)
+        interrupt.raise_()
+    assert waiting.done()
+    await ended(interrupt, forever())
+
+
+async def ended(interrupt: Interrupt, wait: object) -> None:
+    with pytest.raises(Interrupted):
+        await interrupt.guard(wait)  # type: ignore[arg-type]
+
+
+async def test_a_timeout_of_the_wait_itself_stays_one() -> None:
+    async def late() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await Interrupt().guard(late())
