@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 YURT = [sys.executable, "-m", "yurt.cli.main"]
-POLL_FIRST_S, POLL_MAX_S = 0.02, 0.2
+POLL_S, POLL_OFTEN_S, POLL_LATER_S = 0.02, 5.0, 0.2
 WAIT_LIMIT_S = 90.0
 """How long a test waits for what is to happen: far longer than it takes, for machines that have much else to do."""
 
@@ -37,13 +37,12 @@ def free_ports(count: int) -> list[int]:
 
 def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = WAIT_LIMIT_S) -> T:
     """Poll until the probe answers something true, often at first; fail with `what` when the time is over."""
-    deadline, pause_s = time.monotonic() + timeout_s, POLL_FIRST_S
-    while time.monotonic() < deadline:
+    begin = time.monotonic()
+    while (passed_s := time.monotonic() - begin) < timeout_s:
         found = probe()
         if found:
             return found
-        time.sleep(pause_s)
-        pause_s = min(1.3 * pause_s, POLL_MAX_S)
+        time.sleep(POLL_S if passed_s < POLL_OFTEN_S else POLL_LATER_S)
     raise AssertionError(f"not within {timeout_s} s: {what}")
 
 
