@@ -1,9 +1,10 @@
-"""Python's garbage collector under control: no collection on its own, the young generation by hand; and the lock.
+"""Python's garbage collector under control: young objects in small lots, a growing state never; and the lock.
 
-State objects make no cycles, so a full collection of a large heap would only stop the server for seconds to find
-nothing. What libraries and tracebacks leave is young: it is collected each few seconds, or sooner under load so that a
-pause stays short. Survivors of a busy time are state: they are frozen out of the collector's sight instead of being
-looked at again. While there are few old objects they are collected too: an allocation's runner is one of them.
+State objects make no cycles: a collection of them only stops the server, and finds nothing. What libraries and
+tracebacks leave is young. Python collects it by itself, in lots of `YOUNG_COUNT` objects, since a pause grows with what
+has gathered. While the state grows one lot is a sample: when it is clean, the rest of what gathers until the next look
+is frozen out of the collector's sight unseen. So a freeze keeps hardly any garbage, and costs nothing. Without growth
+survivors are collected too, as long as there are few: an allocation's runner is one of them.
 
 Large jobs are scheduled in a thread, which shares the interpreter's lock with the event loop. The loop gets it back
 after `SWITCH_S`, not after Python's 5 ms: an answer takes several turns of the loop.
@@ -13,84 +14,138 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from yurt.runtime.env import Env
 from yurt.server.metrics import Metrics
 
 SWITCH_S: Final = 0.001
 LOOK_S: Final = 0.5
-BUSY_LOOK_S: Final = 0.01
-BUSY_COUNT: Final = 10_000
-"""So many new objects are collected at the next look, which then comes soon: a pause grows with what gathered."""
+YOUNG_COUNT: Final = 2_000
+"""So many new objects are collected together: a pause of about a millisecond."""
+CLEAN_COUNT: Final = YOUNG_COUNT // 100
+"""A lot with less garbage than this is clean."""
+GROWN_ROWS: Final = 2_000
+"""The state grows when it has so many more rows than at the last freeze."""
+NEVER: Final = 1 << 30
+"""Older objects are not collected by their count."""
 IDLE_S: Final = 5.0
 """A quiet server collects its young objects as often as this."""
 MIDDLE_S: Final = 60.0
-"""As often the survivors are collected once more, or frozen when there are more than `FREEZE_COUNT` (some 60 ms)."""
-FREEZE_COUNT: Final = 200_000
-
+"""As often the survivors are collected once more."""
 OLD_COUNT: Final = 100_000
-"""Up to so many old objects are looked at as well (some 10 ms): what ran for long and has ended, an allocation's
-runner above all, is a cycle among them."""
+"""Up to so many old objects are looked at as well: what ran for long and has ended, an allocation's runner above all,
+is a cycle among them."""
 
 
 class HeapKeeper:
-    """Freezes the heap after a restore and collects by hand."""
+    """Freezes the heap after a restore, and says from then on what is collected when."""
 
-    def __init__(self, *, env: Env, metrics: Metrics) -> None:
+    def __init__(self, *, env: Env, metrics: Metrics, rows: Callable[[], int]) -> None:
+        """`rows` tells how many rows the state has."""
         self._env = env
         self._metrics = metrics
-        self._was_enabled = gc.isenabled()
-        self._switched_s = sys.getswitchinterval()
-        self._survivors = 0
+        self._rows = rows
+        self._frozen_rows = 0
+        self._is_growing = False
+        self._began = 0.0
 
     def start(self) -> None:
         """Collect a last time, before the state is restored: many objects, of which none is garbage."""
+        _interpreter.lend(self)
         gc.collect()
         gc.disable()
 
     def pause(self) -> None:
         """No collection until `restore_defaults`."""
+        _interpreter.lend(self)
         gc.disable()
 
     def freeze(self) -> None:
-        """Take what was restored out of the collector's sight; nothing is collected but by hand from now on."""
-        gc.disable()
+        """Take what was restored out of the collector's sight; young objects are collected from now on."""
+        self._frozen_rows = self._rows()
         gc.freeze()
+        gc.set_threshold(YOUNG_COUNT, NEVER, NEVER)
+        gc.callbacks.append(self._observe)
+        gc.enable()
         sys.setswitchinterval(SWITCH_S)
 
     async def run(self) -> None:
-        """Collect until cancelled."""
+        """Look after what has gathered, until cancelled."""
         env = self._env
-        collected_at = looked_at = env.monotonic()
-        delay = LOOK_S
+        young_at = old_at = env.monotonic()
         while True:
-            await env.sleep(delay)
-            now, young = env.monotonic(), gc.get_count()[0]
-            if young >= BUSY_COUNT or now - collected_at >= IDLE_S:
-                self._collect(0)
-                self._survivors += young
-                collected_at = now
-            delay = BUSY_LOOK_S if young >= BUSY_COUNT // 4 else LOOK_S
-            if now - looked_at >= MIDDLE_S:
-                self._look_at_survivors()
-                looked_at = now
+            await env.sleep(LOOK_S)
+            self.look()
+            now = env.monotonic()
+            if self._is_growing:
+                continue
+            if now - old_at >= MIDDLE_S:
+                gc.collect(2 if len(gc.get_objects(generation=2)) <= OLD_COUNT else 1)
+                old_at = young_at = now
+            elif now - young_at >= IDLE_S:
+                gc.collect(0)
+                young_at = now
+
+    def look(self) -> None:
+        """Freeze what a growing state has added, and have the next young objects collected in any case."""
+        rows = self._rows()
+        self._frozen_rows = min(self._frozen_rows, rows)
+        self._is_growing = rows - self._frozen_rows >= GROWN_ROWS
+        if self._is_growing or not gc.isenabled():
+            gc.freeze()
+            self._frozen_rows = rows
+        gc.enable()
 
     def restore_defaults(self) -> None:
         """Leave the collector and the lock as they were found."""
-        sys.setswitchinterval(self._switched_s)
+        if self._observe in gc.callbacks:
+            gc.callbacks.remove(self._observe)
+        _interpreter.give_back(self)
+
+    def _observe(self, phase: str, info: dict[str, int]) -> None:
+        """Time each collection; after a clean sample of a growing state there is none until the next look."""
+        if phase == "start":
+            self._began = self._env.monotonic()
+            return
+        self._metrics.time("runtime.gc_pause", self._env.monotonic() - self._began)
+        if self._is_growing and info["collected"] < CLEAN_COUNT:
+            gc.disable()
+
+
+class _Found(NamedTuple):
+    is_enabled: bool
+    thresholds: tuple[int, int, int]
+    switch_s: float
+
+
+class _Interpreter:
+    """The settings of the process as they were before the first of its servers, until the last of them ended."""
+
+    def __init__(self) -> None:
+        self._borrowers: set[HeapKeeper] = set()
+        self._found: _Found | None = None
+
+    def lend(self, keeper: HeapKeeper) -> None:
+        """The keeper may change settings."""
+        if self._found is None:
+            self._found = _Found(gc.isenabled(), gc.get_threshold(), sys.getswitchinterval())
+        self._borrowers.add(keeper)
+
+    def give_back(self, keeper: HeapKeeper) -> None:
+        """The keeper needs them no longer."""
+        self._borrowers.discard(keeper)
+        if self._borrowers or self._found is None:
+            return
+        found, self._found = self._found, None
+        sys.setswitchinterval(found.switch_s)
+        gc.set_threshold(*found.thresholds)
         gc.unfreeze()
-        if self._was_enabled:
+        if found.is_enabled:
             gc.enable()
-
-    def _look_at_survivors(self) -> None:
-        if self._survivors > FREEZE_COUNT and len(gc.get_objects(generation=1)) > FREEZE_COUNT:
-            gc.freeze()
         else:
-            self._collect(2 if len(gc.get_objects(generation=2)) <= OLD_COUNT else 1)
-        self._survivors = 0
+            gc.disable()
 
-    def _collect(self, generation: int) -> None:
-        started = self._env.monotonic()
-        gc.collect(generation)
-        self._metrics.time("runtime.gc_pause", self._env.monotonic() - started)
+
+_interpreter: Final = _Interpreter()

@@ -1,0 +1,114 @@
+"""What a server has of Python's collector: young objects in small lots, a growing state unseen, all given back."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+
+import pytest
+from yurt.runtime.env import RealEnv
+from yurt.server.gc import CLEAN_COUNT, GROWN_ROWS, SWITCH_S, YOUNG_COUNT, HeapKeeper
+from yurt.server.metrics import Metrics
+
+
+class Heap:
+    """A keeper, and the rows that its state has."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.metrics = Metrics()
+        self.keeper = HeapKeeper(env=RealEnv(), metrics=self.metrics, rows=lambda: self.rows)
+
+    def begin(self) -> None:
+        self.keeper.start()
+        self.keeper.freeze()
+
+    def grow(self) -> int:
+        """The state has grown, and the keeper looks; how many objects are out of the collector's sight then."""
+        self.rows += GROWN_ROWS
+        self.keeper.look()
+        return gc.get_freeze_count()
+
+
+@pytest.fixture
+def heap() -> Iterator[Heap]:
+    heap = Heap()
+    yield heap
+    heap.keeper.restore_defaults()
+
+
+def make_cycles(count: int) -> None:
+    for _ in range(count):
+        cycle: list[object] = []
+        cycle.append(cycle)
+
+
+def test_a_server_collects_young_objects_only_and_in_small_lots(heap: Heap) -> None:
+    heap.begin()
+    assert gc.isenabled()
+    assert gc.get_threshold()[0] == YOUNG_COUNT
+    assert min(gc.get_threshold()[1:]) > 1_000_000
+
+
+def test_what_a_growing_state_adds_is_frozen_unseen_once_a_sample_was_clean(heap: Heap) -> None:
+    heap.begin()
+    before = heap.grow()
+    gc.collect(0)
+    assert not gc.isenabled(), "a clean sample is enough until the next look"
+    added: list[list[int]] = [[] for _ in range(3 * YOUNG_COUNT)]
+    assert heap.grow() - before >= len(added)
+    assert gc.isenabled(), "the next young objects are a sample again"
+
+
+def test_while_samples_hold_garbage_a_growing_state_is_collected_too(heap: Heap) -> None:
+    heap.begin()
+    heap.grow()
+    make_cycles(2 * CLEAN_COUNT)
+    gc.collect(0)
+    assert gc.isenabled()
+
+
+def test_what_was_not_looked_at_is_frozen_also_when_the_state_stops_growing(heap: Heap) -> None:
+    heap.begin()
+    before = heap.grow()
+    gc.collect(0)
+    added: list[list[int]] = [[] for _ in range(YOUNG_COUNT)]
+    heap.keeper.look()
+    assert gc.get_freeze_count() - before >= len(added)
+    assert gc.isenabled()
+
+
+def test_without_growth_nothing_is_frozen(heap: Heap) -> None:
+    heap.begin()
+    before = gc.get_freeze_count()
+    heap.rows += GROWN_ROWS - 1
+    heap.keeper.look()
+    assert gc.get_freeze_count() == before
+
+
+def test_rows_that_went_away_must_come_back_before_the_state_counts_as_grown(heap: Heap) -> None:
+    heap.rows = 10 * GROWN_ROWS
+    heap.begin()
+    heap.rows = 0
+    heap.keeper.look()
+    before = gc.get_freeze_count()
+    assert heap.grow() > before
+
+
+def test_each_collection_is_timed(heap: Heap) -> None:
+    heap.begin()
+    gc.collect(0)
+    assert heap.metrics.timings["runtime.gc_pause"].count >= 1
+
+
+def test_the_process_is_left_as_it_was_found_once_its_last_server_has_ended(heap: Heap) -> None:
+    found = (gc.isenabled(), gc.get_threshold(), sys.getswitchinterval(), len(gc.callbacks))
+    other = Heap()
+    heap.begin()
+    other.begin()
+    heap.keeper.restore_defaults()
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
+    other.keeper.restore_defaults()
+    assert (gc.isenabled(), gc.get_threshold(), sys.getswitchinterval(), len(gc.callbacks)) == found
+    assert gc.get_freeze_count() == 0
