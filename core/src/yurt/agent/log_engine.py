@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.agent.cluster.own_etcd import FOLDER
-from yurt.agent.cluster.settings import FILE, MEMORY, OWN_ETCD, STANDING_ETCD
+from yurt.agent.cluster.settings import ETCD_FOLDER, FILE, MEMORY, OWN_ETCD, STANDING_ETCD
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir
 from yurt.runtime.env import Env
@@ -21,7 +20,7 @@ def log_engine(config: AgentConfig, data: DataDir) -> str:
     A server with an etcd member of its own keeps it whatever its bootstrap_expect says by now.
     """
     engine = config.cluster.engine
-    has_etcd = has_member_data(str(data.server / FOLDER))
+    has_etcd = has_member_data(str(data.server / ETCD_FOLDER))
     if engine == FILE and has_etcd:
         return OWN_ETCD
     if engine in (OWN_ETCD, STANDING_ETCD) and (data.server / LOG_FILE).exists():
@@ -32,7 +31,7 @@ def log_engine(config: AgentConfig, data: DataDir) -> str:
         )
     if engine == STANDING_ETCD and has_etcd:
         raise Invalid(
-            f"{data.server / FOLDER} holds the data of an etcd member of this server, and the configuration names "
+            f"{data.server / ETCD_FOLDER} holds the data of an etcd member of this server, and the configuration names "
             "an etcd that stands by itself: leave the etcd block away, or choose another data_dir"
         )
     return engine

@@ -8,12 +8,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
 from yurt.client.devices.manager import DeviceManager
 from yurt.http.call import Call, json_answer
-from yurt.http.errors import Refused
 from yurt.http.routing import route
 from yurt.sdk.device import DeviceUse
 from yurt.sdk.value import NANOSECONDS
@@ -79,7 +76,8 @@ def _summary_gauges(summary: JobSummary) -> Iterator[Gauge]:
             yield Gauge(f"{PREFIX}job_summary.{name}", float(getattr(counts, name)), labels)
 
 
-def _counts(call: Call) -> Metrics:
+def counts_of(call: Call) -> Metrics:
+    """What the server has counted."""
     return call.context.server.metrics if call.context.server is not None else Metrics()
 
 
@@ -89,8 +87,10 @@ async def metrics(call: Call) -> web.Response:
         await call.client.devices.uses()
     cluster = await call.cluster.gauges() if call.context.server is not None else {}
     if call.query.get("format") == "prometheus":
-        return _prometheus(call, cluster)
-    counts = _counts(call)
+        from yurt.http.prometheus import prometheus  # prometheus-client takes 1.5 MB, and few agents are asked.
+
+        return prometheus(call, cluster)
+    counts = counts_of(call)
     moment = datetime.datetime.fromtimestamp(call.context.env.now() // NANOSECONDS, datetime.UTC)
     answer = {
         "Counters": [_counter(name, count) for name, count in sorted(counts.counters.items())],
@@ -113,45 +113,6 @@ def _sample(name: str, count: int, total_s: float, max_s: float) -> dict[str, An
     mean = total_s / count if count else 0.0
     times = {"Max": max_s * 1000, "Mean": mean * 1000, "Sum": total_s * 1000}
     return {"Count": count, "Labels": {}, "Name": PREFIX + name} | times
-
-
-def _prometheus(call: Call, cluster: dict[str, float]) -> web.Response:
-    if not (call.agent.prometheus_metrics or call.agent.dev):
-        raise Refused(415, "Prometheus is not enabled")
-    registry = CollectorRegistry()
-    registry.register(_Collector(call, cluster))
-    return web.Response(
-        body=generate_latest(registry), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    )
-
-
-class _Collector:
-    """Shows the figures of one moment to prometheus-client."""
-
-    def __init__(self, call: Call, cluster: dict[str, float]) -> None:
-        self._call = call
-        self._cluster = cluster
-
-    def collect(self) -> Iterator[Metric]:
-        """All of them, as families."""
-        families: dict[str, GaugeMetricFamily] = {}
-        for row in all_gauges(self._call, self._cluster):
-            family = families.get(row.name)
-            if family is None:
-                family = families[row.name] = GaugeMetricFamily(_flat(row.name), row.name, labels=tuple(row.labels))
-            family.add_metric(tuple(row.labels.values()), row.value)
-        yield from families.values()
-        counts = _counts(self._call)
-        for name, count in counts.counters.items():
-            yield CounterMetricFamily(_flat(PREFIX + name), name, value=count)
-        for name, timing in counts.timings.items():
-            yield SummaryMetricFamily(
-                _flat(PREFIX + name) + "_seconds", name, count_value=timing.count, sum_value=timing.total_s
-            )
-
-
-def _flat(name: str) -> str:
-    return name.replace(".", "_").replace("-", "_")
 
 
 ROUTES = (route("/v1/metrics", get=metrics),)

@@ -20,6 +20,7 @@ from yurt.agent.addresses import bracketed, host_of
 from yurt.agent.cluster import memory
 from yurt.agent.cluster.forming import Founds, Joins, Waits, decide, token_of
 from yurt.agent.cluster.membership import Admission, Membership
+from yurt.agent.cluster.settings import ETCD_FOLDER
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings
 from yurt.rpc.certificates import SERVER, role_name
@@ -28,11 +29,10 @@ from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.storage.etcd.member import EtcdMember, has_member_data
 from yurt.storage.etcd.settings import ELECTION_MS, HEARTBEAT_MS, EtcdMemberConfig, EtcdSecurity
-from yurt.structs.member import Member
+from yurt.structs.member import LEFT, Member
 
 log = logging.getLogger(__name__)
 
-FOLDER = "etcd"
 LOOK_INTERVAL_S = 0.5
 """How often a server that waits looks again when it hears nothing new."""
 DATA_LOOK_S = 0.05
@@ -47,7 +47,7 @@ class OwnEtcd:
     def __init__(
         self, config: AgentConfig, folder: Path, *, membership: Membership, env: Env, tls: TlsSettings
     ) -> None:
-        self.folder = folder / FOLDER
+        self.folder = folder / ETCD_FOLDER
         self._memory = folder / memory.CLUSTER_FILE
         self._remembered = memory.load(self._memory, memory.Founding)
         self._config = config
@@ -56,11 +56,13 @@ class OwnEtcd:
         self._tls = tls
         self._member = self._make_member({membership.own.name: self.peer_url}, is_new=False)
         self._told = ""
+        self._seen: set[str] = set()
         if self._remembered.has_begun and not self.has_begun:
             log.warning("the data of this server's etcd member is gone: it joins its cluster as a new server")
             self._remember(founding={}, awaited=(), has_begun=False)
         membership.change_own(has_data=self.has_begun or bool(self._remembered.founding))
         membership.founding, membership.awaited = self._remembered.founding, self._remembered.awaited
+        membership.met = self._remembered.met
         membership.subscribe(self._follow_members)
 
     @property
@@ -118,7 +120,9 @@ class OwnEtcd:
         if self._remembered.founding:
             decision = Founds(founders=self._remembered.founding)
         else:
-            decision = decide(self._membership.own, self._membership.members(), self._membership.reports)
+            decision = decide(
+                self._membership.own, self._membership.members(), self._membership.reports, self._remembered.met
+            )
         match decision:
             case Waits(reason=reason):
                 self._tell(reason)
@@ -197,11 +201,21 @@ class OwnEtcd:
         self._membership.change_own(has_data=False)
 
     def _follow_members(self) -> None:
-        """Remember which founders have begun."""
+        """Remember which founders have begun, and who might found with this server."""
         begun = {each.name for each in self._membership.members() if each.has_data}
         awaited = tuple(name for name in self._remembered.awaited if name not in begun)
         founding = self._remembered.founding if awaited or not self._remembered.has_begun else {}
-        self._remember(awaited=awaited, founding=founding)
+        self._remember(awaited=awaited, founding=founding, met=self._met())
+
+    def _met(self) -> tuple[str, ...]:
+        own, known = self._membership.own, {each.name: each for each in self._membership.members()}
+        if own.has_data:
+            return ()
+        pruned = self._seen - known.keys()
+        self._seen = set(known)
+        near = {each.name for each in known.values() if each.region == own.region and each.expect > 1}
+        gone = {name for name, each in known.items() if each.status == LEFT or each.expect <= 1}
+        return tuple(sorted((near | set(self._remembered.met)) - gone - pruned - {own.name}))
 
     def _remember(self, **changes: object) -> None:
         changed = replace(self._remembered, **changes)
@@ -209,6 +223,7 @@ class OwnEtcd:
             memory.save(self._memory, changed)
             self._remembered = changed
         self._membership.founding, self._membership.awaited = changed.founding, changed.awaited
+        self._membership.met = changed.met
 
     def _tell(self, text: str) -> None:
         """A line for the operator, once."""

@@ -18,6 +18,8 @@ QUOTA_BYTES, QUOTA_BYTES_MIN, QUOTA_BYTES_MAX = 4 * 1024**3, 16 * 1024**2, 8 * 1
 """The default, and what etcd bears; below the least of them it would be full at once."""
 MEMORY, FILE, OWN_ETCD, STANDING_ETCD = "memory", "file", "own etcd", "standing etcd"
 """Where a server keeps the command log."""
+ETCD_FOLDER = "etcd"
+"""Below the server's folder: all of its own etcd member."""
 _NAME = re.compile(r"[^\s,=/]+")
 
 
