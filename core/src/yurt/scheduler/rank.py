@@ -186,11 +186,11 @@ class Ranker:
                 others = [entry for entry in found if entry[0] != chosen]
                 found = [(chosen, self.spread.boost(chosen)), *others[: SCORES_KEPT - 1]]
             return tuple([self._boosted_meta(row, boost) for row, boost in found])
-        rows = [entry[2] for entry in self._window[:SCORES_KEPT]]
-        if chosen not in rows[:1]:
-            rows = [chosen, *[row for row in rows if row != chosen][: SCORES_KEPT - 1]]
+        shown = [entry[2] for entry in self._window[:SCORES_KEPT]]
+        if chosen not in shown[:1]:
+            shown = [chosen, *[row for row in shown if row != chosen][: SCORES_KEPT - 1]]
         metas = self._metas
-        return tuple([metas.get(row) or self._remember(row) for row in rows])
+        return tuple([metas.get(row) or self._remember(row) for row in shown])
 
     def _boosted_meta(self, row: int, boost: int) -> NodeScoreMeta:
         """As `meta`; made once as long as neither the row nor its boost changes."""

@@ -75,25 +75,27 @@ class Regexp:
     def search_all(self, texts: Iterable[str]) -> dict[str, bool]:
         """The same for many texts; openings that several share are read once."""
         found: dict[str, bool] = {}
-        states: dict[str, _State] = {}
+        openings: dict[str, tuple[_State, dict[str, bool]]] = {}
+        endings: dict[_State, dict[str, bool]] = {}
+        """The answers by the end of a text; the same after all openings that lead to one state."""
         for text in texts:
             if len(text) > TEXT_MAX:
                 found[text] = False
                 continue
-            opening = text[:-OWN_END]
-            state = states.get(opening)
-            if state is None:
-                state = states[opening] = self._after(opening)
-            for char in text[-OWN_END:]:
-                if state.is_match:
-                    break
-                state = state.ways.get(char) or self._read(state, char)
-            found[text] = state.is_match or self._ends(state)
+            opening, end = text[:-OWN_END], text[-OWN_END:]
+            known = openings.get(opening)
+            if known is None:
+                state = self._after(opening)
+                known = openings[opening] = (state, endings.setdefault(state, {}))
+            answer = known[1].get(end)
+            if answer is None:
+                answer = known[1][end] = self._ends(self._after(end, known[0]))
+            found[text] = answer
         return found
 
-    def _after(self, text: str) -> _State:
-        """The state after a text; MATCHED as soon as there is a match in it."""
-        state = self._state(frozenset((self._start,)), NO_CHAR)
+    def _after(self, text: str, state: _State | None = None) -> _State:
+        """The state after a text, and another before it; MATCHED as soon as there is a match in it."""
+        state = state or self._state(frozenset((self._start,)), NO_CHAR)
         for char in text:
             if state.is_match:
                 break
