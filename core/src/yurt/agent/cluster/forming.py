@@ -4,17 +4,18 @@ A cluster begins when as many servers as `bootstrap_expect` says know each other
 cluster, and each has told this one that it knows the very same servers. The first that sees this founds: from then on
 it tells the founders' names and etcd addresses, and a founder that hears so begins with exactly these, whatever it
 has seen since. So all founders start etcd alike. A server that has data never founds, and neither does one that knows
-a server of its region with data: it is admitted by that one.
+a server of its region with data: it is admitted by that one. Nor does one that has met a server which it does not
+reach now, be it in an earlier run: that one may have founded in its last moment, with this server among the founders.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from yurt.agent.cluster.records import News
 from yurt.sdk.value import Value
-from yurt.structs.member import ALIVE, LEFT, Member
+from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 
 
 class Waits(Value):
@@ -38,8 +39,11 @@ class Joins(Value):
 Decision = Waits | Founds | Joins
 
 
-def decide(own: Member, members: Sequence[Member], reports: Mapping[str, News]) -> Decision:
-    """What the server `own`, which has no data, does; `reports` are the last news of each server itself."""
+def decide(own: Member, members: Sequence[Member], reports: Mapping[str, News], met: Collection[str] = ()) -> Decision:
+    """What the server `own`, which has no data, does.
+
+    `reports` are the last news of each server itself, `met` the servers that were candidates like this one.
+    """
     peers = tuple(each for each in members if each.region == own.region and each.name != own.name)
     founding = _founding_of(own, peers, reports)
     if founding:
@@ -55,6 +59,12 @@ def decide(own: Member, members: Sequence[Member], reports: Mapping[str, News]) 
     if len(set(expected.values())) > 1:
         told = ", ".join(f"{name} says {number}" for name, number in sorted(expected.items()))
         return Waits(reason=f"bootstrap_expect must be the same on all servers of a region: {told}")
+    away = _away(candidates, others, met)
+    if len(candidates) >= own.expect and away:
+        return Waits(
+            reason=f"waiting for {', '.join(away)}, who may have begun a cluster and cannot be reached; one that is "
+            "gone for good is put out with `yurt server force-leave`, or forgotten with an empty data_dir here"
+        )
     if len(candidates) < own.expect:
         return Waits(reason=f"waiting for {own.expect} servers: {_known(candidates)}")
     differing = _differing(own, candidates, reports)
@@ -101,6 +111,12 @@ def _candidates(region: str, members: Iterable[Member]) -> tuple[Member, ...]:
     return tuple(sorted(found, key=lambda each: each.name))
 
 
+def _away(candidates: Iterable[Member], others: Iterable[Member], met: Collection[str]) -> list[str]:
+    """Servers that might have begun and are not among the candidates."""
+    failed = {each.name for each in others if each.status == FAILED and each.expect > 1}
+    return sorted((failed | set(met)) - {each.name for each in candidates})
+
+
 def _differing(own: Member, candidates: Sequence[Member], reports: Mapping[str, News]) -> list[str]:
     """Those of whom it is not known that they know the same servers."""
     wanted = [(each.name, each.etcd_addr) for each in candidates]
@@ -108,7 +124,8 @@ def _differing(own: Member, candidates: Sequence[Member], reports: Mapping[str, 
     for each in candidates:
         news = reports.get(each.name)
         seen = _candidates(own.region, news.members) if news is not None else ()
-        if each.name != own.name and [(one.name, one.etcd_addr) for one in seen] != wanted:
+        misses = set(news.met) - {one.name for one in candidates} if news is not None else ()
+        if each.name != own.name and (misses or [(one.name, one.etcd_addr) for one in seen] != wanted):
             found.append(each.name)
     return found
 

@@ -79,6 +79,7 @@ class Membership:
         """How far each server was behind this one when it told its index."""
         self.founding: Mapping[str, str] = {}
         self.awaited: tuple[str, ...] = ()
+        self.met: tuple[str, ...] = ()
         self.applied_index: Callable[[], int] = lambda: 0
         self.admit = admit
         self._records = Records(own=replace(own, incarnation=env.now() // 1_000_000))
@@ -192,6 +193,7 @@ class Membership:
             forgotten=self._records.forgotten,
             founding=self.founding,
             awaited=self.awaited,
+            met=self.met,
             index=self.applied_index(),
         )
 

@@ -24,6 +24,8 @@ class Founding(Value):
     """The servers that this one began a cluster with, itself included, and their etcd addresses."""
     awaited: tuple[str, ...] = ()
     """Those of them that had not begun yet."""
+    met: tuple[str, ...] = ()
+    """Servers that might have begun a cluster with this one, as long as it is part of none."""
     is_joining: bool = False
     """It has been admitted, and its etcd member has never run."""
     has_begun: bool = False

@@ -47,6 +47,8 @@ class News(Value):
     """The servers that begin a cluster together, by name, and where each etcd member is reached; empty: none."""
     awaited: tuple[str, ...] = ()
     """Those of them that have not begun yet."""
+    met: tuple[str, ...] = ()
+    """Servers that the sender might have begun a cluster with: it founds none without them."""
     index: int = 0
     """The last index that the sender has applied."""
 
