@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.client.task_env import EnvInputs, build_env, core_ranges, lookup_in, replace_in
+from yurt.client.task_env import EnvInputs, build_env, core_ranges, lookup_in, ports_of_task, replace_in
 from yurt.sdk.value import replace
 from yurt.structs.alloc import (
     AllocatedCpuResources,
@@ -78,6 +78,12 @@ def test_ports_of_the_group_and_of_other_tasks_are_given():
     assert env["NOMAD_PORT_http_x"] == "21000" and env["NOMAD_HOST_PORT_http_x"] == "21000"
     assert env["NOMAD_IP_http_x"] == "10.0.0.1" and env["NOMAD_ADDR_http_x"] == "10.0.0.1:21000"
     assert env["NOMAD_ADDR_api_rpc"] == "10.0.0.9:23000"
+
+
+def test_a_task_is_given_the_ports_that_it_asked_for_itself():
+    (port,) = ports_of_task(inputs().alloc, "api")
+    assert (port.label, port.host_ip, port.host_port, port.of_task) == ("rpc", "10.0.0.9", 23000, True)
+    assert ports_of_task(inputs().alloc, "web") == ()
 
 
 def test_a_mapped_port_is_the_one_inside_the_namespace():

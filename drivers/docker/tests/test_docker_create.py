@@ -300,6 +300,17 @@ def test_a_port_map_says_the_port_inside() -> None:
     assert set(host({"port_map": {"db": 5432}})["PortBindings"]) == {"5432/tcp", "5432/udp"}
 
 
+def test_ports_that_the_task_asked_for_itself_are_published_unasked() -> None:
+    own = PortGiven(label="redis", host_ip="10.0.0.1", host_port=24_000, of_task=True)
+    shared = PortGiven(label="http", host_ip="10.0.0.1", host_port=24_001)
+    assert set(host(ports=(own, shared))["PortBindings"]) == {"24000/tcp", "24000/udp"}
+    mapped = host({"port_map": {"redis": 6379}}, ports=(own, shared))["PortBindings"]
+    assert mapped["6379/tcp"] == [{"HostIp": "10.0.0.1", "HostPort": "24000"}] and set(mapped) == {
+        "6379/tcp",
+        "6379/udp",
+    }
+
+
 def test_an_unknown_port_is_named_with_those_that_exist() -> None:
     with pytest.raises(DriverError, match=r'no port "web".*db, http'):
         body({"ports": ["web"]})

@@ -188,6 +188,16 @@ def ports_given(alloc: Allocation) -> tuple[PortGiven, ...]:
     )
 
 
+def ports_of_task(alloc: Allocation, task: str) -> tuple[PortGiven, ...]:
+    """The ports that a task asked for itself, in the network block of its resources."""
+    resources = alloc.allocated_resources.tasks.get(task)
+    return tuple(
+        PortGiven(label=port.label, host_ip=network.ip, host_port=port.value, to=port.to, of_task=True)
+        for network in (resources.networks if resources is not None else ())
+        for port in (*network.reserved_ports, *network.dynamic_ports)
+    )
+
+
 def _ports(inputs: EnvInputs) -> dict[str, str]:
     mode = inputs.group.networks[0].mode if inputs.group.networks else ""
     is_namespaced = mode in _NAMESPACED_MODES or mode.startswith("cni/")
@@ -196,13 +206,11 @@ def _ports(inputs: EnvInputs) -> dict[str, str]:
         given |= _port_variables(clean_key(port.label), port, is_namespaced=is_namespaced)
         if inputs.alloc.network_status is not None:
             given |= _alloc_port_variables(clean_key(port.label), port, inputs.alloc)
-    for task, resources in inputs.alloc.allocated_resources.tasks.items():
-        for network in resources.networks:
-            for offered in (*network.reserved_ports, *network.dynamic_ports):
-                port = PortGiven(label=offered.label, host_ip=network.ip, host_port=offered.value, to=offered.to)
-                label = clean_key(offered.label)
-                name = label if task == inputs.task.name else f"{clean_key(task)}_{label}"
-                given |= _port_variables(name, port, is_namespaced=False)
+    for task in inputs.alloc.allocated_resources.tasks:
+        for port in ports_of_task(inputs.alloc, task):
+            label = clean_key(port.label)
+            name = label if task == inputs.task.name else f"{clean_key(task)}_{label}"
+            given |= _port_variables(name, port, is_namespaced=False)
     return given
 
 

@@ -18,7 +18,7 @@ from yurt.client.devices.claims import claim_of, reachable
 from yurt.client.identities import TaskIdentities, handed_out, is_final
 from yurt.client.networks.manager import TaskNetwork
 from yurt.client.requirements import notice, unavailable
-from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, replace_in, visible_dirs
+from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, ports_of_task, replace_in, visible_dirs
 from yurt.client.templates.manager import Spawn, TaskControl, TaskTemplates
 from yurt.client.templates.targets import TemplatePlace
 from yurt.client.volumes import VolumesThere, absent_paths, mounts_of
@@ -308,7 +308,7 @@ class TaskSetup:
                 disabled=task.log_config.disabled,
             ),
             user=task.user,
-            ports=ports_given(alloc),
+            ports=(*ports_given(alloc), *ports_of_task(alloc, task.name)),
             network_namespace=spec.network.namespace,
             mounts=(
                 *mounts_of(

@@ -88,12 +88,17 @@ class LogRotation(Value):
 
 
 class PortGiven(Value):
-    """A port of the task's group: label, host address and port, and the port inside a namespace."""
+    """A port of the task's group: label, host address and port, and the port inside a namespace.
+
+    `of_task`: it was asked for by the task itself (`resources { network {} }`, from before groups had networks), so a
+    container publishes it unasked.
+    """
 
     label: str
     host_ip: str
     host_port: int
     to: int = 0
+    of_task: bool = False
 
 
 class Mount(Value):

@@ -1,4 +1,4 @@
-"""Ports of a task's group that its container publishes; pure."""
+"""Ports of a task and its group that its container publishes; pure."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ class Published(NamedTuple):
 def published(
     given: Iterable[PortGiven], labels: Sequence[str], port_map: Iterable[Mapping[str, int]]
 ) -> list[Published]:
-    """What `ports` and `port_map` ask for, each for TCP and UDP."""
+    """What `ports` and `port_map` ask for, and the task's own ports, each for TCP and UDP."""
     known = {port.label: port for port in given}
+    own = [label for label, port in known.items() if port.of_task]
     mapped = {label: port for each in port_map for label, port in each.items()}
     found = []
-    for label in dict.fromkeys((*labels, *mapped)):
+    for label in dict.fromkeys((*labels, *mapped, *own)):
         port = port_named(label, known)
         inside = mapped.get(label) or (port.to if port.to > 0 else port.host_port)
         if not 0 < inside <= PORT_MAX:
@@ -38,7 +39,7 @@ def published(
 
 
 def port_named(label: str, known: Mapping[str, PortGiven]) -> PortGiven:
-    """The port of the group with this label."""
+    """The port of the task or its group with this label."""
     if label not in known:
         listing = f"its ports are {', '.join(sorted(known))}" if known else "it has none"
         raise DriverError(f'ports: the group has no port "{label}" ({listing}); add it to the `network` block')
