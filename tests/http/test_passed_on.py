@@ -67,7 +67,7 @@ async def agents() -> AsyncIterator[Agents]:
         for name in NAMES:
             info = AgentInfo(version="0.1.0", name=name.partition(".")[0], rpc_addr=group[name].config.rpc_addr)
             app = make_app(group[name], None, info, others=made.others_of(name))
-            client = TestClient(TestServer(app), timeout=aiohttp.ClientTimeout(30))
+            client = TestClient(TestServer(app), timeout=aiohttp.ClientTimeout(120))
             made.api[name] = Api(await stack.enter_async_context(client), group[name])
             made.own[name] = OwnApi(str(client.make_url("")).rstrip("/"))
             stack.push_async_callback(made.own[name].close)
@@ -115,6 +115,7 @@ async def test_a_blocking_query_at_a_follower_wakes_when_the_leader_stores(agent
 async def test_a_request_is_held_until_there_is_a_leader_and_then_refused(
     agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("yurt.http.at_leader.HOLD_S", 60.0)
     agents.group.log.elect("")
     await eventually(lambda: not any(server.leader_name for server in agents.group.servers.values()))
     async with asyncio.TaskGroup() as group:
@@ -146,6 +147,7 @@ async def test_servers_that_take_each_other_for_the_leader_do_not_toss_a_request
     answer = await agents[SECOND].get("/v1/jobs")
     assert (answer.status, answer.text) == (500, "No cluster leader")
     view.news.set()
+    monkeypatch.setattr("yurt.http.at_leader.HOLD_S", 60.0)
     assert (await agents[SECOND].get("/v1/jobs")).status == 200
     own = await agents[SECOND].get("/v1/jobs", headers={FORWARDED: BY_SERVER})
     assert (own.status, own.headers["X-Yurt-Not-Leading"]) == (500, "true")
@@ -268,6 +270,38 @@ async def test_the_log_of_another_server_is_read_through_any(agents: Agents) -> 
         agents.asked.clear()
     own = await agents[SECOND].get("/v1/agent/monitor?server_id=nobody")
     assert (own.status, own.text.partition(";")[0]) == (404, 'Unknown server "nobody"')
+
+
+class Talks:
+    """A client of which only its log is asked."""
+
+    def __init__(self) -> None:
+        self.is_heard = False
+
+    async def monitor(self, *, level: str, as_json: bool) -> AsyncGenerator[str]:
+        self.is_heard = True
+        try:
+            yield ""
+            yield f"a line at {level}\n"
+            await asyncio.Event().wait()
+        finally:
+            self.is_heard = False
+
+
+async def test_the_log_of_a_node_is_read_through_any_server_and_left_with_its_reader(agents: Agents) -> None:
+    node, talks = factories.node(status="initializing"), Talks()
+    await agents.group[FIRST].register_node(RegisterNodeRequest(node=node))
+    await eventually(lambda: all(node.id in server.state.nodes for server in agents.group.servers.values()))
+    agents.group[THIRD].attach_node(node.id, talks)  # type: ignore[arg-type]
+    for name in (SECOND, THIRD):
+        path = f"/v1/agent/monitor?plain=true&log_level=debug&node_id={node.id}"
+        async with asyncio.timeout(30), agents[name].client.get(path) as answer:
+            assert answer.status == 200
+            assert await answer.content.readline() == b"a line at debug\n"
+            assert talks.is_heard
+        await eventually(lambda: not talks.is_heard)
+    unknown = await agents[SECOND].get(f"/v1/agent/monitor?node_id={factories.new_id()}")
+    assert unknown.status == 404
 
 
 async def test_a_log_that_is_broken_is_told_at_once_with_what_to_do(agents: Agents) -> None:

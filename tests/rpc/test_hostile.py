@@ -231,7 +231,7 @@ async def test_a_flood_of_calls_is_held_back_and_the_others_are_answered_meanwhi
             delays.append(time.perf_counter() - begin)
             await asyncio.wait({flood}, timeout=0.03)
         flood.cancel()
-        assert sorted(delays)[len(delays) // 2] < 0.5, delays
+        assert sorted(delays)[len(delays) // 2] < 3.0, delays
 
 
 @pytest.mark.parametrize("frame", [Cancel(1), Grant(1, 1), Item(1, b""), frames.End(1), frames.Answer(1, b"")])

@@ -171,9 +171,8 @@ class Frozen:
 async def test_a_server_whose_process_hangs_is_noticed_although_nothing_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, seconds in (("LOOK_S", 0.05), ("IDLE_S", 0.1), ("ANSWER_S", 0.2)):
+    for name, seconds in (("LOOK_S", 0.05), ("IDLE_S", 0.1), ("ANSWER_S", 0.3), ("GREETING_LIMIT_S", 1.0)):
         monkeypatch.setattr(f"yurt.rpc.link.{name}", seconds)
-    monkeypatch.setattr("yurt.rpc.link.GREETING_LIMIT_S", 0.2)
     async with servers(2) as found:
         frozen = Frozen(found[0].address)
         between = await asyncio.start_server(frozen.connected, "127.0.0.1", 0)
