@@ -26,7 +26,7 @@ job "j" {
 
 def put(agent: Agent, body: bytes, path: str = "/v1/jobs") -> tuple[int, str]:
     """A raw body; status and text."""
-    connection = http.client.HTTPConnection("127.0.0.1", agent.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", agent.port, timeout=120)
     try:
         connection.request("PUT", path, body=body)
         answer = connection.getresponse()
@@ -149,7 +149,7 @@ def test_a_missing_file_and_an_unknown_command_are_told(dev_agent: Agent) -> Non
 def test_a_port_in_use_is_told_with_a_way_out(dev_agent: Agent, tmp_path: Path) -> None:
     second = Agent(tmp_path, data_dir=None, extra={"ports": {"http": dev_agent.port, "rpc": 1, "serf": 2}})
 
-    result = second.cli("agent", "-dev", "-config", str(second.config), timeout_s=20)
+    result = second.cli("agent", "-dev", "-config", str(second.config))
 
     output = result.stdout + result.stderr
     assert result.returncode == 1
@@ -170,7 +170,7 @@ def test_a_port_in_use_is_told_with_a_way_out(dev_agent: Agent, tmp_path: Path) 
 def test_a_setting_that_cannot_be_honoured_stops_the_start(tmp_path: Path, extra: dict[str, Any], says: str) -> None:
     agent = Agent(tmp_path, data_dir=None, extra=extra)
 
-    result = agent.cli("agent", "-dev", "-config", str(agent.config), timeout_s=20)
+    result = agent.cli("agent", "-dev", "-config", str(agent.config))
 
     assert result.returncode == 1
     assert says in result.stdout + result.stderr
@@ -185,7 +185,7 @@ def test_a_data_dir_of_another_version_or_of_a_running_agent_is_refused(tmp_path
         other = tmp_path / "other"
         other.mkdir()
         second = Agent(other, data_dir=data)
-        in_use = second.cli("agent", "-config", str(second.config), timeout_s=20)
+        in_use = second.cli("agent", "-config", str(second.config))
         assert agent.interrupt() == 0
 
         versions = list(data.rglob("format"))
@@ -193,7 +193,7 @@ def test_a_data_dir_of_another_version_or_of_a_running_agent_is_refused(tmp_path
         before = {path: path.read_text() for path in versions}
         for path in versions:
             path.write_text("yurt data 999\n")
-        refused = agent.cli("agent", "-config", str(agent.config), timeout_s=20)
+        refused = agent.cli("agent", "-config", str(agent.config))
         for path, text in before.items():
             path.write_text(text)
         agent.start()

@@ -87,7 +87,7 @@ def follow(page: Path, agent: Agent) -> None:
 def run(agent: Agent, step: Step) -> None:
     """Run one command and compare."""
     assert step.command[0] == "yurt", f"examples run yurt, not {step.command[0]}"
-    result = agent.cli(*step.command[1:], timeout_s=60)
+    result = agent.cli(*step.command[1:])
     output = result.stdout + result.stderr
     assert result.returncode == step.code, f"{shlex.join(step.command)} exited {result.returncode}:\n{output}"
     at = 0

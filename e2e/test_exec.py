@@ -331,7 +331,7 @@ def test_a_shell_at_a_terminal(terminal: Callable[..., Terminal], task: str) -> 
     screen.wait_shows(b"24 80")
     screen.resize(40, 132)
     screen.process.send_signal(signal.SIGWINCH)
-    screen.type(b"echo $((6 * 7)); stty size\n")
+    screen.type(b"echo $((6 * 7)); until stty size | grep '40 13[2]'; do sleep 0.05; done\n")
     screen.wait_shows(b"42\r\n")
     screen.wait_shows(b"40 132")
     screen.type(b"sleep 22360679\n")

@@ -195,7 +195,7 @@ def test_a_command_runs_in_a_virtual_machine_by_its_guest_agent(tmp_path: Path) 
     with running_agent(tmp_path, extra={"plugin": plugin}) as agent:
         register(agent, job("guest", "qemu", config, Resources={"CPU": 2000, "MemoryMB": 128}))
         (alloc,) = agent.running("guest", 1)
-        wait_for("a guest", lambda: "guest is up" in agent.cli("alloc", "logs", alloc["ID"]).stdout, 90)
+        wait_for("a guest", lambda: "guest is up" in agent.cli("alloc", "logs", alloc["ID"]).stdout)
         script = ("sh", "-c", "cat /proc/sys/kernel/ostype; echo oh >&2; exit 4")
         done = agent.cli("alloc", "exec", "-t=false", alloc["ID"], *script)
         assert (done.returncode, done.stdout, done.stderr) == (4, "Linux\n", "oh\n")

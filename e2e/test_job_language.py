@@ -115,7 +115,7 @@ def test_it_runs_when_the_api_parses_and_registers_it(dev_agent: Agent) -> None:
 
 
 def test_it_runs_when_python_nomad_submits_it(dev_agent: Agent) -> None:
-    client: Any = nomad.Nomad(host="127.0.0.1", port=dev_agent.port, timeout=10)
+    client: Any = nomad.Nomad(host="127.0.0.1", port=dev_agent.port, timeout=120)
 
     client.job.register_job("by-python", {"Job": client.jobs.parse(source("by-python"))})
 

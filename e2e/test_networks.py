@@ -112,9 +112,10 @@ def bookings(network: str) -> list[str]:
 
 
 def links() -> set[str]:
-    """The interfaces of this host that belong to namespaces."""
-    told = subprocess.run(["ip", "-json", "link"], capture_output=True, text=True, check=True).stdout
-    return {link["ifname"] for link in json.loads(told) if link["ifname"].startswith("veth")}
+    """The interfaces of namespaces that are on the bridge of these tests; other agents of this host have their own."""
+    command = ["ip", "-json", "link", "show", "master", BRIDGE]
+    told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return {link["ifname"] for link in json.loads(told or "[]")}
 
 
 def stopped(agent: Agent, job_id: str) -> None:

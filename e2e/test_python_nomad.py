@@ -11,7 +11,7 @@ from yurt.testing.agent import Agent, raw_exec_job, wait_for
 
 @pytest.fixture
 def client(dev_agent: Agent) -> Any:
-    return nomad.Nomad(host="127.0.0.1", port=dev_agent.port, timeout=10)
+    return nomad.Nomad(host="127.0.0.1", port=dev_agent.port, timeout=120)
 
 
 def test_it_registers_reads_plans_and_stops_a_job(client: Any, dev_agent: Agent) -> None:

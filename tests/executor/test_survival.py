@@ -75,7 +75,7 @@ class Agent:
 
     def close(self) -> None:
         """Let it close its executor and end."""
-        self.process.communicate("close\n", timeout=20)
+        self.process.communicate("close\n", timeout=60)
 
     def is_clean(self) -> bool:
         """Whether neither process nor cgroup of it is left."""
@@ -101,7 +101,7 @@ def make_agent(tmp_path: Path) -> Iterator[MakeAgent]:
         for handle in agent.told.handles:
             if start_time(handle.shim_pid) == handle.shim_start_time:
                 os.kill(handle.shim_pid, signal.SIGTERM)
-                psutil.Process(handle.shim_pid).wait(10)
+                psutil.Process(handle.shim_pid).wait(60)
             cgroups.remove(handle.cgroups)
         for parent in agent.told.parents:
             cgroups.remove((parent, f"{parent}/{cgroups.SHIMS}"))

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 YURT = [sys.executable, "-m", "yurt.cli.main"]
 POLL_S, POLL_OFTEN_S, POLL_LATER_S = 0.02, 5.0, 0.2
-WAIT_LIMIT_S = 90.0
+WAIT_LIMIT_S = 150.0
 """How long a test waits for what is to happen: far longer than it takes, for machines that have much else to do."""
 
 

@@ -51,7 +51,7 @@ class DriverCases(msgspec.Struct, frozen=True, kw_only=True):
     ignores_signals: Config | None = None
     """Runs, and goes on when it is asked to stop."""
     ignores_when: str = ""
-    """What the task of `ignores_signals` writes to its standard output once it ignores them; empty if it does at once."""
+    """What that task writes to its standard output once it ignores signals; empty where it does so at once."""
     cannot_start: Config | None = None
     start_error: str = ""
     """Cannot be started, and what the error must say."""
