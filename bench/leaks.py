@@ -1,8 +1,9 @@
 """What 1,000 lives of allocations over all drivers leave on a node: nothing, says invariant E9, and no memory.
 
-A life is placed, started, read, measured, worked in (`alloc exec`), stopped and forgotten. After a warm-up of 200 the
-agent's holdings are counted, after the next 1,000 again, and after another 1,000 once more. The container engines are
-our own (`yurt.testing.engines`), where their programs are.
+A life is placed, given a template's file and secrets, started, read, measured, worked in (`alloc exec`), stopped and
+forgotten; every second round's groups have a network and a mapped port of their own. After a warm-up of 200 the agent's
+holdings are counted, after the next 1,000 again, and after another 1,000 once more, and at the end the containers that
+the engines still have. The container engines are our own (`yurt.testing.engines`), where their programs are.
 Run it with `python -m bench leaks`; BENCH_LEAKS_LIVES=200 makes it shorter.
 """
 
@@ -15,12 +16,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from yurt.testing.agent import Agent, wait_for
+from yurt.testing.agent import Agent, stop_jobs, wait_for
 from yurt.testing.engines import DockerEngine, PodmanEngine, missing
-from yurt.testing.leaks import CONFIGS, Holdings, Lives, usable_drivers
+from yurt.testing.leaks import CONFIGS, Holdings, Lives, has_bridge, usable_drivers
 
 from bench.table import Row, print_table
 
+Engine = DockerEngine | PodmanEngine
 WARM_UP, LIVES, EACH = 200, 1000, 8
 GROWTH_MB, SECOND_GROWTH_MB = 4.0, 1.0
 SETTLE_S = 65.0
@@ -30,23 +32,27 @@ SETTLE_S = 65.0
 def main() -> None:
     """Measure and print."""
     wanted = int(os.environ.get("BENCH_LEAKS_LIVES", str(LIVES)))
-    with tempfile.TemporaryDirectory(prefix="yurt-bench-", ignore_cleanup_errors=True) as name, ExitStack() as engines:
+    with tempfile.TemporaryDirectory(prefix="yurt-bench-", ignore_cleanup_errors=True) as name, ExitStack() as stack:
         folder = Path(name)
-        plugins = {kind: {"config": options} for kind, options in started(folder, engines).items()}
-        agent = Agent(folder, data_dir=None, name="leaks", extra={"plugin": plugins})
+        engines = started(folder, stack)
+        plugins = {kind: {"config": options_of(kind, engine)} for kind, engine in engines.items()}
+        agent = Agent(folder, data_dir=folder / "agent", name="leaks", extra={"plugin": plugins})
         agent.start()
         try:
-            lives = Lives(agent, wait_for("the drivers", lambda: found_drivers(agent, tuple(plugins))))
-            print(f"drivers: {', '.join(lives.drivers)}")
+            drivers = wait_for("the drivers", lambda: found_drivers(agent, tuple(plugins)), 60.0)
+            lives = Lives(agent, drivers, networks=has_bridge(agent))
+            print(f"drivers: {', '.join(drivers)}; {'with' if lives.networks else 'without'} networks of groups")
             counted = [live(lives, min(WARM_UP, wanted)), live(lives, wanted), live(lives, wanted)]
+            containers = {kind: len(engine.containers()) for kind, engine in engines.items()}
         finally:
+            stop_jobs(agent)
             agent.interrupt(60)
-    report(counted, wanted)
+    report(counted, containers, wanted)
 
 
-def started(folder: Path, engines: ExitStack) -> dict[str, dict[str, str]]:
-    """Engines with the image that the tasks run, and the agent's options for them."""
-    options: dict[str, dict[str, str]] = {}
+def started(folder: Path, stack: ExitStack) -> dict[str, Engine]:
+    """Engines with the image that the tasks run, which end with the stack."""
+    engines: dict[str, Engine] = {}
     for kind, make, programs in (
         ("docker", DockerEngine, ("dockerd", "containerd", "docker")),
         ("podman", PodmanEngine, ("podman", "runc", "conmon")),
@@ -56,13 +62,19 @@ def started(folder: Path, engines: ExitStack) -> dict[str, dict[str, str]]:
             print(f"{kind}: left out, {reason}")
             continue
         (folder / kind).mkdir()
-        engine: DockerEngine | PodmanEngine = make(folder / kind)
-        engines.callback(engine.stop)
+        engine: Engine = make(folder / kind)
+        stack.callback(engine.stop)
         engine.start()
         engine.import_image(CONFIGS[kind]["image"])
-        name, scheme = ("endpoint", "unix://") if kind == "docker" else ("socket_path", "")
-        options[kind] = {name: f"{scheme}{engine.socket}"}
-    return options
+        engines[kind] = engine
+    return engines
+
+
+def options_of(kind: str, engine: Engine) -> dict[str, str]:
+    """What the agent's configuration says of an engine."""
+    if kind == "podman":
+        return {"socket_path": str(engine.socket)}
+    return {"endpoint": f"unix://{engine.socket}", "infra_image": CONFIGS[kind]["image"]}
 
 
 def found_drivers(agent: Agent, engines: Sequence[str]) -> list[str]:
@@ -86,7 +98,7 @@ def live(lives: Lives, wanted: int) -> Holdings:
     return found
 
 
-def report(counted: list[Holdings], wanted: int) -> None:
+def report(counted: list[Holdings], containers: dict[str, int], wanted: int) -> None:
     """The three counts side by side; what has grown is marked."""
     before, first, second = counted
     rows = []
@@ -94,6 +106,8 @@ def report(counted: list[Holdings], wanted: int) -> None:
         values = [getattr(each, name) for each in counted]
         text = " -> ".join(str(value) for value in values)
         rows.append(Row(name, "", text + ("  LEAK" if values[2] > values[0] else ""), "no growth"))
+    for kind, left in containers.items():
+        rows.append(Row(f"containers of {kind}", "", f"{left}{'  LEAK' if left else ''}", "none"))
     memory = f"{before.memory_mb:.1f} -> {first.memory_mb:.1f} -> {second.memory_mb:.1f} MB"
     grown = first.memory_mb - before.memory_mb
     allowed = max(GROWTH_MB, before.memory_mb * 0.05)

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import select
+import shutil
+import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,10 +31,17 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     },
     "docker": {"image": "busybox:1", "command": "sleep", "args": ["3600"], "init": True},
     "podman": {"image": "busybox:1", "command": "sh", "args": ["-c", "trap exit TERM; sleep 3600 & wait"]},
+    "java": {
+        "class": "sun.rmi.registry.RegistryImpl", "args": ["0"],
+        "jvm_options": ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx16m"],
+    },
     "qemu": {"image_path": "local/disk", "accelerator": "tcg"},
 }  # fmt: skip
-"""Tasks that run until they are stopped. Java tasks are missing: for the host they are tasks of exec."""
+"""Tasks that run until they are stopped; Java's is a server that every Java comes with."""
 WITHOUT_COMMANDS = ("qemu",)
+WITHOUT_NETWORKS = ("mock_driver",)
+BIG_TASK_MB = {"qemu": 128, "java": 128}
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 class Holdings(NamedTuple):
@@ -48,6 +57,7 @@ class Holdings(NamedTuple):
     cgroups: int
     mounts: int
     namespaces: int
+    rules: int
     files: int
     memory_mb: float
 
@@ -58,22 +68,38 @@ class Holdings(NamedTuple):
 
 
 def holdings(agent: Agent, data_dir: Path, alloc_ids: Collection[str] = ()) -> Holdings:
-    """What an agent holds now: files below its data directory, network namespaces of those allocations."""
+    """What an agent holds now: files below its data directory; namespaces, cgroups and rules of those allocations."""
     assert agent.process is not None
     own = psutil.Process(agent.process.pid)
     family = [own, *own.children(recursive=True)]
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
     names = os.listdir("/run/netns") if os.path.isdir("/run/netns") else []
+    known, slice_name = frozenset(alloc_ids), f"yurt-dev-{agent.process.pid}.slice"
     return Holdings(
         descriptors=own.num_fds(),
         threads=own.num_threads(),
         processes=len(family),
-        cgroups=sum(f"yurt-dev-{agent.process.pid}.slice" in folder for folder in folders_below("/sys/fs/cgroup", 5)),
+        cgroups=sum(slice_name in each or names_one(each, known) for each in folders_below("/sys/fs/cgroup", 5)),
         mounts=mounts.count(str(data_dir)),
-        namespaces=sum(any(alloc_id in name for alloc_id in alloc_ids) for name in names),
+        namespaces=sum(names_one(name, known) for name in names),
+        rules=sum(names_one(line, known) for line in firewall()),
         files=sum(len(names) for _, _, names in os.walk(data_dir)),
         memory_mb=sum(anonymous_mb(process.pid) for process in family),
     )
+
+
+def names_one(text: str, alloc_ids: Collection[str]) -> bool:
+    """Whether a text has one of these ids in it."""
+    return any(found in alloc_ids for found in UUID.findall(text))
+
+
+def firewall() -> list[str]:
+    """The rules of the host's firewall, where it has any that iptables knows."""
+    program = shutil.which("iptables-save")
+    if program is None:
+        return []
+    done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=END_LIMIT_S)
+    return done.stdout.splitlines()
 
 
 def anonymous_mb(pid: int) -> float:
@@ -101,6 +127,12 @@ def usable_drivers(agent: Agent, wanted: Sequence[str] = tuple(CONFIGS)) -> list
     return [name for name in wanted if (node["Drivers"].get(name) or {}).get("Healthy")]
 
 
+def has_bridge(agent: Agent) -> bool:
+    """Whether the agent's node offers groups a network of their own."""
+    node = agent.get(f"/v1/node/{agent.get('/v1/nodes')[0]['ID']}")
+    return any(network["Mode"] == "bridge" for network in node["NodeResources"]["NodeNetworks"] or ())
+
+
 def data_dir_of(agent: Agent) -> Path:
     """Where an agent keeps its data; a dev agent tells it on its first screen."""
     if agent.data_dir is not None:
@@ -111,11 +143,15 @@ def data_dir_of(agent: Agent) -> Path:
 
 
 class Lives:
-    """Lets allocations live on an agent: placed, started, worked in, stopped, forgotten."""
+    """Lets allocations live on an agent: placed, started, worked in, stopped, forgotten.
 
-    def __init__(self, agent: Agent, drivers: Sequence[str]) -> None:
+    With `networks` every second round is one of groups with a bridge and a mapped port of their own.
+    """
+
+    def __init__(self, agent: Agent, drivers: Sequence[str], *, networks: bool = False) -> None:
         self.agent = agent
         self.drivers = drivers
+        self.networks = networks
         self.data_dir = data_dir_of(agent)
         self._rounds = 0
         self._alloc_ids: set[str] = set()
@@ -143,14 +179,14 @@ class Lives:
         return holdings(self.agent, self.data_dir, self._alloc_ids)
 
     def _job(self, job_id: str, driver: str, count: int) -> dict[str, Any]:
-        memory_mb = 128 if driver == "qemu" else 60
         task: dict[str, Any] = {
             "Name": "main", "Driver": driver, "Config": CONFIGS[driver],
-            "Resources": {"CPU": 10, "MemoryMB": memory_mb},
+            "Resources": {"CPU": 10, "MemoryMB": BIG_TASK_MB.get(driver, 60)},
+            "Templates": [{"EmbeddedTmpl": "x" * DISK_BYTES, "DestPath": "local/disk"}],
         }  # fmt: skip
-        if driver == "qemu":
-            task["Templates"] = [{"EmbeddedTmpl": "x" * DISK_BYTES, "DestPath": "local/disk"}]
-        group = {"Name": "g", "Count": count, "Tasks": [task]}
+        group: dict[str, Any] = {"Name": "g", "Count": count, "Tasks": [task]}
+        if self.networks and self._rounds % 2 == 0 and driver not in WITHOUT_NETWORKS:
+            group["Networks"] = [{"Mode": "bridge", "DynamicPorts": [{"Label": "www", "To": 80}]}]
         return {"ID": job_id, "Name": job_id, "Type": "service", "TaskGroups": [group]}
 
     def _use(self, alloc_id: str, driver: str) -> None:
