@@ -2,6 +2,10 @@
 SHELL := /bin/bash
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 RUN := $(UV) run --quiet
+# Whole files at a time, in the order of their names: modules share engines and agents. End-to-end tests mostly wait.
+TEST_WORKERS ?= 2
+E2E_WORKERS ?= 3
+SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
 
 .PHONY: dev test check fmt e2e nightly bench fuzz docs dist setup clean
 
@@ -9,7 +13,7 @@ dev: setup ## run the server and client on this machine; more flags with ARGS="-
 	@exec $(RUN) yurt agent -dev $(ARGS)
 
 test: setup ## unit, property and integration tests
-	$(RUN) pytest
+	$(RUN) pytest -n $(TEST_WORKERS) $(SIDE_BY_SIDE)
 
 check: setup ## format, lint, types, import contracts, tidy rules
 	$(RUN) ruff format --check .
@@ -23,7 +27,7 @@ fmt: setup ## format and fix what can be fixed
 	$(RUN) ruff check --fix .
 
 e2e: setup ## real agents and real processes
-	$(RUN) pytest e2e
+	$(RUN) pytest -n $(E2E_WORKERS) $(SIDE_BY_SIDE) e2e
 
 nightly: setup ## the scheduler's property tests with 100,000 cases each; hours
 	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 tests/scheduler
