@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from yurt import __version__
 from yurt.agent import banner
+from yurt.agent.certificates import read_late
 from yurt.agent.cluster.settings import FILE, MEMORY
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir, open_data_dir
@@ -87,6 +88,13 @@ def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]
     return found
+
+
+def import_parts() -> None:
+    """Import what every agent needs; the system's certificates are not read for it."""
+    with read_late():
+        import_module("aiohttp")
+    import_module("yurt.agent.node")
 
 
 def bind_http(config: AgentConfig) -> tuple[list[socket.socket], AgentConfig]:
@@ -156,10 +164,11 @@ class _Agent:
 
     async def main(self) -> int:
         """Start, wait for a signal, stop."""
-        from yurt.agent.node import make_parts
-
         self.task = asyncio.current_task()
         self._handle_signals()
+        import_parts()
+        from yurt.agent.node import make_parts
+
         parts = await make_parts(self.config, self.data, env=self.env)
         self.http_tls = parts.http_tls
         async with asyncio.TaskGroup() as group:
