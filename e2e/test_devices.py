@@ -8,6 +8,7 @@ import re
 import shutil
 import stat
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -110,8 +111,11 @@ def log_of(agent: Agent, alloc: dict[str, Any], word: str) -> str:
 
     def probe() -> str:
         path = f"/v1/client/fs/cat/{alloc['ID']}?path=alloc/logs/main.stdout.0"
-        with urllib.request.urlopen(agent.address + path, timeout=10) as answer:
-            text: str = answer.read().decode()
+        try:
+            with urllib.request.urlopen(agent.address + path, timeout=60) as answer:
+                text: str = answer.read().decode()
+        except urllib.error.HTTPError:  # nothing is written yet
+            return ""
         return text if word in text else ""
 
     return wait_for(f"{word} in the log", probe)

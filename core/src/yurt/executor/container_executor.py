@@ -41,7 +41,7 @@ FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 TMP_MODE = 0o777
 RECURSIVE_READ_ONLY_SINCE = (5, 12)
 RUNC_INIT = b"runc:["
-EXEC_LIMIT_S = 2.0
+EXEC_LIMIT_S = 20.0
 FATAL_BY_DEFAULT = frozenset(
     getattr(signal, f"SIG{name}", 0)
     for name in ("HUP", "INT", "QUIT", "ABRT", "USR1", "USR2", "PIPE", "ALRM", "TERM", "IO", "VTALRM", "PROF")
