@@ -45,6 +45,7 @@ from yurt.lifecycle import events, heartbeats
 from yurt.lifecycle.allocation import Stop
 from yurt.lifecycle.task import DEAD
 from yurt.runtime.env import Env
+from yurt.runtime.log_tap import log_texts
 from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver, Fingerprint, TaskHandle
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
@@ -54,7 +55,7 @@ from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.host_volume import HostVolume, HostVolumeMade
-from yurt.structs.node import DriverInfo, Node, NodeEvent
+from yurt.structs.node import Node, NodeEvent
 from yurt.structs.questions import is_client_terminal, is_server_terminal
 from yurt.structs.rpc import (
     AllocCheckStatus,
@@ -264,14 +265,7 @@ class Client:
                     self._found.setdefault(name, asyncio.Event())
                     supervised(self._group, f"fingerprint of driver {name}", self._follow_driver(name, driver))
         for name in new:
-            self._tell_event(
-                NodeEvent(
-                    message=f"Driver {name}: its code was reloaded; tasks kept: {kept}",
-                    subsystem="Driver",
-                    details={"driver": name},
-                    timestamp=self._env.now(),
-                )
-            )
+            self._tell_of_driver(name, f"its code was reloaded; tasks kept: {kept}")
         return kept
 
     def _held_handles(self) -> dict[str, list[TaskHandle]]:
@@ -296,17 +290,12 @@ class Client:
         if known is not None:
             if known.healthy and not told.healthy:
                 log.warning("driver failed: driver=%s: %s", name, told.health_description)
-            self._tell_driver_event(name, told)
+            self._tell_of_driver(name, told.health_description or ("Healthy" if told.healthy else "Unhealthy"))
 
-    def _tell_driver_event(self, name: str, told: DriverInfo) -> None:
-        text = told.health_description or ("Healthy" if told.healthy else "Unhealthy")
+    def _tell_of_driver(self, name: str, text: str) -> None:
+        details, now = {"driver": name}, self._env.now()
         self._tell_event(
-            NodeEvent(
-                message=f"Driver {name}: {text}",
-                subsystem="Driver",
-                details={"driver": name},
-                timestamp=self._env.now(),
-            )
+            NodeEvent(message=f"Driver {name}: {text}", subsystem="Driver", details=details, timestamp=now)
         )
 
     def _tell_event(self, event: NodeEvent) -> None:
@@ -553,6 +542,8 @@ class Client:
     async def renew_node_identity(self) -> None:
         """Have the node's identity replaced with its next heartbeat."""
         self._connection.token.renew()
+
+    monitor = staticmethod(log_texts)
 
     async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
         """Restart one task, or the running ones, or all of them."""

@@ -67,6 +67,10 @@ class NodePort(Protocol):
         """Have the node's identity replaced with its next heartbeat."""
         ...
 
+    def monitor(self, *, level: str, as_json: bool) -> AsyncGenerator[str]:
+        """The log of the node's agent as it is written, at a level; an empty text is a heartbeat."""
+        ...
+
     async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
         """Restart one task, or the running ones, or all of them."""
         ...

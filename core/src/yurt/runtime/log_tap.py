@@ -1,0 +1,106 @@
+"""The agent's own log as a stream, at any level, while somebody listens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import json
+import logging
+from collections.abc import AsyncGenerator, Iterator
+
+from yurt.sdk.errors import Invalid
+
+LINES_MAX = 512
+"""Lines that wait for a listener; when there are more the oldest go."""
+HEARTBEAT_S = 1.0
+LEVELS = {
+    "trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING,
+    "error": logging.ERROR,
+}  # fmt: skip
+_NAMES = {logging.DEBUG: "DEBUG", logging.INFO: "INFO", logging.WARNING: "WARN", logging.ERROR: "ERROR"}
+
+
+class LogTap(logging.Handler):
+    """Puts formatted records into a bounded queue of the loop; when it is full the oldest line goes."""
+
+    def __init__(self, level: int, loop: asyncio.AbstractEventLoop, *, as_json: bool) -> None:
+        super().__init__(level)
+        self.lines: asyncio.Queue[str] = asyncio.Queue(LINES_MAX)
+        self._loop = loop
+        self._as_json = as_json
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Called from any thread."""
+        line = json_line(record) if self._as_json else text_line(record)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._put, line)
+
+    def _put(self, line: str) -> None:
+        if self.lines.full():
+            self.lines.get_nowait()
+        self.lines.put_nowait(line)
+
+
+def text_line(record: logging.LogRecord) -> str:
+    """`2006-01-02T15:04:05.000Z [INFO]  yurt.server: message`."""
+    level = f"[{_level(record)}]"
+    return f"{_time(record)} {level:<7} {record.name}: {record.getMessage()}\n"
+
+
+def json_line(record: logging.LogRecord) -> str:
+    """The same as a JSON object."""
+    fields = {"@level": _level(record).lower(), "@message": record.getMessage(), "@module": record.name}
+    return json.dumps(fields | {"@timestamp": _time(record)}) + "\n"
+
+
+def level_of(name: str) -> int:
+    """A level by its name; raises Invalid."""
+    level = LEVELS.get(name.lower())
+    if level is None:
+        raise Invalid(f"Unknown log level: {name[:64]}")
+    return level
+
+
+async def log_texts(*, level: str, as_json: bool) -> AsyncGenerator[str]:
+    """Lines of this agent's log as they come, gathered; an empty text as a heartbeat after a quiet second."""
+    tap = LogTap(level_of(level), asyncio.get_running_loop(), as_json=as_json)
+    with _tapped(tap):
+        yield ""
+        while True:
+            yield await _gathered(tap)
+
+
+async def _gathered(tap: LogTap) -> str:
+    try:
+        async with asyncio.timeout(HEARTBEAT_S):
+            text = await tap.lines.get()
+    except TimeoutError:
+        text = ""
+    while not tap.lines.empty():
+        text += tap.lines.get_nowait()
+    return text
+
+
+@contextlib.contextmanager
+def _tapped(tap: LogTap) -> Iterator[None]:
+    """The tap is fed; Yurt's own loggers let through what it asks for."""
+    root, own = logging.getLogger(), logging.getLogger("yurt")
+    before = own.level
+    if own.getEffectiveLevel() > tap.level:
+        own.setLevel(tap.level)
+    root.addHandler(tap)
+    try:
+        yield
+    finally:
+        root.removeHandler(tap)
+        own.setLevel(before)
+
+
+def _level(record: logging.LogRecord) -> str:
+    return next((name for level, name in reversed(_NAMES.items()) if record.levelno >= level), "DEBUG")
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
