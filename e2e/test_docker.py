@@ -48,7 +48,7 @@ def container_job(job_id: str, script: str, *, kind: str = "service", count: int
 
 def test_containers_run_log_and_end_with_their_agent(engine: DockerEngine, tmp_path: Path) -> None:
     with running_agent(tmp_path, extra=plugin(engine)) as agent:
-        register(agent, container_job("web", "echo from $NOMAD_ALLOC_NAME; exec sleep 1000", count=3))
+        register(agent, container_job("web", "trap exit TERM; echo from $NOMAD_ALLOC_NAME; sleep 1000 & wait", count=3))
         allocs = agent.running("web", 3)
         logs = wait_for("a log", lambda: agent.cli("alloc", "logs", allocs[0]["ID"]).stdout)
         assert len(engine.containers()) == 3
