@@ -142,7 +142,7 @@ class Cells:
         return self._top
 
     def _find_top(self) -> list[tuple[int, int]]:
-        heap = sorted([group.lead or self._led(group) for group in self._groups.values() if group.entries])
+        heap = self._leads()
         del heap[self._kept :]
         found: list[tuple[int, int]] = []
         while heap:
@@ -159,14 +159,22 @@ class Cells:
             heapreplace(heap, ((total - boost) / (group.count + (boost != 0)), tie, row, group, at))
         return found
 
-    def _led(self, group: _Group) -> Lead:
-        """The first of a group with its score."""
-        boost = self._boosts[group.combination]
-        if self._fine >= 0:
-            boost += self._spread.parts[self._fine].worth(group.level)
-        total, tie, row = group.entries[0]
-        group.boost = boost
-        found = group.lead = ((total - boost) / (group.count + (boost != 0)), tie, row, group, 0)
+    def _leads(self) -> list[Lead]:
+        """The first of each group with its score, best first."""
+        boosts, worth = self._boosts, self._spread.parts[self._fine].worth if self._fine >= 0 else None
+        found: list[Lead] = []
+        for group in self._groups.values():
+            lead = group.lead
+            if lead is None and group.entries:
+                boost = boosts[group.combination]
+                if worth is not None:
+                    boost += worth(group.level)
+                total, tie, row = group.entries[0]
+                group.boost = boost
+                lead = group.lead = ((total - boost) / (group.count + (boost != 0)), tie, row, group, 0)
+            if lead is not None:
+                found.append(lead)
+        found.sort()
         return found
 
     def move(self, row: int, total: int, count: int) -> None:

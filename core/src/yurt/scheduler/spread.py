@@ -132,6 +132,9 @@ class _Even(_Part):
             numbers[old] -= 1
             if not numbers[old]:
                 del numbers[old]
+        low, high = self._range
+        if low <= new <= high and old in numbers:
+            return False
         seen = [number for number in numbers if number > 0]
         found = (min(seen), max(seen)) if seen else (0, 0)
         if found == self._range:
