@@ -1,0 +1,177 @@
+"""Archives and places made to do harm: what an artifact holds, and what a task puts where it is to arrive."""
+
+# ruff: noqa: ASYNC240 - small files of a test
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import itertools
+import os
+import stat
+import struct
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from yurt.client.alloc_dir import build_alloc_dir, build_task_dir
+from yurt.client.artifacts import hook
+from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.templates import files as template_files
+from yurt.sdk.driver import TaskDirs
+from yurt.sdk.errors import Invalid, NotFound, YurtError
+from yurt.structs.task import TaskArtifact
+
+SPECIAL_MODE = 0o6755
+LIMIT_S = 60
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> TaskDirs:
+    """The directories of a task, and a folder outside of them."""
+    build_alloc_dir(str(tmp_path / "allocs"), "id")
+    (tmp_path / "outside").mkdir()
+    return build_task_dir(str(tmp_path / "allocs"), "id", "web")
+
+
+async def fetch(dirs: TaskDirs, source: str, dest: str = "local/got", *, limits: ArtifactLimits | None = None) -> None:
+    """Fetch one artifact."""
+    place = hook.TaskPlace(task_name="web", dirs=dirs)
+    artifacts = (TaskArtifact(getter_source=source, relative_dest=dest),)
+    wanted = hook.plan(artifacts, place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
+    async with asyncio.timeout(LIMIT_S):
+        await hook.fetch_all(wanted, on_done=lambda _digest: None)
+
+
+def put(dirs: TaskDirs, name: str, data: bytes) -> str:
+    """An archive in the task's own directory, as a source."""
+    Path(dirs.local_dir, name).write_bytes(data)
+    return f"file::local/{name}"
+
+
+def tar_with_modes() -> bytes:
+    """A tar of a program and a folder with set-id bits."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as tar:
+        for name, kind in (("tool", tarfile.REGTYPE), ("folder", tarfile.DIRTYPE)):
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = kind, SPECIAL_MODE
+            tar.addfile(info)
+    return made.getvalue()
+
+
+def zip_with(name: str, content: bytes, mode: int) -> bytes:
+    """A zip of one entry whose unix mode is this."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        info = zipfile.ZipInfo(name)
+        info.external_attr, info.create_system = mode << 16, 3
+        archive.writestr(info, content, zipfile.ZIP_DEFLATED)
+    return made.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "zip"])
+async def test_set_id_bits_of_an_archive_do_not_arrive(dirs: TaskDirs, kind: str) -> None:
+    data = tar_with_modes() if kind == "tar.gz" else zip_with("tool", b"", stat.S_IFREG | SPECIAL_MODE)
+    await fetch(dirs, put(dirs, f"x.{kind}", data))
+    arrived = list(Path(dirs.local_dir, "got").rglob("*"))
+    assert Path(dirs.local_dir, "got", "tool") in arrived
+    assert all(path.stat().st_mode & 0o7000 == 0 for path in arrived)
+
+
+async def test_a_link_in_a_zip_is_a_file_that_holds_its_target(dirs: TaskDirs) -> None:
+    await fetch(dirs, put(dirs, "x.zip", zip_with("link", b"/etc/passwd", stat.S_IFLNK | 0o777)))
+    arrived = Path(dirs.local_dir, "got", "link")
+    assert not arrived.is_symlink() and arrived.read_bytes() == b"/etc/passwd"
+
+
+async def test_a_zip_that_lies_about_its_size_gives_no_more_than_it_says(dirs: TaskDirs) -> None:
+    bomb = bytearray(zip_with("a", b"\0" * 8_000_000, stat.S_IFREG | 0o644))
+    for mark, at in ((b"PK\x01\x02", 24), (b"PK\x03\x04", 22)):
+        struct.pack_into("<I", bomb, bomb.index(mark) + at, 10)
+    with pytest.raises(Invalid, match="cannot be unpacked"):
+        await fetch(dirs, put(dirs, "x.zip", bytes(bomb)), limits=ArtifactLimits(unpacked_bytes_max=1_000_000))
+    assert not Path(dirs.local_dir, "got").exists()
+
+
+@pytest.mark.parametrize(
+    "dest",
+    ["../../outside/x", "local/../../../outside", "local/a\0b", "../..", "local/way/x", "local/pipe", "local/root/tmp"],
+)
+async def test_no_destination_leads_out(dirs: TaskDirs, tmp_path: Path, dest: str) -> None:
+    Path(dirs.local_dir, "way").symlink_to(tmp_path / "outside")
+    Path(dirs.local_dir, "root").symlink_to("/proc/self/root")
+    os.mkfifo(Path(dirs.local_dir, "pipe"))
+    with pytest.raises(YurtError):
+        await fetch(dirs, put(dirs, "x", b"1"), dest)
+    assert not list((tmp_path / "outside").iterdir())
+
+
+@pytest.mark.parametrize("name", ["pipe", "device", "root/etc/hostname", "\0", "loop"])
+async def test_no_source_in_the_task_is_more_than_a_file_of_its_own(dirs: TaskDirs, name: str) -> None:
+    os.mkfifo(Path(dirs.local_dir, "pipe"))
+    Path(dirs.local_dir, "device").symlink_to("/dev/zero")
+    Path(dirs.local_dir, "root").symlink_to("/proc/self/root")
+    Path(dirs.local_dir, "loop").symlink_to("loop")
+    with pytest.raises(YurtError):
+        await fetch(dirs, f"file::local/{name}")
+    assert not Path(dirs.local_dir, "got").exists()
+
+
+@contextlib.contextmanager
+def swapped(dirs: TaskDirs, outside: Path) -> Iterator[None]:
+    """While it lasts, `local/way` is in turn a folder of the task and a link out of it."""
+    inside, way = Path(dirs.local_dir, "inside"), Path(dirs.local_dir, "way")
+    inside.mkdir()
+    (inside / "file").write_text("harmless")
+    is_over = threading.Event()
+
+    def swap() -> None:
+        spare = Path(dirs.local_dir, "spare")
+        for target in itertools.cycle((None, outside)):
+            if is_over.is_set():
+                return
+            with contextlib.suppress(OSError):
+                if target is None:
+                    way.unlink()
+                    inside.rename(way)
+                else:
+                    way.rename(inside)
+                    spare.symlink_to(target)
+                    spare.rename(way)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        swapper.join()
+
+
+def test_a_template_never_goes_through_a_folder_that_is_being_swapped(dirs: TaskDirs, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "file").write_text("of the host")
+    seen, written = set(), 0
+    with swapped(dirs, outside):
+        for _ in range(3000):
+            with contextlib.suppress(Invalid, NotFound, YurtError):
+                seen.add(template_files.read_file("local/way/file", dirs, is_sandboxed=True))
+            with contextlib.suppress(Invalid):
+                template_files.write(dirs.task_dir, "local/way/made", b"x", mode=0o644, owner=(-1, -1))
+                written += 1
+    assert seen <= {b"harmless"} and written > 0
+    assert [path.name for path in outside.iterdir()] == ["file"]
+
+
+async def test_an_artifact_never_goes_through_a_folder_that_is_being_swapped(dirs: TaskDirs, tmp_path: Path) -> None:
+    source = put(dirs, "x", b"1")
+    with swapped(dirs, tmp_path / "outside"):
+        for _ in range(8):
+            with contextlib.suppress(YurtError):
+                await fetch(dirs, source, "local/way")
+    assert not list((tmp_path / "outside").iterdir())
