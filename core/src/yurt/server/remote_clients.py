@@ -58,7 +58,7 @@ class RemoteClient:
         self._own(request.node.id)
         if not _are_equal(request.node.secret_id, self._secret_id):
             raise PermissionDenied("node secret ID does not match")
-        if self.node_id not in self._server.state.nodes:
+        if not await self._server.knows_node(self.node_id):
             await self._introduce(request)
         return await self._server.register_node(request)
 

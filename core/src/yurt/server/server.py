@@ -313,6 +313,17 @@ class Server:
             return await self.identities.sign(query)
         return await self.leader_calls.make(lambda leader: leader.sign_identity(query))
 
+    async def knows_node(self, node_id: str) -> bool:
+        """Whether the cluster knows a node; a server that follows asks how far the leader is before it denies that."""
+        if node_id not in self.state.nodes and not self.is_leader:
+            try:
+                index = (await self._leading_peer().status()).index
+            except Unavailable as error:
+                log.debug("how far the leader is cannot be asked: %s", error)
+            else:
+                await self.waiter.wait_index(index, timeout_s=KNOWN_LIMIT_S)
+        return node_id in self.state.nodes
+
     async def _know_alloc(self, alloc_id: str) -> None:
         """A server that follows may learn of an allocation a moment after the client that asks about it."""
         if not self.is_leader and alloc_id not in self.state.allocs:
