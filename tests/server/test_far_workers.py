@@ -82,7 +82,7 @@ async def test_other_servers_take_over_when_more_is_ready_than_the_leader_will_s
     await group[FIRST].jobs.register(factories.job("one-more"))
     await placed(group, 6)
     await eventually(lambda: not group[FIRST].state.evals.where("status", "pending"))
-    assert sum(group[name].metrics.counters["worker.evaluations"] for name in (SECOND, THIRD)) == 6
+    await eventually(lambda: sum(group[name].metrics.counters["worker.evaluations"] for name in (SECOND, THIRD)) == 6)
     assert group[FIRST].metrics.counters["worker.evaluations"] == 0
     assert work_of(group[FIRST])._queue.broker.stats().outstanding == 0
 

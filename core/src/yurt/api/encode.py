@@ -39,12 +39,17 @@ NEVER_NULL = frozenset(
 )
 """(type, wire field) of collections that Nomad writes as `[]` or `{}` when they are empty."""
 
+_PLAIN = frozenset({str, int, bool, float, type(None)})
+"""Types that JSON has itself."""
+
 _plans: dict[type, Convert] = {}
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def to_wire(value: Any) -> Any:
     """Structs, and whatever holds them, as builtins in the shape of the API."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, msgspec.Struct):
         return struct_converter(type(value))(value)
     if isinstance(value, list | tuple):

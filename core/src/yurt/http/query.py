@@ -41,8 +41,14 @@ class ReadOptions(Value):
         return self.namespace in ("*", namespace)
 
 
+NO_OPTIONS = ReadOptions()
+"""What a request without a query asks for."""
+
+
 def read_options(query: Mapping[str, str], *, index_error: str = "Invalid index") -> ReadOptions:
     """The options in a query; raises Refused (400) with Nomad's text."""
+    if not query:
+        return NO_OPTIONS
     return ReadOptions(
         namespace=query.get("namespace") or "default",
         prefix=query.get("prefix", ""),

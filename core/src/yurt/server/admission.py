@@ -39,10 +39,11 @@ def admit(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
 
 def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(errors, warnings) of a task's driver options; fine is what any known version of the driver takes."""
-    stored = [row for row in state.table("schemas").values() if row.driver == task.driver]
+    known = tuple(state.table("schemas").values())
+    stored = [row for row in known if row.driver == task.driver]
     if not stored:
         text = f'no node has shown which options driver "{task.driver}" takes, so they are not checked'
-        near = get_close_matches(task.driver, {row.driver for row in state.table("schemas").values()}, n=1)
+        near = get_close_matches(task.driver, {row.driver for row in known}, n=1) if known else ()
         return (), (f'{text} (did you mean "{near[0]}"?)' if near else text,)
     found = [check_config(msgspec.convert(row.schema, Schema), task.config or {}) for row in stored]
     if any(not problems for problems in found):

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from yurt import scheduler
@@ -25,6 +27,7 @@ from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.commands import (
     AnyCommand,
+    Applied,
     ApplyPlan,
     DropStagedPlans,
     Rejected,
@@ -54,6 +57,11 @@ class _Submission(NamedTuple):
     outcome: Outcome
     answer: asyncio.Future[PlanResult]
 
+    def accept(self, result: PlanResult) -> None:
+        """Tell whoever still waits."""
+        if not self.answer.done():
+            self.answer.set_result(result)
+
 
 class _Checked(NamedTuple):
     """A plan on its way into the log: what was accepted, its parts, and the future of its commands."""
@@ -65,6 +73,14 @@ class _Checked(NamedTuple):
     """The id under which the parts are staged, when they must appear together."""
     nodes_index: int = 0
     """What the nodes were that it was checked against."""
+
+
+class _Landed(NamedTuple):
+    """A plan of which the log has told what became, and more is to be done before its answer."""
+
+    checked: _Checked
+    submission: _Submission
+    results: tuple[Result, ...]
 
 
 class PlanApplier:
@@ -83,6 +99,7 @@ class PlanApplier:
         self._on_their_way: scheduler.OnTheirWay | None = None
         """Made with the first plan: until then nothing that schedules need be loaded."""
         self._landed = asyncio.Event()
+        self._unsettled: deque[_Landed] = deque()
         self._unanswered: set[asyncio.Future[PlanResult]] = set()
 
     def __len__(self) -> int:
@@ -90,6 +107,10 @@ class PlanApplier:
 
     async def submit(self, plan: Plan, outcome: Outcome) -> PlanResult:
         """Store the plan; when all of it was accepted, the outcome of its evaluation is stored with it."""
+        return await self.hand_in(plan, outcome)
+
+    def hand_in(self, plan: Plan, outcome: Outcome) -> asyncio.Future[PlanResult]:
+        """As `submit`, for a caller that waits later."""
         if len(self._queue) >= QUEUE_LIMIT:
             raise Unavailable("too many plans wait to be applied")
         submission = _Submission(outcome, asyncio.get_running_loop().create_future())
@@ -97,7 +118,7 @@ class PlanApplier:
         submission.answer.add_done_callback(self._unanswered.discard)
         self._queue.push(plan, submission)
         self._arrived.set()
-        return await submission.answer
+        return submission.answer
 
     def foreseen(self) -> Snapshot:
         """The newest state with the plans on their way into the log laid over it."""
@@ -114,13 +135,17 @@ class PlanApplier:
         finally:
             self._on_their_way = None
             self._queue.drain()
+            self._unsettled.clear()
             for answer in tuple(self._unanswered):
                 refuse(answer, Unavailable("this server stopped leading"))
 
     async def _work_off(self, group: asyncio.TaskGroup) -> None:
         """Check what has come, and let each plan find its own way into the log."""
         turn = 0
-        while len(self._queue):
+        while len(self._queue) or self._unsettled:
+            if self._unsettled:
+                group.create_task(self._settle(self._unsettled.popleft()))
+                continue
             while self._on_their_way is not None and len(self._on_their_way) >= ON_THEIR_WAY_MAX:
                 self._landed.clear()
                 await self._landed.wait()
@@ -131,10 +156,9 @@ class PlanApplier:
                 refuse(submission.answer, error)
                 continue
             if isinstance(checked, PlanResult):
-                if not submission.answer.done():
-                    submission.answer.set_result(checked)
+                submission.accept(checked)
             else:
-                group.create_task(self._land(checked, submission), name=f"plan {plan.eval_id}")
+                checked.written.add_done_callback(partial(self._land, checked, submission))
             turn += size_of(plan)
             if turn >= TURN_SIZE:
                 await asyncio.sleep(0)
@@ -167,35 +191,38 @@ class PlanApplier:
         self._on_their_way.add(self._writer.state, parts)
         return _Checked(result, parts, written, staged, nodes_index)
 
-    async def _land(self, checked: _Checked, submission: _Submission) -> None:
-        """Wait until a plan is applied, and answer."""
+    def _land(self, checked: _Checked, submission: _Submission, written: asyncio.Future[tuple[Result, ...]]) -> None:
+        """Answer for a plan that is stored, or never will be."""
+        if self._on_their_way is not None:
+            self._on_their_way.remove(checked.parts)
+        self._landed.set()
+        error = written.exception()
+        if isinstance(error, Exception):
+            refuse(submission.answer, error)
+            return
+        results = written.result()
+        is_plain = self._writer.state.nodes.index <= checked.nodes_index
+        if is_plain and all(isinstance(part, Applied) for part in results):
+            submission.accept(_stored(checked.result, results))
+        else:
+            self._unsettled.append(_Landed(checked, submission, results))
+            self._arrived.set()
+
+    async def _settle(self, landed: _Landed) -> None:
+        """Do what is left to do for a plan, and answer."""
+        checked, submission, results = landed
+        rejected = next((part for part in results if isinstance(part, Rejected)), None)
         try:
-            result = await self._written(checked)
+            if rejected is not None and checked.staged:
+                await self._writer.propose(DropStagedPlans(plan_id=checked.staged))
+            if rejected is not None:
+                raise Unavailable(f"the plan no longer fits the state: {rejected.message}")
+            if self._writer.state.nodes.index > checked.nodes_index:
+                await self._look_at_lost_nodes(checked.result.accepted)
         except Exception as error:
             refuse(submission.answer, error)
         else:
-            if not submission.answer.done():
-                submission.answer.set_result(result)
-
-    async def _written(self, checked: _Checked) -> PlanResult:
-        result = checked.result
-        try:
-            results = await checked.written
-        finally:
-            if self._on_their_way is not None:
-                self._on_their_way.remove(checked.parts)
-            self._landed.set()
-        index = 0
-        for part in results:
-            if isinstance(part, Rejected):
-                if checked.staged:
-                    await self._writer.propose(DropStagedPlans(plan_id=checked.staged))
-                raise Unavailable(f"the plan no longer fits the state: {part.message}")
-            index = part.index
-        if self._writer.state.nodes.index > checked.nodes_index:
-            await self._look_at_lost_nodes(result.accepted)
-        refresh = 0 if result.is_full else max(result.refresh_index, index)
-        return replace(result, alloc_index=index, refresh_index=refresh)
+            submission.accept(_stored(checked.result, results))
 
     async def _look_at_lost_nodes(self, accepted: Plan) -> None:
         """A node may have gone while its placements were on their way: nobody else would look at them again."""
@@ -229,6 +256,12 @@ def plan_commands(parts: Sequence[Plan], evaluations: tuple[Evaluation, ...], *,
     ]
     count = len(first) if staged else 0
     return [*first, ApplyPlan(plan=parts[-1], evaluations=evaluations, staged=staged, parts=count)]
+
+
+def _stored(result: PlanResult, results: Sequence[Result]) -> PlanResult:
+    """The result of a plan whose commands were applied."""
+    index = max((part.index for part in results if isinstance(part, Applied)), default=0)
+    return replace(result, alloc_index=index, refresh_index=0 if result.is_full else max(result.refresh_index, index))
 
 
 def refuse(answer: asyncio.Future[PlanResult], error: Exception) -> None:

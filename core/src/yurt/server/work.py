@@ -71,8 +71,8 @@ class Work(Protocol):
         """Evaluations of different jobs, as soon as there are some."""
         ...
 
-    async def ack(self, delivery: Delivery) -> None:
-        """The evaluation's end is stored."""
+    async def ack(self, *deliveries: Delivery) -> None:
+        """The ends of these evaluations are stored."""
         ...
 
     async def nack(self, delivery: Delivery) -> None:
@@ -115,9 +115,10 @@ class LeaderWork:
         first = await self._queue.dequeue_above(self.spare, QUEUES, timeout_s=timeout_s)
         return self._batch(first) if first is not None else []
 
-    async def ack(self, delivery: Delivery) -> None:
+    async def ack(self, *deliveries: Delivery) -> None:
         """The worker is done."""
-        self._queue.ack(delivery)
+        for delivery in deliveries:
+            self._queue.ack(delivery)
 
     async def nack(self, delivery: Delivery) -> None:
         """The worker failed."""
@@ -201,9 +202,14 @@ class FarWork:
         """What the leader has to spare, perhaps nothing; returns in time. Raises Conflict for another scheduler."""
         return list(await self._leader().take_work(timeout_s=POLL_S, scheduler=SCHEDULER_VERSION))
 
-    async def ack(self, delivery: Delivery) -> None:
-        """The evaluation's end is stored."""
+    async def ack(self, *deliveries: Delivery) -> None:
+        """The ends of these evaluations are stored; all are told, before one that could not be told raises."""
+        told = await asyncio.gather(*map(self._ack, deliveries), return_exceptions=True)
+        for error in told:
+            if error is not None:
+                raise error
 
+    async def _ack(self, delivery: Delivery) -> None:
         async def call() -> None:
             await self._leader().finish_work(delivery, is_done=True)
 
@@ -215,9 +221,7 @@ class FarWork:
 
     async def carry_out(self, made: Sequence[Made]) -> list[PlanReply | Exception]:
         """Have the leader check and store the plans."""
-        async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(self._carry_out(one)) for one in made]
-        return [task.result() for task in asked]
+        return list(await asyncio.gather(*map(self._carry_out, made)))
 
     async def _carry_out(self, made: Made) -> PlanReply | Exception:
         delivery, plan, outcome = made

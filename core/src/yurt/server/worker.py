@@ -153,13 +153,21 @@ class Worker:
     async def _finish(self, company: Sequence[_Tried], unanswered: dict[str, Delivery]) -> None:
         """From the first attempts to the answers; what was refused is tried again alone."""
         refused: list[tuple[_Tried, PlanReply]] = []
+        ended: list[_Tried] = []
         for tried, reply in await self._carried_out(company):
-            if isinstance(reply, PlanReply) and not reply.is_full:
-                refused.append((tried, reply))
+            if isinstance(reply, Exception):
+                await self._fail(unanswered.pop(tried.delivery.evaluation.id), reply)
+            elif reply.is_full:
+                ended.append(tried)
             else:
-                await self._answer(tried, reply, unanswered)
+                refused.append((tried, reply))
+        await self._end(ended, unanswered)
         for tried, reply in refused:
-            await self._answer(tried, await self._again(tried, reply), unanswered)
+            error = await self._again(tried, reply)
+            if error is not None:
+                await self._fail(unanswered.pop(tried.delivery.evaluation.id), error)
+            else:
+                await self._end((tried,), unanswered)
 
     async def _carried_out(self, company: Sequence[_Tried]) -> list[tuple[_Tried, PlanReply | Exception]]:
         """What became of each one's plan, where there is one."""
@@ -171,31 +179,34 @@ class Worker:
         replies = iter(await self._work.carry_out(made))
         return [(each, each.first if isinstance(each.first, Exception) else next(replies)) for each in company]
 
-    async def _again(self, tried: _Tried, refused: PlanReply) -> PlanReply | Exception:
+    async def _again(self, tried: _Tried, refused: PlanReply) -> Exception | None:
+        """Try again alone until the evaluation has its end; why it has none."""
         assert not isinstance(tried.first, Exception)
         try:
             async with self._retrying:
-                return await self._try_again(tried.delivery, tried.first, refused)
+                await self._try_again(tried.delivery, tried.first, refused)
         except Exception as error:
             return error
+        return None
 
-    async def _answer(self, tried: _Tried, reply: PlanReply | Exception, unanswered: dict[str, Delivery]) -> None:
-        eval_id = tried.delivery.evaluation.id
-        if isinstance(reply, Exception):
-            self._metrics.count("worker.failed")
-            trace = None if isinstance(reply, YurtError) else reply
-            log.error("evaluation %s failed, it will be tried again: %s", eval_id, reply, exc_info=trace)
-            await self._nack(unanswered.pop(eval_id))
-        else:
-            self._metrics.count("worker.evaluations")
-            self._metrics.time("worker.invoke", self._env.monotonic() - tried.started)
-            await self._ack(unanswered.pop(eval_id))
+    async def _fail(self, delivery: Delivery, error: Exception) -> None:
+        self._metrics.count("worker.failed")
+        trace = None if isinstance(error, YurtError) else error
+        log.error("evaluation %s failed, it will be tried again: %s", delivery.evaluation.id, error, exc_info=trace)
+        await self._nack(delivery)
 
-    async def _ack(self, delivery: Delivery) -> None:
+    async def _end(self, ended: Sequence[_Tried], unanswered: dict[str, Delivery]) -> None:
+        if not ended:
+            return
+        now = self._env.monotonic()
+        self._metrics.count("worker.evaluations", len(ended))
+        for tried in ended:
+            self._metrics.time("worker.invoke", now - tried.started)
+        deliveries = [unanswered.pop(tried.delivery.evaluation.id) for tried in ended]
         try:
-            await self._work.ack(delivery)
+            await self._work.ack(*deliveries)
         except YurtError as error:
-            log.debug("evaluation %s: the leader does not hear of its end: %s", delivery.evaluation.id, error)
+            log.debug("the leader does not hear of the end of some evaluations: %s", error)
 
     async def _nack(self, delivery: Delivery) -> None:
         """Give an evaluation back, also when this worker is being stopped; the leader's timer does it otherwise."""
@@ -205,7 +216,7 @@ class Worker:
         except (YurtError, TimeoutError) as error:
             log.debug("evaluation %s cannot be given back: %s", delivery.evaluation.id, error)
 
-    async def _try_again(self, delivery: Delivery, made: scheduler.Attempt, refused: PlanReply) -> PlanReply:
+    async def _try_again(self, delivery: Delivery, made: scheduler.Attempt, refused: PlanReply) -> None:
         evaluation = delivery.evaluation
         limit = scheduler.max_attempts(evaluation.type)
         tries = 1 if refused.is_empty else 0
@@ -217,11 +228,10 @@ class Worker:
             if isinstance(reply, Exception):
                 raise reply
             if reply.is_full:
-                return reply
+                return
             refused = reply
             tries = tries + 1 if refused.is_empty else 0
         await self._give_up(delivery, made.outcome)
-        return refused
 
     async def _schedule(
         self, view: View, evaluation: Evaluation, tries: int, *, earlier: tuple[AttemptRecord, ...] = ()
