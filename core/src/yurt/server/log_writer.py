@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from yurt.fsm import apply
+from yurt.runtime.turns import Turns
 from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.state import Changes, Snapshot
@@ -130,6 +131,8 @@ class LogWriter:
     ) -> None:
         self.state = Snapshot.empty()
         self.batches = 0
+        self.turns = Turns()
+        """Shared with others who work for long on the loop."""
         self._log = log
         self._on_applied = on_applied
         self._on_batch = on_batch
@@ -319,8 +322,8 @@ class LogWriter:
         try:
             for item in items:
                 work = work_of(item.command, item.size)
-                if turn and turn + work > TURN_BYTES:
-                    await asyncio.sleep(0)
+                if turn + work > TURN_BYTES:
+                    await self.turns.next()
                     turn = 0
                 turn += work
                 changes.append(self._apply_one(item))
