@@ -29,6 +29,14 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerEngine]:
         made.stop()
 
 
+@pytest.fixture(scope="module")
+def shared_agent(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """One agent for tests whose containers never start; a dev agent would allow folders of the host."""
+    options = {"endpoint": engine.endpoint, "volumes": {"enabled": False}}
+    with running_agent(tmp_path_factory.mktemp("agent"), extra={"plugin": {"docker": {"config": options}}}) as agent:
+        yield agent
+
+
 def plugin(engine: DockerEngine) -> dict[str, Any]:
     """The agent's settings for this engine."""
     return {"plugin": [{"docker": [{"config": [{"endpoint": engine.endpoint}]}]}]}
@@ -145,6 +153,28 @@ def replaced(engine: DockerEngine, before: set[str]) -> set[str]:
     """Two running containers, none of which is an old one; nothing while it is not so."""
     found = set(engine.run("ps", "--quiet", "--no-trunc").stdout.decode().split())
     return found if len(found) == 2 and not found & before else set()
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"privileged": "${NOMAD_META_yes}"}, "allow_privileged = true"),
+        ({"volumes": ["${NOMAD_META_host}:/host"]}, "leads out of the allocation"),
+        ({"mount": [{"type": "bind", "source": "${NOMAD_META_up}", "target": "/host"}]}, "leads out of the allocation"),
+        ({"cap_add": ["${NOMAD_META_cap}"]}, "allow_caps"),
+        ({"pid_mode": "${NOMAD_META_mode}"}, "allowed_modes"),
+        ({"ipc_mode": "${NOMAD_META_mode}"}, "allowed_modes"),
+        ({"runtime": "${NOMAD_META_mode}"}, "allow_runtimes"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_however_it_is_written(
+    shared_agent: Agent, config: dict[str, Any], reason: str
+) -> None:
+    name = f"forbidden-{next(iter(config))}"
+    job = without_retries(container_job(name, "sleep 1000", **config))
+    job["Meta"] = {"yes": "true", "host": "/etc", "up": "../../../../../../../etc", "cap": "sys_admin", "mode": "host"}
+    register(shared_agent, job)
+    assert reason in failure(shared_agent, name)
 
 
 def without_retries(job: dict[str, Any]) -> dict[str, Any]:

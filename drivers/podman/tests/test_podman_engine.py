@@ -17,6 +17,7 @@ from yurt.sdk.driver import HEALTHY, UNDETECTED, UNHEALTHY, PluginContext, PortG
 from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.value import replace, seconds
 from yurt.testing.driver_suite import Bench
+from yurt.testing.driver_suite.bench import eventually
 from yurt.testing.engines import PodmanEngine
 from yurt_driver_podman.config import plugin_config
 from yurt_driver_podman.driver import PodmanDriver
@@ -196,6 +197,18 @@ async def test_an_archive_is_loaded_and_its_image_goes_after_its_last_task(bench
 async def test_an_image_that_is_nowhere_is_told_with_its_name(bench: Bench) -> None:
     with pytest.raises(DriverError, match=r"127\.0\.0\.1:9/absent:1"):
         await bench.start(shell("true", image="127.0.0.1:9/absent:1"))
+
+
+async def test_rights_read_back_from_the_running_process_are_what_was_given(bench: Bench) -> None:
+    script = "grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; touch /x; [ -e /dev/kmsg ] || echo none"
+    given = {"cap_drop": ["all"], "readonly_rootfs": True, "security_opt": ["no-new-privileges"], "init": False}
+    handle = await bench.start(shell(f"{script}; sleep 1000", **given))
+    await eventually("the words", lambda: "none" in bench.text())
+    words = bench.text().split()
+    assert words[:6] == ["CapEff:", "0" * 16, "CapBnd:", "0" * 16, "NoNewPrivs:", "1"]
+    assert "x" not in os.listdir(f"/proc/{handle.pid}/root")
+    for kind in ("pid", "ipc", "mnt", "net", "uts"):
+        assert os.readlink(f"/proc/{handle.pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}")
 
 
 async def test_a_mapped_port_is_listened_to(bench: Bench, engine: PodmanEngine) -> None:
