@@ -1,0 +1,78 @@
+"""What an idle dev agent has imported: nothing of what only clusters, TLS, old protocols or rare requests need."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from yurt.testing.agent import YURT, Agent, wait_for
+
+UNNEEDED = (
+    "cryptography.x509",
+    "google.protobuf",
+    "grpc",
+    "hcl2",
+    "multiprocessing",
+    "numpy.ma",
+    "numpy.random",
+    "prometheus_client",
+    "sqlite3.dump",
+    "unittest",
+    "wsgiref",
+    "yurt.agent.cluster.cluster",
+    "yurt.agent.cluster.membership",
+    "yurt.agent.cluster.own_etcd",
+    "yurt.agent.far",
+    "yurt.agent.peers",
+    "yurt.agent.regions",
+    "yurt.client.artifacts.http",
+    "yurt.client.artifacts.repository",
+    "yurt.client.artifacts.unpacking",
+    "yurt.client.templates.functions",
+    "yurt.goplugin",
+    "yurt.gotemplate",
+    "yurt.rpc.certificates",
+    "yurt.rpc.link",
+    "yurt.storage.etcd.log",
+    "yurt.storage.sqlite",
+    "yurt.testing",
+    "yurt_jobspec",
+)
+"""With all that is below them. What the agent needs later is imported when it is, by the function that needs it."""
+MODULES_MAX = 1020
+"""A bound for the sum: an agent that is ready had 995 modules when this was written."""
+LAST_IMPORT = "yurt.scheduler.system"
+"""What an agent imports last, in a thread, once it has told that it is ready."""
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """Names of all modules of a dev agent that waits for its first job."""
+    folder = tmp_path_factory.mktemp("agent")
+    agent = Agent(folder, data_dir=None, command=[sys.executable, "-X", "importtime", *YURT[1:]])
+    agent.start()
+    try:
+        return wait_for("the last import", lambda: names(agent.log) if LAST_IMPORT in names(agent.log) else None, 60)
+    finally:
+        agent.interrupt()
+
+
+def names(log: Path) -> set[str]:
+    """The modules of which Python has told how long they took."""
+    return set(re.findall(r"^import time: .*\| +(\S+)$", log.read_text(), re.MULTILINE))
+
+
+def test_an_idle_dev_agent_imports_nothing_that_only_others_need(imported: set[str]) -> None:
+    assert sorted(name for name in imported if f"{name}.".startswith(tuple(f"{each}." for each in UNNEEDED))) == []
+
+
+@pytest.mark.parametrize("name", [name for name in UNNEEDED if name.startswith("yurt")])
+def test_what_is_not_needed_still_has_that_name(name: str) -> None:
+    assert find_spec(name) is not None
+
+
+def test_an_idle_dev_agent_imports_no_more_than_it_did(imported: set[str]) -> None:
+    assert len(imported) <= MODULES_MAX
