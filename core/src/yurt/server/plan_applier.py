@@ -161,7 +161,7 @@ class PlanApplier:
                 checked.written.add_done_callback(partial(self._land, checked, submission))
             turn += size_of(plan)
             if turn >= TURN_SIZE:
-                await asyncio.sleep(0)
+                await self._writer.turns.next()
                 turn = 0
 
     async def _check(self, plan: Plan, outcome: Outcome) -> _Checked | PlanResult:
@@ -171,6 +171,7 @@ class PlanApplier:
         nodes_index = view.nodes.index
         if size_of(plan) > THREAD_SIZE:
             result = await asyncio.to_thread(scheduler.check_plan, view, plan, **self.limits)
+            await self._writer.turns.next()
         else:
             result = scheduler.check_plan(view, plan, **self.limits)
         accepted = result.accepted
