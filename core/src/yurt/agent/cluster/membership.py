@@ -321,7 +321,7 @@ class Membership:
     async def join(self, address: str) -> str:
         """Exchange news with whoever answers at an address; its name. Raises a YurtError when nobody does."""
         region = await self._security.region_at(address, self.own.region)
-        news = await self.ask_once(address, region, self._exchange)
+        news = await self.ask_once(address, region, self._exchange, limit_s=JOIN_LIMIT_S)
         return news.sender
 
     async def _exchange(self, port: MembersPort) -> News:
