@@ -25,8 +25,12 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("busybox") is None, reason="busybox is not installed (apt install busybox-static)"),
     pytest.mark.skipif(shutil.which("runc") is None, reason="runc is not installed (apt install runc)"),
 ]
-BRIDGE, PAIRS, SIDE = "yurt-e2e", "yurt-pairs", "yurt-side"
-SIDE_ADDRESS = "10.213.77.1"
+RUN = os.getpid() % 10_000
+"""Another run on this machine, or what is left of a killed one, has other names and addresses."""
+BRIDGE, PAIRS, SIDE = (f"yurt-{name}{RUN}" for name in ("e2e", "pairs", "side"))
+OWN_NET, PAIRS_NET, SIDE_NET = (f"{net}.{RUN % 250}" for net in ("172.30", "172.31", "10.213"))
+OWN_NET6 = f"fd72:7572:{0x7000 + RUN % 4096:x}"
+SIDE_ADDRESS = f"{SIDE_NET}.1"
 BOOKINGS = Path("/run/yurt/cni")
 RECORDS = Path("/run/yurt/networks")
 NAMESPACES = Path("/run/netns")
@@ -136,7 +140,7 @@ def agent_config(folder: Path, **client: Any) -> dict[str, Any]:
             "network_interface": "lo",
             "bind_wildcard_default_host_network": False,
             "bridge_network_name": BRIDGE,
-            "bridge_network_subnet": "172.31.211.0/24",
+            "bridge_network_subnet": f"{OWN_NET}.0/24",
             "bridge_network_hairpin_mode": True,
             "cni_config_dir": str(folder / "cni"),
             **client,
@@ -156,7 +160,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     folder = tmp_path_factory.mktemp("networks")
     config = agent_config(
         folder,
-        bridge_network_subnet_ipv6="fd72:7572:7401::/64" if HAS_IPV6 else "",
+        bridge_network_subnet_ipv6=f"{OWN_NET6}::/64" if HAS_IPV6 else "",
         host_network={"side": {"interface": SIDE}, "absent": {"cidr": "198.51.100.0/24"}},
     )
     pairs = {
@@ -169,10 +173,10 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
                 "ipam": {
                     "type": "host-local",
                     "dataDir": str(BOOKINGS),
-                    "subnet": "172.31.212.0/24",
+                    "subnet": f"{PAIRS_NET}.0/24",
                     "routes": [{"dst": "0.0.0.0/0"}],
                 },
-                "dns": {"nameservers": ["172.31.212.53"], "search": ["pairs.example"]},
+                "dns": {"nameservers": [f"{PAIRS_NET}.53"], "search": ["pairs.example"]},
             },
             {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True},
         ],
@@ -209,7 +213,7 @@ def test_tasks_of_a_group_share_a_loopback_and_answer_on_mapped_ports(agent: Age
     register(agent, job("web", network, task("server", "raw_exec", SERVE), task("beside", "exec", "sleep 1000")))
     (alloc,) = agent.running("web", 1)
     status = whole(agent, alloc)["NetworkStatus"]
-    assert status["Address"].startswith("172.31.211.") and status["InterfaceName"] == "eth0"
+    assert status["Address"].startswith(f"{OWN_NET}.") and status["InterfaceName"] == "eth0"
 
     for label in ("fixed", "web"):
         port = port_of(agent, alloc, label)
@@ -275,10 +279,10 @@ def test_a_cni_network_gives_addresses_ports_and_its_resolver(agent: Agent) -> N
     register(agent, job("pairs", network, task("server", "exec", SERVE)))
     (alloc,) = agent.running("pairs", 1)
     status = whole(agent, alloc)["NetworkStatus"]
-    assert status["Address"].startswith("172.31.212.") and status["DNS"]["Servers"] == ["172.31.212.53"]
+    assert status["Address"].startswith(f"{PAIRS_NET}.") and status["DNS"]["Servers"] == [f"{PAIRS_NET}.53"]
     port = port_of(agent, alloc, "web")["Value"]
     assert alloc["ID"] in wait_for("an answer", lambda: fetched(f"http://127.0.0.1:{port}/"))
-    assert "nameserver 172.31.212.53\nsearch pairs.example\n" in inside(
+    assert f"nameserver {PAIRS_NET}.53\nsearch pairs.example\n" in inside(
         agent, alloc, "server", "cat", "/etc/resolv.conf"
     )
     stopped(agent, "pairs")
@@ -302,7 +306,7 @@ def test_a_bridge_with_two_families_gives_both_addresses(agent: Agent) -> None:
     register(agent, job("six", network, task("server", "exec", SERVE_IPV6), Services=[service]))
     (alloc,) = agent.running("six", 1)
     address = whole(agent, alloc)["NetworkStatus"]["AddressIPv6"]
-    assert address.startswith("fd72:7572:7401:")
+    assert address.startswith(f"{OWN_NET6}:")
     assert alloc["ID"] in wait_for("an answer by IPv6", lambda: fetched(f"http://[{address}]:8080/"))
     (instance,) = wait_for("the service", lambda: agent.get("/v1/service/six"))
     assert (instance["Address"], instance["Port"]) == (address, 8080)
