@@ -51,3 +51,23 @@ def test_a_log_that_is_followed_does_not_end_in_silence_when_its_server_dies(tmp
         assert following.returncode == 1
         assert "ended its answer before the end" in said or "No usable answer" in said, said
         server.start()
+
+
+def test_the_log_of_a_nodes_agent_is_read_through_its_server(tmp_path: Path) -> None:
+    with real_cluster(tmp_path, servers=1, clients=1) as cluster:
+        (server,), (client,) = cluster.servers, cluster.clients
+        (node_id,) = [node["ID"] for node in server.get("/v1/nodes")]
+        command = [*server.command, "monitor", "-log-level", "DEBUG", "-node-id", node_id]
+        heard = tmp_path / "heard.log"
+        with heard.open("wb") as out:
+            reading = subprocess.Popen(command, stdout=out, env=server.environment())
+
+        def hears() -> bool:
+            client.get("/v1/agent/self")
+            return "path=/v1/agent/self" in heard.read_text()
+
+        try:
+            wait_for("a line of the client's agent", hears, 60)
+        finally:
+            reading.terminate()
+            reading.wait(timeout=20)

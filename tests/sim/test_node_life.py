@@ -2,7 +2,7 @@
 
 Clients call as they please: late, twice, out of order, or not at all; commands wait in the log while others are
 computed; plans are made on states that have moved on. Then all faults stop, clients keep to the protocol, time passes,
-and every job must have what it asks for, once (invariants A2, A5, B2, B3, B5, D1 to D4, D7, E1, E7).
+and every job must have what it asks for, once (invariants A2, A5, A6, B2, B3, B5, D1 to D4, D7, E1, E2, E7).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from yurt import scheduler
+from yurt.lifecycle.alloc_list import AllocList
+from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import Duration, UnixNano, replace, seconds
 from yurt.state import Changes, Snapshot
 from yurt.structs import commands as c
@@ -24,10 +26,12 @@ from yurt.structs.job import Job
 from yurt.structs.node import DrainSpec, Node
 from yurt.structs.policies import DisconnectStrategy, MigrateStrategy, ReschedulePolicy
 from yurt.structs.questions import is_client_terminal, is_ready, is_terminal
+from yurt.structs.rpc import AllocPull
 from yurt.testing import factories
 from yurt.testing.nightly import is_nightly
 from yurt.testing.node_life import NotKnown, Refused, World, with_count
 from yurt.testing.replica import Replica
+from yurt.testing.watchers import Watchers, row_watcher, table_watcher
 
 NODES = 4
 STEP_COUNT, EXAMPLES = 60, 150
@@ -84,12 +88,13 @@ class Task:
 class Client:
     """One client; its tasks go on whatever becomes of its calls."""
 
-    def __init__(self, world: World, node: Node, skew_s: float) -> None:
+    def __init__(self, world: World, rules: Rules, node: Node, skew_s: float) -> None:
         self.world = world
+        self.rules = rules
         self.node = node
         self.skew = seconds(skew_s)
         self.tasks: dict[str, Task] = {}
-        self.seen_index = 0
+        self.list = AllocList()
         self.last_ok_s = 0.0
         self.status = status.NODE_INIT
 
@@ -109,23 +114,44 @@ class Client:
     def _answered(self, node_status: str) -> None:
         self.status = node_status
 
-    def listed(self) -> tuple[int, tuple[Allocation, ...]]:
-        """The list of its allocations as the servers have it now."""
-        return self.world.state.index, self.world.state.allocs_of_node(self.node.id)
+    def restart(self) -> None:
+        """Its process ends; the next one knows what the first one wrote down."""
+        seen, known = self.list.seen_index, {key: task.alloc.alloc_modify_index for key, task in self.tasks.items()}
+        self.list = AllocList(seen_index=seen)
+        self.list.know(known)
 
-    def take(self, index: int, allocs: tuple[Allocation, ...]) -> None:
-        """Do what a list says; an older one than was seen says nothing (invariant E2)."""
-        if index < self.seen_index:
+    def listed(self) -> AllocPull:
+        """The list of its allocations as the servers have it now."""
+        state = self.world.state
+        allocs = state.allocs_of_node(self.node.id)
+        return AllocPull(index=state.index, allocs={alloc.id: alloc.alloc_modify_index for alloc in allocs})
+
+    def take(self, pull: AllocPull, server: Snapshot) -> None:
+        """Do what a list says, with what a server, perhaps another one, tells of its allocations (invariant E2)."""
+        if self.list.is_older(pull):
             return
-        self.seen_index = index
-        for alloc in allocs:
+        found = (server.allocs.get(alloc_id) for alloc_id in self.list.moved(pull))
+        try:
+            changes = self.list.changes(pull, [alloc for alloc in found if alloc is not None])
+        except Unavailable:
+            return
+        self.list.take_over(pull, changes)
+        for alloc in changes.fetched:
             task = self.tasks.get(alloc.id)
             if task is None and not is_client_terminal(alloc):
                 task = self.tasks[alloc.id] = Task(alloc, 0)
-            if task is not None and alloc.desired_status != status.DESIRED_RUN:
-                task.end(status.CLIENT_COMPLETE, self.now)
-        for alloc_id in set(self.tasks) - {alloc.id for alloc in allocs}:
-            del self.tasks[alloc_id]
+            if task is not None:
+                self.follow(task, alloc)
+        for alloc_id in changes.gone:
+            self.rules.may_forget(alloc_id)
+            self.tasks.pop(alloc_id, None)
+
+    def follow(self, task: Task, alloc: Allocation) -> None:
+        """The servers say something else of a task's allocation."""
+        task.alloc = alloc
+        if alloc.desired_status != status.DESIRED_RUN and not task.is_over:
+            self.rules.may_stop(alloc.id)
+            task.end(status.CLIENT_COMPLETE, self.now)
 
     def live_on(self) -> None:
         """Tasks start; those that may not run without contact end."""
@@ -147,7 +173,7 @@ class Client:
         except NotKnown:
             self.register()
         world.apply_all()
-        self.take(*self.listed())
+        self.take(self.listed(), world.state)
         self.live_on()
         with contextlib.suppress(Refused):
             world.report(self.node.id, self.updates())
@@ -178,9 +204,34 @@ class Rules:
 
     def __init__(self) -> None:
         self.done: set[tuple[Any, ...]] = set()
+        self.stopped: set[str] = set()
+        self.deleted: set[str] = set()
+        self.watchers = Watchers()
+        for table in ("nodes", "jobs", "allocs", "evals"):
+            for pace in (1, 7):
+                self.watchers.add(table_watcher(table, pace=pace))
+        for number in range(NODES):
+            node_id, but = factories.number_id(number, 0xA), {"last_alloc_update_index": 0}
+            self.watchers.add(row_watcher("nodes", node_id, pace=2, but=but))
+        for name in NAMES:
+            self.watchers.add(row_watcher("jobs", ("default", name), pace=2))
+
+    def may_stop(self, alloc_id: str) -> None:
+        """E2: a client ends a task only when the servers have wanted that."""
+        assert alloc_id in self.stopped, "a client stops what the servers never wanted stopped"
+
+    def may_forget(self, alloc_id: str) -> None:
+        """E2: what is not listed any more is gone from the servers' state."""
+        assert alloc_id in self.deleted, "a client forgets what the servers never deleted"
 
     def observe(self, before: Snapshot, command: c.AnyCommand, changes: Changes, after: Snapshot) -> None:
         assert after.index == before.index + 1
+        self.watchers.observe(changes, after)
+        for change in changes:
+            if change.table == "allocs" and change.after is None:
+                self.deleted.add(change.key)
+            elif change.table == "allocs" and change.after.desired_status != status.DESIRED_RUN:
+                self.stopped.add(change.key)
         for change in changes:
             if change.table == "nodes":
                 self.node_moved(before, command, change.before, change.after)
@@ -293,10 +344,11 @@ class NodeLife(RuleBasedStateMachine):
         self.rules = Rules()
         self.world = World(1, self.rules.observe)
         self.late: list[tuple[str, tuple[c.AllocUpdate, ...]]] = []
-        self.lists: list[tuple[Client, int, tuple[Allocation, ...]]] = []
+        self.lists: list[tuple[Client, AllocPull, Snapshot]] = []
+        self.older: list[Snapshot] = [self.world.state]
         skews = (0.0, 3600.0, -3600.0, 0.0)
         made = [factories.node(factories.number_id(n, 0xA), status=status.NODE_INIT) for n in range(NODES)]
-        self.clients = [Client(self.world, node, skew) for node, skew in zip(made, skews, strict=True)]
+        self.clients = [Client(self.world, self.rules, node, skew) for node, skew in zip(made, skews, strict=True)]
         for client in self.clients[:2]:
             client.register()
             self.world.apply_all()
@@ -366,15 +418,30 @@ class NodeLife(RuleBasedStateMachine):
     def pull(self, number: int, is_late: bool) -> None:
         client = self.clients[number]
         if is_late:
-            self.lists.append((client, *client.listed()))
+            self.lists.append((client, client.listed(), self.world.state))
+            self.older.append(self.world.state)
         else:
-            client.take(*client.listed())
+            client.take(client.listed(), self.world.state)
 
     @precondition(lambda self: self.lists)
-    @rule(number=st.integers(0, 5))
-    def deliver_list(self, number: int) -> None:
-        client, index, allocs = self.lists.pop(number % len(self.lists))
-        client.take(index, allocs)
+    @rule(number=st.integers(0, 5), teller=st.sampled_from(["the same", "newest", "older"]), older=st.integers(0, 9))
+    def deliver_list(self, number: int, teller: str, older: int) -> None:
+        """A list arrives late; its allocations may be fetched from a server that knows more, or less."""
+        client, pull, then = self.lists.pop(number % len(self.lists))
+        tellers = {"the same": then, "newest": self.world.state, "older": self.older[older % len(self.older)]}
+        client.take(pull, tellers[teller])
+
+    @rule(number=st.integers(0, NODES - 1), older=st.integers(0, 9), is_empty=st.booleans())
+    def pull_from_a_server_that_is_behind(self, number: int, older: int, is_empty: bool) -> None:
+        client, state = self.clients[number], self.older[older % len(self.older)]
+        index = min(state.index, client.list.seen_index - 1) if is_empty else state.index
+        allocs = () if is_empty else state.allocs_of_node(client.node.id)
+        listed = {alloc.id: alloc.alloc_modify_index for alloc in allocs}
+        client.take(AllocPull(index=index, allocs=listed), state)
+
+    @rule(number=st.integers(0, NODES - 1))
+    def restart_client(self, number: int) -> None:
+        self.clients[number].restart()
 
     @rule(number=st.integers(0, NODES - 1), how=st.sampled_from(["now", "now", "late", "twice"]))
     def report(self, number: int, how: str) -> None:

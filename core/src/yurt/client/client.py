@@ -17,7 +17,7 @@ from typing import Any
 from yurt.client import disk_use, files, migration, node_meta, streams
 from yurt.client.alloc_dir import alloc_path, remove_alloc_dir
 from yurt.client.alloc_runner import AllocRunner
-from yurt.client.alloc_watch import AllocWatch, Changes
+from yurt.client.alloc_watch import AllocWatch
 from yurt.client.config import ClientConfig
 from yurt.client.connection import Connection
 from yurt.client.context import ClientContext
@@ -42,6 +42,7 @@ from yurt.client.stats import UsageMeter, host_usage
 from yurt.client.streams import LogSelection
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import events, heartbeats
+from yurt.lifecycle.alloc_list import Changes
 from yurt.lifecycle.allocation import Stop
 from yurt.lifecycle.task import DEAD
 from yurt.runtime.env import Env
