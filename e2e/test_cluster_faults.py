@@ -162,7 +162,17 @@ def test_all_servers_lose_their_power_at_once(cluster: RealCluster) -> None:
     cluster.wait_leader()
     for server in cluster.servers:
         assert load.missing(server) == [], server.name
+    assert_jobs_count(cluster)
     tasks.check()
+
+
+def test_a_leader_whose_disk_is_lost_takes_its_place_again(cluster: RealCluster) -> None:
+    with nothing_lost(cluster):
+        lost = cluster.wait_leader()
+        lost.kill()
+        lost.lose_disk()
+        lost.start()
+        cluster.wait_log_peers(*(each.full_name for each in cluster.servers))
 
 
 def test_a_snapshot_is_restored_in_a_cluster(cluster: RealCluster, tmp_path: Path) -> None:
@@ -214,22 +224,24 @@ def test_a_disk_that_is_full_costs_its_server_only(tmp_path: Path) -> None:
     disk.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(disk)], check=True)
     try:
-        with real_cluster(tmp_path) as cluster, Load(cluster.servers, pause_s=0.01) as load:
-            wait_for("writes", lambda: len(load.acknowledged) > 20)
-            full = cluster.server("srv1")
-            ballast = disk / "ballast"
-            with ballast.open("wb") as file:
-                fill(file.fileno())
-            before = len(load.acknowledged)
-            wait_for("writes with a full disk", lambda: len(load.acknowledged) > before + 200)
-            ballast.unlink()
-            if not full.is_running:
-                full.start()
-            cluster.wait_leader()
-            wait_for("all writes on the server whose disk was full", lambda: not load.missing(full)[:-50])
-        assert load.acknowledged
+        with real_cluster(tmp_path, clients=1) as cluster:
+            register(cluster.wait_leader(), raw_exec_job("web", "/bin/sh", "-c", SCRIPT, count=COUNT))
+            with nothing_lost(cluster) as load:
+                fill_for_a_while(cluster.server("srv1"), disk / "ballast", load)
+                cluster.wait_leader()
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill_for_a_while(server: ServerAgent, ballast: Path, load: Load) -> None:
+    """Leave a server's disk no byte while the others go on."""
+    with ballast.open("wb") as file:
+        fill(file.fileno())
+    before = len(load.acknowledged)
+    wait_for("writes with a full disk", lambda: len(load.acknowledged) > before + 200)
+    ballast.unlink()
+    if not server.is_running:
+        server.start()
 
 
 def fill(file: int) -> None:
