@@ -126,8 +126,9 @@ class PodmanEngine:
         service = [*self.command, "system", "service", "--time", "0", f"unix://{self.socket}"]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*self._as_user(), *service], stdout=log, stderr=log, start_new_session=True, env=self.environ
-            )
+                [*self._as_user(), *service], stdout=log, stderr=log, start_new_session=True, env=self.environ,
+                cwd=self.folder,
+            )  # fmt: skip
         limit = time.monotonic() + START_LIMIT_S
         while not is_listening(self.socket):
             assert self.process.poll() is None, (self.folder / "log").read_text()[-500:]
