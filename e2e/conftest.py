@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from yurt.client.secrets_dir import unmount_secrets
@@ -15,12 +14,6 @@ def no_secrets_stay_mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """Unmount the secrets of tasks that tests let live on without their agent."""
     yield
     unmount_secrets(str(tmp_path_factory.getbasetemp()))
-
-
-@pytest.fixture
-def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a short name: the sockets below it have 107 bytes for their paths."""
-    return tmp_path_factory.mktemp("t")
 
 
 @pytest.fixture(scope="module")
