@@ -1,4 +1,4 @@
-"""`python -m bench [NAME ...]` runs all benchmarks or those named; `python -m bench NAME OPTIONS` gives one its options."""
+"""`python -m bench [NAME ...]` runs all or those named; `python -m bench NAME OPTIONS` gives one its options."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 The rate beside Nomad's counts registering, scheduling and applying, as Nomad's does; the rate of the scheduler counts
 its attempts alone, in time of the processor. The columns of the nodes are part of the state that is there before.
 Beside the rate by the wall clock stands that by the processor, which other work on the machine changes less. Each case
-has a process of its own: in the heap that earlier cases leave behind, what belongs together lies far apart, which made
-the short cases a fifth slower. So the peak of memory is that of the case alone, too.
+has a process of its own: nothing that earlier cases left in memory counts, neither in the rates nor in the peak.
 
 The cases are those of the comparison with Nomad 1.1.2 (one core of the same kind of machine): nodes of 16 GHz and
 64 GiB in 5 datacenters, 125 racks, 4 kernels and 4 classes; an allocation asks 500 MHz and 1 GiB.

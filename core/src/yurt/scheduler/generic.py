@@ -350,12 +350,7 @@ class GenericAttempt:
         if placer is None:
             group = job.group(name)
             assert group is not None
-            placer = self.placers[name] = GroupPlacer(self.view, job, group, seed=self.seed, own=list(self._running()))
-            for placement in self.placements:
-                row = self.view.row(placement.node_id)
-                if row is not None and placer.distinct.is_used:
-                    placer.distinct.count((row,), placement.task_group)
-            placer.recount()
+            placer = self.placers[name] = self._new_placer(job, group)
         return placer
 
     def _is_known(self, job: Job) -> bool:
@@ -366,13 +361,17 @@ class GenericAttempt:
         """For one placement of an older version; what it looks at is of this moment."""
         group = job.group(name)
         assert group is not None
+        return self._new_placer(job, group)
+
+    def _new_placer(self, job: Job, group: TaskGroup) -> GroupPlacer:
+        """A placer that knows of what runs and of what is placed so far."""
         placer = GroupPlacer(self.view, job, group, seed=self.seed, own=list(self._running()))
-        placed = [placement for placement in self.placements if placer.distinct.is_used]
-        for placement in placed:
-            row = self.view.row(placement.node_id)
-            if row is not None:
-                placer.distinct.count((row,), placement.task_group)
-        placer.recount()
+        if placer.distinct.is_used and self.placements:
+            for placement in self.placements:
+                row = self.view.row(placement.node_id)
+                if row is not None:
+                    placer.distinct.count((row,), placement.task_group)
+            placer.recount()
         return placer
 
     def _running(self) -> Iterable[Allocation]:

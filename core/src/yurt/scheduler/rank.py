@@ -70,7 +70,8 @@ class Ranker:
         self.ask = ask
         self.is_spread_algorithm = options.is_spread_algorithm
         self._feasible = mask
-        self._open = mask.copy()
+        self._open = mask
+        """The feasible rows that are not closed; the mask itself until one is."""
         self.ties = Ties(view.rows.ties, options.salt)
         self.affinity = _affinities(view, job, group)
         self._own = np.zeros(len(mask), np.int64)
@@ -116,7 +117,7 @@ class Ranker:
 
     def reopen(self) -> None:
         """What is used changed by other means than `placed`: open all rows and score them anew."""
-        self._open = self._feasible.copy()
+        self._open = self._feasible
         self._shown.clear()
         self._is_stale = True
 
@@ -142,6 +143,8 @@ class Ranker:
 
     def close(self, row: int) -> None:
         """The row cannot take any further placement of this group."""
+        if self._open is self._feasible:
+            self._open = self._feasible.copy()
         self._open[row] = False
         self.scores[row] = IMPOSSIBLE
         self._window = [entry for entry in self._window if entry[2] != row]
@@ -151,7 +154,7 @@ class Ranker:
     def close_all(self, mask: BoolArray) -> None:
         """None of these rows can take a further placement of this group."""
         if (self._open & mask).any():
-            self._open &= ~mask
+            self._open = self._open & ~mask
             self._is_stale = True
 
     def placed(self, row: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final
 
 from yurt.structs.node import Node
@@ -45,4 +46,6 @@ def resolve_all(target: str, nodes: Iterable[Node]) -> list[str | None]:
         return [node.attributes.get(key) for node in nodes]
     if name.startswith("meta."):
         return [node.meta.get(key) for node in nodes]
+    if name in _FIELDS:
+        return list(map(attrgetter(_FIELDS[name]), nodes))
     return [resolve(target, node) for node in nodes]
