@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
+from yurt import scheduler
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.value import replace
 from yurt.server.log_writer import ENTRY_BYTES, LogWriter, Prepared
 from yurt.storage.memory import MemoryLog
 from yurt.structs.alloc import TaskEvent, TaskState
-from yurt.structs.commands import AllocUpdate, AnyCommand, ApplyPlan, RegisterJob
+from yurt.structs.commands import AllocUpdate, AnyCommand, ApplyPlan, DeleteNodes, RegisterJob, SetNodeStatus
+from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, JobSubmission
-from yurt.structs.plan import Outcome, Plan
+from yurt.structs.node import Node
+from yurt.structs.plan import Outcome, Plan, PlanResult
 from yurt.structs.resources import Resources
 from yurt.structs.rpc import UpdateAllocsRequest
 from yurt.testing import factories
@@ -115,6 +119,60 @@ async def test_plans_that_wait_are_refused_when_the_server_stops(run_server: Any
         await eventually(lambda: bench.server.writer._pending or bench.server.term.applier._on_their_way)
     with pytest.raises(Unavailable):
         await submitted
+
+
+async def test_an_attempt_that_fails_leaves_those_of_its_company_alone(
+    run_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = SlowLog()
+    plain = scheduler.attempt
+
+    def attempt(state: Any, evaluation: Evaluation, **options: Any) -> scheduler.Attempt:
+        if evaluation.job_id == "bad":
+            raise AssertionError("this one is broken")
+        return plain(state, evaluation, **options)
+
+    monkeypatch.setattr(scheduler, "attempt", attempt)
+    async with run_server(log) as bench:
+        await bench.add_node()
+        await register_while_the_log_waits(bench, log, [job_of(name, cpu=100) for name in ("a", "bad", "c")])
+        await eventually(lambda: len(bench.server.state.allocs) == 2)
+        await eventually(lambda: bench.server.metrics.counters["worker.evaluations"] == 2)
+        assert {alloc.job_id for alloc in bench.server.state.allocs.values()} == {"a", "c"}
+        assert bench.server.metrics.counters["worker.failed"] == 1
+
+
+async def test_a_job_whose_node_went_while_its_plan_was_written_is_looked_at_again(run_server: Any) -> None:
+    async with plan_behind(
+        run_server, lambda node: SetNodeStatus(node_id=node.id, status="down", updated_at=1)
+    ) as made:
+        bench, submitted = made
+        assert (await submitted).is_full
+        assert "node-update" in {each.triggered_by for each in bench.server.state.evals.values()}
+
+
+async def test_a_plan_that_the_state_no_longer_takes_is_refused(run_server: Any) -> None:
+    async with plan_behind(run_server, lambda node: DeleteNodes(node_ids=(node.id,))) as made:
+        with pytest.raises(Unavailable, match="no longer fits"):
+            await made[1]
+
+
+@asynccontextmanager
+async def plan_behind(
+    run_server: Any, command: Callable[[Node], AnyCommand]
+) -> AsyncIterator[tuple[Any, asyncio.Future[PlanResult]]]:
+    """A plan for a node, handed in while a command on the node is being written before it."""
+    log = SlowLog()
+    async with run_server(log, num_schedulers=0) as bench, asyncio.TaskGroup() as group:
+        node = await bench.add_node()
+        await bench.server.jobs.register(job_of("web", cpu=100))
+        log.go.clear()
+        group.create_task(bench.server.propose(command(node)))
+        await settle()
+        submitted = bench.server.term.applier.hand_in(*plan_of(bench, "web", node))
+        await settle()
+        log.go.set()
+        yield bench, submitted
 
 
 def plan_of(bench: Any, job_id: str, node: Any) -> tuple[Plan, Outcome]:

@@ -130,7 +130,7 @@ class Worker:
         for number, delivery in enumerate(batch, 1):
             if delivery.evaluation.modify_index <= view.state.index:
                 started = self._env.monotonic()
-                view, first = await self._first(delivery.evaluation, view, is_alone=len(batch) == 1)
+                view, first = await self._first(delivery.evaluation, view, is_last=number == len(batch))
                 company.append(_Tried(delivery, first, started))
             if company and (number % TOGETHER == 0 or number == len(batch)):
                 group.create_task(self._finish(company, unanswered))
@@ -138,12 +138,12 @@ class Worker:
             await asyncio.sleep(0)
 
     async def _first(
-        self, evaluation: Evaluation, view: View, *, is_alone: bool
+        self, evaluation: Evaluation, view: View, *, is_last: bool
     ) -> tuple[View, scheduler.Attempt | Exception]:
-        """The first attempt, and the view with its plan laid over."""
+        """The first attempt, and the view with its plan laid over for those that follow."""
         try:
             made = await self._schedule(view, evaluation, 0)
-            if is_alone:
+            if is_last:
                 return view, made
             laid = scheduler.foresee(view.state, (made.plan,))
             return view._replace(state=laid, after=evaluation.id), made
