@@ -1,4 +1,4 @@
-"""Servers while their cluster shrinks, their etcd nears its quota, their certificates are renewed, their state is replaced."""
+"""Servers while their cluster shrinks, their etcd nears its quota, certificates are renewed, a state is replaced."""
 
 from __future__ import annotations
 
