@@ -543,9 +543,7 @@ def _is_counted(extra: Any, key: tuple[str, Hashable], *, sign: int, is_held: bo
 
 
 def _is_usage_changed(before: Allocation, after: Allocation | None) -> bool:
-    if after is None:
-        return True
-    if is_using(before) != is_using(after) or before.node_id != after.node_id:
+    if after is None or is_using(before) != is_using(after) or before.node_id != after.node_id:
         return True
     return before.allocated_resources is not after.allocated_resources or before.job is not after.job
 
