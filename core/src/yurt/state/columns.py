@@ -250,14 +250,13 @@ class Columns:
         editor: _Editor | None = None
         new: list[Allocation] = []
         for table, key, before, after in changes:
-            if table == "allocs":
-                if before is None:
-                    new.append(after)
-                elif _is_usage_changed(before, after):
-                    editor = editor or _Editor(self)
-                    editor.count(before, -1)
-                    if after is not None:
-                        editor.count(after, 1)
+            if table == "allocs" and before is None:
+                new.append(after)
+            elif table == "allocs" and _is_usage_changed(before, after):
+                editor = editor or _Editor(self)
+                editor.count(before, -1)
+                if after is not None:
+                    editor.count(after, 1)
             elif table == "nodes" and _is_offer_changed(before, after):
                 editor = editor or _Editor(self)
                 editor.set_node(key, after)
