@@ -42,6 +42,8 @@ CROWDED, LARGE, FULL = 0.5, 0.75, 0.9
 """Parts of the quota: from where the log is kept short, a file is rewritten that is not dense, appends are refused."""
 DENSE: Final = 0.75
 """A file of which a larger part is in use is not worth being rewritten."""
+GROWTH: Final = 2
+"""Bytes that an entry's byte may take in the file until it is looked at again."""
 LOOK_S: Final = 0.5
 REWRITE_PAUSE_S: Final = 5.0
 """Up to so many seconds apart members rewrite their files: they answer nothing meanwhile."""
@@ -88,7 +90,7 @@ class Space:
         """How much of the quota is taken: bytes of the file, or of what is in it with what was appended since."""
         term = self._leading.term
         added = term.stored_bytes - self._counted_from if term is not None and term is self._counted_in else 0
-        return max(self._size, self._in_use + added)
+        return max(self._size, self._in_use + GROWTH * added)
 
     def check_room(self) -> None:
         """Raises LogFull when nothing more is to be appended."""
