@@ -138,3 +138,30 @@ def has_line(reader: IO[bytes], word: bytes) -> bool:
     """What came so far holds the word."""
     os.set_blocking(reader.fileno(), False)
     return word in (reader.read() or b"")
+
+
+def test_an_agent_without_a_server_collects_garbage_once_it_has_started(tmp_path: Path) -> None:
+    """The start goes without collections; afterwards Python decides again, since there is no server that would."""
+    seen = tmp_path / "seen"
+    watching = (
+        "import gc, sys, threading, time\n"
+        "from pathlib import Path\n"
+        "from yurt.cli.main import main\n"
+        "def watch():\n"
+        "    states = []\n"
+        "    while states[-3:] != [True, False, True]:\n"
+        "        if states[-1:] != [gc.isenabled()]:\n"
+        "            states.append(gc.isenabled())\n"
+        f"        Path({str(seen)!r}).write_text(str(states))\n"
+        "        time.sleep(0.002)\n"
+        "threading.Thread(target=watch, daemon=True).start()\n"
+        "sys.exit(main())\n"
+    )
+    extra = {"server": {"enabled": False}, "client": {"enabled": True, "servers": ["127.0.0.1:9"]}}
+    command = [sys.executable, "-c", watching]
+    agent = Agent(tmp_path, data_dir=tmp_path / "data", extra=extra, command=command)
+    agent.spawn()
+    try:
+        wait_for("collections", lambda: seen.exists() and seen.read_text() == "[True, False, True]")
+    finally:
+        assert agent.interrupt() == 0

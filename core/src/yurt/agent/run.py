@@ -53,7 +53,7 @@ def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
     """Run until a signal; the exit code. Raises YurtError when it cannot start."""
     if config.is_server and not config.is_client:
         raise_file_limit()  # A client leaves it to its tasks as it is.
-    gc.disable()  # The server decides about collections; while everything is imported they only cost time.
+    gc.disable()  # While everything is imported collections only cost time.
     keep_large_blocks_apart()
     say(banner.loaded_line(config.files))
     say("==> Starting Yurt agent...")
@@ -80,6 +80,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     except ImportError:
         return asyncio.new_event_loop
     return uvloop.new_event_loop
+
+
+def _collect_again() -> None:
+    """Let Python collect what comes from now on; what is imported stays. Where there is a server, it decides."""
+    gc.freeze()
+    gc.enable()
 
 
 def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -171,6 +177,8 @@ class _Agent:
 
         parts = await make_parts(self.config, self.data, env=self.env)
         self.http_tls = parts.http_tls
+        if not self.config.is_server:
+            _collect_again()
         async with asyncio.TaskGroup() as group:
             await parts.start(group, self.sockets)
             await self._until_ready(parts, group)
