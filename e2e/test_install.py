@@ -37,12 +37,19 @@ def python_for_everyone() -> str | None:
     return None
 
 
+def open_to_everyone(folder: Path) -> None:
+    """Let every user reach a folder of pytest's, which are for their owner only."""
+    for path in (folder, *folder.parents):
+        path.chmod(0o755)
+        if path.name.startswith("pytest-of-"):
+            return
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The `yurt` command of an environment that holds nothing but our wheels and what they need."""
     folder = tmp_path_factory.mktemp("install")
-    for path in (folder, *list(folder.parents)[:2]):
-        path.chmod(0o755)
+    open_to_everyone(folder)
     wheels, venv = folder / "wheels", folder / "venv"
     environment = {**os.environ, "UV_LINK_MODE": "copy"}
 
@@ -64,9 +71,9 @@ def test_an_agent_of_the_wheels_runs_a_job(installed: Path, tmp_path: Path, user
     if user is not None and (os.geteuid() != 0 or python_for_everyone() is None):
         pytest.skip("needs root to become another user, and a Python that every user may execute")
     folder = tmp_path / "run"
-    folder.mkdir(mode=0o777)
-    for path in (folder, *list(folder.parents)[:3]):
-        path.chmod(0o777 if path == folder else 0o755)
+    folder.mkdir()
+    open_to_everyone(folder)
+    folder.chmod(0o777)
     agent = Agent(folder, data_dir=None, command=[str(installed)], user=user)
 
     agent.start()
