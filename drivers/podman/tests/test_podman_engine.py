@@ -160,6 +160,31 @@ async def test_an_end_while_the_engine_is_dead_is_told_when_it_is_back(bench: Be
     assert (await bench.wait(handle.task_id)).exit_code == 6
 
 
+async def test_the_next_run_of_a_task_clears_the_one_before_that_could_not_be_destroyed(
+    bench: Bench, engine: PodmanEngine
+) -> None:
+    first = await bench.start(shell("while [ ! -e /local/stop ]; do sleep 0.02; done; exit 6"))
+    following = bench.request(shell("sleep 1000"))
+    following = replace(following, task_id=following.task_id.removesuffix("/0") + "/1")
+    with pytest.raises(DriverError, match=r"is taken.*podman rm -f"):
+        await bench.driver.start_task(following)
+    (bench.folder / "alloc" / "web" / "local" / "stop").touch()
+    assert (await bench.wait(first.task_id)).exit_code == 6
+
+    engine.kill()
+    try:
+        await until_health(bench, UNHEALTHY)
+        with pytest.raises(DriverError):
+            await bench.driver.destroy_task(first.task_id)
+    finally:
+        engine.start()
+    bench.started.append(following.task_id)
+    second = await bench.driver.start_task(following)
+
+    old, new = (str(handle.state["container_id"]) for handle in (first, second))
+    assert [engine.run("container", "exists", each).returncode for each in (old, new)] == [1, 0]
+
+
 async def test_a_container_that_needs_too_much_memory_is_reported_as_such(bench: Bench) -> None:
     handle = await bench.start(shell("sleep 1; dd if=/dev/zero of=/dev/null bs=500M count=1"))
     result = await bench.wait(handle.task_id)

@@ -75,7 +75,7 @@ class DockerDriver:
         self._background = Background(NAME)
         self._images = Images(self._engine, config, self._background)
         self._tasks = ContainerTasks(self._acts, self._background, self._clock)
-        self._maker = Maker(self._acts, self._background, knows=self._tasks.knows, command=NAME)
+        self._maker = Maker(self._acts, self._background, is_running=self._tasks.is_running, command=NAME)
         self._starter = Starter(self._acts, self._maker, self._images.shelf, self._tasks)
         self._watch = Watch(self._engine, self._eye, on_end=self._tasks.on_end, on_list=self._tasks.on_list)
         self._pauses = PauseContainers(self._engine, self._acts, config, self._images)

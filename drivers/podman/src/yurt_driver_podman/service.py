@@ -54,7 +54,7 @@ class PodmanService:
         self._images = Images(self._engine, config, self._background, socket=socket)
         self._notices = Notices()
         self.tasks = ContainerTasks(self._acts, self._background, clock)
-        self._maker = Maker(self._acts, self._background, knows=self.tasks.knows, command=DRIVER)
+        self._maker = Maker(self._acts, self._background, is_running=self.tasks.is_running, command=DRIVER)
         self._starter = Starter(self._acts, self._maker, self._images.shelf, self.tasks)
         self.watch = Watch(self._engine, self._eye, on_end=self.tasks.on_end, on_list=self.tasks.on_list)
         self.dangling = Dangling(

@@ -42,10 +42,12 @@ class MakingActs(Protocol):
 class Maker:
     """Makes the containers of one driver; `command` is the engine's own program, for hints."""
 
-    def __init__(self, acts: MakingActs, background: Background, *, knows: Callable[[str], bool], command: str) -> None:
+    def __init__(
+        self, acts: MakingActs, background: Background, *, is_running: Callable[[str], bool], command: str
+    ) -> None:
         self._acts = acts
         self._background = background
-        self._knows = knows
+        self._is_running = is_running
         self._command = command
 
     async def make(self, request: TaskRequest, body: Mapping[str, Any], *, attempts: int) -> str:
@@ -89,14 +91,17 @@ class Maker:
         )
 
     async def _clear_name(self, name: str, task_id: str) -> None:
-        """Remove a container that an earlier run of the same task left; refuse to touch any other."""
+        """Remove a container that an earlier run of the same task left; refuse to touch any other.
+
+        Its task may still be known: it could not be destroyed while the engine was away.
+        """
         try:
             found = await self._acts.inspect(name)
         except NotFound:
             return
         owner = str(((found.get("Config") or {}).get("Labels") or {}).get(TASK_LABEL, ""))
         is_same_task = owner.rpartition("/")[0] == task_id.rpartition("/")[0]
-        if not owner or not is_same_task or self._knows(str(found["Id"])):
+        if not owner or not is_same_task or self._is_running(str(found["Id"])):
             raise DriverError(f'the container name "{name}" is taken; remove it with: {self._command} rm -f {name}')
         await self._acts.remove(str(found["Id"]))
 

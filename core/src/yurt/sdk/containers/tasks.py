@@ -128,6 +128,11 @@ class ContainerTasks:
         """Whether a container is a task's."""
         return container_id in self._by_container
 
+    def is_running(self, container_id: str) -> bool:
+        """Whether a container is that of a task which has not ended."""
+        task = self._by_container.get(container_id)
+        return task is not None and not task.ended.done()
+
     def on_end(self, container_id: str) -> None:
         """A container may have ended: find out."""
         task = self._by_container.get(container_id)
