@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple
@@ -231,10 +231,7 @@ class PluginManager:
         for driver in drivers:
             if not isinstance(driver, Driver):
                 raise TypeError(lacking_text(driver, Driver, "task driver"))
-            if not PLUGIN_NAME.fullmatch(driver.name):
-                raise ValueError(f'"{driver.name}" is no name for a driver; use letters, digits, - and _')
-            if driver.name in names:
-                raise ValueError(f'the driver name "{driver.name}" is taken; uninstall one of the two plugins')
+            _check_name(driver.name, "driver", names)
             if not issubclass(driver.task_config, msgspec.Struct):
                 raise TypeError(f"task_config of the driver {driver.name} must be a msgspec.Struct")
             names.add(driver.name)
@@ -245,10 +242,7 @@ class PluginManager:
         for device in devices:
             if not isinstance(device, DevicePlugin):
                 raise TypeError(lacking_text(device, DevicePlugin, "device plugin"))
-            if not PLUGIN_NAME.fullmatch(device.name):
-                raise ValueError(f'"{device.name}" is no name for a device plugin; use letters, digits, - and _')
-            if device.name in names:
-                raise ValueError(f'the device plugin name "{device.name}" is taken; uninstall one of the two plugins')
+            _check_name(device.name, "device plugin", names)
             names.add(device.name)
 
     def _check_providers(self, providers: Sequence[TemplateProvider]) -> None:
@@ -257,12 +251,7 @@ class PluginManager:
         for provider in providers:
             if not isinstance(provider, TemplateProvider):
                 raise TypeError(lacking_text(provider, TemplateProvider, "template provider"))
-            if not PLUGIN_NAME.fullmatch(provider.name):
-                raise ValueError(f'"{provider.name}" is no name for a template provider; use letters, digits, - and _')
-            if provider.name in known:
-                raise ValueError(
-                    f'the template provider name "{provider.name}" is taken; uninstall one of the two plugins'
-                )
+            _check_name(provider.name, "template provider", known)
             if problem := problem_of(provider):
                 raise ValueError(problem)
             owners = by_function(known)
@@ -322,3 +311,11 @@ def describe(error: BaseException) -> str:
         return f"cannot be imported: {error}; install what it needs"
     text = " ".join(str(error).split()) or type(error).__name__
     return text if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {text}"
+
+
+def _check_name(name: str, kind: str, taken: Collection[str]) -> None:
+    """Refuse what is no name for a plugin of this kind, and one that has an owner."""
+    if not PLUGIN_NAME.fullmatch(name):
+        raise ValueError(f'"{name}" is no name for a {kind}; use letters, digits, - and _')
+    if name in taken:
+        raise ValueError(f'the {kind} name "{name}" is taken; uninstall one of the two plugins')
