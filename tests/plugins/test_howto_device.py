@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
+from yurt.testing.page_package import lay_package, page_files, write_sources
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "write-a-device-plugin.md"
-BLOCK = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILES = page_files(PAGE)
 MODULE = "src/yurt_device_serial/__init__.py"
 MODULE_LINES_MAX = 60
 
@@ -38,26 +37,12 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-def page_files() -> dict[str, str]:
-    """The files that the page shows, by path."""
-    return dict(BLOCK.findall(PAGE.read_text(encoding="utf-8")))
-
-
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The page's sources, and the folder into which they are laid as an installer would."""
     sources, site = tmp_path_factory.mktemp("package"), tmp_path_factory.mktemp("site") / "packages"
-    for name, text in page_files().items():
-        (sources / name).parent.mkdir(parents=True, exist_ok=True)
-        (sources / name).write_text(text)
-    project = tomllib.loads((sources / "pyproject.toml").read_text())["project"]
-    shutil.copytree(sources / "src", site)
-    info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    ((group, entries),) = project["entry-points"].items()
-    rows = [f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())]
-    (info / "entry_points.txt").write_text("\n".join(rows) + "\n")
+    write_sources(FILES, sources)
+    lay_package(sources, site)
     return sources, site
 
 
@@ -71,11 +56,11 @@ def run(package: tuple[Path, Path], *arguments: str) -> subprocess.CompletedProc
 
 
 def test_the_plugin_module_is_short() -> None:
-    assert len(page_files()[MODULE].splitlines()) < MODULE_LINES_MAX
+    assert len(FILES[MODULE].splitlines()) < MODULE_LINES_MAX
 
 
 def test_the_page_imports_only_the_sdk_and_the_public_test_kit() -> None:
-    imported = set(re.findall(r"^(?:from|import) (yurt\.\S+)", "\n".join(page_files().values()), re.MULTILINE))
+    imported = set(re.findall(r"^(?:from|import) (yurt\.\S+)", "\n".join(FILES.values()), re.MULTILINE))
     assert {name for name in imported if not name.startswith("yurt.sdk.")} == {"yurt.testing.device_suite"}
 
 

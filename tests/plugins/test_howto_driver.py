@@ -11,18 +11,17 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from yurt.testing.page_package import lay_package, page_files, write_sources
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "write-a-driver.md"
-BLOCK = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILES = page_files(PAGE)
 MODULE = "src/yurt_driver_script/__init__.py"
 MODULE_LINES_MAX = 40
 
@@ -66,11 +65,6 @@ class Installed(NamedTuple):
     way: str
 
 
-def page_files() -> dict[str, str]:
-    """The files that the page shows, by path."""
-    return dict(BLOCK.findall(PAGE.read_text(encoding="utf-8")))
-
-
 def build_wheel(sources: Path, site: Path) -> None:
     """Build with the package's own backend, and unpack."""
     code = "from hatchling.build import build_wheel; print(build_wheel('dist'))"
@@ -80,31 +74,15 @@ def build_wheel(sources: Path, site: Path) -> None:
         wheel.extractall(site)
 
 
-def lay_out(sources: Path, site: Path) -> None:
-    """Do what an installer does with a wheel of this package."""
-    project = tomllib.loads((sources / "pyproject.toml").read_text())["project"]
-    shutil.copytree(sources / "src", site)
-    info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    lines = []
-    for group, entries in project["entry-points"].items():
-        lines += [f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """The page's package, installed into a folder of its own."""
     sources, site = tmp_path_factory.mktemp("package"), tmp_path_factory.mktemp("site") / "packages"
-    for name, text in page_files().items():
-        path = sources / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_sources(FILES, sources)
     if importlib.util.find_spec("hatchling"):
         build_wheel(sources, site)
         return Installed(sources, site, "wheel")
-    lay_out(sources, site)
+    lay_package(sources, site)
     return Installed(sources, site, "dist-info")
 
 
@@ -123,11 +101,11 @@ def run(installed: Installed, *arguments: str) -> subprocess.CompletedProcess[st
 
 
 def test_the_plugin_module_is_short() -> None:
-    assert len(page_files()[MODULE].splitlines()) < MODULE_LINES_MAX
+    assert len(FILES[MODULE].splitlines()) < MODULE_LINES_MAX
 
 
 def test_the_page_imports_only_the_sdk_and_the_public_test_kit() -> None:
-    imported = set(re.findall(r"^(?:from|import) (yurt\.\S+)", "\n".join(page_files().values()), re.MULTILINE))
+    imported = set(re.findall(r"^(?:from|import) (yurt\.\S+)", "\n".join(FILES.values()), re.MULTILINE))
     assert {name for name in imported if not name.startswith("yurt.sdk.")} == {"yurt.testing.driver_suite"}
 
 

@@ -8,10 +8,8 @@ import base64
 import json
 import os
 import re
-import shutil
 import sys
 import threading
-import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,9 +17,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from yurt.testing.agent import Agent, raw_exec_job, register, running_agent, wait_for
+from yurt.testing.page_package import lay_package, page_files, write_sources
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "write-a-template-provider.md"
-BLOCK = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILES = {name: text for name, text in page_files(PAGE).items() if name.endswith((".toml", ".py"))}
 MODULE = "src/yurt_templates_consul/__init__.py"
 MODULE_LINES_MAX = 75
 TEXT = """limit={{ key "app/limit" }} is={{ keyExists "app/limit" }} other={{ keyOrDefault "app/no" "none" }}
@@ -79,27 +78,12 @@ class ConsulRequest(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def page_files() -> dict[str, str]:
-    """The files of the package that the page shows, by path."""
-    found = dict(BLOCK.findall(PAGE.read_text(encoding="utf-8")))
-    return {name: text for name, text in found.items() if name.endswith((".toml", ".py"))}
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder into which the page's package is laid as an installer would."""
     sources, site = tmp_path_factory.mktemp("package"), tmp_path_factory.mktemp("site") / "packages"
-    for name, text in page_files().items():
-        (sources / name).parent.mkdir(parents=True, exist_ok=True)
-        (sources / name).write_text(text)
-    project = tomllib.loads((sources / "pyproject.toml").read_text())["project"]
-    shutil.copytree(sources / "src", site)
-    info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    ((group, entries),) = project["entry-points"].items()
-    rows = [f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())]
-    (info / "entry_points.txt").write_text("\n".join(rows) + "\n")
+    write_sources(FILES, sources)
+    lay_package(sources, site)
     return site
 
 
@@ -117,11 +101,11 @@ def consul() -> Iterator[Consul]:
 
 
 def test_the_plugin_module_is_short() -> None:
-    assert len(page_files()[MODULE].splitlines()) < MODULE_LINES_MAX
+    assert len(FILES[MODULE].splitlines()) < MODULE_LINES_MAX
 
 
 def test_the_page_imports_only_the_sdk() -> None:
-    imported = set(re.findall(r"^(?:from|import) (yurt\.\S+)", "\n".join(page_files().values()), re.MULTILINE))
+    imported = set(re.findall(r"^(?:from|import) (yurt\.\S+)", "\n".join(FILES.values()), re.MULTILINE))
     assert imported and all(name.startswith("yurt.sdk.") for name in imported)
 
 
