@@ -15,12 +15,13 @@ dev: setup ## run the server and client on this machine; more flags with ARGS="-
 test: setup ## unit, property and integration tests
 	$(RUN) pytest -n $(TEST_WORKERS) $(SIDE_BY_SIDE)
 
-check: setup ## format, lint, types, import contracts, tidy rules
+check: setup ## format, lint, types, import contracts, tidy rules, and that every test module can be imported
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy
 	$(RUN) lint-imports
 	$(RUN) pytest -q tests/test_tidy.py
+	@set -o pipefail; $(RUN) pytest --collect-only --quiet . | tail --lines 50 | sed '/::/d'
 
 fmt: setup ## format and fix what can be fixed
 	$(RUN) ruff format .

@@ -13,14 +13,16 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from yurt.sdk.driver import HEALTHY, UNDETECTED, UNHEALTHY, PluginContext, PortGiven
-from yurt.sdk.errors import DriverError, NotFound
+from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import replace, seconds
 from yurt.testing.driver_suite import Bench
 from yurt.testing.driver_suite.bench import eventually
 from yurt.testing.engines import PodmanEngine
 from yurt_driver_podman.config import plugin_config
 from yurt_driver_podman.driver import PodmanDriver
+from yurt_driver_podman.engine import PodmanActs, new_engine
 
 LIMIT_S = 60.0
 
@@ -67,6 +69,37 @@ def is_gone(engine: PodmanEngine, image: str) -> bool:
 def shown(bench: Bench) -> str:
     """All that the task wrote to its standard output."""
     return "".join(path.read_text() for path in bench.output())
+
+
+@pytest.mark.parametrize(("failures", "is_known"), [(0, True), (4, True), (5, False)])
+async def test_a_container_whose_process_ends_while_podman_reads_of_it_is_asked_for_again(
+    tmp_path: Path, failures: int, is_known: bool
+) -> None:
+    asked = 0
+
+    async def answer(request: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        if asked <= failures:
+            return web.json_response({"message": "read /proc/10193/cgroup: no such process"}, status=500)
+        return web.json_response({"Id": "abc"})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.UnixSite(runner, str(tmp_path / "podman.sock")).start()
+    acts = PodmanActs(new_engine(str(tmp_path / "podman.sock")))
+    try:
+        if is_known:
+            assert await acts.inspect("abc") == {"Id": "abc"}
+        else:
+            with pytest.raises(RecoverableError, match="no such process"):
+                await acts.inspect("abc")
+    finally:
+        await acts.engine.close()
+        await runner.cleanup()
+    assert asked == min(failures + 1, 5)
 
 
 async def test_an_engine_that_is_not_there_is_undetected_with_the_way_to_get_one(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 from yurt.agent.cluster.etcd_admin import OwnEtcdAdmin
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.memory import CLUSTER_FILE, SERVERS_FILE, Founding, KnownServers, ServerMemory, load, save
-from yurt.agent.cluster.own_etcd import FOLDER, OwnEtcd
+from yurt.agent.cluster.own_etcd import OwnEtcd
 from yurt.agent.cluster.security import ServerSecurity
+from yurt.agent.cluster.settings import ETCD_FOLDER
 from yurt.agent.config import make_config
 from yurt.agent.tls import TlsSettings
 from yurt.runtime.env import RealEnv
@@ -72,7 +73,7 @@ async def test_a_founding_that_was_cut_short_is_finished_and_never_repeated(fold
     async with formed(folder, port) as (again, _):
         assert again.has_begun, "the second start goes on with its data"
 
-    shutil.rmtree(folder / FOLDER)
+    shutil.rmtree(folder / ETCD_FOLDER)
     lost, knows = own_etcd(folder, port)
     assert not lost.has_begun and not knows.own.has_data
     assert load(folder / CLUSTER_FILE, Founding) == Founding(), "it never founds that cluster again"

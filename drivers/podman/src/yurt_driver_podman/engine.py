@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import aiohttp
 from yurt.sdk.containers.common import OWNER_LABEL
-from yurt.sdk.containers.engine import Engine, Target, failure
+from yurt.sdk.containers.engine import Engine, EngineDown, Target, failure
 from yurt.sdk.driver import ExitResult, Fingerprint
-from yurt.sdk.errors import Conflict, DriverError, NotFound
+from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
 
 from yurt_driver_podman import reports
 from yurt_driver_podman.config import PluginConfig
@@ -22,6 +22,7 @@ API_VERSION = "4.0.0"
 PREFIX = f"/v{API_VERSION}/libpod"
 CONFLICTS = ("state improper", "can only kill running", "is not running", "being removed", "has dependent containers")
 REMOVE_ROUNDS, REMOVE_WAIT_S = 20, 0.1
+INSPECT_ROUNDS, INSPECT_WAIT_S = 5, 0.05
 EVENTS = ["died", "remove"]
 T = TypeVar("T")
 
@@ -105,8 +106,19 @@ class PodmanActs:
         await self.engine.act(post(f"/containers/{container_id}/start"), slow=True)
 
     async def inspect(self, container_id: str) -> dict[str, Any]:
-        """What the engine knows of a container."""
-        found: dict[str, Any] = await self.engine.ask(f"/containers/{container_id}/json")
+        """What the engine knows of a container.
+
+        It reads of the container's process, and answers 500 when that one ends meanwhile: then it is asked again.
+        """
+        for rounds_left in reversed(range(INSPECT_ROUNDS)):
+            try:
+                found: dict[str, Any] = await self.engine.ask(f"/containers/{container_id}/json")
+            except RecoverableError as error:
+                if isinstance(error, EngineDown) or not rounds_left:
+                    raise
+                await asyncio.sleep(INSPECT_WAIT_S)
+            else:
+                break
         return found
 
     async def kill(self, container_id: str, name: str) -> None:
