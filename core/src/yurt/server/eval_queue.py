@@ -275,7 +275,10 @@ def gave_room(before: Allocation, after: Allocation | None) -> bool:
 
 
 def gained_capacity(before: Node | None, after: Node | None) -> bool:
-    """The node may take allocations that it could not take before."""
+    """The node may take allocations that it could not take before.
+
+    Not all that a constraint may name is in the computed class: what is unique to a node is not.
+    """
     if after is None or not is_ready(after):
         return False
     if before is None or not is_ready(before):
@@ -284,8 +287,12 @@ def gained_capacity(before: Node | None, after: Node | None) -> bool:
         before.computed_class != after.computed_class
         or before.node_resources != after.node_resources
         or before.reserved_resources != after.reserved_resources
+        or before.node_max_allocs != after.node_max_allocs
         or before.attributes != after.attributes
+        or before.meta != after.meta
+        or before.name != after.name
         or before.drivers != after.drivers
+        or before.host_networks != after.host_networks
         or before.host_volumes != after.host_volumes
         or before.csi_node_plugins != after.csi_node_plugins
     )

@@ -1,0 +1,46 @@
+"""What makes the servers look again at evaluations that are blocked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from yurt.sdk.value import replace
+from yurt.server.eval_queue import gained_capacity
+from yurt.structs.constraint import Constraint
+from yurt.structs.node import CSIInfo, DriverInfo, HostNetworkInfo, HostVolumeInfo
+from yurt.structs.rpc import RegisterNodeRequest
+from yurt.testing import factories
+
+NEW: dict[str, Any] = {
+    "node_class": {"computed_class": "v1:2"},
+    "meta of this node alone": {"meta": {"unique.rack": "r1"}},
+    "attribute of this node alone": {"attributes": {"unique.hostname": "h1"}},
+    "name": {"name": "other"},
+    "room for more allocations": {"node_max_allocs": 9},
+    "driver": {"drivers": {"docker": DriverInfo(detected=True, healthy=True)}},
+    "host network": {"host_networks": {"lan": HostNetworkInfo(name="lan", cidr="10.0.0.0/8")}},
+    "host volume": {"host_volumes": {"data": HostVolumeInfo(path="/data")}},
+    "CSI plugin": {"csi_node_plugins": {"ebs": CSIInfo(plugin_id="ebs")}},
+}
+
+
+@pytest.mark.parametrize("change", NEW.values(), ids=NEW)
+def test_a_ready_node_that_offers_something_else_may_take_what_waits(change: dict[str, Any]) -> None:
+    node = factories.node()
+    assert gained_capacity(node, replace(node, **change))
+
+
+def test_a_node_that_only_tells_of_itself_takes_no_more_than_before() -> None:
+    node = factories.node()
+    assert not gained_capacity(node, replace(node, status_updated_at=99, http_addr="10.0.0.9:4646", modify_index=99))
+
+
+async def test_a_job_that_waits_for_meta_of_one_node_is_placed_once_a_node_has_it(bench: Any) -> None:
+    node = await bench.add_node()
+    wanted = Constraint(l_target="${meta.unique.rack}", r_target="r1", operand="=")
+    await bench.server.jobs.register(factories.job("web", constraints=(wanted,)))
+    await bench.until(lambda: ("queued-allocs", "blocked") in bench.evals())
+    again = replace(node, meta={**node.meta, "unique.rack": "r1"})
+    await bench.server.register_node(RegisterNodeRequest(node=again))
+    await bench.until(lambda: len(bench.server.state.allocs) > 0)
