@@ -28,7 +28,7 @@ from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import DeploymentUpdate
-from yurt.structs.questions import is_deployment_active
+from yurt.structs.questions import has_same_specification, is_deployment_active
 
 FAILED_ALLOCATIONS: Final = "Failed due to unhealthy allocations"
 FAILED_DEADLINE: Final = "Failed due to progress deadline"
@@ -132,28 +132,12 @@ def rollback(state: Snapshot, deployment: Deployment, job: Job) -> tuple[Job | N
     stable = max(versions, key=lambda version: version.version, default=None)
     if stable is None:
         return None, " - no stable job version to auto revert to"
-    if specification(stable) == specification(job):
+    if has_same_specification(stable, job):
         return (
             None,
             f" - not rolling back to stable job version {stable.version} as current job has same specification",
         )
     return replace(stable, stop=False), f" - rolling back to job version {stable.version}"
-
-
-def specification(job: Job) -> Job:
-    """The job without what the servers write into it."""
-    return replace(
-        job,
-        status=status.JOB_PENDING,
-        status_description="",
-        stable=False,
-        version=0,
-        submit_time=UnixNano(0),
-        create_index=0,
-        modify_index=0,
-        job_modify_index=0,
-        version_tag=None,
-    )
 
 
 def is_promotable(state: Snapshot, deployment: Deployment) -> bool:

@@ -28,6 +28,7 @@ from yurt.structs.commands import (
 )
 from yurt.structs.job import Job, JobScalingEvents, JobSubmission
 from yurt.structs.plan import DeploymentUpdate
+from yurt.structs.questions import has_same_specification
 
 SCALING_EVENTS_MAX = 20
 """Scaling events kept per group."""
@@ -54,26 +55,6 @@ def apply_job(edit: Edit, command: JobCommand) -> Rejected | None:
             assert_never(command)
 
 
-def has_same_spec(job: Job, other: Job) -> bool:
-    """Nothing differs but what the servers write (semantics, section 12)."""
-    return _spec(job) == _spec(other)
-
-
-def _spec(job: Job) -> Job:
-    return replace(
-        job,
-        status=status.JOB_PENDING,
-        status_description="",
-        stable=False,
-        version=0,
-        submit_time=UnixNano(0),
-        create_index=0,
-        modify_index=0,
-        job_modify_index=0,
-        version_tag=None,
-    )
-
-
 def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) -> Rejected | None:
     """Store a job as its next version, or nothing when its specification is the current one."""
     if not job.id:
@@ -85,7 +66,7 @@ def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) 
     if edit.tx.get("node_pools", job.node_pool) is None:
         return not_found(f'nonexistent node pool "{job.node_pool}"')
     existing = edit.job(job.key)
-    if existing is not None and has_same_spec(existing, job):
+    if existing is not None and has_same_specification(existing, job):
         return None
     stored = replace(
         job,

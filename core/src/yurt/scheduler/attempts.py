@@ -14,6 +14,7 @@ from yurt.state.store import Snapshot
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import Outcome, Plan
+from yurt.structs.questions import has_same_specification
 from yurt.structs.status import (
     EVAL_COMPLETE,
     EVAL_FAILED,
@@ -70,7 +71,7 @@ def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> Attemp
 def lay_over(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> tuple[Snapshot, Evaluation]:
     """The state as if the job had been registered, and the evaluation that its registration would make."""
     current = snapshot.jobs.get(job.key)
-    if current is not None and _specification(current) == _specification(job):
+    if current is not None and has_same_specification(current, job):
         return snapshot, _registration(job, current.modify_index, seed, now)
     index = snapshot.index + 1
     laid = replace(
@@ -99,22 +100,6 @@ def _registration(job: Job, index: int, seed: int, now: UnixNano) -> Evaluation:
         annotate_plan=True,
         create_time=now,
         modify_time=now,
-    )
-
-
-def _specification(job: Job) -> Job:
-    """The job without what the servers write into it: equal ones are one version."""
-    return replace(
-        job,
-        status="",
-        status_description="",
-        stable=False,
-        version=0,
-        submit_time=UnixNano(0),
-        create_index=0,
-        modify_index=0,
-        job_modify_index=0,
-        version_tag=None,
     )
 
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from yurt import scheduler
 from yurt.broker import PlanQueue, cut_plan, size_of
+from yurt.duties.evals import Mint, evaluation_of, evaluations_of
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable
-from yurt.sdk.value import UnixNano, replace
+from yurt.sdk.value import replace
 from yurt.server.log_writer import LogWriter
 from yurt.server.metrics import Metrics
 from yurt.server.replay import History
@@ -180,7 +181,7 @@ class PlanApplier:
         if accepted.is_empty and not result.is_full:
             return replace(result, refresh_index=max(result.refresh_index, state.index))
         parts = cut_plan(accepted)
-        preempted = preemption_evals(state, accepted, now=self._env.now(), mint=self._env.uuid)
+        preempted = preemption_evals(state, accepted, Mint(self._env.now(), self._env.uuid))
         staged = self._env.uuid() if accepted.is_indivisible and len(parts) > 1 else ""
         commands = plan_commands(parts, (*evaluations, *preempted), staged=staged)
         is_large = size_of(accepted) > THREAD_SIZE
@@ -234,18 +235,7 @@ class PlanApplier:
         job = state.jobs.get((accepted.namespace, accepted.job_id))
         if job is None:
             return
-        now = self._env.now()
-        evaluation = Evaluation(
-            id=self._env.uuid(),
-            namespace=job.namespace,
-            priority=job.priority,
-            type=job.type,
-            triggered_by=status.TRIGGER_NODE_UPDATE,
-            job_id=job.id,
-            job_modify_index=job.modify_index,
-            create_time=now,
-            modify_time=now,
-        )
+        evaluation = evaluation_of(job, status.TRIGGER_NODE_UPDATE, Mint(self._env.now(), self._env.uuid))
         await self._writer.propose(UpsertEvaluations(evaluations=(evaluation,)))
 
 
@@ -282,24 +272,8 @@ def follow_ups(outcome: Outcome) -> tuple[Evaluation, ...]:
     return tuple(evaluation for evaluation in outcome.created if evaluation.wait_until)
 
 
-def preemption_evals(state: Snapshot, plan: Plan, *, now: UnixNano, mint: Callable[[], str]) -> tuple[Evaluation, ...]:
+def preemption_evals(state: Snapshot, plan: Plan, mint: Mint) -> tuple[Evaluation, ...]:
     """One evaluation for each job that lost an allocation to the plan."""
-    jobs = {}
-    for stop in plan.preemptions:
-        alloc = state.allocs.get(stop.id)
-        job = state.jobs.get((alloc.namespace, alloc.job_id)) if alloc is not None else None
-        if job is not None:
-            jobs[job.key] = job
-    return tuple(
-        Evaluation(
-            id=mint(),
-            namespace=job.namespace,
-            priority=job.priority,
-            type=job.type,
-            triggered_by=status.TRIGGER_PREEMPTION,
-            job_id=job.id,
-            create_time=now,
-            modify_time=now,
-        )
-        for _, job in sorted(jobs.items())
-    )
+    allocs = [alloc for stop in plan.preemptions if (alloc := state.allocs.get(stop.id)) is not None]
+    jobs = [job for alloc in allocs if (job := state.jobs.get((alloc.namespace, alloc.job_id))) is not None]
+    return evaluations_of(jobs, status.TRIGGER_PREEMPTION, mint)

@@ -1,13 +1,34 @@
-"""Questions that several layers ask about allocations, nodes, evaluations and deployments."""
+"""Questions that several layers ask about jobs, allocations, nodes, evaluations and deployments."""
 
 from __future__ import annotations
 
-from yurt.sdk.value import Duration, UnixNano
+from yurt.sdk.value import Duration, UnixNano, replace
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
 from yurt.structs.node import DrainSpec, Node
+
+
+def has_same_specification(job: Job, other: Job) -> bool:
+    """Nothing differs but what the servers write: both are one version (semantics, section 12)."""
+    return _specification(job) == _specification(other)
+
+
+def _specification(job: Job) -> Job:
+    return replace(
+        job,
+        status=status.JOB_PENDING,
+        status_description="",
+        stable=False,
+        version=0,
+        submit_time=UnixNano(0),
+        create_index=0,
+        modify_index=0,
+        job_modify_index=0,
+        version_tag=None,
+    )
 
 
 def is_client_terminal(alloc: Allocation) -> bool:
