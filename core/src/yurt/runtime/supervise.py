@@ -1,15 +1,17 @@
-"""The one place where a failing piece of work is caught: it is logged, and its siblings live on or it begins again."""
+"""The one place where failing work is caught: it is logged or told, its siblings live on, or it begins again."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from yurt.sdk.errors import YurtError
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 def supervised(
@@ -32,6 +34,14 @@ def supervised(
     task = group.create_task(run(), name=name)
     task.add_done_callback(lambda _: coroutine.close())  # cancelled before its first turn, it would never be awaited
     return task
+
+
+async def outcome_of(work: Awaitable[T]) -> T | Exception:
+    """What the work comes to, or what it failed with: for one of several whose failure is not that of the others."""
+    try:
+        return await work
+    except Exception as error:
+        return error
 
 
 async def attempted(

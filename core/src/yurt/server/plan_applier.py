@@ -19,6 +19,7 @@ from yurt import scheduler
 from yurt.broker import PlanQueue, cut_plan, size_of
 from yurt.duties.evals import Mint, evaluation_of, evaluations_of
 from yurt.runtime.env import Env
+from yurt.runtime.supervise import outcome_of
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace
 from yurt.server.log_writer import LogWriter
@@ -151,10 +152,9 @@ class PlanApplier:
                 self._landed.clear()
                 await self._landed.wait()
             plan, submission = self._queue.pop()
-            try:
-                checked = await self._check(plan, submission.outcome)
-            except Exception as error:
-                refuse(submission.answer, error)
+            checked = await outcome_of(self._check(plan, submission.outcome))
+            if isinstance(checked, Exception):
+                refuse(submission.answer, checked)
                 continue
             if isinstance(checked, PlanResult):
                 submission.accept(checked)
@@ -212,19 +212,21 @@ class PlanApplier:
 
     async def _settle(self, landed: _Landed) -> None:
         """Do what is left to do for a plan, and answer."""
-        checked, submission, results = landed
-        rejected = next((part for part in results if isinstance(part, Rejected)), None)
-        try:
-            if rejected is not None and checked.staged:
-                await self._writer.propose(DropStagedPlans(plan_id=checked.staged))
-            if rejected is not None:
-                raise Unavailable(f"the plan no longer fits the state: {rejected.message}")
-            if self._writer.state.nodes.index > checked.nodes_index:
-                await self._look_at_lost_nodes(checked.result.accepted)
-        except Exception as error:
-            refuse(submission.answer, error)
+        error = await outcome_of(self._follow_up(landed.checked, landed.results))
+        if error is not None:
+            refuse(landed.submission.answer, error)
         else:
-            submission.accept(_stored(checked.result, results))
+            landed.submission.accept(_stored(landed.checked.result, landed.results))
+
+    async def _follow_up(self, checked: _Checked, results: Sequence[Result]) -> None:
+        """Drop what was staged of a plan that was refused, look at nodes that went; raises Unavailable when refused."""
+        rejected = next((part for part in results if isinstance(part, Rejected)), None)
+        if rejected is not None and checked.staged:
+            await self._writer.propose(DropStagedPlans(plan_id=checked.staged))
+        if rejected is not None:
+            raise Unavailable(f"the plan no longer fits the state: {rejected.message}")
+        if self._writer.state.nodes.index > checked.nodes_index:
+            await self._look_at_lost_nodes(checked.result.accepted)
 
     async def _look_at_lost_nodes(self, accepted: Plan) -> None:
         """A node may have gone while its placements were on their way: nobody else would look at them again."""

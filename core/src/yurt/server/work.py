@@ -8,11 +8,12 @@ time is over, or the leader changes; with one that is no longer good nothing is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from yurt.broker import Delivery
 from yurt.runtime.env import Env
+from yurt.runtime.supervise import outcome_of
 from yurt.sdk.errors import Conflict, YurtError
 from yurt.sdk.value import Value, replace
 from yurt.server.log_writer import LogWriter, error_of
@@ -92,7 +93,7 @@ class Work(Protocol):
         ...
 
 
-_Answer = asyncio.Future[PlanResult] | asyncio.Future[tuple[Result, ...]] | Exception
+_Answer = Awaitable[PlanResult | tuple[Result, ...]] | Exception
 
 
 class LeaderWork:
@@ -221,16 +222,13 @@ class FarWork:
 
     async def carry_out(self, made: Sequence[Made]) -> list[PlanReply | Exception]:
         """Have the leader check and store the plans."""
-        return list(await asyncio.gather(*map(self._carry_out, made)))
+        return list(await asyncio.gather(*(outcome_of(self._carry_out(one)) for one in made)))
 
-    async def _carry_out(self, made: Made) -> PlanReply | Exception:
+    async def _carry_out(self, made: Made) -> PlanReply:
         delivery, plan, outcome = made
-        try:
-            if not plan.is_empty:
-                return await self.submit(delivery, plan, outcome)
-            await self.store(delivery, outcome_evaluations(outcome))
-        except Exception as error:
-            return error
+        if not plan.is_empty:
+            return await self.submit(delivery, plan, outcome)
+        await self.store(delivery, outcome_evaluations(outcome))
         return PlanReply(is_full=True)
 
     async def submit(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanReply:
@@ -258,12 +256,9 @@ class FarWork:
 
 async def _reply(answer: _Answer) -> PlanReply | Exception:
     """What became of a plan, or of the end of an evaluation without one."""
-    if isinstance(answer, Exception):
-        return answer
-    try:
-        result = await answer
-    except Exception as error:
-        return error
+    result = answer if isinstance(answer, Exception) else await outcome_of(answer)
+    if isinstance(result, Exception):
+        return result
     if isinstance(result, PlanResult):
         return PlanReply(is_full=result.is_full, is_empty=result.accepted.is_empty, refresh_index=result.refresh_index)
     rejected = next((part for part in result if isinstance(part, Rejected)), None)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from yurt import scheduler
 from yurt.broker import Delivery
 from yurt.runtime.env import Env
+from yurt.runtime.supervise import outcome_of
 from yurt.sdk.errors import YurtError
 from yurt.sdk.value import replace
 from yurt.server.metrics import Metrics
@@ -130,25 +131,21 @@ class Worker:
         for number, delivery in enumerate(batch, 1):
             if delivery.evaluation.modify_index <= view.state.index:
                 started = self._env.monotonic()
-                view, first = await self._first(delivery.evaluation, view, is_last=number == len(batch))
+                made = await outcome_of(self._first(delivery.evaluation, view, is_last=number == len(batch)))
+                first, view = (made, view) if isinstance(made, Exception) else made
                 company.append(_Tried(delivery, first, started))
             if company and (number % TOGETHER == 0 or number == len(batch)):
                 group.create_task(self._finish(company, unanswered))
                 company = []
             await asyncio.sleep(0)
 
-    async def _first(
-        self, evaluation: Evaluation, view: View, *, is_last: bool
-    ) -> tuple[View, scheduler.Attempt | Exception]:
+    async def _first(self, evaluation: Evaluation, view: View, *, is_last: bool) -> tuple[scheduler.Attempt, View]:
         """The first attempt, and the view with its plan laid over for those that follow."""
-        try:
-            made = await self._schedule(view, evaluation, 0)
-            if is_last:
-                return view, made
-            laid = scheduler.foresee(view.state, (made.plan,))
-            return view._replace(state=laid, after=evaluation.id), made
-        except Exception as error:
-            return view, error
+        made = await self._schedule(view, evaluation, 0)
+        if is_last:
+            return made, view
+        laid = scheduler.foresee(view.state, (made.plan,))
+        return made, view._replace(state=laid, after=evaluation.id)
 
     async def _finish(self, company: Sequence[_Tried], unanswered: dict[str, Delivery]) -> None:
         """From the first attempts to the answers; what was refused is tried again alone."""
@@ -163,7 +160,7 @@ class Worker:
                 refused.append((tried, reply))
         await self._end(ended, unanswered)
         for tried, reply in refused:
-            error = await self._again(tried, reply)
+            error = await outcome_of(self._again(tried, reply))
             if error is not None:
                 await self._fail(unanswered.pop(tried.delivery.evaluation.id), error)
             else:
@@ -179,15 +176,11 @@ class Worker:
         replies = iter(await self._work.carry_out(made))
         return [(each, each.first if isinstance(each.first, Exception) else next(replies)) for each in company]
 
-    async def _again(self, tried: _Tried, refused: PlanReply) -> Exception | None:
-        """Try again alone until the evaluation has its end; why it has none."""
+    async def _again(self, tried: _Tried, refused: PlanReply) -> None:
+        """Try again alone until the evaluation has its end."""
         assert not isinstance(tried.first, Exception)
-        try:
-            async with self._retrying:
-                await self._try_again(tried.delivery, tried.first, refused)
-        except Exception as error:
-            return error
-        return None
+        async with self._retrying:
+            await self._try_again(tried.delivery, tried.first, refused)
 
     async def _fail(self, delivery: Delivery, error: Exception) -> None:
         self._metrics.count("worker.failed")
