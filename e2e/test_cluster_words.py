@@ -30,27 +30,78 @@ def test_agents_of_a_cluster_that_has_not_formed_say_what_they_wait_for(tmp_path
         cluster.close()
 
 
+COUNTS = (
+    'i=0; while [ $i -lt 2000 ]; do printf "line %0900d\\n" $i; i=$((i+1)); [ $((i % 40)) -eq 0 ] && sleep 0.1; done'
+)
+"""Writes a log of two files."""
+
+
+def following(agent: ClusterAgent, *words: str, out: Path) -> subprocess.Popen[str]:
+    """A command that follows something; its output goes into a file."""
+    with out.open("wb") as stream:
+        return subprocess.Popen(
+            [*agent.command, *words], stdout=stream, stderr=subprocess.PIPE, text=True, env=agent.environment()
+        )
+
+
+def test_what_is_followed_goes_on_through_another_server(tmp_path: Path) -> None:
+    with real_cluster(tmp_path, clients=1) as cluster:
+        asked = cluster.servers[0]
+        job = raw_exec_job("talks", "/bin/sh", "-c", COUNTS, kind="batch")
+        job["TaskGroups"][0]["Tasks"][0]["LogConfig"] = {"MaxFiles": 10, "MaxFileSizeMB": 1}
+        asked.call("PUT", "/v1/jobs", {"Job": job})
+        (alloc,) = wait_for("its allocation", lambda: asked.get("/v1/job/talks/allocations"))
+        wait_for("its first lines", lambda: "line 0" in asked.cli("alloc", "logs", alloc["ID"]).stdout)
+        shown = [tmp_path / "shown.log", tmp_path / "shown.file"]
+        name = "alloc/logs/main.stdout.0"
+        readers = [
+            following(asked, "alloc", "logs", "-f", alloc["ID"], out=shown[0]),
+            following(asked, "alloc", "fs", "-f", alloc["ID"], name, out=shown[1]),
+        ]
+        for each in shown:
+            wait_for("output", lambda each=each: "line 0" in each.read_text())  # type: ignore[misc]
+        asked.kill()
+        try:
+            _, said = readers[0].communicate(timeout=90)
+            wanted = cluster.servers[1].cli("alloc", "fs", alloc["ID"], name).stdout
+            wait_for("the whole file", lambda: len(shown[1].read_bytes()) >= len(wanted))
+        finally:
+            for reader in readers:
+                reader.kill()
+        _, told = readers[1].communicate(timeout=10)
+        assert readers[0].returncode == 0
+        assert shown[0].read_text() == "".join(f"line {number:0900}\n" for number in range(2000))
+        assert shown[1].read_text() == wanted
+        for words in (said, told):
+            assert "Following goes on where an agent answers" in words, words
+            assert "Following again, through http://" in words and asked.at("http") not in words.split("again")[1]
+
+
 @pytest.mark.parametrize("asked", ["server", "client"])
-def test_a_log_that_is_followed_does_not_end_in_silence_when_its_server_dies(tmp_path: Path, asked: str) -> None:
+def test_a_log_that_is_followed_goes_on_once_the_only_server_is_back(tmp_path: Path, asked: str) -> None:
     with real_cluster(tmp_path, servers=1, clients=1) as cluster:
         (server,) = cluster.servers
-        server.call("PUT", "/v1/jobs", {"Job": raw_exec_job("talks", "/bin/sh", "-c", "echo hello; exec sleep 300")})
+        flag = tmp_path / "end"
+        script = f"echo hello; while [ ! -e {flag} ]; do sleep 0.1; done; echo goodbye"
+        server.call("PUT", "/v1/jobs", {"Job": raw_exec_job("talks", "/bin/sh", "-c", script, kind="batch")})
         (alloc,) = server.running("talks", 1)
         through: ClusterAgent = server
         if asked == "client":
             through = cluster.add_client()
             through.start()
-        command = [*through.command, "alloc", "logs", "-f", alloc["ID"]]
-        following = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=through.environment()
-        )
-        assert following.stdout is not None
-        assert following.stdout.readline() == "hello\n"
-        server.kill()
-        _, said = following.communicate(timeout=60)
-        assert following.returncode == 1
-        assert "ended its answer before the end" in said or "No usable answer" in said, said
-        server.start()
+        shown = tmp_path / "shown"
+        reader = following(through, "alloc", "logs", "-f", alloc["ID"], out=shown)
+        try:
+            wait_for("the first line", lambda: shown.read_text() == "hello\n")
+            server.kill()
+            flag.touch()
+            server.start()
+            _, said = reader.communicate(timeout=90)
+        finally:
+            reader.kill()
+        assert (reader.returncode, shown.read_text()) == (0, "hello\ngoodbye\n"), said
+        assert "ended its answer before the end" in said or "No usable answer" in said or "closed the" in said, said
+        assert f"Following again, through http://{through.at('http')}" in said
 
 
 def test_the_log_of_a_nodes_agent_is_read_through_its_server(tmp_path: Path) -> None:

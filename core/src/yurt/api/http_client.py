@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 WAIT_MARGIN_S = 15.0
+CONNECT_S = 5.0
+"""How long a connection of a stream with a bound may take."""
 BROKEN_OFF = "ended its answer before the end: it is stopping, or it lost the server or the node that gave the answer"
 ERROR_TEXT_BYTES_MAX = 64 * 1024
 
@@ -143,10 +145,15 @@ class ApiClient:
             headers["Authorization"] = "Basic " + base64.b64encode(self.connection.http_auth.encode()).decode()
         return headers
 
-    def stream(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """The pieces of an endless answer as they come, over a connection of its own; raises BrokenOff too."""
-        connection = self._connect(None)
+    def stream(self, path: str, query: Query | None = None, *, silence_s: float | None = None) -> Iterator[bytes]:
+        """The pieces of an endless answer as they come, over a connection of its own; raises BrokenOff too.
+
+        With `silence_s` it is Unreachable when nothing comes for so long; connecting is given up sooner.
+        """
+        connection = self._connect(None if silence_s is None else min(silence_s, CONNECT_S))
         try:
+            connection.connect()
+            connection.sock.settimeout(silence_s)
             connection.request("GET", self._target(path, query or {}), headers=self.request_headers())
             response = connection.getresponse()
             if response.status >= 400:

@@ -26,6 +26,7 @@ def member_row(member: Member) -> dict[str, Any]:
     tags = {
         "build": member.version,
         "dc": member.datacenter,
+        "http_addr": member.http_addr,
         "port": str(rpc_port),
         "raft_vsn": "3",
         "region": member.region,

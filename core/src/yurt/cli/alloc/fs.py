@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from yurt.cli.alloc.choose import chosen_alloc
-from yurt.cli.alloc.stream import last_lines, print_stream
+from yurt.cli.alloc.following import Begin, print_source
+from yurt.cli.alloc.stream import FileSource
 from yurt.cli.command import VERBOSE, Command, Invocation
 from yurt.cli.flags import number, switch, text
 from yurt.cli.lookup import api_path
@@ -15,7 +15,6 @@ from yurt.cli.text import bytes_text, local_time, parse_time
 Json = dict[str, Any]
 
 TAIL_LINES = 10
-LINE_BYTES_GUESS = 120
 
 
 def run(call: Invocation) -> int:
@@ -53,19 +52,7 @@ def _print_file(call: Invocation, alloc: Json, path: str) -> None:
     lines, characters = flags.number("n"), flags.number("c")
     if flags.is_on("tail") and lines < 0 and characters < 0:
         lines = TAIL_LINES
-    is_tail = lines >= 0 or characters >= 0
-    query: dict[str, str | int | bool | None] = {
-        "path": path,
-        "follow": flags.is_on("f"),
-        "origin": "end" if is_tail else "start",
-        "offset": characters if characters >= 0 else max(lines, 0) * LINE_BYTES_GUESS,
-    }
-    target = api_path("client", "fs", "stream", alloc["ID"])
-    if lines >= 0 and not flags.is_on("f"):
-        sys.stdout.buffer.write(last_lines(call.api, target, {**query, "origin": "start", "offset": 0}, lines))
-        sys.stdout.buffer.flush()
-        return
-    print_stream(call.api, target, query, skip_lines_to=lines if lines >= 0 else None)
+    print_source(call.api, FileSource(alloc["ID"], path), Begin(lines, characters), follow=flags.is_on("f"))
 
 
 COMMAND = Command(
@@ -75,7 +62,7 @@ COMMAND = Command(
     (
         switch("H", "Sizes for humans."),
         switch("stat", "Facts about the file instead of its content."),
-        switch("f", "Follow the file."),
+        switch("f", "Follow the file, through another server when the one asked goes away."),
         switch("tail", "Begin near the end."),
         number("n", "Print the last lines only, as many as given.", default=-1),
         number("c", "Print the last bytes only, as many as given.", default=-1),

@@ -6,16 +6,15 @@ import sys
 from typing import Any
 
 from yurt.cli.alloc.choose import chosen_alloc, chosen_task
-from yurt.cli.alloc.stream import last_lines, print_stream
+from yurt.cli.alloc.following import Begin, print_source
+from yurt.cli.alloc.stream import LogSource
 from yurt.cli.command import VERBOSE, Command, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import number, switch, text
-from yurt.cli.lookup import api_path
 
 Json = dict[str, Any]
 
 TAIL_LINES = 10
-LINE_BYTES_GUESS = 120
 
 
 def run(call: Invocation) -> int:
@@ -26,25 +25,10 @@ def run(call: Invocation) -> int:
     alloc = chosen_alloc(call, call.args[0])
     task = chosen_task(alloc, flags.text("task") or (call.args[1] if len(call.args) > 1 else ""))
     lines, characters = flags.number("n"), flags.number("c")
-    is_tail = flags.is_on("tail") or lines >= 0 or characters >= 0
-    if is_tail and lines < 0 and characters < 0:
+    if flags.is_on("tail") and lines < 0 and characters < 0:
         lines = TAIL_LINES
-    query: dict[str, str | int | bool | None] = {
-        "task": task,
-        "type": "stderr" if flags.is_on("stderr") else "stdout",
-        "follow": flags.is_on("f"),
-        "plain": False,
-        "origin": "end" if is_tail else "start",
-        "offset": characters if characters >= 0 else lines * LINE_BYTES_GUESS if is_tail else 0,
-    }
-    path = api_path("client", "fs", "logs", alloc["ID"])
-    if lines >= 0 and not flags.is_on("f"):
-        data = last_lines(call.api, path, {**query, "origin": "start", "offset": 0}, lines)
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        has_output = bool(data) or lines == 0
-    else:
-        has_output = print_stream(call.api, path, query, skip_lines_to=lines if lines >= 0 else None)
+    source = LogSource(alloc["ID"], task, "stderr" if flags.is_on("stderr") else "stdout")
+    has_output = print_source(call.api, source, Begin(lines, characters), follow=flags.is_on("f"))
     if not has_output and _failed_to_start(alloc, task):
         print(f"The task never started; why, shows: yurt alloc status {call.short(alloc['ID'])}", file=sys.stderr)
     return 0
@@ -60,7 +44,7 @@ COMMAND = Command(
     "Print what a task writes to its standard output or error.",
     run,
     (
-        switch("f", "Follow: print what comes until interrupted."),
+        switch("f", "Follow: print what comes until interrupted, through another server when the one asked goes away."),
         switch("tail", "Begin near the end."),
         number("n", "Print the last lines only, as many as given.", default=-1),
         number("c", "Print the last bytes only, as many as given.", default=-1),

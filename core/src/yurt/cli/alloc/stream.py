@@ -1,25 +1,189 @@
-"""Frames of files and logs: JSON objects one after another, each with a piece of data in base64."""
+"""Frames of files and logs: JSON objects one after another, each with a piece of data in base64, and where it stood.
+
+What is read has a place: the file, and the offset in it of the first byte that has not been shown. A task's log goes
+on in the next of its files, and the oldest of them is removed in time; so its API counts from the beginning of the
+oldest file that there is, and a place becomes an offset only with a listing of the files.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
-import sys
-from collections import deque
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from yurt.api.http_client import ApiClient, Query
+from yurt.api.http_client import ApiClient, ApiError, Query
+from yurt.cli.lookup import api_path
 
 Json = dict[str, Any]
 
 LINES_MAX = 1_000_000
+LINE_BYTES_GUESS = 120
+LOG_FOLDER = "alloc/logs"
+MAY_PASS = ("No path to node", "Unknown allocation", "Unknown node")
+"""Beginnings of what a server or a node says that has just started and does not know yet what it will."""
 
 
-def frames(api: ApiClient, path: str, query: Query) -> Iterator[Json]:
-    """The frames as they come; a frame without data is a heartbeat."""
+class Place(NamedTuple):
+    """Where reading goes on: a file and the offset in it, bytes."""
+
+    file: str
+    offset: int
+
+
+START = Place("", 0)
+"""The beginning, whatever file that is in."""
+
+
+class Gap(Exception):
+    """Between a place and a frame there is something that has not been shown."""
+
+
+class Source(Protocol):
+    """Something that is read in frames."""
+
+    path: str
+    """The route that streams it."""
+
+    def query(self, api: ApiClient, place: Place) -> Query:
+        """What to ask for to read on from a place."""
+        ...
+
+    def before_end(self, api: ApiClient, count: int) -> Place:
+        """The place `count` bytes before the present end; the beginning when there are no more."""
+        ...
+
+    def shown(self, api: ApiClient, place: Place, frame: Json) -> int:
+        """How many bytes of the frame stand before the place; raises Gap when the frame begins beyond it."""
+        ...
+
+    def has_more(self, api: ApiClient, place: Place) -> bool:
+        """Whether an answer that ended without any data missed something beyond the place."""
+        ...
+
+    def is_removed(self, api: ApiClient, place: Place) -> bool:
+        """Whether the file of the place is there no more."""
+        ...
+
+
+class FileSource:
+    """One file of an allocation."""
+
+    def __init__(self, alloc_id: str, path: str) -> None:
+        self.path = api_path("client", "fs", "stream", alloc_id)
+        self._stat = api_path("client", "fs", "stat", alloc_id)
+        self._file = path
+
+    def query(self, api: ApiClient, place: Place) -> Query:
+        """The offset in the file."""
+        return {"path": self._file, "origin": "start", "offset": place.offset}
+
+    def before_end(self, api: ApiClient, count: int) -> Place:
+        """By the size of the file."""
+        size: int = api.get(self._stat, {"path": self._file})["Size"]
+        return Place("", max(size - count, 0))
+
+    def shown(self, api: ApiClient, place: Place, frame: Json) -> int:
+        """An event says that the file was cut short: then reading begins again at its beginning."""
+        return 0 if frame.get("FileEvent") else _overlap(place.offset, frame.get("Offset") or 0)
+
+    def has_more(self, api: ApiClient, place: Place) -> bool:
+        """An offset in one file means the same to everybody."""
+        return False
+
+    def is_removed(self, api: ApiClient, place: Place) -> bool:
+        """The stream itself ends with a file that is removed."""
+        return False
+
+
+class LogSource:
+    """A task's standard output or error, over all its files."""
+
+    def __init__(self, alloc_id: str, task: str, kind: str) -> None:
+        self.path = api_path("client", "fs", "logs", alloc_id)
+        self._ls = api_path("client", "fs", "ls", alloc_id)
+        self._task, self._kind = task, kind
+
+    def query(self, api: ApiClient, place: Place) -> Query:
+        """The offset counts over all files that there are."""
+        before = 0
+        if place.file:
+            number = _number(place.file)
+            sizes = self._sizes(api)
+            before = sum(size for other, size in sizes.items() if other < number)
+            before += place.offset if number in sizes else 0
+        return {"task": self._task, "type": self._kind, "plain": False, "origin": "start", "offset": before}
+
+    def before_end(self, api: ApiClient, count: int) -> Place:
+        """By the sizes of all files; the beginning when the task has written none yet."""
+        left = count
+        for number, size in sorted(self._sizes(api).items(), reverse=True):
+            if left <= size:
+                return Place(self._name(number), size - left)
+            left -= size
+        return START
+
+    def shown(self, api: ApiClient, place: Place, frame: Json) -> int:
+        """A frame of the file that follows is right when all of the file before it has been shown."""
+        if not place.file:
+            return 0
+        here, there = _number(place.file), _number(frame.get("File") or "")
+        offset: int = frame.get("Offset") or 0
+        if there < here:
+            return len(data_of(frame))
+        if there == here:
+            return _overlap(place.offset, offset)
+        sizes = self._sizes(api)
+        is_next = not any(here < number < there for number in sizes)
+        if offset or not is_next or sizes.get(here, place.offset + 1) > place.offset:
+            raise Gap
+        return 0
+
+    def has_more(self, api: ApiClient, place: Place) -> bool:
+        """When the oldest file went after the listing, the offset was beyond the end."""
+        here = _number(place.file)
+        try:
+            sizes = self._sizes(api)
+        except ApiError:
+            return False
+        return sizes.get(here, 0) > place.offset or any(size for number, size in sizes.items() if number > here)
+
+    def is_removed(self, api: ApiClient, place: Place) -> bool:
+        """The oldest files are removed while the task writes."""
+        return bool(place.file) and _number(place.file) not in self._sizes(api)
+
+    def _name(self, number: int) -> str:
+        return f"{LOG_FOLDER}/{self._task}.{self._kind}.{number}"
+
+    def _sizes(self, api: ApiClient) -> dict[int, int]:
+        """The sizes of the log's files by their numbers; none before there is a folder of logs."""
+        pattern = re.compile(re.escape(f"{self._task}.{self._kind}.") + r"\d+")
+        try:
+            entries: list[Json] = api.get(self._ls, {"path": LOG_FOLDER}) or []
+        except ApiError as error:
+            if error.status != 404 or str(error).startswith(MAY_PASS):
+                raise
+            return {}
+        return {_number(entry["Name"]): entry["Size"] for entry in entries if pattern.fullmatch(entry["Name"])}
+
+
+def _number(name: str) -> int:
+    """The number at the end of a log file's name; -1 for other names."""
+    digits = name.rpartition(".")[2]
+    return int(digits) if digits.isdigit() else -1
+
+
+def _overlap(wanted: int, offset: int) -> int:
+    if offset > wanted:
+        raise Gap
+    return wanted - offset
+
+
+def frames(api: ApiClient, path: str, query: Query, *, silence_s: float | None = None) -> Iterator[Json]:
+    """The frames as they come; a frame without data is a heartbeat. Silence for longer than a bound is an error."""
     decoder, buffer = json.JSONDecoder(), ""
-    for piece in api.stream(path, query):
+    for piece in api.stream(path, query, silence_s=silence_s):
         buffer += piece.decode()
         while True:
             buffer = buffer.lstrip()
@@ -38,29 +202,33 @@ def data_of(frame: Json) -> bytes:
     return base64.b64decode(frame.get("Data") or "")
 
 
-def print_stream(api: ApiClient, path: str, query: Query, *, skip_lines_to: int | None = None) -> bool:
-    """Print the data of all frames, of the first piece only the last lines, where a number is given; was there any."""
-    is_first = True
-    for frame in frames(api, path, query):
-        data = data_of(frame)
-        if not data:
-            continue
-        if is_first and skip_lines_to is not None:
-            data = b"".join(data.splitlines(keepends=True)[-skip_lines_to:]) if skip_lines_to else b""
-        is_first = False
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    return not is_first
+def place_after(place: Place, frame: Json) -> Place:
+    """Where reading goes on after a frame; a file that was cut short begins again."""
+    if frame.get("FileEvent"):
+        return Place(frame.get("File") or place.file, 0)
+    data = data_of(frame)
+    if not data:
+        return place
+    return Place(frame.get("File") or place.file, (frame.get("Offset") or 0) + len(data))
 
 
-def last_lines(api: ApiClient, path: str, query: Query, count: int) -> bytes:
-    """The last lines of a whole stream."""
-    kept: deque[bytes] = deque(maxlen=min(max(count, 0), LINES_MAX))
-    rest = b""
-    for frame in frames(api, path, query):
-        rest += data_of(frame)
-        *whole, rest = rest.split(b"\n")
-        kept.extend(line + b"\n" for line in whole)
-    if rest:
-        kept.append(rest)
-    return b"".join(kept)
+def last_lines(api: ApiClient, source: Source, count: int) -> tuple[bytes, Place]:
+    """The last lines as they are now, and the place after them: read from further back until there are enough."""
+    count = min(max(count, 0), LINES_MAX)
+    guess = count * LINE_BYTES_GUESS
+    while True:
+        place = source.before_end(api, guess)
+        data, end = read_to_end(api, source, place)
+        lines = [line for line in re.split(rb"(?<=\n)", data) if line]
+        if place == START or len(lines) > count:
+            return b"".join(lines[-count:]) if count else b"", end
+        guess = max(guess, LINE_BYTES_GUESS) * 8
+
+
+def read_to_end(api: ApiClient, source: Source, place: Place) -> tuple[bytes, Place]:
+    """What there is from a place on, and the place after it."""
+    parts = []
+    for frame in frames(api, source.path, {**source.query(api, place), "follow": False}):
+        parts.append(data_of(frame))
+        place = place_after(place, frame)
+    return b"".join(parts), place
