@@ -113,8 +113,8 @@ kill_signal       The signal of the stop; default is the driver's, `SIGINT` for 
 kind              Stored; has no effect.
 scaling           Stored; has no effect.
 secret            Values from a secret provider.
-identity          One with `env` or `file`, or for Consul or Vault, is refused when the task starts; others have no
-                  effect.
+identity          A signed token for the task, renewed in time; one for Consul or Vault is refused when the task
+                  starts.
 action            Shown by the API; can not be run in this version.
 schedule          Times at which the task runs.
 """,

@@ -157,7 +157,7 @@ def sample_environment() -> set[str]:
 
 def node_names() -> set[str]:
     """The `node.*` names that tasks may use."""
-    return set(re.findall(r'"(node\.[a-z.]+)"', inspect.getsource(task_env.lookup_in)))
+    return set(task_env.node_values(Node(), ""))
 
 
 def interpolation_section() -> str:

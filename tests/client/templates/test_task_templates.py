@@ -78,6 +78,14 @@ async def test_a_template_is_written_before_its_task_starts(
     assert (Path(request_of(driver).dirs.local_dir) / "file").stat().st_mode & 0o777 == 0o600
 
 
+async def test_a_template_knows_the_values_of_its_node(
+    client: Client, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    text = '{{ env "node.unique.id" }} {{ env "attr.cpu.arch" }} {{ env "meta.none" }}.'
+    await running(server, with_templates(client.node_id, template(text)))
+    assert rendered(driver) == f"{client.node_id} {client.node.attributes['cpu.arch']} ."
+
+
 async def test_no_job_gets_a_setuid_file_out_of_the_agent(
     client: Client, server: FakeServerPort, driver: FakeDriver
 ) -> None:

@@ -99,9 +99,14 @@ def merged_meta(inputs: EnvInputs) -> dict[str, str]:
     return {**inputs.job.meta, **inputs.group.meta, **inputs.task.meta}
 
 
-def lookup_in(node: Node, region: str, env: Mapping[str, str]) -> Callable[[str], str | None]:
-    """How `${name}` is found: node values, `env["X"]`, then variables of the environment."""
-    of_node = {
+def node_values(node: Node, region: str) -> dict[str, str]:
+    """All that `${...}` finds of a node, by name: `node.*`, `attr.*` and `meta.*`."""
+    attributes = {f"attr.{name}": value for name, value in node.attributes.items()}
+    return {**_own_values(node, region), **attributes, **{f"meta.{name}": value for name, value in node.meta.items()}}
+
+
+def _own_values(node: Node, region: str) -> dict[str, str]:
+    return {
         "node.unique.id": node.id,
         "node.region": region,
         "node.datacenter": node.datacenter,
@@ -109,6 +114,11 @@ def lookup_in(node: Node, region: str, env: Mapping[str, str]) -> Callable[[str]
         "node.class": node.node_class,
         "node.pool": node.node_pool,
     }
+
+
+def lookup_in(node: Node, region: str, env: Mapping[str, str]) -> Callable[[str], str | None]:
+    """How `${name}` is found: node values, `env["X"]`, then variables of the environment."""
+    of_node = _own_values(node, region)
 
     def lookup(name: str) -> str | None:
         if name.startswith("attr."):

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from yurt.client.context import ClientContext
-from yurt.client.task_env import lookup_in
+from yurt.client.task_env import lookup_in, node_values
 from yurt.client.templates import files
 from yurt.client.templates.changes import RESTART_REASON, Consequences, consequences, first_scripts
 from yurt.client.templates.envfile import read_env
@@ -318,7 +318,7 @@ class TaskTemplates:
             text=text,
             left=target.template.left_delim or "{{",
             right=target.template.right_delim or "}}",
-            env=self._place.env,
+            env={**node_values(self._context.node(), self._context.config.region), **self._place.env},
             namespace=self._place.namespace,
             is_missing_key_error=target.template.err_missing_key,
             denied=settings.denied_functions,
