@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from yurt.goplugin.convert import request_of, task_config
+from pathlib import Path
+
+import msgspec
+from yurt.goplugin.convert import GO_ZERO_TIME_S, request_of, task_config, timestamp_fields, unix_nano
+from yurt.goplugin.messages import driver_message
+from yurt.goplugin.serve_driver import DriverService
+from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import LogRotation, Mount, NameServers, TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.value import UnixNano
+from yurt_driver_mock.config import PluginOptions
+from yurt_driver_mock.driver import MockDriver
 
 DIRS = TaskDirs(
     alloc_dir="/a", shared_dir="/a/alloc", task_dir="/a/web", local_dir="/a/web/local", secrets_dir="/a/web/secrets",
@@ -41,3 +50,25 @@ def test_without_such_words_the_file_is_mounted() -> None:
     assert not message.HasField("dns")
     assert [mount.task_path for mount in message.mounts] == ["/data", "/etc/resolv.conf"]
     assert request_of(message, {}, logs_dir="/logs", logs=LogRotation()).name_servers is None
+
+
+def test_a_time_that_never_came_is_gos_zero_time() -> None:
+    never = driver_message("TaskStatus", completed_at=timestamp_fields(UnixNano(0))).completed_at
+    assert never.seconds == GO_ZERO_TIME_S and unix_nano(never) == 0
+    now = driver_message("TaskStatus", completed_at=timestamp_fields(UnixNano(7_000_000_001))).completed_at
+    assert unix_nano(now) == 7_000_000_001
+
+
+async def test_a_running_task_has_all_that_a_host_in_go_reads(tmp_path: Path) -> None:
+    service = DriverService(tmp_path, RealEnv())
+    service.driver = MockDriver(PluginOptions())
+    config = msgspec.msgpack.encode({"run_for": "1h"})
+    task = task_config(request(), msgpack_config=config, outputs=("/dev/null", "/dev/null"))
+    answer = await service.start(driver_message("StartTaskRequest", task=task))
+    assert not answer.driver_error_msg
+
+    found = (await service.inspect(driver_message("InspectTaskRequest", task_id=task.id))).task
+
+    assert found.HasField("started_at") and found.HasField("completed_at") and found.HasField("result")
+    await service.destroy(driver_message("DestroyTaskRequest", task_id=task.id, force=True))
+    await service.close()

@@ -108,7 +108,16 @@ def test_types_are_translated(text: str, ours: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [('"3m"', "3m"), ("true", True), ("100000", 100000), ("[]", []), ("x", "x")]
+    ("text", "value"),
+    [
+        ('"3m"', "3m"),
+        ("true", True),
+        ("100000", 100000),
+        ("[]", []),
+        ("{ container = true }", {"container": True}),
+        ('{\n  image = true\n  image_delay = "3m"\n}', {"image": True, "image_delay": "3m"}),
+        ("unix:///x", "unix:///x"),
+    ],
 )
 def test_literals_are_read(text: str, value: Any) -> None:
     spec = message_class(f"{HCLSPEC}.Spec")()
@@ -136,6 +145,23 @@ def test_defaults_are_filled_in_at_any_depth() -> None:
     spec = body(limits=nested)
     assert shaped(spec, {"limits": {}}) == {"limits": {"nofile": 1024}}
     assert shaped(spec, {}) == {"limits": None}
+
+
+def test_a_block_that_is_absent_takes_its_default() -> None:
+    gc = message_class(f"{HCLSPEC}.Spec")()
+    gc.block_value.name = "gc"
+    gc.block_value.nested.CopyFrom(body(container=attr("container", "bool"), delay=attr("delay", "string")))
+    spec = body(gc=wrapped(gc, "{ container = true }"))
+    assert shaped(spec, {}) == {"gc": {"container": True}}
+    assert shaped(spec, {"gc": {"delay": "1m"}}) == {"gc": {"container": None, "delay": "1m"}}
+
+
+def test_numbers_inside_lists_and_maps_are_as_whole_as_at_the_top() -> None:
+    spec = body(port_map=attr("port_map", "list(map(number))"), weights=attr("weights", "list(number)"))
+    options = struct_of("options", schema_from_spec(spec))
+    decoded = decode_config(options, {"port_map": [{"http": 80}], "weights": [1, 1.5]})
+    found = msgspec.msgpack.decode(encode_config(spec, msgspec.to_builtins(decoded)))
+    assert repr(found) == "{'port_map': [{'http': 80}], 'weights': [1, 1.5]}"
 
 
 def test_blocks_are_counted() -> None:

@@ -32,6 +32,8 @@ ANY_MOUNTS, NO_MOUNTS = 0, 1
 STATE_RUNNING, STATE_EXITED = 1, 2
 GROUP_NETWORK = 1
 HANDLE_VERSION = 1
+GO_ZERO_TIME_S = -62_135_596_800
+"""The first moment of the year 1, which a `time.Time` holds that was never set."""
 DEV_NULL = "/dev/null"
 RESOLVER = "/etc/resolv.conf"
 
@@ -52,7 +54,7 @@ def task_config(request: TaskRequest, *, msgpack_config: bytes, outputs: tuple[s
         stdout_path=outputs[0],
         stderr_path=outputs[1],
         task_group_name=request.group_name,
-        job_name=request.job_id,
+        job_name=request.env.get("NOMAD_JOB_NAME", request.job_id),
         job_id=request.job_id,
         alloc_id=request.alloc_id,
         namespace=request.namespace,
@@ -281,13 +283,15 @@ def duration_of(message: Message) -> Duration:
 
 
 def timestamp_fields(at: UnixNano) -> dict[str, int]:
-    """The fields of a timestamp."""
+    """The fields of a timestamp; 0 is what Go calls the zero time, for Go takes no absent timestamp."""
+    if at == 0:
+        return {"seconds": GO_ZERO_TIME_S}
     return {"seconds": at // NANOSECONDS, "nanos": at % NANOSECONDS}
 
 
 def unix_nano(message: Message) -> UnixNano:
-    """A timestamp in nanoseconds."""
-    return UnixNano(message.seconds * NANOSECONDS + message.nanos)
+    """A timestamp in nanoseconds; 0 for one that is absent, and for Go's zero time."""
+    return UnixNano(max(message.seconds * NANOSECONDS + message.nanos, 0))
 
 
 def parse_handle(data: bytes) -> Message:

@@ -100,13 +100,23 @@ def type_from_text(text: str) -> str:
 
 
 def literal_of(spec: Message) -> Any:
-    """A constant; its text is an HCL expression, of which plugins use what is JSON as well."""
+    """A constant; its text is an HCL expression (`{ container = true }`, say), of which most are JSON as well."""
     if spec.WhichOneof("block") != "literal":
         return None
     text: str = spec.literal.value
     try:
         return json.loads(text)
     except ValueError:
+        return expression_of(text)
+
+
+def expression_of(text: str) -> Any:
+    """The value of an HCL expression; a text that is none stands for itself."""
+    from yurt_jobspec import JobspecError, parse_body
+
+    try:
+        return parse_body(f"value = {text}\n", filename="default")["value"]
+    except JobspecError:
         return text
 
 
@@ -181,7 +191,7 @@ def shaped(spec: Message, config: Mapping[str, Any]) -> Any:
         case "Attr":
             return exact(config.get(spec.Attr.name))
         case "block_attrs":
-            return config.get(spec.block_attrs.name)
+            return exact(config.get(spec.block_attrs.name))
         case "block_value":
             body = config.get(spec.block_value.name)
             return None if body is None else shaped(spec.block_value.nested, body)
@@ -195,8 +205,15 @@ def shaped(spec: Message, config: Mapping[str, Any]) -> Any:
 
 
 def exact(value: Any) -> Any:
-    """A number without a fraction as an integer, as Go's side writes it."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """Numbers without a fraction as integers, at any depth, as Go's side writes them."""
+    match value:
+        case float():
+            return int(value) if value.is_integer() else value
+        case list():
+            return [exact(each) for each in value]
+        case dict():
+            return {name: exact(each) for name, each in value.items()}
+    return value
 
 
 def shaped_list(given: Message, config: Mapping[str, Any]) -> list[Any]:

@@ -79,7 +79,7 @@ class DriverService:
         try:
             return self._tasks[task_id]
         except KeyError:
-            raise NotFound(f"{NOT_FOUND_TEXT}: {task_id}") from None
+            raise NotFound(NOT_FOUND_TEXT) from None
 
     async def init(self, _request: Message) -> Message:
         """Nothing has to be prepared."""
@@ -184,17 +184,16 @@ class DriverService:
         """What is known of a task."""
         task = self._task(request.task_id)
         is_running = await self._is_running(request.task_id)
+        result = task.result or ExitResult()
         status = driver_message(
             "TaskStatus",
             id=request.task_id,
             name=task.config.name,
             state=convert.STATE_RUNNING if is_running else convert.STATE_EXITED,
             started_at=convert.timestamp_fields(task.started_at),
+            completed_at=convert.timestamp_fields(result.finished_at),
+            result=convert.exit_message(result),
         )
-        if task.result is not None:
-            status.completed_at.CopyFrom(driver_message("TaskStatus", completed_at=convert.timestamp_fields(
-                task.result.finished_at)).completed_at)  # fmt: skip
-            status.result.CopyFrom(convert.exit_message(task.result))
         return driver_message("InspectTaskResponse", task=status)
 
     async def stats(self, request: Message) -> AsyncIterator[Message]:
