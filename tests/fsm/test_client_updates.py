@@ -125,3 +125,6 @@ def test_the_node_remembers_that_it_reported_since_it_was_missed(replica: Replic
     tell(replica, alloc, "running")
     node = replica.state.nodes[NODE.id]
     assert node.last_alloc_update_index > node.last_missed_heartbeat_index
+    assert node.modify_index == node.last_alloc_update_index == replica.state.index, "who waits for the node hears it"
+    tell(replica, alloc, "running")
+    assert replica.state.nodes[NODE.id].last_alloc_update_index == replica.state.index, "until it is ready"

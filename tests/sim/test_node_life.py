@@ -68,8 +68,7 @@ class Rules:
             for pace in (1, 7):
                 self.watchers.add(table_watcher(table, pace=pace))
         for number in range(NODES):
-            node_id, but = factories.number_id(number, 0xA), {"last_alloc_update_index": 0}
-            self.watchers.add(row_watcher("nodes", node_id, pace=2, but=but))
+            self.watchers.add(row_watcher("nodes", factories.number_id(number, 0xA), pace=2))
         for name in NAMES:
             self.watchers.add(row_watcher("jobs", ("default", name), pace=2))
 

@@ -78,13 +78,14 @@ def _may_report(edit: Edit, node_id: str) -> bool:
 def _note_contact(edit: Edit, node_id: str) -> None:
     """Remember that the node reported since it was last missed: the only question that this index answers.
 
-    A node that is ready and has reported since keeps its row, so that its reports do not rewrite it each time.
+    A node that is ready and has reported since keeps its row, so that its reports do not rewrite it each time. The
+    node shows the index, so whoever waits for news of the node is told (invariant A6).
     """
     node: Node | None = edit.tx.get("nodes", node_id)
     if node is None or node.status in status.NODE_UNRESPONSIVE:
         return
     if node.status != status.NODE_READY or not node.last_alloc_update_index:
-        edit.tx.put("nodes", node_id, replace(node, last_alloc_update_index=edit.index))
+        edit.tx.put("nodes", node_id, replace(node, last_alloc_update_index=edit.index, modify_index=edit.index))
 
 
 def with_report(alloc: Allocation, update: AllocUpdate, *, index: int) -> Allocation:

@@ -7,10 +7,9 @@ given; otherwise the loop would go on waiting, or would ask again and wait for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from yurt.sdk.value import replace
 from yurt.state import Changes, Snapshot
 from yurt.state.watch import Watches, WatchKey
 
@@ -89,11 +88,8 @@ def table_watcher(table: str, *, pace: int) -> Watcher:
     )
 
 
-def row_watcher(table: str, key: Any, *, pace: int, but: Mapping[str, Any] | None = None) -> Watcher:
-    """Someone who follows one object, as `/v1/node/<id>` is followed.
-
-    `but` are fields, with a value that stands for any, whose changes are no news of the object by themselves.
-    """
+def row_watcher(table: str, key: Any, *, pace: int) -> Watcher:
+    """Someone who follows one object, as `/v1/node/<id>` is followed."""
 
     def index_of(state: Snapshot) -> int:
         row = state.table(table).get(key)
@@ -101,7 +97,7 @@ def row_watcher(table: str, key: Any, *, pace: int, but: Mapping[str, Any] | Non
 
     def content_of(state: Snapshot) -> Content:
         row = state.table(table).get(key)
-        return {} if row is None else {key: replace(row, **but) if but else row}
+        return {} if row is None else {key: row}
 
     return Watcher(f"{table} {key}", ((table, key),), index_of, content_of, pace=pace)
 
