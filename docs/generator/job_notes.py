@@ -130,21 +130,21 @@ memory_max        MiB that may be used where the scheduler's configuration allow
 disk              Refused at this place when not 0: use the group's `ephemeral_disk`.
 network           Ports of this task alone, as in old job files; use the group's `network`.
 device            Devices, by type, vendor/type or vendor/type/name.
-numa              Stored and compared between versions; has no effect on placement.
-secrets           MiB, at most `memory`; stored, the secrets folder is not limited.
+numa              With `require` and devices the task's memory lies near them; has no effect on placement.
+secrets           MiB of memory for the secrets folder, at most `memory`; not in dev mode.
 iops              Has no effect.
 """,
     "NetworkResource": """
-mode              `host` (or nothing) and `none`; others are refused when the task starts.
+mode              `host` (or nothing), `none`, `bridge`, or `cni/NAME` for a CNI configuration of the node.
 device            Stored; has no effect.
 cidr              Stored; has no effect.
 ip                Stored; has no effect.
-dns               Stored; has no effect in the modes that run.
+dns               The resolver of the group's tasks, where their driver mounts files.
 reserved_ports    The API's form of ports with `static`; write `port`.
 port              A port with a label: chosen by the scheduler, or a `static` one.
 hostname          The host name that drivers with a name space of their own give to the task.
 mbits             Stored; bandwidth is not counted.
-cni               Stored; has no effect in the modes that run.
+cni               Arguments for the CNI plugins; with `bridge` and `cni/NAME`.
 """,
     "DNSConfig": """
 servers           Addresses of name servers.
@@ -211,7 +211,7 @@ interval          The stretch of time in which `attempts` are counted; at least 
 attempts          How many restarts within an interval.
 delay             The wait before a restart, up to a quarter of it longer.
 mode              What follows when the attempts are used up: `fail`, or `delay` until the interval is over.
-render_templates  Has no effect: there are no templates.
+render_templates  Templates are rendered anew before each restart.
 """,
     "TaskArtifact": """
 source            Where it is: `https://`, `http://`, `git::https://`, `s3::https://HOST/BUCKET/KEY`, or a file that the

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import inspect
 from yurt.api.decode import check_bounds, decode_job, decode_json, is_plainly_bounded
@@ -121,6 +121,7 @@ def test_any_document_gives_a_job_or_an_invalid(document: dict[str, Any]) -> Non
 @given(json_values)
 def test_what_is_bounded_by_its_text_is_bounded_in_full(document: Any) -> None:
     raw = json.dumps(document).encode()
+    assume(b"Infinity" not in raw)  # no JSON, though Python writes it
     if is_plainly_bounded(raw):
         check_bounds(msgspec.json.decode(raw))
 

@@ -33,9 +33,7 @@ def test_a_plain_job_has_no_warnings() -> None:
 @pytest.mark.parametrize(
     ("field", "document"),
     [
-        ("ephemeral_disk.migrate", job(EphemeralDisk={"Sticky": True, "Migrate": True})),
         ("consul", job(Consul={"Namespace": "n"})),
-        ("network.dns", job(Networks=[{"DNS": {"Servers": ["10.0.0.1"]}}])),
         ("network.cni", job(Networks=[{"CNI": {"Args": {"a": "b"}}}])),
         ("network.cidr", job(Networks=[{"CIDR": "10.0.0.0/8"}])),
         ("network.ip", job(Networks=[{"IP": "10.0.0.1"}])),
@@ -51,7 +49,6 @@ def test_a_field_of_a_group_without_effect_is_named(field: str, document: dict[s
     ("field", "task"),
     [
         ("resources.numa", {"Resources": {"Cores": 1, "NUMA": {"Affinity": "require"}}}),
-        ("resources.secrets", {"Resources": {"SecretsMB": 5}}),
         ("resources.iops", {"Resources": {"IOPS": 5}}),
         ("kind", {"Kind": "connect-proxy:web"}),
         ('scaling "cpu"', {"ScalingPolicies": [{"Type": "vertical_cpu", "Max": 5}]}),
@@ -62,6 +59,27 @@ def test_a_field_of_a_group_without_effect_is_named(field: str, document: dict[s
 def test_a_field_of_a_task_without_effect_is_named(field: str, task: dict[str, Any]) -> None:
     prefix = 'Group "g" has warnings: Task "t" has warnings: '
     assert warnings_of(job(task=task)) == (f"{prefix}{field} has no effect in this version",)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        job(EphemeralDisk={"Sticky": True, "Migrate": True}),
+        job(Networks=[{"DNS": {"Servers": ["10.0.0.1"]}}]),
+        job(Networks=[{"Mode": "bridge", "CNI": {"Args": {"a": "b"}}}]),
+        job(task={"Resources": {"SecretsMB": 5}}),
+        job(task={"Resources": {"NUMA": {"Affinity": "require"}, "Devices": [{"Name": "nvidia/gpu"}]}}),
+        job(Services=[{"Name": "web", "Provider": "nomad"}]),
+    ],
+)
+def test_what_has_its_effect_is_not_warned_of(document: dict[str, Any]) -> None:
+    assert warnings_of(document) == ()
+
+
+def test_a_service_that_nobody_registers_is_named() -> None:
+    (of_group, of_task) = warnings_of(job(task={"Services": [{"Name": "b"}]}, Services=[{"Name": "a"}]))
+    assert 'service "a" is not registered: its provider is consul' in of_group
+    assert 'service "b" is not registered' in of_task
 
 
 @pytest.mark.parametrize(
@@ -79,6 +97,7 @@ def test_a_task_that_asks_for_a_token_or_a_secret_is_refused(what: str, task: di
     group = decode_job(job(task=task))[0].task_groups[0]
 
     assert unavailable(group, group.tasks[0]).startswith(f"{what} is not available in this version")
+    assert any(f"{what} is not available in this version" in text for text in warnings_of(job(task=task)))
 
 
 def test_a_comparison_with_nothing_is_doubted_and_the_operator_named() -> None:

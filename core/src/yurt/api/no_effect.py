@@ -1,23 +1,29 @@
 """What a job may say and this version does nothing with: told when the job is registered, one line a field.
 
 A field leaves this module when the code that honours it arrives. What a task cannot safely run without (vault, secrets,
-tokens of an identity or of Consul) is not here: the client refuses to start such a task.
+tokens of an identity or of Consul) is `not_available`: the client refuses to start such a task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from yurt.lifecycle.services import PROVIDER
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import TaskGroup
 from yurt.structs.network import NetworkResource
+from yurt.structs.resources import Resources
+from yurt.structs.service import Service
 from yurt.structs.task import Task
+
+TOKEN_IDENTITIES = ("consul_", "vault_")
+"""Identities of these names ask for a token of another product."""
 
 
 def group_no_effects(group: TaskGroup) -> Iterator[str]:
     """A line for each field of the group and its networks."""
-    named = [("ephemeral_disk.migrate", group.ephemeral_disk.migrate), ("consul", group.consul is not None)]
-    yield from lines(named)
+    yield from lines([("consul", group.consul is not None)])
+    yield from unregistered(group.services)
     for network in group.networks:
         yield from lines(network_fields(network))
 
@@ -27,8 +33,7 @@ def task_no_effects(group: TaskGroup, task: Task) -> Iterator[str]:
     resources = task.resources
     identities = (*task.identities, *((task.identity,) if task.identity is not None else ()))
     named = [
-        ("resources.numa", resources.numa is not None and resources.numa.affinity not in ("", "none")),
-        ("resources.secrets", resources.secrets_mb > 0),
+        ("resources.numa", resources.numa is not None and not _is_numa_heeded(resources)),
         ("resources.iops", resources.iops > 0),
         ("kind", bool(task.kind)),
     ]
@@ -37,19 +42,54 @@ def task_no_effects(group: TaskGroup, task: Task) -> Iterator[str]:
     named += [
         (f'identity "{identity.name}"', True)
         for identity in identities
-        if identity.name not in ("", "default") and not (identity.env or identity.file)
+        if identity.name not in ("", "default")
+        and not identity.name.startswith(TOKEN_IDENTITIES)
+        and not (identity.env or identity.file)
     ]
     yield from lines(named)
+    yield from unregistered(task.services)
     for network in resources.networks:
         yield from lines(network_fields(network))
 
 
+def _is_numa_heeded(resources: Resources) -> bool:
+    """A task's memory is bound to the places of its devices; cores and nodes are chosen without."""
+    affinity = resources.numa.affinity if resources.numa is not None else ""
+    return affinity in ("", "none") or (affinity == "require" and bool(resources.devices))
+
+
+def unregistered(services: Iterable[Service]) -> Iterator[str]:
+    """A sentence about each service that nobody will find."""
+    for service in services:
+        if service.provider != PROVIDER:
+            yield (
+                f'service "{service.name}" is not registered: its provider is {service.provider or "consul"}, '
+                f'and this version registers those with provider = "{PROVIDER}"'
+            )
+
+
+def not_available(group: TaskGroup, task: Task) -> Iterator[str]:
+    """What the task asks for, or its group's services, and cannot be started with."""
+    blocks = (
+        ("vault", task.vault),
+        ("consul", task.consul),
+        ("secret", task.secrets),
+        ("schedule", task.schedule),
+    )
+    yield from (name for name, value in blocks if value)
+    identities = (*task.identities, *((task.identity,) if task.identity else ()))
+    if any(identity.extra_claims for identity in identities):
+        yield "identity with extra_claims"
+    yield from (f"identity {each.name!r}" for each in identities if each.name.startswith(TOKEN_IDENTITIES))
+    if any(service.connect for service in (*group.services, *task.services)):
+        yield "connect"
+
+
 def network_fields(network: NetworkResource) -> list[tuple[str, bool]]:
     """Fields of a network with whether they are set."""
-    dns = network.dns is not None and any((network.dns.servers, network.dns.searches, network.dns.options))
+    has_plugins = network.mode == "bridge" or network.mode.startswith("cni/")
     return [
-        ("network.dns", dns),
-        ("network.cni", network.cni is not None and bool(network.cni.args)),
+        ("network.cni", network.cni is not None and bool(network.cni.args) and not has_plugins),
         ("network.cidr", bool(network.cidr)),
         ("network.ip", bool(network.ip)),
         ("network.device", bool(network.device)),

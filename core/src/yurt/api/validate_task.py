@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from yurt.api.no_effect import constraint_doubts, task_no_effects
+from yurt.api.no_effect import constraint_doubts, not_available, task_no_effects
 from yurt.api.rules import duplicates, escapes, is_open, nested
 from yurt.api.validate_device import device_problems
 from yurt.api.validate_policies import affinity_problems, constraint_problems, restart_problems
@@ -222,6 +222,7 @@ def _one_identity(identity: WorkloadIdentity) -> Iterator[str]:
 def task_warnings(group: TaskGroup, task: Task) -> Iterator[str]:
     """What is allowed but probably not meant."""
     yield from task_no_effects(group, task)
+    yield from (f"{what} is not available in this version: it will not start" for what in not_available(group, task))
     yield from constraint_doubts(task.constraints)
     if task.resources.networks:
         yield "task network resources have been deprecated: use a network block at the group level"
