@@ -6,7 +6,16 @@ import pytest
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, DesiredTransition, RescheduleTracker
-from yurt.structs.commands import ApplyPlan, DeregisterJob, RegisterJob, RegisterNode, SetDesiredTransitions
+from yurt.structs.commands import (
+    AnyCommand,
+    ApplyPlan,
+    DeleteNodes,
+    DeregisterJob,
+    RegisterJob,
+    RegisterNode,
+    SetDesiredTransitions,
+    SetNodeStatus,
+)
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Plan
 from yurt.testing import factories
@@ -59,6 +68,18 @@ def test_a_replacement_is_linked_from_the_old_allocation(replica: Replica, job: 
     linked = replica.state.allocs[old.id]
     assert new.previous_allocation == old.id
     assert (linked.next_allocation, linked.modify_index, linked.alloc_modify_index) == (new.id, 4, 3)
+
+
+@pytest.mark.parametrize(
+    "gone", [SetNodeStatus(node_id=NODE.id, status="down", updated_at=1), DeleteNodes(node_ids=(NODE.id,))]
+)
+def test_what_is_to_stop_on_a_node_that_is_down_or_gone_is_lost(replica: Replica, job: Job, gone: AnyCommand) -> None:
+    alloc = place(replica, job)
+    replica.apply(gone)
+    submit(replica, stops=(AllocStop(id=alloc.id, node_id=NODE.id, description="why"),), now=LATER)
+    stopped = replica.state.allocs[alloc.id]
+    assert (stopped.desired_status, stopped.desired_description, stopped.client_status) == ("stop", "why", "lost")
+    assert [(state.value, state.time) for state in stopped.alloc_states] == [("lost", LATER)]
 
 
 def test_a_stop_must_be_fetched_by_the_client(replica: Replica, job: Job) -> None:

@@ -28,7 +28,7 @@ from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import DeploymentUpdate
-from yurt.structs.questions import has_same_specification, is_deployment_active
+from yurt.structs.questions import has_same_specification, is_deployment_active, is_terminal
 
 FAILED_ALLOCATIONS: Final = "Failed due to unhealthy allocations"
 FAILED_DEADLINE: Final = "Failed due to progress deadline"
@@ -151,7 +151,8 @@ def is_promotable(state: Snapshot, deployment: Deployment) -> bool:
         if spec is None or spec.update is None or not spec.update.auto_promote:
             return False
         canaries = (state.allocs.get(alloc_id) for alloc_id in group.placed_canaries)
-        if sum(1 for alloc in canaries if alloc is not None and _is_healthy(alloc)) < group.desired_canaries:
+        healthy = [a for a in canaries if a is not None and _is_healthy(a) and not is_terminal(a)]
+        if len(healthy) < group.desired_canaries:
             return False
     return True
 

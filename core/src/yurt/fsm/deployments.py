@@ -24,7 +24,7 @@ from yurt.structs.commands import (
     SetDeploymentStatus,
 )
 from yurt.structs.deployment import Deployment, DeploymentState
-from yurt.structs.questions import is_deployment_active
+from yurt.structs.questions import is_deployment_active, is_terminal
 
 STATUSES = frozenset(
     {status.DEPLOYMENT_FAILED, status.DEPLOYMENT_SUCCESSFUL, status.DEPLOYMENT_CANCELLED, *status.DEPLOYMENT_ACTIVE}
@@ -127,7 +127,10 @@ def _healthy_canaries(edit: Edit, state: DeploymentState) -> int:
     return sum(
         1
         for alloc in canaries
-        if alloc is not None and alloc.deployment_status is not None and alloc.deployment_status.healthy
+        if alloc is not None
+        and not is_terminal(alloc)
+        and alloc.deployment_status is not None
+        and alloc.deployment_status.healthy
     )
 
 

@@ -3,8 +3,9 @@
 The plan is normalised: allocations are made here from placements, and share the job of the version that the plan
 names. A placement that no longer fits (its job version, group or node is gone) rejects the whole plan; the
 scheduler tries again on a newer state. A stop or an update of an allocation that is gone or over is left out: what
-it wanted is so already. An allocation whose node came back into contact a moment before the plan is neither marked
-unknown nor replaced: the node's return has its own evaluation, which looks again.
+it wanted is so already. What is to stop on a node that is down or gone is lost. An allocation whose node came back
+into contact a moment before the plan is neither marked unknown nor replaced: the node's return has its own
+evaluation, which looks again.
 """
 
 from __future__ import annotations
@@ -200,10 +201,17 @@ def _stop(edit: Edit, plan: Plan, stop: AllocStop) -> None:
         "followup_eval_id": stop.followup_eval_id or alloc.followup_eval_id,
         "preempted_by_allocation": stop.preempted_by or alloc.preempted_by_allocation,
     }
-    if stop.client_status and not is_client_terminal(alloc):
-        told = AllocState(value=stop.client_status, time=plan.now)
-        changes |= {"client_status": stop.client_status, "alloc_states": (*alloc.alloc_states, told)}
+    client_status = stop.client_status or _silent(edit, alloc)
+    if client_status and not is_client_terminal(alloc):
+        told = AllocState(value=client_status, time=plan.now)
+        changes |= {"client_status": client_status, "alloc_states": (*alloc.alloc_states, told)}
     edit.put_alloc(alloc, _served(edit, plan, alloc, changes))
+
+
+def _silent(edit: Edit, alloc: Allocation) -> str:
+    """What becomes of an allocation that is to stop on a node that is down or gone: nobody will say that it ended."""
+    node = edit.tx.get("nodes", alloc.node_id)
+    return status.CLIENT_LOST if node is None or node.status == status.NODE_DOWN else ""
 
 
 def _move(edit: Edit, plan: Plan, update: InPlaceUpdate) -> None:

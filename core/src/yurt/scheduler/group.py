@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from yurt.scheduler import results as why
 from yurt.scheduler.changed import is_destructive
-from yurt.scheduler.classify import Classified, classify_all, is_out_of_reach, strategy_of
+from yurt.scheduler.classify import Classified, classify_all, strategy_of
 from yurt.scheduler.deploys import fresh_state
 from yurt.scheduler.followups import followups
 from yurt.scheduler.ids import Ids
@@ -88,8 +88,9 @@ class GroupReconciler:
         away.extend(self._disconnect(classes.disconnecting))
         is_waiting = self._wait_for_clients(lost, allocs)
         self._reschedule_later(present.later)
+        leaving = self._leaving_canaries(classes.migrate, present.now, lost)
         canaries = [alloc for alloc in present.present if alloc.id in self.canary_ids]
-        left = [*lost, *away]
+        left = [alloc for alloc in (*lost, *away) if alloc not in leaving]
         names = NameIndex(
             self.job.id,
             self.group.name,
@@ -101,13 +102,13 @@ class GroupReconciler:
         )
         self._drop_unneeded(present.now, kept, classes)
         destructive, in_place = self._updates(kept)
-        is_canarying = self._place_canaries(names, destructive, canaries)
+        is_canarying = self._place_canaries(names, destructive, canaries, leaving, is_waiting=is_waiting)
         placing = 0 if is_waiting else len(present.now) + self._missing(kept, classes, present.now)
         budget = self._budget([*kept, *present.now], destructive, classes.migrate, is_canarying=is_canarying)
         budget = max(0, budget - placing)
         chosen = self._chosen(destructive, budget)
-        leaving = {alloc.id for alloc in chosen} | self.canary_ids
-        self.taken = {alloc.name for alloc in kept if alloc.id not in leaving}
+        vacating = {alloc.id for alloc in chosen} | self.canary_ids
+        self.taken = {alloc.name for alloc in kept if alloc.id not in vacating}
         place = [] if is_waiting else self._placements(kept, classes, present.now, left, names)
         placed = self._place(place, present.now, is_canarying=is_canarying)
         self._update(chosen, names)
@@ -354,19 +355,55 @@ class GroupReconciler:
 
     # -- placing ---------------------------------------------------------------------------------------------------
 
-    def _place_canaries(self, names: NameIndex, destructive: list[Allocation], canaries: list[Allocation]) -> bool:
-        """Place missing canaries; whether the group waits for its canaries."""
+    def _leaving_canaries(
+        self, migrate: list[Allocation], now: list[Allocation], lost: list[Allocation]
+    ) -> list[Allocation]:
+        """The canaries beside the count that others stand in for: their nodes leave or are gone, or they failed.
+
+        They leave the group's own sets; those that migrate are stopped.
+        """
+        if self.state is None or self.state.promoted:
+            return []
+        found = [alloc for alloc in (*migrate, *now, *lost) if alloc.id in self.canary_ids]
+        for alloc in migrate:
+            if alloc.id in self.canary_ids and alloc.desired_status not in SERVER_TERMINAL:
+                self._stop(alloc, why.MIGRATING)
+        for others in (migrate, now):
+            others[:] = [alloc for alloc in others if alloc.id not in self.canary_ids]
+        return found
+
+    def _place_canaries(
+        self,
+        names: NameIndex,
+        destructive: list[Allocation],
+        canaries: list[Allocation],
+        leaving: list[Allocation],
+        *,
+        is_waiting: bool,
+    ) -> bool:
+        """Place missing canaries, those in place of others first; whether the group waits for its canaries."""
         update = self.group.update
         wanted = update.canary if update is not None and self.job.type == JOB_SERVICE else 0
         promoted = self.state is not None and self.state.promoted
-        is_required = bool(destructive) and len(canaries) < wanted and not promoted
-        if is_required and not (self.is_paused or self.is_failed):
-            missing = wanted - len(canaries)
-            for name in names.next_canaries(missing, destructive, canaries):
-                self.results.place.append(Place(self.group.name, name, is_canary=True))
+        is_required = bool(destructive or leaving) and len(canaries) < wanted and not promoted
+        missing = wanted - len(canaries)
+        placed = leaving[:missing] if is_required else []
+        if is_required and not (self.is_paused or self.is_failed or is_waiting):
+            places = [self._canary_for(alloc) for alloc in placed]
+            new = names.next_canaries(missing - len(placed), destructive, [*canaries, *placed])
+            places.extend(Place(self.group.name, name, is_canary=True) for name in new)
+            self.results.place.extend(places)
             self.counts["canary"] += missing
         in_state = self.state is not None and self.state.desired_canaries > 0 and not promoted
         return is_required or in_state
+
+    def _canary_for(self, alloc: Allocation) -> Place:
+        """A canary in place of another one, under its name; of one that failed it carries on the history."""
+        if alloc.client_status != CLIENT_FAILED:
+            return Place(self.group.name, alloc.name, alloc, is_canary=True)
+        self.counts["reschedule_now"] += 1
+        self.counts["stop"] += 1
+        return Place(self.group.name, alloc.name, alloc, is_canary=True, is_rescheduled=True, stops=why.RESCHEDULED)
 
     def _placements(
         self,
@@ -490,8 +527,7 @@ class GroupReconciler:
         self.counts["migrate"] += len(migrate)
         for alloc in sorted(migrate, key=lambda alloc: (index_of(alloc), alloc.id)):
             if alloc.desired_status not in SERVER_TERMINAL:
-                is_silent = is_out_of_reach(self.context.nodes.get(alloc.node_id))
-                self.results.stops.append(Stop(alloc, why.MIGRATING, CLIENT_LOST if is_silent else ""))
+                self.results.stops.append(Stop(alloc, why.MIGRATING))
             if not alloc.desired_transition.migrate_disable_placement:
                 job = self._tried_job(alloc)
                 self.results.place.append(Place(self.group.name, self._name(alloc, names), alloc, job=job))

@@ -53,7 +53,7 @@ def reconcile(situation: Situation) -> Results:
     by_group: dict[str, list[Allocation]] = {}
     for alloc in situation.allocs:
         if is_abandoned(alloc, situation.nodes.get(alloc.node_id), now=situation.now):
-            results.stops.append(Stop(alloc, alloc.desired_description, CLIENT_LOST))
+            results.stops.append(Stop(alloc, why.LOST, CLIENT_LOST))
         by_group.setdefault(alloc.task_group, []).append(alloc)
     if job is None or job.stop:
         for name, allocs in by_group.items():

@@ -10,7 +10,7 @@ from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import DesiredUpdates, Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate
-from yurt.structs.status import DESIRED_EVICT, DESIRED_STOP
+from yurt.structs.status import DESIRED_STOP
 
 NOT_NEEDED = "alloc not needed due to job update"
 NOT_NEEDED_RECONNECT = "alloc not needed due to disconnected client reconnect"
@@ -55,7 +55,7 @@ class Stop(NamedTuple):
         return AllocStop(
             id=self.alloc.id,
             node_id=self.alloc.node_id,
-            desired_status=DESIRED_EVICT if self.alloc.desired_status == DESIRED_EVICT else DESIRED_STOP,
+            desired_status=DESIRED_STOP,
             description=self.description,
             client_status=self.client_status,
             followup_eval_id=self.followup_eval_id,

@@ -15,7 +15,6 @@ from yurt.scheduler.classify import (
     RECONNECTING,
     classify,
     is_abandoned,
-    is_out_of_reach,
     strategy_of,
 )
 from yurt.scheduler.deploys import cancel_unneeded, fresh_state, is_complete, new_deployment
@@ -88,7 +87,7 @@ class SystemAttempt:
         results, job = self.results, self.job
         for alloc in self.allocs:
             if is_abandoned(alloc, self.snapshot.nodes.get(alloc.node_id), now=self.now):
-                self._end(alloc, alloc.desired_description, CLIENT_LOST)
+                self._end(alloc, why.LOST, CLIENT_LOST)
         latest = self.snapshot.latest_deployment(self.evaluation.namespace, self.evaluation.job_id)
         self.current = cancel_unneeded(latest, job, results)
         if job is None or job.stop:
@@ -160,7 +159,7 @@ class SystemAttempt:
         found = classify(alloc, node, is_batch=job.type == JOB_SYSBATCH, now=self.now)
         counts = self.counts[group.name]
         if found == MIGRATE:
-            self._stop(alloc, why.NODE_TAINTED, CLIENT_LOST if is_out_of_reach(node) else "")
+            self._stop(alloc, why.NODE_TAINTED)
             return True
         if found in (LOST, EXPIRING):
             self._stop(alloc, why.LOST, CLIENT_LOST)

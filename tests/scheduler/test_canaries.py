@@ -1,0 +1,97 @@
+"""Canaries whose nodes leave, or that fail, while they try a new version of a service job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from yurt.fsm import apply
+from yurt.sdk.value import UnixNano, replace, seconds
+from yurt.structs import commands as c
+from yurt.structs import status
+from yurt.structs.alloc import Allocation, DesiredTransition
+from yurt.structs.job import Job
+from yurt.structs.policies import DisconnectStrategy
+from yurt.testing import factories
+from yurt.testing.cluster import Cluster
+
+
+def _service(count: int, cpu: int = 100, **changes: Any) -> Job:
+    task = factories.task(resources=replace(factories.task().resources, cpu=cpu))
+    return factories.job(task_groups=(factories.group(count=count, tasks=(task,), **changes),))
+
+
+def _canarying(count: int = 3, **group: Any) -> tuple[Cluster, Job, Allocation]:
+    """A cluster whose job tries a new version by one canary."""
+    cluster = Cluster()
+    update = factories.update_strategy(canary=1, max_parallel=1)
+    cluster.register(old := _service(count, update=update, **group))
+    cluster.settle(old)
+    cluster.register(new := _service(count, cpu=200, update=update, **group))
+    cluster.settle(new)
+    (canary,) = [alloc for alloc in cluster.live(new) if alloc.job is not None and alloc.job.version == 1]
+    return cluster, new, canary
+
+
+@pytest.mark.parametrize(
+    ("way", "told"),
+    [
+        ("down", "alloc is lost since its node is down"),
+        ("drain", "alloc is being migrated"),
+        ("fail", "alloc was rescheduled because it failed"),
+    ],
+)
+@pytest.mark.parametrize("are_others_gone", [False, True])
+def test_a_canary_that_leaves_is_replaced_by_a_canary_of_its_name(way: str, told: str, are_others_gone: bool) -> None:
+    cluster, job, canary = _canarying()
+    leaving = cluster.live(job) if are_others_gone and way != "fail" else [canary]
+    if way == "down":
+        for node_id in sorted({alloc.node_id for alloc in leaving}):
+            cluster.do(c.SetNodeStatus(node_id=node_id, status="down", updated_at=1))
+    elif way == "drain":
+        moving = dict.fromkeys((alloc.id for alloc in leaving), DesiredTransition(migrate=True))
+        cluster.do(c.SetDesiredTransitions(transitions=moving, now=cluster.now))
+    else:
+        cluster.end(canary, status.CLIENT_FAILED)
+        marked = {canary.id: DesiredTransition(reschedule=True)}
+        cluster.do(c.SetDesiredTransitions(transitions=marked, now=cluster.now))
+        cluster.now = UnixNano(cluster.now + seconds(3600))
+    cluster.evaluate(job)
+    gone = cluster.state.allocs[canary.id]
+    assert (gone.desired_status, gone.desired_description) == ("stop", told)
+    (new,) = [alloc for alloc in cluster.live(job) if alloc.job is not None and alloc.job.version == 1]
+    assert new.deployment_status is not None and new.deployment_status.canary
+    assert (new.name, new.previous_allocation, gone.next_allocation) == (canary.name, canary.id, new.id)
+    assert (new.reschedule_tracker is not None) == (way == "fail")
+    versions = sorted(alloc.job.version for alloc in cluster.live(job) if alloc.job is not None)
+    assert versions == [0, 0, 0, 1]
+
+
+def test_a_healthy_canary_that_is_gone_permits_no_promotion_until_its_replacement_is_healthy() -> None:
+    cluster, job, canary = _canarying()
+    cluster.do(c.SetNodeStatus(node_id=canary.node_id, status="down", updated_at=1))
+    cluster.evaluate(job)
+    deployment = cluster.state.latest_deployment("default", job.id)
+    assert deployment is not None
+    promotion = c.PromoteDeployment(deployment_id=deployment.id, now=cluster.now)
+    step = apply(cluster.state, promotion, index=cluster.state.index + 1)
+    assert isinstance(step.result, c.Rejected)
+    cluster.settle(job)
+    cluster.do(promotion)
+    cluster.settle(job)
+    assert cluster.names(job) == ["web.web[0]", "web.web[1]", "web.web[2]"]
+    assert {alloc.job.version for alloc in cluster.live(job) if alloc.job is not None} == {1}
+
+
+def test_no_canary_is_placed_while_a_lost_client_may_still_run_one() -> None:
+    strategy = DisconnectStrategy(stop_on_client_after=seconds(60), replace=True)
+    cluster, new, canary = _canarying(2, disconnect=strategy)
+    cluster.do(c.SetNodeStatus(node_id=canary.node_id, status="down", updated_at=1))
+    cluster.evaluate(new)
+    (follow,) = cluster.followups
+    versions = [alloc.job.version for alloc in cluster.live(new) if alloc.job is not None]
+    assert set(versions) == {0}
+    cluster.now = UnixNano(follow.wait_until)
+    cluster.settle(new)
+    versions = sorted(alloc.job.version for alloc in cluster.live(new) if alloc.job is not None)
+    assert versions == [0, 0, 1]
