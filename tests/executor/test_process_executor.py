@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from yurt.executor import CgroupSpec, cgroups
 from yurt.executor.processes import start_time
 from yurt.executor.spec import DEFAULT_PATH
-from yurt.sdk.errors import DriverError, NotFound
+from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import replace, seconds
 
 IS_ROOT = os.geteuid() == 0
@@ -148,6 +149,26 @@ async def test_exec_that_takes_too_long_is_killed(workshop: Any) -> None:
     await workshop.executor.start(spec)
     with pytest.raises(DriverError, match="did not end within"):
         await workshop.executor.exec(spec.task_id, ("sleep", "1000"), timeout=seconds(0.2))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors are counted in /proc")
+@pytest.mark.parametrize("spare", range(1, 12))
+@pytest.mark.parametrize("tty", [False, True])
+async def test_exec_without_descriptors_left_says_so_and_leaves_none(workshop: Any, spare: int, tty: bool) -> None:
+    spec = workshop.spec("sleep", "1000")
+    await workshop.executor.start(spec)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before, lowest = len(os.listdir("/proc/self/fd")), os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + spare, limits[1]))
+    try:
+        session = await workshop.executor.exec_stream(spec.task_id, ("true",), tty=tty)
+        await session.close()
+    except RecoverableError as error:
+        assert "out of processes, files or memory" in str(error)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 async def test_stop_kills_what_left_the_session_and_the_parent(workshop: Any, eventually: Any) -> None:

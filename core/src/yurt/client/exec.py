@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any
 
@@ -20,6 +21,10 @@ from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 log = logging.getLogger(__name__)
 
 SESSIONS_MAX = 500
+STARTS_MAX = 8
+"""Commands of one driver that are started at once; the others wait their turn. Starting one takes a process of its own,
+and a hundred at once would keep each other from starting in time.
+"""
 WHOLE_LIMIT = seconds(3600)
 
 Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -31,6 +36,7 @@ class ExecSessions:
     def __init__(self, spawn: Spawn) -> None:
         self._spawn = spawn
         self._count = 0
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(STARTS_MAX))
 
     async def run(
         self, driver: Driver, task_id: str, request: ExecRequest, inputs: AsyncIterator[ExecInput]
@@ -40,7 +46,8 @@ class ExecSessions:
             raise Unavailable(f"{SESSIONS_MAX} exec sessions run on this node already: end one, or try again later")
         self._count += 1
         try:
-            session = await begin(driver, task_id, request)
+            async with self._turns[driver.name]:
+                session = await begin(driver, task_id, request)
             log.info("exec: alloc=%s task=%s command=%s", request.alloc_id, request.task, request.command[:1])
             feeding = self._spawn(f"input of a command in {request.alloc_id[:8]}", feed(session, inputs))
             try:

@@ -27,7 +27,7 @@ from yurt.executor.spec import UserIds, candidates, search_path
 from yurt.executor.streams import Input, Outputs
 from yurt.executor.surroundings import EXEC_OUTPUT_BYTES_MAX
 from yurt.sdk.driver import ExecResult
-from yurt.sdk.errors import DriverError
+from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.exec import STDERR, STDOUT, ExecOutput, ExecSession, TerminalSize
 from yurt.sdk.value import NANOSECONDS, Duration
 
@@ -88,10 +88,16 @@ class Ends(NamedTuple):
 
 
 def pipe_ends() -> Ends:
-    """Three pipes."""
-    stdin, ours = os.pipe()
-    out, stdout = os.pipe()
-    err, stderr = os.pipe()
+    """Three pipes, or none: what was opened is closed when there are no descriptors left for the rest."""
+    opened: list[int] = []
+    try:
+        for _ in range(3):
+            opened += os.pipe()
+    except OSError:
+        for fd in opened:
+            os.close(fd)
+        raise
+    stdin, ours, out, stdout, err, stderr = opened
     for fd in (ours, out, err):
         os.set_blocking(fd, False)
     return Ends(ours, {out: STDOUT, err: STDERR}, (stdin, stdout, stderr))
@@ -220,33 +226,13 @@ async def start_session(command: tuple[str, ...], around: Beside, *, tty: bool) 
         raise DriverError("no command was given to run in the task")
     if any("\0" in word for word in command):
         raise DriverError(f'cannot run "{command[0]}" in the task: an argument contains a NUL character')
-    ends = terminal_ends() if tty else pipe_ends()
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    status_fd, child_status = os.pipe()
-    request = request_file(request_for(command, around, tty=tty))
-    watched = _Watched(ended)
-    argv = (sys.executable, "-I", "-S", "-E", str(PROGRAM), str(request), str(child_status))
-    stdin, stdout, stderr = ends.given
+    request = request_for(command, around, tty=tty)
     try:
-        transport, _ = await asyncio.get_running_loop().subprocess_exec(
-            lambda: watched,
-            *argv,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            pass_fds=(request, child_status),
-            start_new_session=True,
-            cwd="/",
-            env={},
-        )
-    except BaseException:
-        ends.close_ours()
-        os.close(status_fd)
-        raise
-    finally:
-        ends.close_given()
-        os.close(request)
-        os.close(child_status)
+        transport, ends, status_fd = await _spawn(request, _Watched(ended), tty=tty)
+    except OSError as error:
+        reason = f"{error.strerror or error}; is the machine, or the agent, out of processes, files or memory?"
+        raise RecoverableError(f'cannot run "{command[0]}" in the task: {reason}') from error
     session = ProcessSession(transport, ended, ends)
     try:
         failure = await read_status(status_fd)
@@ -259,6 +245,35 @@ async def start_session(command: tuple[str, ...], around: Beside, *, tty: bool) 
         await session.close()
         raise DriverError(f'cannot run "{command[0]}" in the task: {reason_of(failure, command[0], around)}')
     return session
+
+
+async def _spawn(
+    request: dict[str, Any], watched: _Watched, *, tty: bool
+) -> tuple[asyncio.SubprocessTransport, Ends, int]:
+    """Start `exec_child`: its transport, the ends of its streams, and where it says how it fares."""
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as given:
+        ends = terminal_ends() if tty else pipe_ends()
+        given.callback(ends.close_given)
+        ours.callback(ends.close_ours)
+        status_fd, child_status = os.pipe()
+        given.callback(os.close, child_status)
+        ours.callback(os.close, status_fd)
+        request_fd = request_file(request)
+        given.callback(os.close, request_fd)
+        stdin, stdout, stderr = ends.given
+        transport, _ = await asyncio.get_running_loop().subprocess_exec(
+            lambda: watched,
+            *(sys.executable, "-I", "-S", "-E", str(PROGRAM), str(request_fd), str(child_status)),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=(request_fd, child_status),
+            start_new_session=True,
+            cwd="/",
+            env={},
+        )
+        ours.pop_all()
+    return transport, ends, status_fd
 
 
 def request_for(command: tuple[str, ...], around: Beside, *, tty: bool) -> dict[str, Any]:
@@ -301,8 +316,12 @@ async def read_status(fd: int) -> bytes:
     told: asyncio.Future[bytes] = loop.create_future()
 
     def on_readable() -> None:
+        try:
+            data = os.read(fd, STATUS_BYTES)
+        except BlockingIOError:
+            return
         loop.remove_reader(fd)
-        told.set_result(os.read(fd, STATUS_BYTES))
+        told.set_result(data)
 
     loop.add_reader(fd, on_readable)
     try:

@@ -19,7 +19,7 @@ from yurt.http.agent_info import AgentInfo
 from yurt.http.at_leader import NOT_LEADING, PLACES, Places, ServerApis
 from yurt.http.call import CONTEXT, Context
 from yurt.http.cluster import CLUSTER, LoneServer
-from yurt.http.errors import NoServer, NotLed, status_of
+from yurt.http.errors import NoServer, NotLed, status_of, told_error
 from yurt.http.regions import OtherRegion, answer_from, wanted_region
 from yurt.http.routing import CORS_PREFIXES
 from yurt.http.table import add_all_routes
@@ -99,7 +99,9 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
         if isinstance(error, ConnectionError) and _has_left(request):
             return web.Response(status=READER_LEFT)
         log.exception("%s %s failed", request.method, request.path)
-        return _broken_off(request, error) or web.Response(status=500, text=INTERNAL)
+        told = told_error(error)
+        status, text = (500, INTERNAL) if told is None else (status_of(told), str(told))
+        return _broken_off(request, error) or web.Response(status=status, text=text)
 
 
 def _broken_off(request: web.Request, error: Exception) -> web.StreamResponse | None:

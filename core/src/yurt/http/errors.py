@@ -46,6 +46,22 @@ async def failed_call(call: Awaitable[T]) -> T:
         raise Refused(500, str(error)) from error
 
 
+def told_error(error: Exception) -> YurtError | None:
+    """What a failure beside the closed set is to the caller: one of the set inside a group of failures, or trouble of
+    the machine (no descriptor, process or disk space left, a device that fails). None for a defect of ours.
+    """
+    if isinstance(error, YurtError):
+        return error
+    if isinstance(error, ExceptionGroup):
+        found = [told_error(each) for each in error.exceptions]
+        return None if None in found else found[0]
+    if isinstance(error, TimeoutError):
+        return Unavailable("It took too long: the agent's machine, or an engine on it, does not answer in time")
+    if isinstance(error, OSError):
+        return Unavailable(f"The agent's machine is in trouble: {error.strerror or type(error).__name__}")
+    return None
+
+
 def status_of(error: YurtError) -> int:
     """The HTTP status of an error."""
     text = str(error)
