@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from yurt import scheduler
 from yurt.sdk.errors import Invalid, Unavailable
-from yurt.sdk.value import replace
+from yurt.sdk.value import UnixNano, replace
 from yurt.server.log_writer import ENTRY_BYTES, LogWriter, Prepared
 from yurt.storage.memory import MemoryLog
 from yurt.structs.alloc import TaskEvent, TaskState
@@ -125,14 +125,14 @@ async def test_an_attempt_that_fails_leaves_those_of_its_company_alone(
     run_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = SlowLog()
-    plain = scheduler.attempt
+    plain = scheduler.Series.attempt
 
-    def attempt(state: Any, evaluation: Evaluation, **options: Any) -> scheduler.Attempt:
+    def attempt(series: scheduler.Series, evaluation: Evaluation, *, now: UnixNano) -> scheduler.Attempt:
         if evaluation.job_id == "bad":
             raise AssertionError("this one is broken")
-        return plain(state, evaluation, **options)
+        return plain(series, evaluation, now=now)
 
-    monkeypatch.setattr(scheduler, "attempt", attempt)
+    monkeypatch.setattr(scheduler.Series, "attempt", attempt)
     async with run_server(log) as bench:
         await bench.add_node()
         await register_while_the_log_waits(bench, log, [job_of(name, cpu=100) for name in ("a", "bad", "c")])

@@ -1,6 +1,6 @@
 """Scheduler: what to do for a job, as a plan with reasons; pure.
 
-`attempt` answers one evaluation on one snapshot. The worker submits its plan; when parts of it are refused it
+`attempt` answers one evaluation on one snapshot, a `Series` some of them, one after another. The worker submits a plan; when parts of it are refused it
 attempts again on a newer snapshot, up to `max_attempts` times without progress, and then ends the evaluation with
 `exhausted`. The same snapshot, evaluation, `now`, seed and attempt give the same plan to the byte: ids come from the
 seed, equal scores are told apart by it.
@@ -15,15 +15,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from yurt.scheduler.attempts import Attempt, attempt, dry_run
+    from yurt.scheduler.attempts import Attempt, Series, attempt, dry_run
     from yurt.scheduler.blocked import exhausted, max_attempts
     from yurt.scheduler.foreseen import OnTheirWay, foresee
     from yurt.scheduler.plan_check import check_plan
 
-__all__ = ["Attempt", "OnTheirWay", "attempt", "check_plan", "dry_run", "exhausted", "foresee", "max_attempts"]
+__all__ = [
+    "Attempt", "OnTheirWay", "Series", "attempt", "check_plan", "dry_run", "exhausted", "foresee", "max_attempts",
+]  # fmt: skip
 
 _HOMES = {
-    "Attempt": "attempts", "attempt": "attempts", "dry_run": "attempts",
+    "Attempt": "attempts", "Series": "attempts", "attempt": "attempts", "dry_run": "attempts",
     "exhausted": "blocked", "max_attempts": "blocked", "check_plan": "plan_check",
     "foresee": "foreseen", "OnTheirWay": "foreseen",
 }  # fmt: skip

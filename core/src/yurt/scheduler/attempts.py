@@ -1,10 +1,12 @@
-"""The door: one attempt at one evaluation."""
+"""The doors: one attempt at one evaluation, and a series of them on one state."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import NamedTuple
 
+from yurt.scheduler.course import Course, is_new, only_adds
+from yurt.scheduler.foreseen import foresee
 from yurt.scheduler.generic import GenericAttempt
 from yurt.scheduler.ids import Ids, number_of
 from yurt.scheduler.limits import LimitsOf, limits_now, no_limits
@@ -43,6 +45,53 @@ def attempt(
     limits: LimitsOf = no_limits,
 ) -> Attempt:
     """What to do about an evaluation, on this snapshot."""
+    generic = _generic(snapshot, evaluation, now=now, seed=seed, attempt=attempt, limits=limits)
+    return generic if isinstance(generic, Attempt) else Attempt(*generic.run())
+
+
+class Series:
+    """First attempts at evaluations of different jobs on one state, each as if the plans before were laid over it.
+
+    The answers are those of `attempt` with the same seed on that state, to the byte. New jobs go on from each other
+    (`course`) as long as no limits count what they take.
+    """
+
+    def __init__(self, state: Snapshot, *, seed: int, limits: LimitsOf = no_limits) -> None:
+        self._state = state
+        self._plans: list[Plan] = []
+        """Those that are not laid over `_state` yet."""
+        self._course: Course | None = None
+        """Where the last attempt has ended, if the next one can go on from there."""
+        self._seed = seed
+        self._limits = limits
+
+    def attempt(self, evaluation: Evaluation, *, now: UnixNano) -> Attempt:
+        """What to do about an evaluation after all before."""
+        course, self._course = self._course, None
+        job = self._state.jobs.get((evaluation.namespace, evaluation.job_id))
+        can_go_on = self._limits is no_limits and job is not None and is_new(self._state, job)
+        if course is None or not can_go_on:
+            self._lay_over()
+        generic = _generic(self._state, evaluation, now=now, seed=self._seed, limits=self._limits)
+        if isinstance(generic, Attempt):
+            made = generic
+        else:
+            if course is not None and can_go_on:
+                generic.go_on(course)
+            made = Attempt(*generic.run())
+            if can_go_on and only_adds(*made):
+                self._course = generic.course.after(generic.placers.values())
+        self._plans.append(made.plan)
+        return made
+
+    def _lay_over(self) -> None:
+        self._state, self._plans = foresee(self._state, self._plans), []
+
+
+def _generic(
+    snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, seed: int, attempt: int = 0, limits: LimitsOf
+) -> GenericAttempt | Attempt:
+    """An attempt at a service or batch job that is still to run; any other is made at once."""
     if evaluation.triggered_by not in TRIGGERS:
         text = f"scheduler cannot handle '{evaluation.triggered_by}' evaluation reason"
         return _nothing(evaluation, EVAL_FAILED, text, now=now)
@@ -59,7 +108,7 @@ def attempt(
     generic = GenericAttempt(snapshot, replace(evaluation, type=job_type), now=now, ids=ids, seed=own_seed)
     if job is not None:
         generic.limits_of = partial(limits_now, limits, snapshot, job)
-    return Attempt(*generic.run())
+    return generic
 
 
 def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> Attempt:

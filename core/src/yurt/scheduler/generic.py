@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from yurt.scheduler.blocked import Blockers, blocked_eval
 from yurt.scheduler.classify import is_unplaced
+from yurt.scheduler.course import Course
 from yurt.scheduler.feasible import is_row_feasible
 from yurt.scheduler.ids import Ids
 from yurt.scheduler.limits import Limit, exceeded, take
@@ -63,13 +64,25 @@ class GenericAttempt:
         """Volumes that placements would need, and that nobody has registered."""
         self.singly: set[str] = set()
         """Groups of which a run found no more room: what else they get, they get one by one, by preemption."""
-        self.view = View(snapshot)
+        self._first_generation = 0
+        self.course = Course(View(snapshot))
         self._begin(Results())
+
+    @property
+    def view(self) -> View:
+        """The cluster with what is placed so far."""
+        return self.course.view
+
+    def go_on(self, course: Course) -> None:
+        """Begin where attempts at other jobs have ended; only for a job that `is_new`."""
+        self.course = course
+        self._first_generation = course.view.generation
 
     def _begin(self, results: Results) -> None:
         """Nothing is placed yet, and what the reconciler stops is stopped."""
-        if self.view.generation:
-            self.view = View(self.snapshot)
+        if self.view.generation != self._first_generation:
+            assert not self._first_generation, "what others have placed would be lost"
+            self.course = Course(View(self.snapshot))
         self.placements: list[Placement] = []
         self.preemptions: list[AllocStop] = []
         self.attributes: dict[str, AttributeUpdate] = dict(results.attributes)
@@ -350,7 +363,7 @@ class GenericAttempt:
         if placer is None:
             group = job.group(name)
             assert group is not None
-            placer = self.placers[name] = self._new_placer(job, group)
+            placer = self.placers[name] = self.course.placer(job, group) or self._new_placer(job, group)
         return placer
 
     def _is_known(self, job: Job) -> bool:

@@ -87,6 +87,20 @@ class GroupPlacer:
             self.count(alloc, 1)
         self._close_refused()
 
+    @property
+    def can_begin_anew(self) -> bool:
+        """Whether an equal group of a new job can go on with the ranking: nothing but amounts leads from one to the
+        next.
+        """
+        return self.can_run and not self.ranker.spread.is_used
+
+    def begin_anew(self, job: Job, group: TaskGroup) -> None:
+        """Go on for an equal group of a job that has no allocations."""
+        self.job, self.group = job, group
+        self._preemptions[:] = np.nan
+        self._situations.clear()
+        self.ranker.begin_anew(group.count)
+
     def count(self, alloc: Allocation, sign: int) -> None:
         """An allocation of the job that the plan leaves in place (or takes away)."""
         row = self.view.row(alloc.node_id)

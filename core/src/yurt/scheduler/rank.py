@@ -121,6 +121,21 @@ class Ranker:
         self._shown.clear()
         self._is_stale = True
 
+    def begin_anew(self, expected: int) -> None:
+        """Go on for another job, which has nothing on any row: what was placed so far is only what is used.
+
+        So many placements of its own are to come.
+        """
+        rows = self._own.nonzero()[0].tolist()
+        self._own[rows] = 0
+        self._has_own = False
+        if self._is_stale or self._generation != self.view.generation:
+            return
+        for row in rows:
+            self._score_row(row)
+        if len(self._window) < _window_size(expected):
+            self._window = []
+
     def best(
         self, *, expected: int = 1, penalised: frozenset[int] = frozenset(), preferred: int | None = None
     ) -> int | None:
@@ -133,7 +148,7 @@ class Ranker:
         if self._cells is not None:
             return self._cells.best()
         if not self._window:
-            self._fill(min(WINDOW_MAX, max(WINDOW_MIN, expected + SCORES_KEPT)))
+            self._fill(_window_size(expected))
         return self._window[0][2] if self._window else None
 
     def refresh(self) -> None:
@@ -435,6 +450,11 @@ class Ranker:
 
     def _anti_affinity(self, own: int) -> int:
         return -round((own + 1) / max(1, self.group.count) * UNIT) if own else 0
+
+
+def _window_size(expected: int) -> int:
+    """How many of the best rows are kept in order."""
+    return min(WINDOW_MAX, max(WINDOW_MIN, expected + SCORES_KEPT))
 
 
 def _power(used: IntArray, offered: IntArray) -> FloatArray:

@@ -126,26 +126,22 @@ class Worker:
         self, group: asyncio.TaskGroup, batch: list[Delivery], *, unanswered: dict[str, Delivery]
     ) -> None:
         """Make each one's first attempt on the plans of those before it, and submit some together."""
-        view = self._work.view()
+        view, seed = self._work.view(), self._seed()
+        series = scheduler.Series(view.state, seed=seed, **self._limits)
         company: list[_Tried] = []
         for number, delivery in enumerate(batch, 1):
             if delivery.evaluation.modify_index <= view.state.index:
                 started = self._env.monotonic()
-                made = await outcome_of(self._first(delivery.evaluation, view, is_last=number == len(batch)))
-                first, view = (made, view) if isinstance(made, Exception) else made
+                record = self._record(view, seed)
+                attempt = partial(series.attempt, delivery.evaluation, now=record.now)
+                first = await outcome_of(self._schedule(delivery.evaluation, attempt, record))
+                if not isinstance(first, Exception):
+                    view = view._replace(after=delivery.evaluation.id)
                 company.append(_Tried(delivery, first, started))
             if company and (number % TOGETHER == 0 or number == len(batch)):
                 group.create_task(self._finish(company, unanswered))
                 company = []
             await asyncio.sleep(0)
-
-    async def _first(self, evaluation: Evaluation, view: View, *, is_last: bool) -> tuple[scheduler.Attempt, View]:
-        """The first attempt, and the view with its plan laid over for those that follow."""
-        made = await self._schedule(view, evaluation, 0)
-        if is_last:
-            return made, view
-        laid = scheduler.foresee(view.state, (made.plan,))
-        return made, view._replace(state=laid, after=evaluation.id)
 
     async def _finish(self, company: Sequence[_Tried], unanswered: dict[str, Delivery]) -> None:
         """From the first attempts to the answers; what was refused is tried again alone."""
@@ -215,8 +211,12 @@ class Worker:
         tries = 1 if refused.is_empty else 0
         while tries < limit:
             await self._waiter.wait_index(refused.refresh_index, timeout_s=INDEX_WAIT_S)
-            earlier = made.outcome.evaluation.attempts
-            made = await self._schedule(self._work.view(), evaluation, tries, earlier=earlier)
+            view, seed = self._work.view(), self._seed()
+            record = self._record(view, seed, tries)
+            attempt = partial(
+                scheduler.attempt, view.state, evaluation, now=record.now, seed=seed, attempt=tries, **self._limits
+            )
+            made = await self._schedule(evaluation, attempt, *made.outcome.evaluation.attempts, record)
             (reply,) = await self._work.carry_out((Made(delivery, made.plan, made.outcome),))
             if isinstance(reply, Exception):
                 raise reply
@@ -227,16 +227,23 @@ class Worker:
         await self._give_up(delivery, made.outcome)
 
     async def _schedule(
-        self, view: View, evaluation: Evaluation, tries: int, *, earlier: tuple[AttemptRecord, ...] = ()
+        self, evaluation: Evaluation, attempt: Callable[[], scheduler.Attempt], *records: AttemptRecord
     ) -> scheduler.Attempt:
-        seed, now, state = self._seed(), self._env.now(), view.state
-        attempt = partial(scheduler.attempt, state, evaluation, now=now, seed=seed, attempt=tries, **self._limits)
+        """Make an attempt, the last one of those recorded."""
         is_large = job_count(self._current(), evaluation) > THREAD_COUNT
         made = await asyncio.to_thread(attempt) if is_large else attempt()
-        record = AttemptRecord(
-            seed=f"{seed:032x}", state_index=state.index, now=now, number=tries, ahead=view.ahead, after=view.after
+        return _recorded(made, records[-ATTEMPTS_KEPT:])
+
+    def _record(self, view: View, seed: int, tries: int = 0) -> AttemptRecord:
+        """What an attempt is made from that begins now."""
+        return AttemptRecord(
+            seed=f"{seed:032x}",
+            state_index=view.state.index,
+            now=self._env.now(),
+            number=tries,
+            ahead=view.ahead,
+            after=view.after,
         )
-        return _recorded(made, (*earlier, record)[-ATTEMPTS_KEPT:])
 
     async def _give_up(self, delivery: Delivery, last: Outcome | None) -> None:
         outcome = scheduler.exhausted(
