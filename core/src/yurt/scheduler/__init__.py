@@ -1,9 +1,9 @@
 """Scheduler: what to do for a job, as a plan with reasons; pure.
 
-`attempt` answers one evaluation on one snapshot, a `Series` some of them, one after another. The worker submits a plan; when parts of it are refused it
-attempts again on a newer snapshot, up to `max_attempts` times without progress, and then ends the evaluation with
-`exhausted`. The same snapshot, evaluation, `now`, seed and attempt give the same plan to the byte: ids come from the
-seed, equal scores are told apart by it.
+`attempt` answers one evaluation on one snapshot, a `Series` some of them, one after another. The worker submits a
+plan; when parts of it are refused it attempts again on a newer snapshot, up to `max_attempts` times without progress,
+and then ends the evaluation with `exhausted`. The same snapshot, evaluation, `now`, seed and attempt give the same plan
+to the byte: ids come from the seed, equal scores are told apart by it.
 
 The names below are loaded when first used: importing this package does not import numpy, which would be a fifth of an
 agent's start-up.
