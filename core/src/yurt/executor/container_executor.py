@@ -18,7 +18,7 @@ import shutil
 import signal
 import stat
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -310,13 +310,21 @@ def hand_over(spec: ContainerSpec, ids: UserIds) -> None:
     """Give the task's user its private folders, and everybody a /tmp."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(f"{spec.root}/tmp")
-        os.chmod(f"{spec.root}/tmp", TMP_MODE)
+        with opened_folder(f"{spec.root}/tmp") as descriptor:
+            os.fchmod(descriptor, TMP_MODE)
     for folder in spec.private_dirs:
-        descriptor = os.open(folder, FOLDER_FLAGS)
-        try:
+        with opened_folder(folder) as descriptor:
             os.fchown(descriptor, ids.uid, ids.gid)
-        finally:
-            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def opened_folder(path: str) -> Iterator[int]:
+    """A folder by its descriptor; raises OSError for a link, which another task may have put there."""
+    descriptor = os.open(path, FOLDER_FLAGS)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def stored_process(config_file: Path) -> dict[str, Any]:

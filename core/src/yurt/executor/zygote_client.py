@@ -166,11 +166,11 @@ class ZygoteClient:
         self._reply_fd = -1
         if self._requests is not None and not self._requests.is_closing():
             self._requests.abort()
-        if self._process is not None:
-            self._process.wait()
+        code = self._process.wait() if self._process is not None else 0
         ready, self._ready, self._requests, self._process = self._ready, None, None, None
         error = RecoverableError(
-            f"the process that starts tasks ended ({sys.executable} {PROGRAM}); it is started again for the next task"
+            f"the process that starts tasks ended with exit code {code} ({sys.executable} {PROGRAM}); "
+            "it is started again for the next task"
         )
         for waiting in (ready, *self._waiting.values()):
             if waiting is not None and not waiting.done():
