@@ -82,7 +82,8 @@ def test_good_blocks_have_no_problems(document: dict[str, Any]) -> None:
         (job(ID="a b"), "Job ID contains a space"),
         (job(ID="a\0b"), "Job ID contains a null character"),
         (job(ID="x" * 2000), "1024 characters at most"),
-        (job(Type="core"), 'Invalid job type: "core"'),
+        (job(Type="core"), 'Invalid job type: "core"; use service, batch, system or sysbatch'),
+        (job(Type="batch", ParameterizedJob={"Payload": "x"}), "use optional, required or forbidden"),
         (job(Type="_core"), "job type cannot be core"),
         (job(Datacenters=[""]), "Job datacenter must be non-empty string"),
         (job(TaskGroups=[]), "Missing job task groups"),
@@ -138,6 +139,8 @@ def test_good_blocks_have_no_problems(document: dict[str, Any]) -> None:
         (task(Resources={"CPU": 100, "MemoryMB": 64, "MemoryMaxMB": 32}), "should be larger than MemoryMB"),
         (task(LogConfig={"MaxFiles": 0, "MaxFileSizeMB": 10}), "minimum number of files is 1"),
         (task(LogConfig={"MaxFiles": 100, "MaxFileSizeMB": 10}), "must be less than requested disk capacity"),
+        (task(Templates=[{"DestPath": "x", "EmbeddedTmpl": "a\n{{ if }}"}]), "its line 2, column"),
+        (task(Templates=[{"DestPath": "x", "EmbeddedTmpl": "<< x", "LeftDelim": "<<"}]), "parse at its line 1"),
         (task(Templates=[{"DestPath": "local/x"}]), "source path or have an embedded template"),
         (task(Templates=[{"EmbeddedTmpl": "x", "DestPath": "../../x"}]), "destination escapes"),
         (task(Templates=[{"EmbeddedTmpl": "x", "DestPath": "x", "ChangeMode": "signal", "Envvars": True}]), "signals"),
@@ -198,3 +201,15 @@ def test_huge_numbers_are_checked_at_once() -> None:
 )
 def test_a_path_that_leaves_its_folder_is_seen(path: str, depth: int, is_outside: bool) -> None:
     assert escapes(path, depth=depth) is is_outside
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "hup", "9", "SIGRTMIN+3", "${meta.signal}", ""])
+def test_a_signal_is_taken_in_every_form(name: str) -> None:
+    _, warnings = validate_job(decode_job(task(KillSignal=name))[0])
+    assert warnings == ()
+
+
+def test_a_name_that_is_no_signal_is_doubted() -> None:
+    template = {"DestPath": "x", "EmbeddedTmpl": "x", "ChangeMode": "signal", "ChangeSignal": "SIGBAR"}
+    _, warnings = validate_job(decode_job(task(KillSignal="SIGFOO", Templates=[template]))[0])
+    assert ['kill_signal "SIGFOO"' in warnings[0], 'change_signal "SIGBAR"' in warnings[1]] == [True, True]

@@ -130,12 +130,28 @@ def test_everything_that_validation_finds_is_placed_at_the_line_to_change() -> N
         ('Group "front" has warnings: Task "server" has warnings: something new', 'task "server" {'),
         ("Task group front validation failed: something new", 'group "front" {'),
         ("Task group back validation failed: something new", ""),
+        ('job "web" is in nonexistent node pool "gpu"', 'job "web" {'),
+        (
+            "Task group front validation failed: Service[web] validation failed: check #1 validation failed: x",
+            "check {",
+        ),
         ("something new", ""),
         ("Constraint 9 validation failed: Regular expression failed to compile: x", ""),
     ],
 )
 def test_a_message_leads_to_a_line(message: str, line: str) -> None:
     assert placed(message) == {message: line}
+
+
+def test_what_a_job_says_of_its_place_and_time_is_shown_where_it_says_it() -> None:
+    text = 'job "x" {\n  node_pool = "gpu"\n  region = "mars"\n  periodic {\n    cron = "61 * * * *"\n  }\n}\n'
+    job, positions = parse_job_with_positions(text, filename="x.hcl")
+    messages = (
+        'job "x" is in nonexistent node pool "gpu"',
+        "No path to region",
+        'periodic validation failed: cron m "6',
+    )
+    assert [found.line for message in messages for found in findings(job, positions, message)] == [2, 3, 5]
 
 
 def test_nested_lists_become_single_messages() -> None:

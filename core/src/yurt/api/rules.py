@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+import signal
+from collections.abc import Iterable, Iterator, Sequence
 
 from yurt.sdk.value import NANOSECONDS
 
@@ -32,6 +33,11 @@ def seconds_text(duration: int) -> str:
     return f"{duration / NANOSECONDS:g}s"
 
 
+def one_of(choices: Sequence[str]) -> str:
+    """`service, batch or system`."""
+    return f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+
 def duplicates(names: Iterable[str]) -> Iterator[str]:
     """Each name that occurs more than once, once."""
     seen: dict[str, int] = {}
@@ -39,6 +45,13 @@ def duplicates(names: Iterable[str]) -> Iterator[str]:
         seen[name] = seen.get(name, 0) + 1
         if seen[name] == 2:
             yield name
+
+
+def is_signal(name: str) -> bool:
+    """The text names a signal, as in `SIGTERM`, `term`, `15` or `SIGRTMIN+3`."""
+    text = name.upper()
+    full = (text if text.startswith("SIG") else f"SIG{text}").partition("+")[0]
+    return text.isdecimal() or full in signal.Signals.__members__
 
 
 def is_open(text: str) -> bool:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from yurt.api.no_effect import constraint_doubts, group_no_effects
-from yurt.api.rules import duplicates, multi_error, nested
+from yurt.api.rules import duplicates, multi_error, nested, one_of
 from yurt.api.validate_policies import affinity_problems, constraint_problems, policy_problems, spread_problems
 from yurt.api.validate_service import network_problems, service_problems, volume_problems
 from yurt.api.validate_task import task_problems, task_warnings
@@ -27,6 +27,7 @@ EPHEMERAL_DISK_MIN_MB = 10
 NAMESPACE = re.compile(r"[a-zA-Z0-9-]{1,128}\Z")
 NODE_POOL = re.compile(r"[a-zA-Z0-9-_]{1,128}\Z")
 NAME_MAX = 1024
+PAYLOADS = ("optional", "required", "forbidden")
 
 __all__ = ["multi_error", "validate_job"]
 
@@ -93,7 +94,7 @@ def _kind_problems(job: Job) -> Iterator[str]:
     if job.type == status.JOB_CORE:
         yield "job type cannot be core"
     elif job.type not in status.JOB_TYPES:
-        yield f'Invalid job type: "{job.type[:64]}"'
+        yield f'Invalid job type: "{job.type[:64]}"; use {one_of(status.JOB_TYPES)}'
     is_batch = job.type in (status.JOB_BATCH, status.JOB_SYSBATCH)
     if job.periodic is not None:
         if not is_batch:
@@ -129,8 +130,8 @@ def _periodic_problems(job: Job) -> Iterator[str]:
 def _parameterized_problems(job: Job) -> Iterator[str]:
     asked = job.parameterized_job
     assert asked is not None
-    if asked.payload not in ("", "optional", "required", "forbidden"):
-        yield f'Unknown payload requirement: "{asked.payload[:64]}"'
+    if asked.payload not in ("", *PAYLOADS):
+        yield f'Unknown payload requirement: "{asked.payload[:64]}"; use {one_of(PAYLOADS)}'
     both = sorted(set(asked.meta_required) & set(asked.meta_optional))
     if both:
         yield f"Required and optional meta keys should be disjoint. Following keys exist in both: {', '.join(both)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from yurt.api.rules import duplicates, is_open, seconds_text
+from yurt.api.rules import duplicates, is_open, one_of, seconds_text
 from yurt.scheduler.regexps import problem as pattern_problem
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs import status
@@ -17,6 +17,7 @@ _COMPARISONS = frozenset({"=", "==", "is", "!=", "not", "<", "<=", ">", ">="})
 _SETS = frozenset({"set_contains", "set_contains_all", "set_contains_any"})
 _VERSIONS = frozenset({"version", "semver"})
 _VERSION_TERM = re.compile(r"\s*(=|!=|>=|<=|>|<|~>)?\s*v?\d+(\.\d+)*([-+.][0-9A-Za-z.~+-]+)?\s*\Z")
+OPERATORS = ("regexp", "version", "semver", "set_contains", "set_contains_any", "is_set", "is_not_set")
 _RECONCILE = frozenset({"", "best_score", "longest_running", "keep_original", "keep_replacement"})
 _HEALTH_CHECKS = ("checks", "task_states", "manual")
 RESTART_INTERVAL_MIN = 5 * NANOSECONDS
@@ -59,7 +60,7 @@ def _operand_problems(operand: str, value: str, what: str) -> Iterator[str]:
         if not value:
             yield "Set contains constraint requires an RTarget"
     elif operand not in _COMPARISONS | {"distinct_property", "is_set", "is_not_set"}:
-        yield f'Unknown {what} type "{operand[:64]}"'
+        yield f'Unknown {what} type "{operand[:64]}": use a comparison (=, !=, <, <=, >, >=), {one_of(OPERATORS)}'
 
 
 def affinity_problems(affinities: tuple[Affinity, ...], what: str, job_type: str) -> Iterator[str]:

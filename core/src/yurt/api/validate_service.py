@@ -136,8 +136,8 @@ def _one_service(group: TaskGroup, service: Service, labels: set[str]) -> Iterat
         yield f'Service task "{service.task_name[:64]}" does not exist in the group'
     if service.provider == "nomad":
         yield from _nomad_provider_problems(service)
-    for check in service.checks:
-        yield from nested(f"check {check.name[:64]}", _check_problems(service, check, labels))
+    for number, check in enumerate(service.checks, start=1):
+        yield from nested(f"check {check.name[:64] or f'#{number}'}", _check_problems(service, check, labels))
 
 
 def _label_problems(label: str, address_mode: str, labels: set[str], what: str) -> Iterator[str]:

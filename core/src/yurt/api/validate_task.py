@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from yurt.api.no_effect import constraint_doubts, not_available, task_no_effects
-from yurt.api.rules import duplicates, escapes, is_open, nested
+from yurt.api.rules import duplicates, escapes, is_open, is_signal, nested
 from yurt.api.validate_device import device_problems
 from yurt.api.validate_policies import affinity_problems, constraint_problems, restart_problems
 from yurt.structs.job import Job, TaskGroup
@@ -18,6 +18,8 @@ ACTION_NAME = re.compile(r"[^\0\s]{1,128}\Z")
 IDENTITY_NAME = re.compile(r"[a-zA-Z0-9-_]{1,128}\Z")
 SECRET_NAME = re.compile(r"[a-zA-Z0-9_]{1,128}\Z")
 PERMISSIONS = re.compile(r"[0-7]{1,5}\Z")
+TEMPLATE_CHECKED_MAX = 16 * 1024
+"""Characters of a template that is parsed when its job is registered; a longer one is when it is rendered."""
 TASK_DEPTH = 1
 """A task's directory lies one level inside its allocation's directory."""
 
@@ -127,6 +129,17 @@ def _one_template(template: Template) -> Iterator[str]:
         yield f'Failed to parse {template.perms[:16]!r} as octal permissions, like "0644"'
     if template.wait is not None and 0 < template.wait.max < template.wait.min:
         yield "wait min must be less than max"
+    if len(template.embedded_tmpl) <= TEMPLATE_CHECKED_MAX:
+        yield from _syntax_problems(template)
+
+
+def _syntax_problems(template: Template) -> Iterator[str]:
+    from yurt.gotemplate import TemplateError, check_syntax
+
+    try:
+        check_syntax(template.embedded_tmpl, left=template.left_delim, right=template.right_delim)
+    except TemplateError as error:
+        yield f"the template does not parse at its line {error.line}, column {error.column}: {error.problem}"
 
 
 def _artifact_problems(artifact: TaskArtifact) -> Iterator[str]:
@@ -219,10 +232,18 @@ def _one_identity(identity: WorkloadIdentity) -> Iterator[str]:
         yield "ttl for default identity not yet supported"
 
 
+def _signal_doubts(task: Task) -> Iterator[str]:
+    named = (("kill_signal", task.kill_signal), *(("change_signal", each.change_signal) for each in task.templates))
+    for field, name in named:
+        if name and not is_open(name) and not is_signal(name):
+            yield f'{field} "{name[:64]}" is no signal; write a name such as "SIGTERM"'
+
+
 def task_warnings(group: TaskGroup, task: Task) -> Iterator[str]:
     """What is allowed but probably not meant."""
     yield from task_no_effects(group, task)
     yield from (f"{what} is not available in this version: it will not start" for what in not_available(group, task))
     yield from constraint_doubts(task.constraints)
+    yield from _signal_doubts(task)
     if task.resources.networks:
         yield "task network resources have been deprecated: use a network block at the group level"

@@ -177,7 +177,8 @@ def _service(place: Place, match: re.Match[str]) -> Place | None:
 
 
 def _check(place: Place, match: re.Match[str]) -> Place | None:
-    return place.named("Checks", match["name"])
+    found = place.named("Checks", match["name"])
+    return found or (place.step("Checks", int(match["number"]) - 1) if match["number"] else None)
 
 
 def _volume(place: Place, match: re.Match[str]) -> Place | None:
@@ -219,7 +220,7 @@ _ENTER: tuple[tuple[re.Pattern[str], Enter], ...] = tuple(
         (rf'Task group volume "(?P<name>[^"]*)"{_END}', _volume),
         (rf'Task "?(?P<name>[^" ]+)"?{_END}', _task),
         (rf"Service\[(?P<name>[^\]]*)\]{_END}", _service),
-        (rf"check (?P<name>.*?){_END}", _check),
+        (rf"check (?P<name>#(?P<number>\d{{1,6}})|.*?){_END}", _check),
         (r"config\.(?P<option>[A-Za-z_][\w.\[\]]*)(?=: )", _option),
         (rf"Constraint (?P<number>\d{{1,6}}){_END}", _numbered("Constraints")),
         (rf"Affinity (?P<number>\d{{1,6}}){_END}", _numbered("Affinities")),
@@ -244,8 +245,14 @@ _FIELD_LINES = r"""
 ^Spread block must have a positive          Weight
 ^Missing job datacenters|^Job datacenter    Datacenters
 ^Invalid job type|^job type cannot          Type
-^invalid namespace name                     Namespace
-^invalid node pool                          NodePool
+^invalid namespace|is in nonexistent names  Namespace
+^invalid node pool|is in nonexistent node   NodePool
+^cron \S                                    Spec
+^unknown time zone                          TimeZone
+^No path to region                          Region
+kill_signal                                 KillSignal
+change_signal                               ChangeSignal
+the template does not parse                 EmbeddedTmpl
 priority                                    Priority
 ^UI description                             UI Description
 ^Periodic can only                          Periodic

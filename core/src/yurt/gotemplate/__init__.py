@@ -9,6 +9,6 @@ from __future__ import annotations
 from yurt.gotemplate.errors import Failure, TemplateError
 from yurt.gotemplate.functions import Function
 from yurt.gotemplate.limits import Limits
-from yurt.gotemplate.template import Template, parse
+from yurt.gotemplate.template import Template, check_syntax, parse
 
-__all__ = ["Failure", "Function", "Limits", "Template", "TemplateError", "parse"]
+__all__ = ["Failure", "Function", "Limits", "Template", "TemplateError", "check_syntax", "parse"]

@@ -41,9 +41,12 @@ _OPERANDS = frozenset(("dot", "field", "variable", "word", "number", "quoted", "
 
 
 class Parser:
-    """One template's tokens on their way to trees; `templates` holds what `define` and `block` name."""
+    """One template's tokens on their way to trees; `templates` holds what `define` and `block` name.
 
-    def __init__(self, source: Source, tokens: list[Token], functions: Collection[str]) -> None:
+    Without `functions` any name may be one.
+    """
+
+    def __init__(self, source: Source, tokens: list[Token], functions: Collection[str] | None) -> None:
         self.templates: dict[str, Body] = {}
         self._source = source
         self._tokens = tokens
@@ -316,7 +319,7 @@ class Parser:
     def _word(self, token: Token) -> Operand:
         if token.text in ("true", "false"):
             return Literal(token.at, token.text == "true")
-        if token.text not in self._functions:
+        if self._functions is not None and token.text not in self._functions:
             raise self._error(token, f'function "{token.text}" not defined')
         return Called(token.at, token.text)
 

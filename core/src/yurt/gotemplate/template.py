@@ -13,6 +13,8 @@ from yurt.gotemplate.nodes import Body
 from yurt.gotemplate.parser import Parser
 from yurt.gotemplate.source import Source
 
+LEFT, RIGHT = "{{", "}}"
+
 
 class Template(NamedTuple):
     """A template's tree, what it defines, and the functions that it may call."""
@@ -42,11 +44,17 @@ def parse(
     *,
     name: str = "template",
     functions: Mapping[str, Function] | None = None,
-    left: str = "{{",
-    right: str = "}}",
+    left: str = LEFT,
+    right: str = RIGHT,
 ) -> Template:
     """The template of a text; raises TemplateError. `functions` come to those that every template has."""
     source, known = Source(name, text), {**BUILT_IN, **(functions or {})}
-    parser = Parser(source, list(tokens(source, left=left or "{{", right=right or "}}")), {*known, *SHORT_CUT})
+    parser = Parser(source, list(tokens(source, left=left or LEFT, right=right or RIGHT)), {*known, *SHORT_CUT})
     body = parser.whole()
     return Template(source, body, parser.templates, known)
+
+
+def check_syntax(text: str, *, left: str = "", right: str = "") -> None:
+    """Raises TemplateError for a text that parses with no functions whatever."""
+    source = Source("template", text)
+    Parser(source, list(tokens(source, left=left or LEFT, right=right or RIGHT)), None).whole()
