@@ -13,6 +13,7 @@ from yurt.sdk.value import replace, seconds
 from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.cluster import NodePool, NodePoolSchedulerConfiguration, PreemptionConfig, SchedulerConfiguration
+from yurt.structs.constraint import Affinity
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
@@ -133,3 +134,30 @@ def test_the_longest_run_of_a_batch_job_is_changed_in_place() -> None:
     longer = replace(job, task_groups=(replace(job.task_groups[0], max_run_duration=seconds(60)),))
     _, made = _placed(state, longer)
     assert len(made.plan.in_place) == 1 and not made.plan.placements
+
+
+@pytest.mark.parametrize("kind", ["system", "sysbatch"])
+def test_the_score_of_a_system_job_tells_of_its_node_alone(kind: str) -> None:
+    fast = Affinity(l_target="${node.class}", operand="=", r_target="fast", weight=50)
+    switches = PreemptionConfig(system_scheduler_enabled=True, sys_batch_scheduler_enabled=True)
+    state = _state([_node(1), _node(2)], SchedulerConfiguration(preemption_config=switches))
+    job = _job("everywhere", Resources(cpu=1000, memory_mb=100), type=kind, affinities=(fast,), priority=80)
+    state, made = _placed(state, job)
+    for placement in made.plan.placements:
+        assert placement.metrics is not None
+        (row,) = placement.metrics.score_meta_data
+        assert (row.node_id, list(row.scores)) == (placement.node_id, ["binpack"])
+        assert row.norm_score == row.scores["binpack"]
+    state, made = _placed(
+        state,
+        replace(
+            job,
+            id="more",
+            name="more",
+            priority=100,
+            task_groups=_job("x", Resources(cpu=3500, memory_mb=100)).task_groups,
+        ),
+    )
+    (row, _) = [p.metrics.score_meta_data[0] for p in made.plan.placements if p.metrics is not None]
+    assert len(made.plan.preemptions) == 2 and list(row.scores) == ["binpack", "preemption"]
+    assert row.norm_score == pytest.approx(sum(row.scores.values()) / 2)

@@ -40,6 +40,9 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.resources import Resources
 
+ALONE = frozenset({"binpack", "devices"})
+"""Parts of a score that tell of one node without regard to others."""
+
 
 class Placed(NamedTuple):
     """One more allocation: where, with what, why there, and whom it ends."""
@@ -248,9 +251,19 @@ class GroupPlacer:
                 return self._refusal(row, reasons)
             grant, victims = found
         self._salt += 1
-        scores = (self.ranker.meta(row),)
+        scores = (self._score_on(row, victims),)
         self.view.take(row, grant.usage)
         return Placed(row, grant, scores, victims)
+
+    def _score_on(self, row: int, victims: tuple[Allocation, ...]) -> NodeScoreMeta:
+        """The score of a node that is no choice among others: nothing in it compares nodes (semantics 26)."""
+        self.ranker.forget(row)
+        meta = self.ranker.meta(row)
+        shown = {name: value for name, value in meta.scores.items() if name in ALONE}
+        if victims:
+            shown["preemption"] = preemption_score(victims)
+        parts = [value for name, value in shown.items() if value or name == "binpack"]
+        return replace(meta, scores=shown, norm_score=round(sum(parts) / len(parts) * UNIT) / UNIT)
 
     def _refusal(self, row: int, reasons: list[str]) -> AllocationMetric:
         mask = np.zeros(len(self.mask), np.bool_)
