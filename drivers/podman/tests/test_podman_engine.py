@@ -22,6 +22,7 @@ from yurt.testing.driver_suite.bench import eventually
 from yurt.testing.engines import PodmanEngine
 from yurt_driver_podman.config import plugin_config
 from yurt_driver_podman.driver import PodmanDriver
+from yurt_driver_podman.ended import pids, read
 from yurt_driver_podman.engine import PodmanActs, new_engine
 
 LIMIT_S = 60.0
@@ -64,6 +65,11 @@ async def until_health(bench: Bench, health: str) -> str:
 def is_gone(engine: PodmanEngine, image: str) -> bool:
     """Whether the engine does not have an image."""
     return engine.run("image", "exists", image).returncode != 0
+
+
+def monitors(container_id: str) -> list[int]:
+    """The processes of podman that look after a container and the commands in it."""
+    return [pid for pid in pids() if container_id.encode() in read(pid, "cmdline").split(b"\0")]
 
 
 def shown(bench: Bench) -> str:
@@ -284,6 +290,21 @@ async def test_tasks_choose_among_the_engines_of_a_client(bench: Bench, engine: 
     with pytest.raises(DriverError, match="socket block"):
         await bench.start(shell("true", socket="nobodys"))
     assert (await bench.run(shell("true", socket="default"))).is_success
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_of_a_command_that_has_ended_no_process_is_left(bench: Bench, is_stream: bool) -> None:
+    handle = await bench.start(shell("exec sleep 1000"))
+    container_id = handle.state["container_id"]
+    assert len(monitors(container_id)) == 1
+    if is_stream:
+        session = await bench.driver.exec_stream(handle.task_id, ("sh", "-c", "echo inside; exit 3"), tty=False)
+        assert [each.data async for each in session.output()] == [b"inside\n"]
+        assert await session.wait() == 3
+        await session.close()
+    else:
+        assert (await bench.driver.exec_task(handle.task_id, ("true",), timeout=seconds(20))).exit_code == 0
+    await until("only the task's monitor", lambda: len(monitors(container_id)) == 1)
 
 
 async def test_a_command_that_takes_too_long_is_killed(bench: Bench) -> None:

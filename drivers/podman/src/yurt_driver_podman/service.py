@@ -29,6 +29,7 @@ from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 from yurt_driver_podman import reports
 from yurt_driver_podman.config import PluginConfig
 from yurt_driver_podman.create import OWN_LOG_DRIVERS, Site, create_body
+from yurt_driver_podman.ended import EndedCommands
 from yurt_driver_podman.engine import PREFIX, PodmanActs, PodmanEye, labelled, new_engine, post
 from yurt_driver_podman.images import Images
 from yurt_driver_podman.logs import LogReader
@@ -53,6 +54,7 @@ class PodmanService:
         self._background = Background(DRIVER)
         self._images = Images(self._engine, config, self._background, socket=socket)
         self._notices = Notices()
+        self._ended = EndedCommands(self._background)
         self.tasks = ContainerTasks(self._acts, self._background, clock)
         self._maker = Maker(self._acts, self._background, is_running=self.tasks.is_running, command=DRIVER)
         self._starter = Starter(self._acts, self._maker, self._images.shelf, self.tasks)
@@ -216,12 +218,15 @@ class PodmanService:
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command in the container."""
         exec_id = await self._prepare_exec(task_id, command, tty=False, has_input=False)
-        return await execute.execute(self._engine, exec_id, command, timeout=timeout)
+        try:
+            return await execute.execute(self._engine, exec_id, command, timeout=timeout)
+        finally:
+            self._ended.add(exec_id)
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> exec_session.EngineExecSession:
         """Begin a command in the container, to be worked with."""
         exec_id = await self._prepare_exec(task_id, command, tty=tty, has_input=True)
-        return await exec_session.begin(self._engine, exec_id, tty=tty)
+        return await exec_session.begin(self._engine, exec_id, tty=tty, on_close=self._ended.add)
 
     async def _prepare_exec(self, task_id: str, command: tuple[str, ...], *, tty: bool, has_input: bool) -> str:
         """Tell the engine of a command; the id under which it is started."""

@@ -13,7 +13,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -31,12 +31,15 @@ HANGUP_LOOKS = 15
 
 
 class EngineExecSession:
-    """An `ExecSession` by an engine."""
+    """An `ExecSession` by an engine; `on_close` hears the command's id when nobody will ask for it any more."""
 
-    def __init__(self, engine: Engine, exec_id: str, *, tty: bool) -> None:
+    def __init__(
+        self, engine: Engine, exec_id: str, *, tty: bool, on_close: Callable[[str], None] | None = None
+    ) -> None:
         self._engine = engine
         self._exec_id = exec_id
         self._tty = tty
+        self._on_close = on_close
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._has_input = True
@@ -127,6 +130,8 @@ class EngineExecSession:
                 self._writer.close()
                 with suppress(ConnectionError, OSError):
                     await self._writer.wait_closed()
+            if self._on_close is not None:
+                self._on_close(self._exec_id)
 
     async def _end(self) -> None:
         """Hang up, then kill, the command and what shares its session."""
@@ -230,8 +235,10 @@ def reason_in(text: str) -> str:
     return text.strip()[:500] or "no reason given"
 
 
-async def begin(engine: Engine, exec_id: str, *, tty: bool) -> EngineExecSession:
+async def begin(
+    engine: Engine, exec_id: str, *, tty: bool, on_close: Callable[[str], None] | None = None
+) -> EngineExecSession:
     """Run a command that was prepared in a container."""
-    session = EngineExecSession(engine, exec_id, tty=tty)
+    session = EngineExecSession(engine, exec_id, tty=tty, on_close=on_close)
     await session.start()
     return session

@@ -1,0 +1,108 @@
+"""Commands that have ended in containers, which podman remembers for five minutes more.
+
+For each command that came by podman's API its monitor (conmon) stays, with a child that sleeps for the
+`exit_command_delay` of containers.conf (300 s) and then becomes the `podman container cleanup` that forgets the
+command; so long can a client ask for the exit code. A command every ten seconds keeps 60 processes there. We know the
+code when we say that a command has ended: then the sleeper is woken, and podman clears up at once.
+
+It wakes by SIGTERM. conmon hands that on to its command while there is one, and ignores it after; the sleep ends.
+Only processes of this machine that we may signal can be woken; others sleep on, which is podman's own way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Final
+
+from yurt.sdk.containers.background import Background
+
+LOOKS: Final = 40
+LOOK_S: Final = 0.1
+"""A sleeper appears some milliseconds after its command's end; what clears up takes some 100 ms."""
+MONITOR: Final = b"conmon"
+ID_FLAG: Final = b"-u"
+
+
+class EndedCommands:
+    """Has podman forget commands whose exit codes are known; many at once are looked for together."""
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+        self._looks_left: dict[str, int] = {}
+
+    def add(self, exec_id: str) -> None:
+        """This command has ended, and nobody will ask for it."""
+        is_idle = not self._looks_left
+        self._looks_left[exec_id] = LOOKS
+        if is_idle:
+            self._background.start("clearing after commands", self._clear)
+
+    async def _clear(self) -> None:
+        """Wake the sleepers until none is left, or for as long as is worth it."""
+        try:
+            while self._looks_left:
+                await asyncio.sleep(LOOK_S)
+                asked = dict(self._looks_left)
+                self._forget(asked, await asyncio.to_thread(wake_sleepers, asked.keys()))
+        finally:
+            self._looks_left.clear()
+
+    def _forget(self, asked: Mapping[str, int], there: Collection[str]) -> None:
+        """Look no more for commands without monitors, nor for those looked for often enough."""
+        for exec_id, looks_left in asked.items():
+            if exec_id in there and looks_left > 1:
+                self._looks_left[exec_id] = looks_left - 1
+            else:
+                del self._looks_left[exec_id]
+
+
+def wake_sleepers(exec_ids: Collection[str]) -> set[str]:
+    """Wake the sleepers of these commands; those of which there are monitors still."""
+    monitors = {pid: exec_id for pid in pids() if (exec_id := command_of(pid)) in exec_ids}
+    for pid, exec_id in monitors.items():
+        if monitors.get(parent_of(pid)) == exec_id:
+            wake(pid, exec_id)
+    return set(monitors.values())
+
+
+def wake(pid: int, exec_id: str) -> None:
+    """Signal a process, if it still is the sleeper that was found."""
+    with suppress(OSError):
+        process = os.pidfd_open(pid)
+        try:
+            if command_of(pid) == exec_id:
+                signal.pidfd_send_signal(process, signal.SIGTERM)
+        finally:
+            os.close(process)
+
+
+def pids() -> list[int]:
+    """All processes of this machine."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def command_of(pid: int) -> str:
+    """The id of the command that a process is the monitor of; empty when it is none."""
+    words = read(pid, "cmdline").split(b"\0")
+    if os.path.basename(words[0]) != MONITOR or ID_FLAG not in words[:-1]:
+        return ""
+    return words[words.index(ID_FLAG) + 1].decode(errors="replace")
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0 when it is gone."""
+    fields = read(pid, "stat").rpartition(b")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def read(pid: int, name: str) -> bytes:
+    """A file of a process in /proc; nothing when the process is gone."""
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
