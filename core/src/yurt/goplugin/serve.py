@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import tempfile
@@ -54,6 +55,8 @@ from yurt.sdk.driver import Driver
 from yurt.sdk.errors import Invalid, NotFound, RecoverableError, YurtError
 from yurt.sdk.schema import Schema
 from yurt.sdk.value import Value
+
+log = logging.getLogger(__name__)
 
 DRIVER_TYPE = 2
 API_VERSION = "v0.1.0"
@@ -240,6 +243,7 @@ async def serve(offer: Offer, env: Env, *, environment: Mapping[str, str], say: 
     with tempfile.TemporaryDirectory(prefix="plugin", dir=parent) as folder:
         try:
             say(handshake_line(await server.open(folder, environment.get(CLIENT_CERT, ""))))
+            log.info("driver %s is offered; its state lies in %s", offer.name, offer.folder)
             await server.stopped.wait()
         finally:
             with contextlib.suppress(grpc.aio.UsageError):

@@ -1,0 +1,269 @@
+"""Go's own library for plugins, hashicorp/go-plugin, on the other side: a driver binary that it serves runs jobs, and
+a host that it makes, as a Nomad agent is one, leads tasks of `yurt driver serve`. The programs are built of e2e/go.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from google.protobuf.compiler import plugin_pb2
+from yurt.goplugin.messages import read_files
+from yurt.testing.agent import Agent, pid_is_alive, running_agent, wait_for
+
+pytestmark = pytest.mark.timeout(900)
+
+SOURCES = Path(__file__).parent / "go"
+MODULE = "yurt.test/goplugin"
+GENERATORS = {
+    "protoc-gen-go": "google.golang.org/protobuf/cmd/protoc-gen-go",
+    "protoc-gen-go-grpc": "google.golang.org/grpc/cmd/protoc-gen-go-grpc",
+}
+PACKAGES = {
+    "attribute.proto": "structs", "stats.proto": "structs", "recoverable_error.proto": "structs",
+    "hcl_spec.proto": "hclspec", "base.proto": "base", "device.proto": "device", "driver.proto": "drivers",
+}  # fmt: skip
+BUILD_LIMIT_S = 600
+OLDEST_GO = (1, 19)
+CONFIG = '{"enabled": true}'
+UNGRACEFUL = "plugin failed to exit gracefully"
+SCRIPT = (
+    "trap 'echo bye; exit 3' TERM; echo hello $NOMAD_TASK_NAME; echo $$ > ${NOMAD_TASK_DIR}/pid; "
+    "i=0; while true; do i=$((i+1)); echo $i; sleep 0.1; done"
+)
+JOB = """
+job "sampled" {
+  group "g" {
+    task "main" {
+      driver = "sample"
+      config {
+        command = "/bin/sh"
+        args    = ["-c", "SCRIPT"]
+        limit   = 64
+        ratio   = 0.25
+        labels {
+          team = "shop"
+        }
+        port_map = {
+          http = 80
+        }
+        sysctl = {
+          "net.core.somaxconn" = "16"
+        }
+        logging {
+          driver = "journald"
+          config {
+            tag = "x"
+          }
+        }
+        mount {
+          target   = "/a"
+          readonly = true
+        }
+        mount {
+          target = "/b"
+          options {
+            size = "1m"
+          }
+        }
+        named "one" {
+          target = "/n"
+        }
+      }
+      resources {
+        cpu    = 20
+        memory = 20
+      }
+    }
+  }
+}
+"""
+DECODED = {
+    "limit": 64,
+    "ratio": 0.25,
+    "loud": True,
+    "labels": [{"team": "shop"}],
+    "port_map": [{"http": 80}],
+    "sysctl": {"net.core.somaxconn": "16"},
+    "logging": {"driver": "journald", "config": [{"tag": "x"}]},
+    "mount": [
+        {"target": "/a", "readonly": True, "options": None},
+        {"target": "/b", "readonly": False, "options": {"size": "1m"}},
+    ],
+    "devices": [],
+    "named": {"one": {"target": "/n", "readonly": False, "options": None}},
+    "fail": "",
+}
+
+
+def run_go(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of the Go toolchain that is installed, without a C compiler and without another toolchain."""
+    env = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"}
+    return subprocess.run(
+        ["go", *words], cwd=folder, env=env, capture_output=True, text=True, timeout=BUILD_LIMIT_S, check=False
+    )
+
+
+def go_is_missing() -> str:
+    """Why nothing can be built here; empty when all is there."""
+    if shutil.which("go") is None:
+        return "go is not installed"
+    version = run_go(SOURCES, "env", "GOVERSION").stdout.strip()
+    if tuple(map(int, version.removeprefix("go").split(".")[:2])) < OLDEST_GO:
+        return f"{version} is too old for hashicorp/go-plugin"
+    return ""
+
+
+def write_messages(generator: Path, folder: Path) -> None:
+    """Our own definitions of the protocol as Go code."""
+    options = [f"module={MODULE}", *(f"M{name}={MODULE}/wire/{package}" for name, package in PACKAGES.items())]
+    request = plugin_pb2.CodeGeneratorRequest(
+        file_to_generate=PACKAGES,
+        parameter=",".join(options),
+        proto_file=[file for file in read_files() if file.name in PACKAGES or file.package == "google.protobuf"],
+    )
+    made = subprocess.run([generator], input=request.SerializeToString(), stdout=subprocess.PIPE, check=True)
+    answer = plugin_pb2.CodeGeneratorResponse.FromString(made.stdout)
+    assert not answer.error
+    for file in answer.file:
+        path = folder / file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file.content)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the programs `driver` and `host`; skips where they cannot be built."""
+    if reason := go_is_missing():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("go")
+    source = shutil.copytree(SOURCES, folder / "source")
+    if (fetched := run_go(source, "mod", "download")).returncode:
+        pytest.skip(f"the Go libraries cannot be fetched: {fetched.stderr.strip().splitlines()[-1]}")
+    built = run_go(source, "build", "-o", f"{folder}/", *GENERATORS.values())
+    assert built.returncode == 0, built.stderr
+    for name in GENERATORS:
+        write_messages(folder / name, source)
+    built = run_go(source, "build", "-ldflags=-s -w", "-o", f"{folder}/", "./driver", "./host")
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def serve_command(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "yurt.cli.main", "driver", "serve", "-state-dir", f"{folder}/served", "raw_exec"]
+
+
+def host(programs: Path, folder: Path, *words: str) -> dict[str, Any]:
+    """What a host in Go saw."""
+    done = subprocess.run([programs / "host", *words], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, (done.stderr, (folder / "host.log").read_text())
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def log_lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "host.log").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_a_host_in_go_leads_a_task_of_a_served_driver(programs: Path, tmp_path: Path, is_encrypted: bool) -> None:
+    flags = ["-tls"] if is_encrypted else []
+    saw = host(programs, tmp_path, *flags, "-config", CONFIG, str(tmp_path), "life", *serve_command(tmp_path))
+
+    assert saw["info"] == "raw_exec DRIVER [v0.1.0]" and saw["health"] == "HEALTHY"
+    assert {"command", "args"} <= set(saw["task_options"]) and "denied_envvars" in saw["plugin_options"]
+    assert (saw["stdout"], saw["stderr"]) == ("hello world\ngot usr1\nbye\n", "oops\n")
+    assert (saw["exec"], saw["exec_streaming"]) == ('4 "out\\n" "err\\n"', '5 "through\\n"')
+    assert saw["rss"] > 0 and saw["has_cpu"]
+    assert saw["running"]["state"] == "RUNNING" and saw["running"]["completed"] == "0001-01-01T00:00:00Z"
+    assert saw["ended"] == '3 0 ""' and saw["exited"]["state"] == "EXITED"
+    assert saw["exited"]["completed"] > saw["exited"]["started"] > "2020"
+    assert "stop it first" in saw["destroy_running"]
+    assert saw["unknown_task"] == "task not found for given id"
+    assert saw["wrong_config"].startswith("FATAL") and 'did you mean "command"?' in saw["wrong_config"]
+    lines = log_lines(tmp_path)
+    assert UNGRACEFUL not in [line["@message"] for line in lines]
+    assert any(line["@level"] == "info" and "raw_exec is offered" in line["@message"] for line in lines)
+
+
+def test_a_host_in_go_finds_a_served_driver_and_its_task_again(programs: Path, tmp_path: Path) -> None:
+    left = host(programs, tmp_path, "-config", CONFIG, str(tmp_path), "leave", *serve_command(tmp_path))
+    assert pid_is_alive(left["pid"])
+
+    saw = host(programs, tmp_path, str(tmp_path), "return")
+
+    assert saw["found"]["state"] == "RUNNING" and saw["ended"] == '3 0 ""'
+    wait_for("the end of the plugin", lambda: not pid_is_alive(left["pid"]))
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "tls"])
+def agent(programs: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Agent]:
+    """An agent with the Go driver in its plugin_dir."""
+    plugins = tmp_path / "plugins"
+    plugins.mkdir()
+    shutil.copy(programs / "driver", plugins / "nomad-driver-sample")
+    extra: dict[str, Any] = {
+        "plugin_dir": str(plugins),
+        "plugin": {"sample": {"config": {"allowed": ["all"]}}, "nomad-driver-sample": {"config": {"allowed": ["x"]}}},
+    }
+    if request.param:
+        extra["client"] = {"enabled": True, "options": {"plugin.mtls": "true"}}
+    with running_agent(tmp_path, data_dir=tmp_path / "data", extra=extra) as agent:
+        yield agent
+        for process in plugin_processes(tmp_path):
+            process.terminate()
+        psutil.wait_procs(plugin_processes(tmp_path), timeout=10)
+
+
+def plugin_processes(folder: Path) -> list[psutil.Process]:
+    path = str(folder / "plugins" / "nomad-driver-sample")
+    return [each for each in psutil.process_iter(["cmdline"]) if path in (each.info["cmdline"] or [])[:1]]
+
+
+def assert_counting_goes_on(agent: Agent, alloc_id: str) -> None:
+    """The log counts without a gap, and goes on."""
+
+    def lines() -> list[str]:
+        return agent.cli("alloc", "logs", alloc_id).stdout.splitlines()
+
+    before = wait_for("the log", lambda: len(lines()))
+    wait_for("more lines", lambda: len(lines()) > before + 1)
+    hello, *numbers = lines()
+    assert hello == "hello main"
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+
+
+def test_a_driver_binary_in_go_runs_a_job_that_survives_agent_and_plugin(agent: Agent, tmp_path: Path) -> None:
+    [status] = [each for each in agent.get("/v1/yurt/plugins") if each["Name"] == "nomad-driver-sample"]
+    assert status["Drivers"] == ["sample"], status
+    (tmp_path / "sampled.nomad.hcl").write_text(JOB.replace("SCRIPT", SCRIPT))
+    ran = agent.cli("job", "run", "-detach", str(tmp_path / "sampled.nomad.hcl"))
+    assert ran.returncode == 0, ran.stderr
+    [alloc] = agent.running("sampled", 1)
+    local = tmp_path / "data" / "alloc" / alloc["ID"] / "main" / "local"
+    pid = int(wait_for("the pid", lambda: (local / "pid").exists() and (local / "pid").read_text().strip()))
+    decoded = json.loads((local / "config.json").read_text())
+    assert {name: value for name, value in decoded.items() if name not in ("command", "args")} == DECODED
+    assert agent.cli("alloc", "exec", alloc["ID"], "/bin/sh", "-c", "echo inside; exit 6").stdout == "inside\n"
+
+    agent.kill()
+    agent.start()
+    assert pid_is_alive(pid) and [each["ID"] for each in agent.running("sampled", 1)] == [alloc["ID"]]
+    assert_counting_goes_on(agent, alloc["ID"])
+
+    [plugin] = plugin_processes(tmp_path)
+    os.kill(plugin.pid, signal.SIGKILL)
+    wait_for("another plugin", lambda: {each.pid for each in plugin_processes(tmp_path)} - {plugin.pid})
+    assert pid_is_alive(pid)
+    assert_counting_goes_on(agent, alloc["ID"])
+    agent.cli("job", "stop", "-purge", "sampled")
+    wait_for("the end of the task", lambda: not pid_is_alive(pid))
