@@ -61,7 +61,7 @@ def links(root: Path) -> dict[str, str]:
 @pytest.mark.parametrize("name", ["absolute", "relative", "folder", "proc"])
 @pytest.mark.parametrize("has_openat2", [True, False])
 async def test_no_symlink_leads_out(root: Path, monkeypatch: pytest.MonkeyPatch, name: str, has_openat2: bool):
-    monkeypatch.setattr(safe_files, "_has_openat2", lambda: has_openat2)
+    monkeypatch.setattr(safe_files, "has_openat2", lambda: has_openat2)
     (root / "web" / "local" / name).symlink_to(links(root)[name])
     path = f"web/local/{name}" + ("/passwd" if name == "folder" else "")
 
@@ -181,6 +181,22 @@ def test_a_dispatch_payload_stays_in_the_task_directory(root: Path):
         alloc_dir.write_dispatch_payload(dirs, "../secrets/token", b"x")
 
 
+def test_a_dispatch_payload_takes_the_place_of_what_a_task_put_there(root: Path):
+    dirs = alloc_dir.task_dirs(str(root.parent), "a1", "web")
+    local, outside = Path(dirs.local_dir), root.parent / "victim"
+    outside.write_text("theirs")
+    local.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(local / "pipe")
+    (local / "link").symlink_to(outside)
+    os.link(outside, local / "second-name")
+
+    for name in ("pipe", "link", "second-name"):
+        alloc_dir.write_dispatch_payload(dirs, name, b"ours")
+        assert stat.S_ISREG(os.lstat(local / name).st_mode)
+        assert (local / name).read_bytes() == b"ours"
+    assert outside.read_text() == "theirs"
+
+
 NOTHING_OUTSIDE = (
     "../outside/passwd", "web/../../../outside/passwd", "web/local/../../../../outside/passwd", "..", "/..", "./../.",
     "web/local/swapped/passwd", "proc/self/root/etc/passwd", "web/local/fd/../../x", "web/local/\0", "\0", "a" * 5000,
@@ -212,7 +228,7 @@ def hostile(root: Path) -> Path:
 async def test_the_hostile_corpus_reaches_nothing(
     hostile: Path, monkeypatch: pytest.MonkeyPatch, path: str, has_openat2: bool
 ):
-    monkeypatch.setattr(safe_files, "_has_openat2", lambda: has_openat2)
+    monkeypatch.setattr(safe_files, "has_openat2", lambda: has_openat2)
     before = len(os.listdir("/proc/self/fd"))
     refused = (Invalid, NotFound, PermissionDenied)
     async with asyncio.timeout(60):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,7 @@ from yurt.structs.status import CLIENT_COMPLETE, CLIENT_RUNNING, DESIRED_STOP, J
 from yurt.testing import factories
 from yurt.testing.client_objects import placed
 from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually
-
-
-def may_mount() -> bool:
-    """Whether this process may mount at all: not every container lets root do so."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        return False
-    status = Path("/proc/self/status").read_text().partition("CapEff:\t")[2].partition("\n")[0]
-    return bool(int(status, 16) >> 21 & 1)
-
+from yurt.testing.rights import may_mount
 
 mounting = pytest.mark.skipif(not may_mount(), reason="mounting takes root with CAP_SYS_ADMIN on Linux")
 
@@ -39,6 +30,20 @@ def test_only_our_mounts_beneath_a_folder_are_ours(tmp_path: Path):
     file.write_text(MOUNTS)
     assert secrets_mounts("/a/id", str(file)) == ("/a/id/web/secrets", "/a/id/with space/secrets")
     assert secrets_mounts("/a", str(tmp_path / "none")) == ()
+
+
+@mounting
+def test_a_link_in_the_place_of_the_secrets_is_not_mounted_over(tmp_path: Path):
+    build_alloc_dir(str(tmp_path), "id")
+    secrets, host = Path(build_task_dir(str(tmp_path), "id", "web").secrets_dir), tmp_path / "host"
+    host.mkdir()
+    secrets.rmdir()
+    secrets.symlink_to(host)
+
+    with pytest.raises(OSError, match="symbolic links"):
+        mount_secrets(str(secrets))
+
+    assert not os.path.ismount(host)
 
 
 @mounting

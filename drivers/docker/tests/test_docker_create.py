@@ -194,6 +194,24 @@ def test_a_path_that_leads_out_needs_volumes_enabled(source: str) -> None:
         assert body(config, at=OPEN)
 
 
+@pytest.mark.parametrize("source", ["..", "../", "../alloc/.."])
+def test_the_directory_of_the_whole_allocation_needs_volumes_enabled(source: str) -> None:
+    with pytest.raises(DriverError, match="the directory of the whole allocation, which no task may write"):
+        body({"volumes": [f"{source}:/x"]})
+    assert body({"volumes": [f"{source}:/x"]}, at=OPEN)
+
+
+def test_what_lies_in_the_allocation_is_told_to_the_engine_by_the_name_under_which_it_is_held() -> None:
+    config = {
+        "volumes": ["local/x:/x:ro", "/srv:/srv"],
+        "mount": [{"type": "bind", "source": "../alloc/y", "target": "/y"}],
+    }
+    at = site({"volumes": {"enabled": True}}, hold=lambda source, target, **how: f"/held{target}")
+    made = host(config, at=at)
+    assert made["Binds"][3:] == ["/held/x:/x:ro", "/held/srv:/srv"]
+    assert [each["Source"] for each in made["Mounts"]] == ["/held/y"]
+
+
 def test_a_dev_agent_allows_host_paths_unless_it_is_told_not_to() -> None:
     assert host({"volumes": ["/srv:/srv"]}, at=site(dev=True))["Binds"][3:] == ["/srv:/srv"]
     with pytest.raises(DriverError):

@@ -416,6 +416,15 @@ async def test_an_archive_outside_the_allocation_is_refused(bench: Bench) -> Non
         await bench.start({"image": IMAGE, "load": "../../../../../../etc/hostname"})
 
 
+async def test_an_archive_that_is_a_pipe_or_a_folder_is_refused_at_once(bench: Bench) -> None:
+    request = bench.request({"image": IMAGE, "load": "archive"})
+    os.mkfifo(Path(request.dirs.local_dir) / "archive")
+    os.mkdir(Path(request.dirs.task_dir) / "folder")
+    for name in ("archive", "folder"):
+        with pytest.raises(DriverError, match="is no file in the task's local folder"):
+            await bench.start({"image": IMAGE, "load": name})
+
+
 async def test_a_start_that_is_given_up_leaves_no_container(bench: Bench) -> None:
     await bench.until_health(HEALTHY)
     starting = asyncio.get_running_loop().create_task(bench.driver.start_task(bench.request(shell("sleep 1000"))))

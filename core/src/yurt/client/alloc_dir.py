@@ -103,7 +103,10 @@ def build_task_dir(root: str, alloc_id: str, task: str, *, user: str = "", secre
 
 
 def write_dispatch_payload(dirs: TaskDirs, name: str, payload: bytes) -> None:
-    """Write a dispatched job's payload to `local/<name>`, never outside of it. Blocking."""
+    """Write a dispatched job's payload to `local/<name>`, never outside of it. Blocking.
+
+    The file is always a new one: at a restart, what lies there is the task's, and may be a pipe, a device or a link.
+    """
     parts = [part for part in name.split("/") if part]
     if not parts:
         raise Invalid("dispatch_payload needs a file name")
@@ -115,7 +118,9 @@ def write_dispatch_payload(dirs: TaskDirs, name: str, payload: bytes) -> None:
             inner = os.open(part, FOLDER_FLAGS, dir_fd=parent)
             os.close(parent)
             parent = inner
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(component(parts[-1]), dir_fd=parent)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(component(parts[-1]), flags, 0o644, dir_fd=parent), "wb") as file:
             file.write(payload)
     finally:

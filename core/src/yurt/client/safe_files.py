@@ -9,31 +9,17 @@ have an effect.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import platform
 import stat
-import sys
 
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied
+from yurt.sdk.opening import HOLD_FLAGS, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, has_openat2, openat2
 
-SYS_OPENAT2 = 437
-RESOLVE_NO_MAGICLINKS = 0x02
-RESOLVE_BENEATH = 0x08
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-HOLD_FLAGS = (os.O_PATH | os.O_CLOEXEC) if hasattr(os, "O_PATH") else OPEN_FLAGS
 PRIVATE_PARTS = ("secrets", "private")
 DEPTH_MAX = 64
 RETRIES = 8
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-def _has_openat2() -> bool:
-    return sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64", "riscv64", "i686", "armv7l")
 
 
 def parts_of(path: str) -> tuple[str, ...]:
@@ -96,10 +82,10 @@ def _readable(held: int, root_fd: int, parts: tuple[str, ...], path: str) -> int
 
 
 def _open_from(root_fd: int, parts: tuple[str, ...], path: str, flags: int) -> int:
-    if not _has_openat2():
+    if not has_openat2():
         return _walk(root_fd, parts, flags)
     for _ in range(RETRIES):
-        found = _openat2(root_fd, "/".join(parts) or ".", flags)
+        found = openat2(root_fd, "/".join(parts) or ".", flags, resolve=RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
         if found >= 0:
             return found
         if found == -errno.ENOSYS:
@@ -107,14 +93,6 @@ def _open_from(root_fd: int, parts: tuple[str, ...], path: str, flags: int) -> i
         if found != -errno.EAGAIN:
             raise OSError(-found, os.strerror(-found), path)
     return _walk(root_fd, parts, flags)
-
-
-def _openat2(root_fd: int, path: str, flags: int) -> int:
-    """A descriptor, or the negative error number."""
-    how = _OpenHow(flags, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
-    libc = ctypes.CDLL(None, use_errno=True)
-    found = int(libc.syscall(SYS_OPENAT2, root_fd, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
-    return found if found >= 0 else -ctypes.get_errno()
 
 
 def _walk(root_fd: int, parts: tuple[str, ...], flags: int) -> int:

@@ -7,46 +7,56 @@ unmount. There, and without the right to mount, the folder stays a folder, reada
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import logging
 import os
 import sys
 from pathlib import Path
 
+from yurt.sdk.mounting import MNT_DETACH, MOUNTS_FILE, UMOUNT_NOFOLLOW, libc_call, plain
+from yurt.sdk.opening import hold
+
 SOURCE = "yurt-secrets"
 KIND = "tmpfs"
-MOUNTS_FILE = "/proc/self/mountinfo"
 DEFAULT_SIZE_MB = 1
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
-MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 
 log = logging.getLogger(__name__)
 
 
 def mount_secrets(folder: str, size_mb: int = 0) -> bool:
-    """Mount memory over a folder, unless that is done already; whether it is mounted. Blocking.
+    """Mount memory over a task's folder, unless that is done already; whether it is mounted. Blocking.
 
-    The folder is the agent's, in a tree that no task has seen yet; on a restart of the task it is mounted already.
+    On a restart it is mounted already. A sibling may put a link in the folder's place, so that the folder is opened,
+    without following any, and mounted over by its descriptor; raises OSError for a link.
     """
     if sys.platform != "linux" or os.geteuid() != 0:
         return False
     if folder in secrets_mounts(folder):
         return True
-    found = os.stat(folder)
-    options = f"size={size_mb or DEFAULT_SIZE_MB}m,mode={found.st_mode & 0o777:o},uid={found.st_uid},gid={found.st_gid}"
-    failed = _libc_call(
-        "mount", SOURCE.encode(), os.fsencode(folder), KIND.encode(), MS_NOSUID | MS_NODEV | MS_NOEXEC, options.encode()
-    )
+    task_dir, name = os.path.split(folder)
+    held = hold(os.path.dirname(task_dir), f"{os.path.basename(task_dir)}/{name}")
+    try:
+        failed = _mount_over(held, size_mb)
+    finally:
+        os.close(held)
     if failed:
         log.warning("secrets stay on the disk: %s cannot be mounted over: %s", folder, os.strerror(failed))
     return not failed
 
 
+def _mount_over(held: int, size_mb: int) -> int:
+    """Mount memory over a folder that is held, with its owner and mode; 0, or the error's number."""
+    found = os.fstat(held)
+    options = f"size={size_mb or DEFAULT_SIZE_MB}m,mode={found.st_mode & 0o777:o},uid={found.st_uid},gid={found.st_gid}"
+    place = f"/proc/self/fd/{held}".encode()
+    return libc_call("mount", SOURCE.encode(), place, KIND.encode(), MS_NOSUID | MS_NODEV | MS_NOEXEC, options.encode())
+
+
 def unmount_secrets(root: str, mounts_file: str = MOUNTS_FILE) -> None:
     """Take away all such mounts beneath a folder. Blocking."""
     for point in secrets_mounts(root, mounts_file):
-        failed = _libc_call("umount2", os.fsencode(point), MNT_DETACH | UMOUNT_NOFOLLOW)
+        failed = libc_call("umount2", os.fsencode(point), MNT_DETACH | UMOUNT_NOFOLLOW)
         if failed and failed != errno.EINVAL:
             log.warning("the secrets at %s cannot be unmounted: %s", point, os.strerror(failed))
 
@@ -67,17 +77,3 @@ def secrets_mounts(root: str, mounts_file: str = MOUNTS_FILE) -> tuple[str, ...]
             if point == real or point.startswith(f"{real}/"):
                 found.append(root + point[len(real) :])
     return tuple(found)
-
-
-def plain(escaped: str) -> str:
-    """A path as mountinfo writes it (proc(5)), with its escapes undone."""
-    for octal, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        escaped = escaped.replace(octal, character)
-    return escaped
-
-
-def _libc_call(name: str, *arguments: bytes | int) -> int:
-    """0, or the error's number."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    typed = [ctypes.c_ulong(each) if isinstance(each, int) and name == "mount" else each for each in arguments]
-    return ctypes.get_errno() if getattr(libc, name)(*typed) != 0 else 0

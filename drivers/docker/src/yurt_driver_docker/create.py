@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from yurt.sdk.containers.common import MIB, capabilities, check_rights, merged, pids_limit, soft_and_hard
+from yurt.sdk.containers.held import Hold, by_name
 from yurt.sdk.containers.making import own_labels
 from yurt.sdk.driver import TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError
@@ -37,6 +38,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     core_mhz: float
     resolve: Callable[[str], str]
     read_text: Callable[[str], str]
+    hold: Hold = by_name
     runtimes: tuple[str, ...] = ()
     has_cdi: bool = False
     pause_id: str = ""
@@ -52,8 +54,8 @@ def create_body(request: TaskRequest, site: Site) -> Body:
         **isolation_part(config, site),
         **privilege_part(request, site),
         **network.host,
-        "Binds": binds(request, site.config, site.resolve),
-        "Mounts": mounts(request, site.config, site.resolve),
+        "Binds": binds(request, site.config, site.resolve, site.hold),
+        "Mounts": mounts(request, site.config, site.resolve, site.hold),
         "LogConfig": log_config(config, site.config),
     }
     body = {

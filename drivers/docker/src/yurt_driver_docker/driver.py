@@ -15,6 +15,7 @@ from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, wall_clock
 from yurt.sdk.containers.dangling import Dangling
 from yurt.sdk.containers.engine import EngineDown
+from yurt.sdk.containers.held import Hold, Holder
 from yurt.sdk.containers.hosts import share_names
 from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.logfiles import LogFiles
@@ -82,7 +83,10 @@ class DockerDriver:
         self._dangling = Dangling(
             config.dangling, self._clock, made_at=self._eye.made_at, knows=self._tasks.knows, remove=self._acts.remove
         )
-        self._janitor = Janitor(self._engine.target.socket_path, "", self._eye.owned)
+        self._holder = Holder(config.owner, self._engine.target.socket_path, self._background)
+        self._janitor = Janitor(
+            self._engine.target.socket_path, "", self._eye.owned, unmount=self._holder.clear_command
+        )
         self._is_begun = False
 
     def _begin(self) -> None:
@@ -95,7 +99,8 @@ class DockerDriver:
         self._background.start("removal of dangling containers", lambda: self._dangling.run(self._watch))
 
     async def _first_steps(self) -> None:
-        """Once the engine works: load the `docker` package, and plan the removal of images left over."""
+        """Clear old mounts away; once the engine works load the `docker` package, and plan the removal of images."""
+        await self._holder.open()
         await self._watch.up.wait()
         if self._config.is_dev and self._engine.target.socket_path:
             await asyncio.to_thread(self._janitor.start)
@@ -117,9 +122,10 @@ class DockerDriver:
         """Get the image, make the container, start it."""
         self._begin()
         config: TaskConfig = request.config
+        holds = await self._holder.holds(request.dirs.alloc_dir)
 
         async def body(image_id: str) -> Mapping[str, Any]:
-            made = create_body(request, await self._site(request, image_id))
+            made = create_body(request, await self._site(request, image_id, holds.plan))
             await asyncio.to_thread(share_names, request, config.extra_hosts)
             return made
 
@@ -128,6 +134,7 @@ class DockerDriver:
             body=body,
             address=functools.partial(driver_address, wants_ipv6=config.advertise_ipv6_address),
             rotation=self._rotation,
+            holds=holds,
             attempts=config.container_exists_attempts or self._config.options.container_exists_attempts,
             is_terminal=config.tty,
         )
@@ -135,7 +142,7 @@ class DockerDriver:
         self._take_up(task, inspected)
         return handle_of(task, inspected, NAME, self._clock())
 
-    async def _site(self, request: TaskRequest, image_id: str) -> Site:
+    async def _site(self, request: TaskRequest, image_id: str, hold: Hold) -> Site:
         """What is known beside the task."""
         return Site(
             config=self._config,
@@ -143,6 +150,7 @@ class DockerDriver:
             core_mhz=core_mhz(),
             resolve=os.path.realpath,
             read_text=read_text,
+            hold=hold,
             runtimes=self._eye.runtimes,
             has_cdi=self._eye.has_cdi,
             pause_id=await self._pauses.id_of(request.alloc_id) if request.network_namespace else "",
@@ -257,4 +265,5 @@ class DockerDriver:
         await asyncio.to_thread(self._janitor.dismiss)
         self._tasks.close()
         await self._background.close()
+        await self._holder.close()
         await self._engine.close()

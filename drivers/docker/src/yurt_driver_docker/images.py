@@ -23,10 +23,10 @@ from yurt.sdk.containers.images import (
     ImageShelf,
     Report,
     SharedPulls,
-    archive_path,
     auth_header,
     is_denied,
     is_hopeless,
+    open_archive,
 )
 from yurt.sdk.containers.options import AgentAuth
 from yurt.sdk.containers.telling import Telling
@@ -215,12 +215,12 @@ class Images:
     async def _load(self, request: TaskRequest) -> str:
         """Load an archive from the task's `local` folder, then find the image by its name."""
         config: TaskConfig = request.config
-        path = await asyncio.to_thread(archive_path, config.load, request.dirs, option="load")
+        archive = await asyncio.to_thread(open_archive, config.load, request.dirs, option="load")
         try:
             async with (
                 asyncio.timeout(self.config.durations.pull_s),
                 self.engine.stream(
-                    "POST", "/images/load", query={"quiet": "1"}, body=await asyncio.to_thread(path.open, "rb"),
+                    "POST", "/images/load", query={"quiet": "1"}, body=archive,
                     headers={"Content-Type": "application/x-tar"},
                 ) as response,
             ):  # fmt: skip

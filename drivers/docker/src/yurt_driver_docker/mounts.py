@@ -1,10 +1,14 @@
-"""Folders of the host, volumes and tmpfs inside a container; pure but for `resolve`, which follows links."""
+"""Folders of the host, volumes and tmpfs inside a container; pure but for `resolve`, which follows links.
+
+`hold` gives what lies in the allocation the name by which the engine finds it, whatever becomes of its own.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from yurt.sdk.containers.common import merged
+from yurt.sdk.containers.held import Hold
 from yurt.sdk.containers.places import PROPAGATION, Resolve, hint, host_path
 from yurt.sdk.driver import Mount as HostMount
 from yurt.sdk.driver import TaskRequest
@@ -15,20 +19,20 @@ from yurt_driver_docker.config import Mount, PluginConfig, TaskConfig, VolumeOpt
 HINT = hint("docker")
 
 
-def binds(request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> list[str]:
+def binds(request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold) -> list[str]:
     """/alloc, /local and /secrets, and the task's `volumes`."""
     config: TaskConfig = request.config
     label = plugin.options.volumes.selinuxlabel
     dirs = request.dirs
     own = [(dirs.shared_dir, "/alloc"), (dirs.local_dir, "/local"), (dirs.secrets_dir, "/secrets")]
     suffix = f":{label}" if label else ""
-    return [f"{source}:{target}{suffix}" for source, target in own] + [
-        volume(each, request, plugin, resolve) for each in config.volumes
+    return [f"{hold(source, target)}:{target}{suffix}" for source, target in own] + [
+        volume(each, request, plugin, resolve, hold) for each in config.volumes
     ]
 
 
-def volume(text: str, request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> str:
-    """One `source:target[:mode]` as the engine's bind."""
+def volume(text: str, request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold) -> str:
+    """One `source:target[:mode]` as the engine's bind; a folder that is missing is made, as the engine does it."""
     config: TaskConfig = request.config
     source, separator, rest = text.partition(":")
     target, _, mode = rest.partition(":")
@@ -38,16 +42,17 @@ def volume(text: str, request: TaskRequest, plugin: PluginConfig, resolve: Resol
         if not plugin.volumes_enabled:
             raise DriverError(f'volume_driver = "{config.volume_driver}": volume drivers are off here; {HINT}')
     else:
-        source = host_path(source, request.dirs, resolve, is_free=plugin.volumes_enabled, plugin="docker")
+        found = host_path(source, request.dirs, resolve, is_free=plugin.volumes_enabled, plugin="docker")
+        source = hold(found, target, makes=True)
     label = plugin.options.volumes.selinuxlabel
     modes = ",".join(filter(None, (mode, label if label not in mode.split(",") else "")))
     return f"{source}:{target}:{modes}" if modes else f"{source}:{target}"
 
 
-def mounts(request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> list[dict[str, Any]]:
+def mounts(request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold) -> list[dict[str, Any]]:
     """The task's `mount` blocks, and the volumes of its group, whose paths the operator has chosen."""
     config: TaskConfig = request.config
-    own = [mount(each, request, plugin, resolve) for each in (*config.mount, *config.mounts)]
+    own = [mount(each, request, plugin, resolve, hold) for each in (*config.mount, *config.mounts)]
     return own + [group_volume(each) for each in request.mounts]
 
 
@@ -62,16 +67,15 @@ def group_volume(given: HostMount) -> dict[str, Any]:
     }
 
 
-def mount(given: Mount, request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> dict[str, Any]:
+def mount(given: Mount, request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold) -> dict[str, Any]:
     """One mount as the engine wants it."""
     if not given.target.startswith("/"):
         raise DriverError(f'mount: target = "{given.target}" must be an absolute path inside the container')
     made: dict[str, Any] = {"Type": given.type, "Target": given.target, "ReadOnly": given.readonly}
     match given.type:
         case "bind":
-            made["Source"] = host_path(
-                given.source, request.dirs, resolve, is_free=plugin.volumes_enabled, plugin="docker"
-            )
+            found = host_path(given.source, request.dirs, resolve, is_free=plugin.volumes_enabled, plugin="docker")
+            made["Source"] = hold(found, given.target)
             if given.bind_options and given.bind_options.propagation:
                 made["BindOptions"] = {"Propagation": given.bind_options.propagation}
         case "volume":

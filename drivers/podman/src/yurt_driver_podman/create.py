@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 from yurt.sdk.containers.common import MIB, capabilities, check_rights, merged, pids_limit, soft_and_hard
+from yurt.sdk.containers.held import Hold, by_name
 from yurt.sdk.containers.making import own_labels
 from yurt.sdk.driver import TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError
@@ -39,6 +40,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     image_id: str
     core_mhz: float
     resolve: Callable[[str], str]
+    hold: Hold = by_name
     is_rootless: bool = False
 
 
@@ -63,7 +65,7 @@ def create_body(request: TaskRequest, site: Site) -> Body:
         **isolation_part(config, site),
         **privilege_part(request, site),
         **network_part(request, site.config, is_rootless=site.is_rootless),
-        "mounts": mounts(request, site.config, site.resolve),
+        "mounts": mounts(request, site.config, site.resolve, site.hold),
         "devices": devices(request, site.config),
     }
     return body

@@ -101,6 +101,11 @@ class PodmanActs:
         made = await self.engine.act(post("/containers/create", {**body, "name": name}), slow=True)
         return str(made["Id"])
 
+    async def prepare(self, container_id: str) -> bool:
+        """Make namespaces and mounts, in which nothing of the container runs yet."""
+        await self.engine.act(post(f"/containers/{container_id}/init"), slow=True)
+        return True
+
     async def start(self, container_id: str) -> None:
         """Let it run."""
         await self.engine.act(post(f"/containers/{container_id}/start"), slow=True)

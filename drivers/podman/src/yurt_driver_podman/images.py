@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from yurt.sdk.containers.background import Background
@@ -21,10 +21,10 @@ from yurt.sdk.containers.images import (
     ImageShelf,
     Report,
     SharedPulls,
-    archive_path,
     auth_header,
     is_denied,
     is_hopeless,
+    open_archive,
 )
 from yurt.sdk.containers.options import AgentAuth
 from yurt.sdk.containers.telling import Telling
@@ -150,13 +150,13 @@ class Images:
     async def _load(self, request: TaskRequest) -> str:
         """Load an archive from the task's folders, or from the host where the operator allows its paths."""
         config: TaskConfig = request.config
-        path = await asyncio.to_thread(self._archive, request)
+        archive = await asyncio.to_thread(self._archive, request)
         limit_s = self._config.durations.limit_s(config.image_pull_timeout)
         try:
             async with (
                 asyncio.timeout(limit_s),
                 self._engine.stream(
-                    "POST", "/images/load", body=await asyncio.to_thread(path.open, "rb"),
+                    "POST", "/images/load", body=archive,
                     headers={"Content-Type": "application/x-tar"},
                 ) as response,
             ):  # fmt: skip
@@ -169,13 +169,13 @@ class Images:
         self.shelf.own(loaded)
         return loaded
 
-    def _archive(self, request: TaskRequest) -> Path:
+    def _archive(self, request: TaskRequest) -> BinaryIO:
         """The file that the image names."""
         image: str = request.config.image
         given = image.partition(":")[2].split(":")[0]
         if self._config.volumes_enabled and os.path.isabs(given) and os.path.isfile(given):
-            return Path(given)
-        return archive_path(given, request.dirs, option="image")
+            return open(given, "rb")
+        return open_archive(given, request.dirs, option="image")
 
     async def _remove(self, image_id: str) -> None:
         await self._engine.act(delete(f"/images/{image_id}"), slow=True)

@@ -1,9 +1,13 @@
-"""Folders of the host, volumes, tmpfs and devices inside a container; pure but for `resolve`, which follows links."""
+"""Folders of the host, volumes, tmpfs and devices inside a container; pure but for `resolve`, which follows links.
+
+`hold` gives what lies in the allocation the name by which the engine finds it, whatever becomes of its own.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from yurt.sdk.containers.held import Hold
 from yurt.sdk.containers.places import PROPAGATION, Resolve, host_path
 from yurt.sdk.driver import Mount as HostMount
 from yurt.sdk.driver import TaskRequest
@@ -12,19 +16,20 @@ from yurt.sdk.errors import DriverError
 from yurt_driver_podman.config import PluginConfig, TaskConfig
 
 LABELS = ("z", "Z")
+OVERLAY = "O"
 DEVICE_RIGHTS = "rwm"
 Mount = dict[str, Any]
 
 
-def mounts(request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> list[Mount]:
+def mounts(request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold) -> list[Mount]:
     """/alloc, /local and /secrets, then the task's `volumes` and `tmpfs`, and the volumes of its group."""
     config: TaskConfig = request.config
     dirs = request.dirs
     label = plugin.options.volumes.selinuxlabel
     own = [(dirs.shared_dir, "/alloc"), (dirs.local_dir, "/local"), (dirs.secrets_dir, "/secrets")]
     return [
-        *(bind(source, target, [label] if label else []) for source, target in own),
-        *(volume(each, request, plugin, resolve) for each in config.volumes),
+        *(bind(hold(source, target), target, [label] if label else []) for source, target in own),
+        *(volume(each, request, plugin, resolve, hold) for each in config.volumes),
         *(tmpfs(each) for each in config.tmpfs),
         *(group_volume(each) for each in request.mounts),
     ]
@@ -35,7 +40,7 @@ def bind(source: str, target: str, options: list[str]) -> Mount:
     return {"type": "bind", "source": source, "destination": target, "options": ["rbind", *options]}
 
 
-def volume(text: str, request: TaskRequest, plugin: PluginConfig, resolve: Resolve) -> Mount:
+def volume(text: str, request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold) -> Mount:
     """One `source:target[:options]`."""
     source, separator, rest = text.partition(":")
     target, _, options = rest.partition(":")
@@ -46,7 +51,7 @@ def volume(text: str, request: TaskRequest, plugin: PluginConfig, resolve: Resol
     label = plugin.options.volumes.selinuxlabel
     if label and not set(given) & set(LABELS):
         given.append(label)
-    return bind(found, target, given)
+    return bind(hold(found, target, is_seen=OVERLAY not in given), target, given)
 
 
 def tmpfs(text: str) -> Mount:

@@ -15,6 +15,8 @@ from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, parse_stamp
 from yurt.sdk.containers.dangling import Dangling
 from yurt.sdk.containers.engine import EngineDown
+from yurt.sdk.containers.held import LABEL as HELD_LABEL
+from yurt.sdk.containers.held import Hold, Holder
 from yurt.sdk.containers.hosts import share_names
 from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.logfiles import LogFiles
@@ -62,7 +64,8 @@ class PodmanService:
         self.dangling = Dangling(
             config.dangling, clock, made_at=self._made_at, knows=self.tasks.knows, remove=self._acts.remove
         )
-        self._janitor = Janitor(self._socket_path, PREFIX, self._eye.owned)
+        self._holder = Holder(f"{config.owner}-{socket}", self._socket_path, self._background)
+        self._janitor = Janitor(self._socket_path, PREFIX, self._eye.owned, unmount=self._holder.clear_command)
         self._looking = asyncio.Lock()
         self._is_begun = False
 
@@ -76,7 +79,8 @@ class PodmanService:
         self._background.start("removal of dangling containers", lambda: self.dangling.run(self.watch))
 
     async def _first_steps(self) -> None:
-        """Once the engine works: load the `podman` package, and plan the removal of images left over."""
+        """Clear old mounts away; once the engine works load the `podman` package, and plan the removal of images."""
+        await self._holder.open()
         await self.watch.up.wait()
         if self._config.is_dev:
             await asyncio.to_thread(self._janitor.start)
@@ -96,9 +100,12 @@ class PodmanService:
     async def start_task(self, request: TaskRequest) -> TaskHandle:
         """Get the image, make the container, start it."""
         self.begin()
+        holds = await self._holder.holds(request.dirs.alloc_dir)
 
         async def body(image_id: str) -> Mapping[str, Any]:
-            made = create_body(request, await self._site(image_id))
+            made = create_body(request, await self._site(image_id, holds.plan))
+            if self._config.options.recover_stopped:
+                made["labels"][HELD_LABEL] = holds.text()
             await asyncio.to_thread(share_names, request, request.config.extra_hosts)
             return made
 
@@ -107,6 +114,7 @@ class PodmanService:
             body=body,
             address=driver_address,
             rotation=self._rotation,
+            holds=holds,
             attempts=NAME_ATTEMPTS,
             is_terminal=request.config.tty,
         )
@@ -114,7 +122,7 @@ class PodmanService:
         self._take_up(task, inspected)
         return handle_of(task, inspected, DRIVER, self._clock(), socket=self.socket)
 
-    async def _site(self, image_id: str) -> Site:
+    async def _site(self, image_id: str, hold: Hold) -> Site:
         """What is known beside the task."""
         async with self._looking:
             if not self._eye.info:
@@ -125,6 +133,7 @@ class PodmanService:
             image_id=image_id,
             core_mhz=core_mhz(),
             resolve=os.path.realpath,
+            hold=hold,
             is_rootless=bool(security.get("rootless")),
         )
 
@@ -171,13 +180,22 @@ class PodmanService:
         with suppress(EngineDown):
             inspected = await self._acts.inspect(container.container_id)
             if self._config.options.recover_stopped and reports.is_restarted(inspected):
-                await self._acts.start(container.container_id)
+                await self._start_again(container.container_id, inspected)
         if self.tasks.has(handle.task_id):
             return
         task = ContainerTask(handle.task_id, container)
         self._take_up(task, inspected)
         if not inspected:
             self._background.start("taking up of a container", lambda: self._collect_later(task))
+
+    async def _start_again(self, container_id: str, inspected: Mapping[str, Any]) -> None:
+        """Start a container that ended with the machine, on the mounts that it had."""
+        holds = await self._holder.again(str((inspected["Config"].get("Labels") or {}).get(HELD_LABEL, "")))
+        try:
+            await holds.take()
+            await self._starter.run(container_id, holds)
+        finally:
+            holds.release()
 
     async def _collect_later(self, task: ContainerTask) -> None:
         """Its engine was away: find its output when it is back."""
@@ -246,6 +264,7 @@ class PodmanService:
         """End the work beside the calls; containers go on."""
         await asyncio.to_thread(self._janitor.dismiss)
         await self._background.close()
+        await self._holder.close()
         self._notices.close()
         self.tasks.close()
         await self._engine.close()

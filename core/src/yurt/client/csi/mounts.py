@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from yurt.client.secrets_dir import MOUNTS_FILE, plain
+from yurt.sdk.mounting import MOUNTS_FILE, plain
 
 UMOUNTS_MAX = 16
 """Mounts over one another at one place."""

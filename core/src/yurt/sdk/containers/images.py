@@ -13,12 +13,13 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Conflict, DriverError, NotFound
+from yurt.sdk.opening import open_file
 
 FIRST_REPORT_S, NEXT_REPORT_S = 10.0, 120.0
 DENIED = ("denied", "unauthorized", "authentication required", "no basic auth")
@@ -181,14 +182,21 @@ def auth_header(credentials: Mapping[str, Any]) -> dict[str, str]:
     return {"X-Registry-Auth": base64.urlsafe_b64encode(json.dumps(dict(credentials)).encode()).decode()}
 
 
-def archive_path(name: str, dirs: TaskDirs, *, option: str) -> Path:
-    """An archive of images, which must lie in the allocation; a relative name starts at `local`, then at the task."""
-    path = os.path.realpath(os.path.join(dirs.local_dir, name))
-    if not os.path.exists(path):
-        path = os.path.realpath(os.path.join(dirs.task_dir, name))
-    alloc_dir = os.path.realpath(dirs.alloc_dir)
-    if not path.startswith(alloc_dir + "/"):
-        raise DriverError(f'{option} = "{name}" leads out of the allocation')
-    if not os.path.isfile(path):
-        raise DriverError(f'{option} = "{name}" is no file in the task\'s local folder; an artifact can bring it')
-    return Path(path)
+def open_archive(name: str, dirs: TaskDirs, *, option: str) -> BinaryIO:
+    """An archive of images, which must lie in the allocation; a relative name starts at `local`, then at the task.
+
+    Its links are followed once, and what they led to is opened without any: a task may put one there meanwhile.
+    Blocking; raises DriverError.
+    """
+    try:
+        path = os.path.realpath(os.path.join(dirs.local_dir, name))
+        if not os.path.exists(path):
+            path = os.path.realpath(os.path.join(dirs.task_dir, name))
+        alloc_dir = os.path.realpath(dirs.alloc_dir)
+        if not path.startswith(alloc_dir + "/"):
+            raise DriverError(f'{option} = "{name}" leads out of the allocation')
+        return os.fdopen(open_file(alloc_dir, path[len(alloc_dir) + 1 :]), "rb")
+    except (OSError, ValueError):
+        raise DriverError(
+            f'{option} = "{name}" is no file in the task\'s local folder; an artifact can bring it'
+        ) from None

@@ -1,8 +1,8 @@
 """Removes the containers of a dev agent that was killed: a small program that outlives it.
 
 Its standard input is a pipe whose other end only the agent holds. When that closes without a word the agent is dead,
-and all containers that bear its mark are removed; when the word was said the driver let go of them on purpose. It is
-run without site packages, from this file, and imports the standard library alone.
+and all containers that bear its mark are removed, and what was mounted for them; when the word was said the driver let
+go of them on purpose. It is run without site packages, from this file, and imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ def sweep(path: str, prefix: str, label: str) -> bool:
 
 def main() -> None:
     """Wait for the agent's end, then clean up, with some patience for an engine that is away."""
-    path, prefix, label = sys.argv[1:4]
+    path, prefix, label, *unmount = sys.argv[1:]
     if sys.stdin.buffer.read() == KEEP:
         return
+    subprocess.run(unmount, check=False)
     for _ in range(ROUNDS):
         with suppress(OSError, http.client.HTTPException, ValueError):
             if sweep(path, prefix, label):
@@ -69,10 +70,10 @@ def main() -> None:
 
 
 class Janitor:
-    """The agent's side of the program."""
+    """The agent's side of the program; `unmount` is the command that clears away what was mounted for containers."""
 
-    def __init__(self, socket_path: str, prefix: str, label: str) -> None:
-        self.arguments = (socket_path, prefix, label)
+    def __init__(self, socket_path: str, prefix: str, label: str, *, unmount: tuple[str, ...]) -> None:
+        self.arguments = (socket_path, prefix, label, *unmount)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from yurt.sdk.containers.common import parse_stamp
+from yurt.sdk.containers.held import Holds
 from yurt.sdk.containers.images import ImageShelf
 from yurt.sdk.containers.making import Maker, MakingActs
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
@@ -21,6 +22,10 @@ Inspected = Mapping[str, Any]
 class StartingActs(MakingActs, Protocol):
     """What is done with a container until it runs."""
 
+    async def prepare(self, container_id: str) -> bool:
+        """Make all that it runs in, and do not let it run; False where the engine cannot do one without the other."""
+        ...
+
     async def start(self, container_id: str) -> None:
         """Let it run."""
         ...
@@ -30,13 +35,14 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """What differs by engine and task.
 
     `image` brings the image and tells its id; `body` is the container to make of it; `address` reads the container's
-    own address; `rotation` is that of its log files.
+    own address; `rotation` is that of its log files; `holds` are the mount sources that the body names.
     """
 
     image: Callable[[], Awaitable[str]]
     body: Callable[[str], Awaitable[Mapping[str, Any]]]
     address: Callable[[Inspected], str]
     rotation: Callable[[LogRotation], LogRotation]
+    holds: Holds
     attempts: int
     is_terminal: bool
 
@@ -65,9 +71,9 @@ class Starter:
         container_id = ""
         try:
             body = await recipe.body(image_id)
+            await recipe.holds.take()
             container_id = await self._maker.make(request, body, attempts=recipe.attempts)
-            await self._acts.start(container_id)
-            inspected = await self._acts.inspect(container_id)
+            inspected = await self.run(container_id, recipe.holds)
         except BaseException as error:
             self._shelf.release(image_id, request.task_id)
             if container_id:
@@ -75,6 +81,8 @@ class Starter:
             if isinstance(error, NotFound | Conflict):
                 raise RecoverableError(f"the container was not started: {error}") from None
             raise
+        finally:
+            recipe.holds.release()
         container = Container(
             container_id=container_id,
             image_id=image_id,
@@ -85,6 +93,15 @@ class Starter:
             address=recipe.address(inspected),
         )
         return ContainerTask(request.task_id, container), inspected
+
+    async def run(self, container_id: str, holds: Holds) -> Inspected:
+        """Start a container that is made, and look whether it has the mounts that were checked."""
+        if holds.wants_look_before and await self._acts.prepare(container_id):
+            await holds.check(await self._acts.inspect(container_id))
+        await self._acts.start(container_id)
+        inspected = await self._acts.inspect(container_id)
+        await holds.check(inspected)
+        return inspected
 
 
 def handle_of(task: ContainerTask, inspected: Inspected, driver: str, now: UnixNano, **more: str) -> TaskHandle:

@@ -1,0 +1,325 @@
+"""Mount sources inside the allocation, held from the moment they are checked until the engine has mounted them.
+
+An engine takes the sources of mounts by name, and follows links when it starts the container. The tasks of the
+allocation may write there: between our look at a name and the engine's, one of them can put a link to /etc in place of
+a folder. So the engine gets no such name. What was checked is opened, link by link refused, and mounted by its
+descriptor in a folder of ours where no task can write; the engine is told that place. Once the container has its own
+mounts, ours go.
+
+    <folder>/<group>/<number>     a group for each start, a place for each mount; gone when the start is over
+
+That takes root, and an engine of root that sees our mounts: on the same machine, in the same mount namespace or one
+that ours reach. To any other engine the name is told, and what it has mounted is compared with what was checked: before
+the container runs where the engine can make one without starting it, otherwise right after. An engine of another
+machine, or one whose processes cannot be seen from here, is told the name and nothing is compared.
+
+The comparison is made in each case: an engine that does not see our mounts would show the task an empty folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import secrets
+import socket
+import stat
+import struct
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+from urllib.parse import quote
+
+from yurt.sdk import mounting
+from yurt.sdk.containers.background import Background
+from yurt.sdk.errors import DriverError, RecoverableError
+from yurt.sdk.opening import HOLD_FLAGS, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS, has_openat2, hold, openat2
+
+PARENT = "/run/yurt"
+FOLDER_MODE = 0o711
+PEER_S = 2.0
+MAKING_ROUNDS = 10
+PEER = struct.Struct("3i")
+LABEL = "yurt.held"
+"""What was held for a container, for an engine that may start it again."""
+
+
+class Hold(Protocol):
+    """The name by which the engine finds a mount source: one of ours for what lies in the allocation.
+
+    `makes`: missing folders are made, as the engine would. `is_seen`: the task sees the source itself at `target`, and
+    no layer over it.
+    """
+
+    def __call__(self, source: str, target: str, *, makes: bool = False, is_seen: bool = True) -> str:
+        """Plan to hold it; nothing is opened yet."""
+        ...
+
+
+def by_name(source: str, target: str, *, makes: bool = False, is_seen: bool = True) -> str:
+    """The source itself, held by nobody."""
+    return source
+
+
+class Source(NamedTuple):
+    """A planned mount: what the engine is told, the path below the allocation's directory, where the task sees it."""
+
+    name: str
+    path: str
+    target: str
+    makes: bool = False
+    is_seen: bool = True
+
+
+class Peer(NamedTuple):
+    """The process that listens on an engine's socket; pid 0 is one that cannot be seen from here."""
+
+    pid: int
+    uid: int
+
+
+NOBODY = Peer(0, -1)
+
+
+class Holder:
+    """Holds the mount sources of one engine's containers; `name` tells its folder from that of other engines."""
+
+    def __init__(self, name: str, socket_path: str, background: Background) -> None:
+        self.folder = f"{PARENT}/mounts-{quote(name, safe='')}"
+        self._socket_path = socket_path
+        self._background = background
+        self._live: set[str] = set()
+        self._reached: dict[int, bool] = {}
+
+    @property
+    def clear_command(self) -> tuple[str, ...]:
+        """A command that takes away what was mounted here, for when the agent is gone."""
+        return (sys.executable, "-I", "-S", "-E", os.path.abspath(mounting.__file__), self.folder)
+
+    async def open(self) -> None:
+        """Clear away what an earlier agent left when it was killed."""
+        await asyncio.to_thread(self._clear)
+
+    async def holds(self, alloc_dir: str) -> Holds:
+        """The mount sources of one start."""
+        is_placed, is_visible = await asyncio.to_thread(self._look)
+        return Holds(self, alloc_dir, group=self.new_group() if is_placed else "", is_visible=is_visible)
+
+    async def again(self, text: str) -> Holds:
+        """The mount sources of a container that its engine starts again; `text` is its label."""
+        stored = json.loads(text) if text else {"alloc_dir": "", "group": "", "sources": []}
+        _, is_visible = await asyncio.to_thread(self._look)
+        made = Holds(self, str(stored["alloc_dir"]), group=str(stored["group"]), is_visible=is_visible)
+        made.sources = [Source(*each) for each in stored["sources"]]
+        self._live.add(made.group)
+        return made
+
+    def _look(self) -> tuple[bool, bool]:
+        """Whether our mounts reach the engine, and whether its containers can be looked at. Blocking."""
+        peer = self._peer()
+        return peer.uid == 0 and os.geteuid() == 0 and self._reaches(peer.pid), peer.pid > 0
+
+    def _peer(self) -> Peer:
+        """Who listens on the engine's socket. Blocking."""
+        if sys.platform != "linux" or not self._socket_path:
+            return NOBODY
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
+            there.settimeout(PEER_S)
+            try:
+                there.connect(self._socket_path)
+                pid, uid, _ = PEER.unpack(there.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+            except OSError:
+                return NOBODY
+        return Peer(pid, uid)
+
+    def _reaches(self, pid: int) -> bool:
+        """Whether we may mount and a process sees it; tried once for each mount namespace. Blocking."""
+        try:
+            namespace = os.stat(f"/proc/{pid}/ns/mnt").st_ino
+        except OSError:
+            return False
+        if namespace not in self._reached:
+            self._reached[namespace] = self._try_reach(pid)
+        return self._reached[namespace]
+
+    def _try_reach(self, pid: int) -> bool:
+        """Mount something, and look for it with the eyes of a process. Blocking."""
+        group = self.new_group()
+        try:
+            place = self.mount(os.open("/proc/self/mountinfo", HOLD_FLAGS), group, 0)
+            return place in mounting.points_below(self.folder, f"/proc/{pid}/mountinfo")
+        except OSError:
+            return False
+        finally:
+            self.drop(group)
+
+    def new_group(self) -> str:
+        """A group of places, with a name that nobody knows before."""
+        group = secrets.token_hex(8)
+        self._live.add(group)
+        return group
+
+    def mount(self, descriptor: int, group: str, number: int) -> str:
+        """Mount what a descriptor holds at a place of ours, and close it; the place. Blocking; raises OSError."""
+        try:
+            self._make_group(group)
+            place = f"{self.folder}/{group}/{number}"
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                os.mkdir(place, FOLDER_MODE)
+            else:
+                os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            mounting.bind(descriptor, place)
+            return place
+        finally:
+            os.close(descriptor)
+
+    def _make_group(self, group: str) -> None:
+        """Make its folder; the one above goes with the last group of another start, at any time."""
+        for _ in range(MAKING_ROUNDS):
+            with contextlib.suppress(FileNotFoundError):
+                os.makedirs(f"{self.folder}/{group}", mode=FOLDER_MODE, exist_ok=True)
+                return
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.folder)
+
+    def drop(self, group: str) -> None:
+        """Let a group of places go. Blocking."""
+        mounting.clear_group(f"{self.folder}/{group}")
+        self._live.discard(group)
+        with contextlib.suppress(OSError):
+            os.rmdir(self.folder)
+
+    def drop_beside(self, group: str) -> None:
+        """Let it go, and do not wait."""
+        self._background.start("release of mounts", lambda: asyncio.to_thread(self.drop, group))
+
+    def _clear(self) -> None:
+        if os.geteuid() == 0:
+            mounting.clear(self.folder, frozenset(self._live))
+
+    async def close(self) -> None:
+        """Let everything go."""
+        self._live.clear()
+        await asyncio.to_thread(self._clear)
+
+
+class Holds:
+    """The mount sources of one container: planned by `plan`, taken before it is made, let go once it runs.
+
+    States: planned -take-> held -release-> (nothing). With a `group` the engine gets places of ours instead of names.
+    """
+
+    def __init__(self, holder: Holder, alloc_dir: str, *, group: str, is_visible: bool) -> None:
+        self.group = group
+        self._holder = holder
+        self._alloc_dir = alloc_dir
+        self._roots = (alloc_dir.rstrip("/"), os.path.realpath(alloc_dir)) if alloc_dir else ()
+        self._is_visible = is_visible
+        self._known: dict[str, tuple[int, int]] = {}
+        self.sources: list[Source] = []
+
+    @property
+    def wants_look_before(self) -> bool:
+        """Whether the container should be looked at before it runs: the engine gets names, which may change."""
+        return bool(self.sources) and self._is_visible and not self.group
+
+    def plan(self, source: str, target: str, *, makes: bool = False, is_seen: bool = True) -> str:
+        """What to tell the engine of a source; one outside of the allocation, which the operator allows, is its name.
+
+        Nothing is opened yet, so that whoever makes the container's description stays pure.
+        """
+        root = next((each for each in self._roots if source == each or source.startswith(f"{each}/")), None)
+        if root is None:
+            return source
+        number = len(self.sources)
+        name = f"{self._holder.folder}/{self.group}/{number}" if self.group else source
+        self.sources.append(Source(name, source[len(root) :].lstrip("/"), target, makes, is_seen))
+        return name
+
+    def text(self) -> str:
+        """What a label keeps of it."""
+        return json.dumps({"alloc_dir": self._alloc_dir, "group": self.group, "sources": self.sources})
+
+    async def take(self) -> None:
+        """Open everything, refusing links, and mount it at our places; raises DriverError."""
+        await asyncio.to_thread(self._take)
+
+    def _take(self) -> None:
+        for source in self.sources:
+            try:
+                self._take_one(source)
+            except OSError as error:
+                raise refusal(source, error) from None
+
+    def _take_one(self, source: Source) -> None:
+        descriptor = hold(self._alloc_dir, source.path, makes=source.makes)
+        found = os.fstat(descriptor)
+        self._known[source.target] = (found.st_dev, found.st_ino)
+        if self.group:
+            self._holder.mount(descriptor, self.group, int(source.name.rpartition("/")[2]))
+        else:
+            os.close(descriptor)
+
+    def release(self) -> None:
+        """Let the places go: the container has its own mounts, or there is none."""
+        if self.group:
+            self._holder.drop_beside(self.group)
+
+    async def check(self, inspected: Mapping[str, object]) -> None:
+        """Compare what the engine has mounted with what was taken; raises DriverError. One that has ended passes."""
+        state = inspected.get("State")
+        pid = int(state.get("Pid") or 0) if isinstance(state, Mapping) else 0
+        if pid > 0 and self._is_visible:
+            await asyncio.to_thread(self._check, pid)
+
+    def _check(self, pid: int) -> None:
+        try:
+            root = os.open(f"/proc/{pid}/root", HOLD_FLAGS | os.O_DIRECTORY)
+        except OSError:
+            return
+        try:
+            for source in self.sources:
+                if source.is_seen and self._is_other(root, source):
+                    raise self._mismatch(source)
+        finally:
+            os.close(root)
+
+    def _is_other(self, root: int, source: Source) -> bool:
+        """Whether a container shows something else than what was taken; a kernel that cannot tell says no."""
+        if not has_openat2():
+            return False
+        path = source.target.strip("/") or "."
+        found = openat2(root, path, HOLD_FLAGS, resolve=RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
+        if found < 0:
+            return found in (-errno.ENOENT, -errno.ENOTDIR) and not self.group
+        seen = os.fstat(found)
+        os.close(found)
+        return (seen.st_dev, seen.st_ino) != self._known[source.target]
+
+    def _mismatch(self, source: Source) -> DriverError:
+        if self.group:
+            return DriverError(
+                f"the container shows another folder at {source.target} than the one that was mounted for it: its"
+                " engine does not see the mounts of this agent; start both in the same mount namespace"
+                " (systemd: no PrivateMounts=, MountFlags= or ProtectSystem= that parts them)"
+            )
+        return RecoverableError(
+            f'the mount at {source.target} is not "{source.path}" of the allocation, which was checked: somebody put'
+            " something else in its place while the container started, and the container was removed"
+        )
+
+
+def refusal(source: Source, error: OSError) -> DriverError:
+    """Why a source cannot be held."""
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return RecoverableError(
+            f'the mount source "{source.path}" of the allocation changed while it was looked at: there is a link on its'
+            " way now"
+        )
+    if error.errno == errno.ENOENT:
+        return DriverError(
+            f'the mount source "{source.path}" is not in the allocation; make it with a template, an artifact or an'
+            " earlier task"
+        )
+    return RecoverableError(f'the mount source "{source.path}" of the allocation cannot be mounted: {error.strerror}')

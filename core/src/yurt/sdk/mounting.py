@@ -1,0 +1,106 @@
+"""Mounts of this machine by system calls: bind, detach, list. Blocking; for Linux, as root.
+
+It imports the standard library alone, so that a program without site packages can run it from this file: `clear` as a
+command takes away the mounts that an agent left when it was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+
+MOUNTS_FILE = "/proc/self/mountinfo"
+MS_BIND, MS_REC, MS_PRIVATE = 1 << 12, 1 << 14, 1 << 18
+MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
+POINT_FIELD = 4
+
+
+def libc_call(name: str, *arguments: bytes | int | None) -> int:
+    """0, or the error's number; whole numbers of mount(2) are as wide as the machine's words."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    typed = [ctypes.c_ulong(each) if isinstance(each, int) and name == "mount" else each for each in arguments]
+    return ctypes.get_errno() if getattr(libc, name)(*typed) != 0 else 0
+
+
+def bind(descriptor: int, place: str) -> None:
+    """Mount what a descriptor holds, with all that is mounted below it, over a file or folder; raises OSError.
+
+    The descriptor says what is mounted, never a name: whoever moves or replaces names meanwhile changes nothing.
+    """
+    source = f"/proc/self/fd/{descriptor}".encode()
+    failed = libc_call("mount", source, os.fsencode(place), None, MS_BIND | MS_REC, None)
+    if failed:
+        raise OSError(failed, os.strerror(failed), place)
+
+
+def detach(place: str) -> None:
+    """Take a mount away with all that is mounted in it; raises OSError.
+
+    It is cut off from its source first: otherwise what is mounted below the source would go as well.
+    """
+    libc_call("mount", None, os.fsencode(place), None, MS_REC | MS_PRIVATE, None)
+    failed = libc_call("umount2", os.fsencode(place), MNT_DETACH | UMOUNT_NOFOLLOW)
+    if failed:
+        raise OSError(failed, os.strerror(failed), place)
+
+
+def plain(escaped: str) -> str:
+    """A path as mountinfo writes it (proc(5)), with its escapes undone."""
+    for octal, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        escaped = escaped.replace(octal, character)
+    return escaped
+
+
+def points_below(folder: str, mounts_file: str = MOUNTS_FILE) -> tuple[str, ...]:
+    """Where something is mounted beneath a folder, the last one first; nothing where the system does not tell."""
+    try:
+        with open(mounts_file, encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return ()
+    points = [plain(words[POINT_FIELD]) for words in (line.split(" ") for line in lines) if len(words) > POINT_FIELD]
+    return tuple(point for point in reversed(points) if point.startswith(f"{folder}/"))
+
+
+def clear(folder: str, keep: frozenset[str] = frozenset()) -> None:
+    """Take away what is mounted at `<folder>/<group>/<place>`, and the empty places, but for the groups to keep.
+
+    What is mounted further below goes with its place, and only so (see `detach`). A folder is removed only when nothing
+    is in it and nothing is mounted over it, so that no content can go with it.
+    """
+    for point in points_below(folder):
+        group, *rest = point[len(folder) + 1 :].split("/")
+        if len(rest) == 1 and group not in keep:
+            with contextlib.suppress(OSError):
+                detach(point)
+    with contextlib.suppress(OSError):
+        for group in os.listdir(folder):
+            if group not in keep:
+                clear_group(f"{folder}/{group}")
+        os.rmdir(folder)
+
+
+def clear_group(group: str) -> None:
+    """Take away what is mounted at the places of a group, and the empty files and folders below."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(group):
+            place = f"{group}/{name}"
+            with contextlib.suppress(OSError):
+                detach(place)
+            remove_place(place)
+        os.rmdir(group)
+
+
+def remove_place(place: str) -> None:
+    """Remove an empty file or folder of ours; one over which something is mounted is busy, and stays."""
+    with contextlib.suppress(OSError):
+        if os.path.isdir(place):
+            os.rmdir(place)
+        elif os.path.getsize(place) == 0:
+            os.unlink(place)
+
+
+if __name__ == "__main__":
+    clear(sys.argv[1])

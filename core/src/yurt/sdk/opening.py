@@ -1,0 +1,81 @@
+"""Opening files below a folder in one step, whatever links others put there meanwhile. Blocking."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import stat
+import sys
+
+SYS_OPENAT2 = 437
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_BENEATH = 0x08
+RESOLVE_IN_ROOT = 0x10
+READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+HOLD_FLAGS = (os.O_PATH | os.O_CLOEXEC) if hasattr(os, "O_PATH") else READ_FLAGS
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def has_openat2() -> bool:
+    """Whether the call has the number that we know; an old kernel still answers ENOSYS."""
+    return sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64", "riscv64", "i686", "armv7l")
+
+
+def openat2(folder: int, path: str, flags: int, *, resolve: int) -> int:
+    """A descriptor, or the negative error number."""
+    how = _OpenHow(flags, 0, resolve)
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = int(libc.syscall(SYS_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
+    return found if found >= 0 else -ctypes.get_errno()
+
+
+def hold(root: str, path: str, *, makes: bool = False) -> int:
+    """A descriptor that stands for a file or folder below `root`, by a path without links and without "..".
+
+    It reads nothing, and opens neither pipes nor devices. Raises OSError: ELOOP where there is a link. `makes`: folders
+    that are missing are made.
+    """
+    held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in (part for part in path.split("/") if part not in ("", ".")):
+            following = _hold_part(held, part, makes=makes)
+            os.close(held)
+            held = following
+    except BaseException:
+        os.close(held)
+        raise
+    return held
+
+
+def open_file(root: str, path: str) -> int:
+    """A plain file below `root`, to be read, by a path without links; raises OSError, EINVAL for what is no file."""
+    held = hold(root, path)
+    try:
+        if not stat.S_ISREG(os.fstat(held).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file", path)
+        if HOLD_FLAGS == READ_FLAGS:
+            return os.dup(held)
+        return os.open(f"/proc/self/fd/{held}", READ_FLAGS)
+    finally:
+        os.close(held)
+
+
+def _hold_part(folder: int, part: str, *, makes: bool) -> int:
+    if part == "..":
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), part)
+    try:
+        found = os.open(part, HOLD_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
+    except FileNotFoundError:
+        if not makes:
+            raise
+        os.mkdir(part, 0o755, dir_fd=folder)
+        found = os.open(part, HOLD_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
+    if stat.S_ISLNK(os.fstat(found).st_mode):
+        os.close(found)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), part)
+    return found

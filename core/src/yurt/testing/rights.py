@@ -1,0 +1,17 @@
+"""What this process may do, for tests that need more than most processes have."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+CAP_SYS_ADMIN = 21
+
+
+def may_mount() -> bool:
+    """Whether this process may mount at all: not every container lets root do so."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return False
+    status = Path("/proc/self/status").read_text().partition("CapEff:\t")[2].partition("\n")[0]
+    return bool(int(status, 16) >> CAP_SYS_ADMIN & 1)

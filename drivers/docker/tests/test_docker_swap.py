@@ -1,0 +1,144 @@
+"""A folder that a task mounts is swapped for a link to the host, while the engine starts the container."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from yurt.sdk import mounting
+from yurt.sdk.errors import DriverError, RecoverableError
+from yurt.sdk.value import replace, seconds
+from yurt.testing.driver_suite import Bench
+from yurt.testing.engines import DockerEngine
+from yurt.testing.swapping import exchange, swapping
+from yurt_driver_docker.config import plugin_config
+from yurt_driver_docker.driver import DockerDriver
+
+IMAGE = "yurt-test/busybox:1"
+STARTS = 8
+LIMIT_S = 60.0
+
+
+@pytest_asyncio.fixture
+async def bench(engine: DockerEngine, tmp_path: Path) -> AsyncIterator[Bench]:
+    """A driver of an agent that lets no task mount paths of the host."""
+    options = {"endpoint": engine.endpoint}
+    made = Bench(lambda context: DockerDriver(plugin_config(replace(context, config=options))), tmp_path)
+    yield made
+    await made.close()
+
+
+def task(**options: Any) -> dict[str, Any]:
+    """A task that says whose folder it sees."""
+    return {
+        "image": IMAGE, "command": "cat", "args": ["/seen/whose"], "network_mode": "none",
+        "volumes": ["../alloc/data/mine:/seen"], **options,
+    }  # fmt: skip
+
+
+def laid_trap(bench: Bench) -> tuple[Path, Path]:
+    """A folder of the allocation, and beside it a link to one of the host."""
+    data, host = bench.folder / "alloc" / "alloc" / "data", bench.folder / "host"
+    for folder, owner in ((data / "mine", "ours"), (host, "host")):
+        folder.mkdir(parents=True)
+        (folder / "whose").write_text(owner)
+    (data / "link").symlink_to(host)
+    return data / "mine", data / "link"
+
+
+def swaps_before(driver: Any, name: str, swap: Callable[[], None]) -> None:
+    """Let the swap happen right before the driver asks the engine for something."""
+    acts, act = driver._acts, getattr(driver._acts, name)
+
+    async def swapped(*arguments: Any) -> Any:
+        swap()
+        return await act(*arguments)
+
+    setattr(acts, name, swapped)
+
+
+def ours(bench: Bench) -> tuple[str, ...]:
+    """What is mounted for containers of this driver."""
+    assert isinstance(bench.driver, DockerDriver)
+    return mounting.points_below(bench.driver._holder.folder)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, with a bound."""
+    async with asyncio.timeout(LIMIT_S):
+        while not condition():  # noqa: ASYNC110 - what happens is outside this process
+            await asyncio.sleep(0.01)
+
+
+async def test_what_was_checked_is_mounted_though_its_name_leads_elsewhere_when_the_engine_looks(bench: Bench) -> None:
+    mine, link = laid_trap(bench)
+    swaps_before(bench.driver, "start", lambda: exchange(mine, link))
+
+    handle = await bench.start(task())
+
+    assert (await bench.wait(handle.task_id)).is_success
+    assert bench.text() == "ours"
+
+
+async def test_a_folder_swapped_without_pause_never_shows_the_host(bench: Bench) -> None:
+    with swapping(*laid_trap(bench)):
+        for number in range(STARTS):
+            with suppress(DriverError):
+                handle = await bench.start(task(), name=f"t{number}")
+                await bench.wait(handle.task_id)
+    seen = [bench.text(name=f"t{number}") for number in range(STARTS)]
+    assert set(seen) <= {"ours", ""}, seen
+
+
+async def test_an_engine_that_does_not_see_our_mounts_is_told_the_name_and_looked_at_when_it_has_started(
+    bench: Bench, engine: DockerEngine
+) -> None:
+    mine, link = laid_trap(bench)
+    assert isinstance(bench.driver, DockerDriver)
+    bench.driver._holder._look = lambda: (False, True)  # type: ignore[method-assign]
+    handle = await bench.start(task(command="sleep", args=["1000"]), name="first")
+    assert (await bench.driver.exec_task(handle.task_id, ("cat", "/seen/whose"), timeout=seconds(20))).stdout == b"ours"
+    swaps_before(bench.driver, "start", lambda: exchange(mine, link))
+
+    with pytest.raises(RecoverableError, match='the mount at /seen is not "alloc/data/mine" of the allocation'):
+        await bench.start(task(command="sleep", args=["1000"]), name="second")
+
+    await until(lambda: engine.containers() == [str(handle.state["container_id"])])
+
+
+async def test_folders_files_and_what_is_missing_are_mounted_and_nothing_stays_mounted_here(bench: Bench) -> None:
+    data = bench.folder / "alloc" / "alloc" / "data"
+    (data / "inner").mkdir(parents=True)
+    (data / "inner" / "file").write_text("one file")
+    script = "cat /file /inner/file; echo made > /new/it; touch /local/here"
+    volumes = ["../alloc/data/inner/file:/file:ro", "../alloc/data/inner:/inner", "local/deep/new:/new"]
+
+    handle = await bench.start(task(command="sh", args=["-c", script], volumes=volumes))
+
+    assert (await bench.wait(handle.task_id)).is_success
+    assert bench.text() == "one fileone file"
+    local = bench.folder / "alloc" / "web" / "local"
+    assert (local / "deep" / "new" / "it").read_text() == "made\n"
+    assert (local / "here").exists()
+    await until(lambda: not ours(bench))
+
+
+async def test_what_a_killed_agent_left_mounted_goes_with_the_next_one(bench: Bench) -> None:
+    assert isinstance(bench.driver, DockerDriver)
+    holder, kept = bench.driver._holder, bench.folder / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    holder.mount(os.open(kept, os.O_PATH), "left", 0)
+    assert ours(bench)
+
+    async for _ in bench.driver.fingerprint():
+        break
+
+    await until(lambda: not os.path.exists(holder.folder))
+    assert (kept / "file").exists()
