@@ -78,11 +78,13 @@ def test_a_package_that_cannot_be_tested_says_why(package: Path, tmp_path: Path)
     no_suite = yurt("driver", "test", str(tmp_path), folder=tmp_path)
     (tmp_path / "tests" / "test_nothing.py").write_text("import no_such_module\n")
     no_import = yurt("driver", "test", str(tmp_path), folder=tmp_path)
+    no_test = yurt("driver", "test", "-k", "no_such_test", str(package), folder=package.parent)
     again = yurt("driver", "new", NAME, folder=package.parent)
     bad_name = yurt("driver", "new", "No Name", folder=tmp_path)
 
     assert (no_suite.returncode, "None of the tests is of the driver suite" in no_suite.stderr) == (1, True)
     assert (no_import.returncode, "no_such_module" in no_import.stderr) == (1, True)
+    assert (no_test.returncode, "No test is chosen by -k 'no_such_test'" in no_test.stderr) == (1, True)
     assert "is not empty" in again.stderr
     assert "is no name for a driver" in bad_name.stderr
 

@@ -197,6 +197,11 @@ def test_validate_prints_findings_as_json(run: Run, api: Any, tmp_path: Path) ->
     assert [(item["severity"], item["line"]) for item in found["diagnostics"]] == [("error", 8), ("warning", 39)]
 
 
+def test_validate_tells_a_wrong_command_line_from_a_wrong_job(run: Run) -> None:
+    assert run("job", "validate")[0] == 255
+    assert run("job", "validate", "/no/such/file.hcl")[0] == 1
+
+
 def test_validate_prints_findings_as_sarif(run: Run, api: Any, tmp_path: Path) -> None:
     (tmp_path / "web.hcl").write_text(JOB)
     api.answers["/v1/validate/job"] = ANSWER

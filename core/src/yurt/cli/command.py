@@ -38,7 +38,10 @@ DETACH: Flag = switch("detach", "Print the evaluation's id and return, instead o
 
 
 class Command(NamedTuple):
-    """One command. `arguments` is how many positional arguments it takes (least, most; -1: any number)."""
+    """One command. `arguments` is how many positional arguments it takes (least, most; -1: any number).
+
+    `usage_code` is what it exits with for a wrong command line; 0: with `failure_code`.
+    """
 
     name: str
     summary: str
@@ -50,6 +53,7 @@ class Command(NamedTuple):
     details: str = ""
     is_client: bool = True
     failure_code: int = 1
+    usage_code: int = 0
     stop_at_argument: bool = False
 
     @property

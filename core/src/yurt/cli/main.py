@@ -111,7 +111,7 @@ def _run(command: Command, words: list[str]) -> int:
         return command.run(call)
     except UsageError as error:
         print(f"{error}\nFor additional help try: yurt {command.name} -help", file=sys.stderr)
-        return error.code if error.code is not None else command.failure_code
+        return error.code if error.code is not None else command.usage_code or command.failure_code
     except CliError as error:
         if str(error):
             print(error, file=sys.stderr)

@@ -63,7 +63,10 @@ def run(call: Invocation) -> int:
         sys.stdout.write(json.dumps({"Collected": collected["tests"], "Results": results}, indent=2) + "\n")
     else:
         show_sum(call, results, time.monotonic() - began)
-    if not collected["suite"] and not call.flags.text("k"):
+    chosen = call.flags.text("k")
+    if chosen and not collected["tests"]:
+        raise CliError(f"No test is chosen by -k {chosen!r}")
+    if not collected["suite"] and not chosen:
         raise CliError(
             "None of the tests is of the driver suite: write a class Test...(yurt.testing.driver_suite.DriverSuite); "
             "`yurt driver new` shows one"

@@ -95,5 +95,7 @@ COMMAND = Command(
     (1, 1),
     "<path>",
     "one argument: <path>",
-    details="The exit code is 0 when the agent would take the job, 1 when not. SARIF is what code hosts read.",
+    details="The exit code is 0 when the agent would take the job, 1 when not, 255 when the command line is wrong. "
+    "SARIF is what code hosts read.",
+    usage_code=255,
 )
