@@ -47,6 +47,7 @@ ADDED = {
     "AttemptRecord": {"After", "Ahead", "Now", "Number", "Seed", "StateIndex"},
     "AllocatedCpuResources": {"ReservedCores"},  # written by Nomad's servers, unknown to its Go client
     "Allocation": {"AllocStates"},  # as above
+    "DeploymentState": {"AutoPromote"},  # as above
     "Attribute": {"Bool", "Float", "Int", "String"},  # the servers' spelling, which its Go client reads by tags
     "HostStats": {"Timestamp"},  # written by Nomad's clients
     "Node": {"ComputedClass", "LastAllocUpdateIndex", "LastMissedHeartbeatIndex", "SecretID"},  # written by the servers

@@ -95,3 +95,19 @@ def test_no_canary_is_placed_while_a_lost_client_may_still_run_one() -> None:
     cluster.settle(new)
     versions = sorted(alloc.job.version for alloc in cluster.live(new) if alloc.job is not None)
     assert versions == [0, 0, 1]
+
+
+def test_a_deployment_wants_all_that_its_group_will_have_also_what_waits_for_the_canaries() -> None:
+    cluster, job, canary = _canarying()
+    cluster.do(c.PromoteDeployment(deployment_id=canary.deployment_id, now=cluster.now))
+    cluster.settle(job)
+    update = factories.update_strategy(canary=1, max_parallel=1, auto_promote=True, auto_revert=True)
+    cluster.register(more := _service(5, cpu=300, update=update))
+    cluster.do(c.SetNodeStatus(node_id=cluster.live(job)[0].node_id, status="down", updated_at=1))
+    cluster.evaluate(more)
+    deployment = cluster.state.latest_deployment("default", job.id)
+    assert deployment is not None
+    state = deployment.task_groups["web"]
+    assert (state.desired_total, state.desired_canaries, len(state.placed_canaries)) == (5, 1, 1)
+    assert state.auto_promote and state.auto_revert and state.progress_deadline == update.progress_deadline
+    assert deployment.status_description == "Deployment is running pending automatic promotion"

@@ -51,7 +51,9 @@ def fresh_state(group: TaskGroup) -> DeploymentState:
     """The roll-out of a group at its start."""
     update = group.update
     assert update is not None
-    return DeploymentState(auto_revert=update.auto_revert, progress_deadline=update.progress_deadline)
+    return DeploymentState(
+        auto_revert=update.auto_revert, auto_promote=update.auto_promote, progress_deadline=update.progress_deadline
+    )
 
 
 def new_deployment(

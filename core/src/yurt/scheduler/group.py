@@ -110,10 +110,10 @@ class GroupReconciler:
         vacating = {alloc.id for alloc in chosen} | self.canary_ids
         self.taken = {alloc.name for alloc in kept if alloc.id not in vacating}
         place = [] if is_waiting else self._placements(kept, classes, present.now, left, names)
-        placed = self._place(place, present.now, is_canarying=is_canarying)
+        self._place(place, present.now, is_canarying=is_canarying)
         self._update(chosen, names)
         self._migrate(classes.migrate, names)
-        self._track(allocs, destructive, in_place, placed)
+        self._track(allocs, destructive, in_place, place)
         self.results.desired[self.group.name] = DesiredUpdates(**self.counts)
         is_moving = bool(classes.migrate or present.now or present.later or self._holds_failed(present.present))
         return not (destructive or in_place or place or is_moving or classes.reconnecting or is_canarying)
@@ -460,8 +460,8 @@ class GroupReconciler:
         kept_unknown = sum(1 for alloc in classes.disconnecting if not strategy_of(alloc).replace)
         return max(0, self.group.count - existing - len(classes.migrate) - kept_unknown - len(now))
 
-    def _place(self, places: list[Place], now: list[Allocation], *, is_canarying: bool) -> list[Place]:
-        """Keep the placements that the deployment permits; the answer is what is placed."""
+    def _place(self, places: list[Place], now: list[Allocation], *, is_canarying: bool) -> None:
+        """Place what the deployment permits."""
         is_open = not (self.is_paused or self.is_failed or is_canarying)
         deployment = self.context.deployment
         permitted = []
@@ -476,7 +476,6 @@ class GroupReconciler:
         self.counts["stop"] += rescheduled
         self.counts["ignore"] += len(now) - rescheduled
         self.results.place.extend(permitted)
-        return permitted
 
     def _budget(
         self, kept: list[Allocation], destructive: list[Allocation], migrate: list[Allocation], *, is_canarying: bool
@@ -543,9 +542,9 @@ class GroupReconciler:
         allocs: list[Allocation],
         destructive: list[Allocation],
         in_place: list[Allocation],
-        placed: list[Place],
+        place: list[Place],
     ) -> None:
-        """Note the group's roll-out, for the deployment that begins with this plan."""
+        """Note the group's roll-out, for the deployment that begins with this plan: what waits for canaries counts."""
         update = self.group.update
         if self.context.deployment is not None or update is None or update.max_parallel <= 0:
             return
@@ -558,7 +557,7 @@ class GroupReconciler:
             for alloc in allocs
         )
         canaries = self.counts["canary"]
-        total = len(destructive) + len(in_place) + (0 if canaries else len(placed))
+        total = len(destructive) + len(in_place) + len(place)
         if not total or (is_running_before and not destructive and not in_place):
             return
         self.results.states[self.group.name] = replace(

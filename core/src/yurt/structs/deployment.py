@@ -12,6 +12,7 @@ class DeploymentState(Value):
 
     placed_canaries: tuple[str, ...] = ()
     auto_revert: bool = False
+    auto_promote: bool = False
     progress_deadline: Duration = Duration(0)
     require_progress_by: Timestamp = 0
     promoted: bool = False
