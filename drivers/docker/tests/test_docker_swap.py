@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from yurt.sdk import mounting
+from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.value import replace, seconds
 from yurt.testing.driver_suite import Bench
@@ -140,5 +141,23 @@ async def test_what_a_killed_agent_left_mounted_goes_with_the_next_one(bench: Be
     async for _ in bench.driver.fingerprint():
         break
 
+    await until(lambda: not os.path.exists(holder.folder))
+    assert (kept / "file").exists()
+
+
+async def test_a_dev_agent_that_is_killed_leaves_nothing_mounted(bench: Bench, engine: DockerEngine) -> None:
+    assert isinstance(bench.driver, DockerDriver)
+    holder, kept = bench.driver._holder, bench.folder / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    holder.mount(os.open(kept, os.O_PATH), "left", 0)
+    janitor = Janitor(str(engine.socket), "", "yurt.owner=nobody", unmount=holder.clear_command)
+    janitor.start()
+    assert janitor.process is not None
+    assert janitor.process.stdin is not None
+
+    janitor.process.stdin.close()
+
+    assert await asyncio.to_thread(janitor.process.wait, LIMIT_S) == 0
     await until(lambda: not os.path.exists(holder.folder))
     assert (kept / "file").exists()
