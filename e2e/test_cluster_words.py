@@ -30,6 +30,30 @@ def test_agents_of_a_cluster_that_has_not_formed_say_what_they_wait_for(tmp_path
         cluster.close()
 
 
+def test_a_server_that_alone_has_kept_its_data_says_how_to_begin_anew_and_that_works(tmp_path: Path) -> None:
+    with real_cluster(tmp_path) as cluster:
+        left, *lost = cluster.servers
+        left.call("PUT", "/v1/jobs", {"Job": raw_exec_job("kept", "/bin/sleep", "300", count=0)})
+        for each in lost:
+            each.kill()
+            each.lose_disk()
+            each.spawn()
+        wanted = f"only {left.full_name} has data of the cluster, and 2 of 3 servers must have it"
+        for each in cluster.servers:
+            wait_for("advice", lambda each=each: wanted in each.log_text(), 60)  # type: ignore[misc]
+        assert "yurt operator snapshot save -stale FILE" in left.log_text()
+        file = str(tmp_path / "state.snap")
+        saved = left.cli("operator", "snapshot", "save", "-stale", file)
+        assert saved.returncode == 0, saved.stderr
+        left.stop()
+        left.lose_disk()
+        left.spawn()
+        cluster.wait_leader()
+        restored = left.cli("operator", "snapshot", "restore", file)
+        assert restored.returncode == 0, restored.stderr
+        assert [job["ID"] for job in lost[0].get("/v1/jobs")] == ["kept"]
+
+
 COUNTS = (
     'i=0; while [ $i -lt 2000 ]; do printf "line %0900d\\n" $i; i=$((i+1)); [ $((i % 40)) -eq 0 ] && sleep 0.1; done'
 )

@@ -6,7 +6,7 @@ import dataclasses
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from yurt.agent.cluster.forming import Decision, Founds, Joins, Waits, decide, token_of
+from yurt.agent.cluster.forming import Decision, Founds, Joins, Waits, decide, lost_majority, token_of
 from yurt.agent.cluster.records import News
 from yurt.sdk.value import replace
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
@@ -92,6 +92,24 @@ def test_a_server_that_keeps_its_state_alone_is_not_joined() -> None:
     decision = decide(A, (A, replace(B, has_data=True, etcd_addr="")), {})
     assert isinstance(decision, Waits)
     assert "takes no other servers in" in decision.reason
+
+
+def test_servers_whose_majority_has_lost_its_data_say_what_to_do() -> None:
+    settled = replace(A, has_data=True)
+    for own, others in ((settled, (B, C)), (B, (settled, C)), (B, (settled, replace(C, status=FAILED)))):
+        said = lost_majority(own, (own, *others))
+        assert "only a.global has data of the cluster, and 2 of 3 servers must have it" in said
+        assert "save what a.global knows (`yurt operator snapshot save -stale FILE`" in said
+    assert "2 of 3" in lost_majority(server("new", expect=0), (settled,)), "also to one that only joins"
+
+
+def test_nobody_is_told_to_begin_anew_who_need_not() -> None:
+    settled, also = replace(A, has_data=True), replace(B, has_data=True)
+    assert lost_majority(settled, (also, C)) == "", "a majority has its data"
+    assert lost_majority(settled, (replace(B, status=FAILED), replace(C, status=FAILED))) == "", "they may come back"
+    assert lost_majority(settled, (B, C), awaited=(B.name, C.name)) == "", "they begin by themselves"
+    assert lost_majority(B, (A, C)) == "", "nobody has begun"
+    assert lost_majority(settled, (replace(B, region="mars"),)) == ""
 
 
 def test_a_server_that_only_joins_waits_for_a_cluster() -> None:

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from yurt import __version__
 from yurt.agent.addresses import bracketed, host_of, with_port
+from yurt.agent.cluster.forming import lost_majority
 from yurt.agent.cluster.joining import Joiner
 from yurt.agent.cluster.membership import ASK_INTERVAL_S, Membership
 from yurt.agent.cluster.memory import ServerMemory
 from yurt.agent.cluster.minding import Minder
-from yurt.agent.cluster.own_etcd import OwnEtcd, etcd_address
+from yurt.agent.cluster.own_etcd import ADVICE_AFTER_S, OwnEtcd, etcd_address
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.cluster.settings import FILE, OWN_ETCD, SERF_PORT
 from yurt.agent.cluster.voters import Admitter, EtcdAdmin, find_peer, put_out
@@ -147,6 +148,18 @@ class ServerCluster:
             group.create_task(self._etcd.run(), name="own etcd member")
             supervised(group, "servers that are gone", minder.run())
             supervised(group, "own address", self._tell_address(self._admin))
+            supervised(group, "majority with data", self._warn_of_lost_majority())
+
+    async def _warn_of_lost_majority(self) -> None:
+        """Say what to do when others have lost their data, and those that have it are too few to go on."""
+        seen = told = ""
+        while True:
+            await self._env.sleep(ADVICE_AFTER_S)
+            advice = lost_majority(self._membership.own, self.members(), self._membership.awaited)
+            if advice and advice == seen and advice != told:
+                log.error("no leader can be found: %s", advice)
+                told = advice
+            seen = advice
 
     async def _tell_address(self, admin: EtcdAdmin) -> None:
         """Tell the other etcd members when this one is reached at another address than in its last run."""

@@ -73,6 +73,29 @@ def decide(own: Member, members: Sequence[Member], reports: Mapping[str, News], 
     return Founds(founders={each.name: each.etcd_addr for each in candidates})
 
 
+def lost_majority(own: Member, members: Iterable[Member], awaited: Collection[str] = ()) -> str:
+    """What an operator does when so many servers have lost their data that the others can take nobody in.
+
+    "" while enough servers have data, while nobody is there who has none (who is away may come back with its own), and
+    while founders are `awaited`, who begin by themselves.
+    """
+    alive = [each for each in (own, *members) if each.region == own.region and each.status == ALIVE and each.etcd_addr]
+    settled = sorted({each.name for each in alive if each.has_data})
+    lost = {each.name for each in alive if not each.has_data} - set(awaited)
+    expected = max(each.expect for each in (own, *alive))
+    if not settled or not lost or len(settled) > expected // 2:
+        return ""
+    first, needed = settled[0], expected // 2 + 1
+    return (
+        f"of those that are there only {', '.join(settled)} has data of the cluster, and {needed} of {expected} "
+        "servers must have it before anybody is taken in: start the servers that still have their data_dir. If those "
+        f"are gone for good, save what {first} knows (`yurt operator snapshot save -stale FILE`, asked of {first} "
+        "itself), stop the agent of each server that has data, empty its data_dir and start it again: "
+        f"{expected} servers without data begin a new cluster, which takes the state with "
+        "`yurt operator snapshot restore FILE`"
+    )
+
+
 def token_of(founders: Mapping[str, str]) -> str:
     """What tells the etcd members of these founders from those of another cluster."""
     text = "\n".join(f"{name} {address}" for name, address in sorted(founders.items()))

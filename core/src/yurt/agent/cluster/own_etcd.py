@@ -18,7 +18,7 @@ from pathlib import Path
 
 from yurt.agent.addresses import bracketed, host_of
 from yurt.agent.cluster import memory
-from yurt.agent.cluster.forming import Founds, Joins, Waits, decide, token_of
+from yurt.agent.cluster.forming import Founds, Joins, Waits, decide, lost_majority, token_of
 from yurt.agent.cluster.membership import Admission, Membership
 from yurt.agent.cluster.settings import ETCD_FOLDER
 from yurt.agent.config import AgentConfig
@@ -37,6 +37,8 @@ LOOK_INTERVAL_S = 0.5
 """How often a server that waits looks again when it hears nothing new."""
 DATA_LOOK_S = 0.05
 ADMIT_PAUSE_S = 1.0
+ADVICE_AFTER_S = 10.0
+"""How long it lasts that too few servers have data before an operator is told what to do; it may pass by itself."""
 ADMIT_LIMIT_S = 15.0
 """How long another server may take to admit this one."""
 
@@ -57,6 +59,7 @@ class OwnEtcd:
         self._member = self._make_member({membership.own.name: self.peer_url}, is_new=False)
         self._told = ""
         self._seen: set[str] = set()
+        self._refused_since: float | None = None
         if self._remembered.has_begun and not self.has_begun:
             log.warning("the data of this server's etcd member is gone: it joins its cluster as a new server")
             self._remember(founding={}, awaited=(), has_begun=False)
@@ -123,6 +126,8 @@ class OwnEtcd:
             decision = decide(
                 self._membership.own, self._membership.members(), self._membership.reports, self._remembered.met
             )
+        if not isinstance(decision, Joins):
+            self._refused_since = None
         match decision:
             case Waits(reason=reason):
                 self._tell(reason)
@@ -155,7 +160,12 @@ class OwnEtcd:
             await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
             await self._start(self._urls(admission.cluster), is_new=False)
             return True
-        self._tell(f"no server admits this one yet: {'; '.join(refusals)}")
+        now = self._env.monotonic()
+        self._refused_since = now if self._refused_since is None else self._refused_since
+        is_lasting = now - self._refused_since >= ADVICE_AFTER_S
+        advice = lost_majority(self._membership.own, self._membership.members()) if is_lasting else ""
+        told = f"no server admits this one yet: {'; '.join(refusals)}"
+        self._tell(f"{told}. To the operator: {advice}" if advice else told)
         await self._env.sleep(ADMIT_PAUSE_S)
         return False
 
