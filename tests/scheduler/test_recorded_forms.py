@@ -150,3 +150,16 @@ def test_the_kind_of_scheduler_says_what_a_purged_job_was() -> None:
     (plan,) = run(record)["plans"]
     (stopped,) = plan["NodeUpdate"][NODE_ID]
     assert (stopped["DesiredStatus"], stopped["ClientStatus"]) == ("stop", "running")
+
+
+@pytest.mark.parametrize("asked", [{}, {"AccessMode": "multi-node-single-writer", "AttachmentMode": "file-system"}])
+def test_a_csi_volume_offers_its_own_modes_and_those_that_a_request_leaves_open(asked: dict[str, str]) -> None:
+    plugin = {"PluginID": "disk", "Healthy": True, "NodeInfo": {"ID": NODE_ID, "MaxVolumes": 2}}
+    own = {"Namespace": "default", "PluginID": "disk", "AccessMode": "multi-node-single-writer"}
+    volumes = [{**own, "ID": f"data[{index}]", "AttachmentMode": "file-system", "ReadAllocs": {}} for index in (0, 1)]
+    request = {"Type": "csi", "Name": "data", "Source": "data", "PerAlloc": True, **asked}
+    tables = {"nodes": [_node(CSINodePlugins={"disk": plugin})], "jobs": [_job(Count=3, Volumes={"data": request})]}
+    answer = run(_record(**tables, csi_volumes=volumes, csi_plugins=[{"ID": "disk"}]))
+    (ended,) = answer["evals"]
+    assert ended["QueuedAllocations"] == {"web": 1}
+    assert ended["FailedTGAllocs"]["web"].constraint_filtered == {"missing CSI Volume data[2]": 1}

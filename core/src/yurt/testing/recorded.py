@@ -24,7 +24,7 @@ from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
-from yurt.structs.csi_volume import CSIVolume
+from yurt.structs.csi_volume import ATTACHMENT_MODES, CSIVolume, CSIVolumeCapability
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.host_volume import HostVolume
@@ -175,8 +175,14 @@ def _evaluation(data: Data) -> tuple[str, Evaluation]:
 
 
 def _csi_volume(data: Data) -> tuple[tuple[str, str], CSIVolume]:
+    """A volume; it offers its own modes, and those that a request leaves open, as old requests do."""
+    own = CSIVolumeCapability(
+        access_mode=data.get("AccessMode") or "", attachment_mode=data.get("AttachmentMode") or ""
+    )
+    open_modes = tuple(CSIVolumeCapability(attachment_mode=mode) for mode in ("", *ATTACHMENT_MODES))
     volume = _value(data, CSIVolume)
-    return (volume.namespace, volume.id), volume
+    offered = (*volume.requested_capabilities, own, *open_modes)
+    return (volume.namespace, volume.id), replace(volume, requested_capabilities=offered)
 
 
 def _host_volume(data: Data) -> tuple[str, HostVolume]:
