@@ -183,6 +183,19 @@ def test_a_client_that_stops_by_itself_is_waited_for_before_the_replacement() ->
     assert _winner(cluster, job, original) == "replacement"
 
 
+def test_the_evaluation_that_waited_for_a_client_replaces_its_allocation_by_whatever_clock() -> None:
+    strategy = DisconnectStrategy(stop_on_client_after=seconds(60), replace=True)
+    job = factories.job(task_groups=(factories.group(update=None, disconnect=strategy),))
+    cluster, original = _running(job)
+    _status(cluster, original.node_id, "down")
+    cluster.evaluate(job)
+    (followup,) = cluster.followups
+    cluster.now = UnixNano(followup.wait_until - seconds(3))
+    assert not cluster.evaluate(job)
+    assert cluster.evaluate(job, status.TRIGGER_RETRY_FAILED_ALLOC, followup.id)
+    assert _winner(cluster, job, original) == "replacement"
+
+
 def _settled(cluster: Cluster, job: Job) -> list[str]:
     cluster.settle(job)
     return sorted(alloc.id for alloc in cluster.live(job))

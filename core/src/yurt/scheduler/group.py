@@ -233,13 +233,16 @@ class GroupReconciler:
         return [alloc for alloc in disconnecting if strategy_of(alloc).replace]
 
     def _wait_for_clients(self, lost: list[Allocation], allocs: list[Allocation]) -> bool:
-        """Lost allocations whose clients stop them by themselves are replaced only after that."""
+        """Lost allocations whose clients stop them by themselves are replaced only after that.
+
+        The evaluation that was made for that moment has waited, whatever this server's clock says: no other one comes.
+        """
         now = self.context.now
         due_at = [(alloc, at) for alloc in lost if (at := waits_until(alloc, now)) > now]
         self.waiting = self._follow_up(due_at, TRIGGER_RETRY_FAILED_ALLOC)
         return bool(due_at) or any(
             alloc.client_status == CLIENT_LOST
-            and alloc.followup_eval_id
+            and alloc.followup_eval_id not in ("", self.context.evaluation.id)
             and not alloc.next_allocation
             and waits_until(alloc, now) > now
             for alloc in allocs
