@@ -41,6 +41,19 @@ def test_every_mistake_is_told_with_file_line_and_near_miss(tmp_path: Path) -> N
     ]
 
 
+def test_nothing_is_a_negative_number_or_time() -> None:
+    data = {
+        "server": {"bootstrap_expect": -1, "num_schedulers": -2},
+        "client": {"gc_interval": "-5s", "gc_disk_usage_threshold": -0.5},
+    }
+    assert [(problem.path[-1], problem.text.partition('" ')[2]) for problem in check(data, ROOT)[1]] == [
+        ("bootstrap_expect", "must be 0 or more, not -1"),
+        ("num_schedulers", "must be 0 or more, not -2"),
+        ("gc_interval", 'must be 0 or more, not "-5s"'),
+        ("gc_disk_usage_threshold", "must be 0 or more, not -0.5"),
+    ]
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -109,13 +122,12 @@ def test_dev_mode_lies_under_the_files() -> None:
         ({}, "Must specify either server, client or dev mode"),
         ({**SERVER, "data_dir": ""}, "Must specify a data directory"),
         ({**SERVER, "data_dir": "data"}, f'data_dir "data" must be an absolute path; write {Path.cwd()}/data'),
-        ({**SERVER, "server": {"enabled": True, "bootstrap_expect": -1}}, "bootstrap_expect must be 1 or more"),
         ({**SERVER, "server": {"enabled": True, "retry_join": ["provider=aws x"]}}, "is no address of a server"),
         ({**SERVER, "server": {"enabled": True, "bootstrap_expect": 3}, "name": "a=b"}, "cannot be the name"),
         ({**SERVER, "etcd": {"endpoints": ["10.0.0.1:2379"]}}, "must be a URL such as http://10.0.0.1:2379"),
         ({**SERVER, "etcd": {"ca_file": "/ca.pem"}}, "etcd.endpoints is missing"),
         ({**SERVER, "etcd": {"endpoints": ["https://e:1"], "key_file": "/k"}}, "cert_file and key_file together"),
-        ({**SERVER, "ports": {"etcd": -1}}, "ports.etcd is -1"),
+        ({**SERVER, "ports": {"etcd": 70000}}, "ports.etcd is 70000"),
         ({"client": {"enabled": True}, "data_dir": "/x"}, "needs to know where servers are"),
         (
             {"client": {"enabled": True, "server_join": {"retry_join": ["provider=aws tag=x"]}}, "data_dir": "/x"},
@@ -123,12 +135,20 @@ def test_dev_mode_lies_under_the_files() -> None:
         ),
         ({**SERVER, "log_level": "loud"}, 'log_level "LOUD" is not one of'),
         ({**SERVER, "ports": {"rpc": 99999}}, "ports.rpc is 99999"),
+        ({**SERVER, "advertise": {"http": "10.0.0.1:99999"}}, 'advertise.http is "10.0.0.1:99999"'),
+        ({**SERVER, "advertise": {"rpc": "10.0.0.1:x"}}, "a port is a number"),
+        ({**SERVER, "client": {"max_dynamic_port": 5}}, "min_dynamic_port is 20000 and max_dynamic_port 5"),
         ({**SERVER, "bind_addr": "{{ GetPrivateIP }}"}, "Address templates"),
     ],
 )
 def test_contradictions_stop_the_start(data: dict[str, Any], complaint: str) -> None:
     with pytest.raises(Invalid, match=complaint):
         config_of(data)
+
+
+def test_a_flag_is_held_to_the_same_rules() -> None:
+    with pytest.raises(Invalid, match="bootstrap_expect must be 1 or more"):
+        make_config(SERVER, {"server": {"bootstrap_expect": -1}}, is_dev=False)
 
 
 def test_settings_reach_server_and_client(tmp_path: Path) -> None:

@@ -18,9 +18,12 @@ from yurt.agent.config_check import NOT_AVAILABLE, merge
 from yurt.api.times import parse_duration
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, Value, no_entries
+from yurt.structs.node import NodeResources
 
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "OFF")
 HTTP_PORT, RPC_PORT = 4646, 4647
+PORTS = NodeResources()
+"""The range of ports for tasks where nothing else is said."""
 PLUGIN_PORTS = (14000, 14512)
 """Where plugin binaries that listen on tcp find a port."""
 
@@ -173,6 +176,11 @@ def _problems(config: AgentConfig) -> list[str]:
     for key, port in ports.items():
         if not 0 <= port <= 65535:
             found.append(f"ports.{key} is {port}; a port is a number from 1 to 65535.")
+    found += _advertise_problems(config)
+    low = config.client.get("min_dynamic_port") or PORTS.min_dynamic_port
+    high = config.client.get("max_dynamic_port") or PORTS.max_dynamic_port
+    if not low <= high <= 65535:
+        found.append(f"client.min_dynamic_port is {low} and max_dynamic_port {high}: no range of ports up to 65535.")
     if any("{{" in address for address in (*config.http_addresses, config.rpc_address, config.serf_address)):
         found.append(f"Address templates ({{{{ ... }}}}) are {NOT_AVAILABLE}; write the address itself.")
     found += [
@@ -189,6 +197,16 @@ def _problems(config: AgentConfig) -> list[str]:
     if set(config.raw.get("keyring", {})) - {"aead"}:
         found.append(f'keyring blocks other than "aead" are {NOT_AVAILABLE}.')
     return found
+
+
+def _advertise_problems(config: AgentConfig) -> list[str]:
+    told = {"http": config.advertise_http, "rpc": config.advertise_rpc, "serf": config.advertise_serf}
+    ports = {kind: address.rpartition(":")[2] for kind, address in told.items()}
+    return [
+        f'advertise.{kind} is "{told[kind]}"; a port is a number from 1 to 65535.'
+        for kind, port in ports.items()
+        if kind in config.raw.get("advertise", {}) and not (port.isdecimal() and 0 < int(port[:9]) <= 65535)
+    ]
 
 
 def _servers_named(client: Mapping[str, Any]) -> list[str]:

@@ -111,9 +111,11 @@ def _type_problem(value: Any, type_: str) -> str:
         case "bool":
             return "" if isinstance(value, bool) else "must be true or false"
         case "int":
-            return "" if isinstance(value, int) and not isinstance(value, bool) else "must be a whole number"
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            return _negative_problem(value) if is_number else "must be a whole number"
         case "float":
-            return "" if isinstance(value, int | float) and not isinstance(value, bool) else "must be a number"
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            return _negative_problem(value) if is_number else "must be a number"
         case "list":
             is_list = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
             return "" if is_list else "must be a list of texts"
@@ -129,11 +131,14 @@ def _type_problem(value: Any, type_: str) -> str:
 def _duration_problem(value: Any) -> str:
     if isinstance(value, str):
         try:
-            parse_duration(value)
+            return _negative_problem(parse_duration(value))
         except ValueError:
             return 'must be a duration such as "30s" or "1h30m"'
-        return ""
     return 'must be a duration in quotes, such as "30s"'
+
+
+def _negative_problem(value: float) -> str:
+    return "must be 0 or more" if value < 0 else ""
 
 
 def merge(older: Mapping[str, Any], newer: Mapping[str, Any]) -> dict[str, Any]:
