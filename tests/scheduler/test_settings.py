@@ -160,4 +160,5 @@ def test_the_score_of_a_system_job_tells_of_its_node_alone(kind: str) -> None:
     )
     (row, _) = [p.metrics.score_meta_data[0] for p in made.plan.placements if p.metrics is not None]
     assert len(made.plan.preemptions) == 2 and list(row.scores) == ["binpack", "preemption"]
+    assert made.plan.annotations is not None and made.plan.annotations.desired_tg_updates["web"].preemptions == 2
     assert row.norm_score == pytest.approx(sum(row.scores.values()) / 2)

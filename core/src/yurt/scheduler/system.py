@@ -311,6 +311,7 @@ class SystemAttempt:
             self.stops.append(AllocStop(id=previous.id, node_id=previous.node_id, description=place.stops))
         alloc_id = self.ids.next("alloc")
         self.preemptions.extend(evictions(preempted, alloc_id))
+        counts["preemptions"] += len(preempted)
         is_rolling = self.deployment is not None and place.group in self.deployment.task_groups
         self.placements.append(
             Placement(
