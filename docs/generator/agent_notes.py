@@ -14,6 +14,8 @@ data_dir                  Where state, allocations and logs live. Required, save
 log_level                 `TRACE`, `DEBUG`, `INFO`, `WARN`, `ERROR` or `OFF`.
 log_json                  Log in JSON.
 bind_addr                 The address to listen on.
+enable_debug              Tell everybody who may use the API of the agent's machine, threads and tasks
+                          (`/v1/agent/host`, `/v1/agent/pprof`, for `yurt operator debug`); on with `-dev`.
 leave_on_interrupt        Ctrl-C stops all tasks of the node.
 leave_on_terminate        SIGTERM stops all tasks of the node.
 http_api_response_headers Headers of every answer.

@@ -206,7 +206,7 @@ ROOT = block(
     region="string", datacenter="string", name="string", data_dir="string", plugin_dir="string", log_level="string",
     log_json="bool", log_file="string !", log_include_location="bool -", log_rotate_duration="duration -",
     log_rotate_bytes="int -",
-    log_rotate_max_files="int -", bind_addr="string", enable_debug="bool -",
+    log_rotate_max_files="int -", bind_addr="string", enable_debug="bool",
     ports=block(http="int", rpc="int", serf="int", etcd="int"),
     addresses=block(http="string", rpc="string", serf="string"),
     advertise=block(http="string", rpc="string", serf="string"),

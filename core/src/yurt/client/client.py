@@ -46,6 +46,7 @@ from yurt.lifecycle.alloc_list import Changes
 from yurt.lifecycle.allocation import Stop
 from yurt.lifecycle.task import DEAD
 from yurt.runtime.env import Env
+from yurt.runtime.insides import insides
 from yurt.runtime.log_tap import log_texts
 from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver, Fingerprint, TaskHandle
@@ -545,6 +546,10 @@ class Client:
         self._connection.token.renew()
 
     monitor = staticmethod(log_texts)
+
+    def agent_insides(self, *, what: str, options: Mapping[str, str]) -> AsyncGenerator[bytes]:
+        """What the node's agent tells of itself."""
+        return insides(what, options, is_debug=self.config.enable_debug)
 
     async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
         """Restart one task, or the running ones, or all of them."""

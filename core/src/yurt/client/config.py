@@ -45,6 +45,7 @@ class ClientConfig(Value):
     options: Mapping[str, str] = no_entries()
     reserved: Reserved = Reserved()
     dev: bool = False
+    enable_debug: bool = False
     http_addr: str = "127.0.0.1:4646"
     version: str = ""
     max_kill_timeout_s: float = 30.0

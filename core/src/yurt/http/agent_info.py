@@ -19,6 +19,7 @@ class AgentInfo(Value):
     rpc_addr: str = "127.0.0.1:4647"
     serf_addr: str = "127.0.0.1:4648"
     dev: bool = False
+    enable_debug: bool = False
     config: Mapping[str, Any] = no_entries()
     prometheus_metrics: bool = False
     ui_enabled: bool = True

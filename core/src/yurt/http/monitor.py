@@ -13,7 +13,7 @@ from yurt.http.at_leader import PLACES
 from yurt.http.call import Call
 from yurt.http.query import flag
 from yurt.http.routing import route
-from yurt.http.targets import node_of_query
+from yurt.http.targets import node_of_query, other_server
 from yurt.runtime.log_tap import level_of, log_texts
 
 
@@ -21,7 +21,7 @@ async def monitor(call: Call) -> web.StreamResponse:
     """GET /v1/agent/monitor."""
     level = call.query.get("log_level", "") or "info"
     level_of(level)
-    other = _other_server(call)
+    other = other_server(call)
     if other:
         return await call.request.app[PLACES].pass_on(call.request, other)
     plain, as_json = flag(call.query, "plain"), flag(call.query, "log_json")
@@ -49,15 +49,6 @@ def _texts(call: Call, level: str, *, as_json: bool) -> AsyncGenerator[str]:
 def _piece(text: str, *, plain: bool) -> bytes:
     data = text.encode()
     return data if plain else encode_builtins({"Data": base64.b64encode(data).decode()} if data else {}) + b"\n"
-
-
-def _other_server(call: Call) -> str:
-    """The server whose log is asked for, "" for this agent's."""
-    wanted = call.query.get("server_id", "")
-    if not wanted:
-        return ""
-    call.need_server()
-    return call.request.app[PLACES].other(call.request, wanted)
 
 
 ROUTES = (route("/v1/agent/monitor", get=monitor),)

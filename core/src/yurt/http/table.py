@@ -6,6 +6,7 @@ from aiohttp import web
 
 from yurt.http import (
     agent,
+    agent_debug,
     alloc_exec,
     allocations,
     autopilot,
@@ -41,9 +42,9 @@ from yurt.http import (
 from yurt.http.routing import add_routes
 
 _MODULES = (
-    agent, alloc_exec, allocations, autopilot, client_fs, client_node, csi_volumes, deployments, evaluations, events,
-    explain, fixed, introduction, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes, operator, plugins,
-    raft, scaling, search, services, snapshot, status_routes, ui, variables, volumes,
+    agent, agent_debug, alloc_exec, allocations, autopilot, client_fs, client_node, csi_volumes, deployments,
+    evaluations, events, explain, fixed, introduction, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes,
+    operator, plugins, raft, scaling, search, services, snapshot, status_routes, ui, variables, volumes,
 )  # fmt: skip
 
 

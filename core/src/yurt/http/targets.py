@@ -1,9 +1,13 @@
-"""Which client node answers a request: the one of an allocation, the one named by `node_id`, or the agent's own."""
+"""Which client node answers a request: the one of an allocation, the one named by `node_id`, or the agent's own.
+
+And which server, when `server_id` names one.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from yurt.http.at_leader import PLACES
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.lists import check_uuid
@@ -36,6 +40,15 @@ def node_of_id(call: Call, node_id: str) -> NodePort:
     if call.server.state.nodes.get(node_id) is None:
         raise Refused(404, f'Unknown node "{node_id[:64]}"')
     return _connected(call, node_id)
+
+
+def other_server(call: Call) -> str:
+    """The server that `server_id` names; "" for this agent."""
+    wanted = call.query.get("server_id", "")
+    if not wanted:
+        return ""
+    call.need_server()
+    return call.request.app[PLACES].other(call.request, wanted)
 
 
 def _own_client(call: Call) -> NodePort:

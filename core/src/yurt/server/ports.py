@@ -71,6 +71,10 @@ class NodePort(Protocol):
         """The log of the node's agent as it is written, at a level; an empty text is a heartbeat."""
         ...
 
+    def agent_insides(self, *, what: str, options: Mapping[str, str]) -> AsyncGenerator[bytes]:
+        """What the node's agent tells of itself (`yurt.runtime.insides`); an empty piece is a heartbeat."""
+        ...
+
     async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
         """Restart one task, or the running ones, or all of them."""
         ...

@@ -104,12 +104,13 @@ def ready_node() -> Node:
 
 @contextlib.asynccontextmanager
 async def serving(
-    *, cluster: Cluster | None = None, regions: RegionApis | None = None, **settings: Any
+    *, cluster: Cluster | None = None, regions: RegionApis | None = None, enable_debug: bool = False, **settings: Any
 ) -> AsyncIterator[Api]:
     """The application over a leading server without nodes, with these settings, among these servers and regions."""
     server = Server(ServerConfig(name="test", **settings), env=RealEnv(), log=MemoryLog())
     ready = asyncio.Event()
-    agent = AgentInfo(version="0.1.0", name="test", dev=True, plugins=({"name": "raw_exec", "status": "ok"},))
+    plugins = ({"name": "raw_exec", "status": "ok"},)
+    agent = AgentInfo(version="0.1.0", name="test", dev=True, enable_debug=enable_debug, plugins=plugins)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server.run(ready=ready))
         async with asyncio.timeout(START_LIMIT_S):

@@ -1,0 +1,253 @@
+"""What an agent tells of itself to who looks for a fault: its machine, its threads and tasks, and its older log lines.
+
+The machine and the stacks are told only where the operator allows it (`enable_debug`), and never a secret: of the
+environment only variables that are known to hold none have their values, of the command line no value of a flag that
+is named for a secret. Everything is bounded. The profiles have the names and routes of Go's `pprof`, but hold text:
+Python has no goroutines; its threads and asyncio's tasks stand in their place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from types import FrameType
+from typing import Any, Final
+
+import psutil
+
+from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
+
+HOST, PROFILE, JOURNAL = "host", "profile", "journal"
+REFUSED: Final = "Permission denied: an agent tells this only with enable_debug = true in its configuration"
+FILE_BYTES_MAX: Final = 64 * 1024
+SECONDS_MAX: Final = 60
+SAMPLE_S: Final = 0.01
+DEPTH_MAX: Final = 64
+TASKS_MAX: Final = 20_000
+OF_GO: Final = ("allocs", "block", "heap", "mutex", "symbol", "threadcreate", "trace")
+"""Profiles of Go programs that have no meaning here."""
+SERVICE: Final = re.compile(r"(nomad|yurt)[A-Za-z0-9@_.:-]{0,120}")
+"""Services whose journal is given: those that may be agents."""
+JOURNALS_MAX: Final = 8
+QUIET_S: Final = 1.0
+PIECE_BYTES: Final = 64 * 1024
+HARMLESS: Final = frozenset({
+    "HOME", "HOSTNAME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
+    "NOMAD_ADDR", "NOMAD_NAMESPACE", "NOMAD_REGION", "PYTHONPATH", "SSL_CERT_DIR", "SSL_CERT_FILE", "no_proxy",
+    "NO_PROXY", "INVOCATION_ID", "JOURNAL_STREAM", "DOCKER_HOST",
+})  # fmt: skip
+REDACTED: Final = "<redacted>"
+_SECRET_FLAG: Final = re.compile(r"(-{1,2}[a-z-]*(?:encrypt|token|secret|key|password)[a-z-]*)(=|$)", re.IGNORECASE)
+
+_sampling = threading.Lock()
+_journals: set[object] = set()
+
+
+async def insides(what: str, options: Mapping[str, str], *, is_debug: bool) -> AsyncGenerator[bytes]:
+    """One thing in pieces: the machine as JSON, a profile by its `name`, or the journal of a `service`.
+
+    Raises PermissionDenied without `enable_debug`, NotFound, Invalid, or Unavailable. An empty piece is a heartbeat.
+    """
+    if what == JOURNAL:
+        async with contextlib.aclosing(_journal(options)) as pieces:
+            async for piece in pieces:
+                yield piece
+        return
+    if not is_debug:
+        raise PermissionDenied(REFUSED)
+    if what == HOST:
+        yield json.dumps(await asyncio.to_thread(host_data)).encode()
+    elif what == PROFILE:
+        yield await _profile(options)
+    else:
+        raise NotFound(f"an agent knows nothing of {what[:64]!r}")
+
+
+def host_data() -> dict[str, Any]:
+    """The machine, as `/v1/agent/host` shows it; blocking. `Disk` is in MiB by mount point."""
+    return {
+        "OS": platform.platform(),
+        "Network": _network(),
+        "ResolvConf": _file("/etc/resolv.conf"),
+        "Hosts": _file("/etc/hosts"),
+        "Environment": environment(os.environ),
+        "Disk": _disks(),
+    }
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The names of all variables; the values of those that hold no secret."""
+    return {
+        name: value if name in HARMLESS or name.startswith("LC_") else REDACTED
+        for name, value in sorted(environ.items())
+    }
+
+
+def command_line(argv: list[str]) -> list[str]:
+    """An agent's words without the values of flags that are named for secrets."""
+    shown, is_value = [], False
+    for word in argv:
+        found = _SECRET_FLAG.match(word)
+        shown.append(REDACTED if is_value else f"{found[1]}={REDACTED}" if found and found[2] else word)
+        is_value = bool(found and not found[2])
+    return shown
+
+
+def _network() -> list[dict[str, str]]:
+    return [
+        {"name": name, "address": each.address, "netmask": each.netmask or ""}
+        for name, addresses in sorted(psutil.net_if_addrs().items())
+        for each in addresses
+    ]
+
+
+def _file(path: str) -> str:
+    """The beginning of a file; "" when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(FILE_BYTES_MAX).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _disks() -> dict[str, dict[str, int]]:
+    found = {}
+    for part in psutil.disk_partitions(all=False):
+        with contextlib.suppress(OSError):
+            space = shutil.disk_usage(part.mountpoint)
+            found[part.mountpoint] = {"DiskMB": space.total >> 20, "UsedMB": space.used >> 20}
+    return found
+
+
+async def _profile(options: Mapping[str, str]) -> bytes:
+    name, debug = options.get("name", ""), options.get("debug", "0")
+    match name:
+        case "cmdline":
+            return "\0".join(command_line(sys.orig_argv)).encode()
+        case "goroutine":
+            if debug not in ("1", "2"):
+                raise Invalid("threads and tasks are told as text: ask with debug=1 (equal ones counted) or debug=2")
+            return stacks_text(asyncio.all_tasks(), is_counted=debug == "1").encode()
+        case "profile":
+            seconds = options.get("seconds", "1")
+            if not seconds.isdigit() or not 1 <= int(seconds) <= SECONDS_MAX:
+                raise Invalid(f"seconds must be a whole number from 1 to {SECONDS_MAX}")
+            return (await asyncio.to_thread(sampled_text, float(seconds))).encode()
+    if name in OF_GO:
+        raise NotFound(f'"{name}" is a profile of Go programs; this agent has cmdline, goroutine and profile')
+    raise NotFound(f"Unknown profile: {name[:64]}")
+
+
+def stacks_text(tasks: set[asyncio.Task[Any]], *, is_counted: bool) -> str:
+    """Where every thread and every task is: equal ones together with their number, or each by its name."""
+    names = {each.ident: each.name for each in threading.enumerate()}
+    found = [
+        (f'thread "{names.get(ident, ident)}"', _frames(frame))
+        for ident, frame in sorted(sys._current_frames().items())
+    ]
+    found += [(f'task "{each.get_name()}"', _awaited(each.get_coro())) for each in list(tasks)[:TASKS_MAX]]
+    if not is_counted:
+        return "\n".join(f"{name}:\n{_indented(stack)}" for name, stack in found)
+    counts = Counter((name.partition(" ")[0], stack) for name, stack in found)
+    total = f"threads and tasks: total {len(found)}\n"
+    return total + "\n".join(f"{count} {kind}\n{_indented(stack)}" for (kind, stack), count in counts.most_common())
+
+
+def _indented(stack: tuple[str, ...]) -> str:
+    return "".join(f"    {line}\n" for line in stack)
+
+
+def _frames(frame: FrameType | None) -> tuple[str, ...]:
+    """A thread's calls, the innermost first."""
+    lines: list[str] = []
+    while frame is not None and len(lines) < DEPTH_MAX:
+        lines.append(f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})")
+        frame = frame.f_back
+    return tuple(lines)
+
+
+def _awaited(waiting: Any) -> tuple[str, ...]:
+    """A task's chain of coroutines, the innermost first."""
+    lines: list[str] = []
+    while waiting is not None and len(lines) < DEPTH_MAX:
+        frame = next((getattr(waiting, name, None) for name in ("cr_frame", "gi_frame", "ag_frame")), None)
+        if frame is None:
+            break
+        lines.append(f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})")
+        waiting = next(
+            (found for name in ("cr_await", "gi_yieldfrom", "ag_await") if (found := getattr(waiting, name, None))),
+            None,
+        )
+    return tuple(reversed(lines))
+
+
+def sampled_text(seconds: float) -> str:
+    """What the threads did, looked at each 10 ms: `outer;inner count` lines for flame graphs. Blocking."""
+    if not _sampling.acquire(blocking=False):
+        raise Unavailable("a profile is being taken already; try again when it is done")
+    try:
+        own, end_s, counts = threading.get_ident(), time.monotonic() + seconds, Counter[str]()
+        while time.monotonic() < end_s:
+            for ident, frame in sys._current_frames().items():
+                if ident != own:
+                    counts[";".join(reversed(_frames(frame)))] += 1
+            time.sleep(SAMPLE_S)
+    finally:
+        _sampling.release()
+    return "".join(f"{stack} {count}\n" for stack, count in counts.most_common())
+
+
+async def _journal(options: Mapping[str, str]) -> AsyncGenerator[bytes]:
+    """Lines that systemd's journal keeps of an agent's service, from `since_s` seconds ago on."""
+    service = options.get("service", "")
+    if not SERVICE.fullmatch(service):
+        raise Invalid("service_name must begin with yurt or nomad, and be the name of a unit")
+    if len(_journals) >= JOURNALS_MAX:
+        raise Unavailable(f"{JOURNALS_MAX} journals are read already; try again later")
+    words = ["--unit", service, "--no-pager", "--output", "short-iso", f"--since=-{options['since_s']}s"]
+    if options.get("follow") == "true":
+        words += ["--follow", "--lines", "all"]
+    mark = object()
+    _journals.add(mark)
+    try:
+        async with contextlib.aclosing(_output_of("journalctl", *words)) as pieces:
+            async for piece in pieces:
+                yield piece
+    finally:
+        _journals.discard(mark)
+
+
+async def _output_of(program: str, *words: str) -> AsyncGenerator[bytes]:
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program, *words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=asyncio.subprocess.STDOUT
+        )
+    except FileNotFoundError:
+        raise Invalid(f"{program} is not on this machine: there is no systemd whose journal could be read") from None
+    assert process.stdout is not None
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(QUIET_S):
+                    piece = await process.stdout.read(PIECE_BYTES)
+            except TimeoutError:
+                yield b""
+                continue
+            if not piece:
+                break
+            yield piece
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

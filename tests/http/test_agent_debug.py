@@ -1,0 +1,131 @@
+"""What agents tell of themselves to who looks for a fault: the machine, profiles and kept log lines."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+from yurt.runtime.insides import REDACTED, REFUSED, insides
+from yurt.testing.http_api import NODE_ID, Api, add_ready_node, serving
+
+SECRET = "s3cr3t-of-the-agent"
+
+
+@pytest.fixture
+async def debug_api() -> AsyncIterator[Api]:
+    async with serving(enable_debug=True) as found:
+        yield found
+
+
+async def test_the_machine_is_shown_in_nomads_shape_and_without_secrets(
+    debug_api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"postgres://me:{SECRET}@db")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    answer = await debug_api.get("/v1/agent/host")
+    found = answer.json["HostData"]
+    assert answer.json["AgentID"] == "test"
+    assert found.keys() == {"OS", "Network", "ResolvConf", "Hosts", "Environment", "Disk"}
+    assert SECRET not in answer.text and found["Environment"]["DATABASE_URL"] == REDACTED
+    assert found["Environment"]["LC_ALL"] == "C.UTF-8"
+    assert {"name", "address", "netmask"} == found["Network"][0].keys()
+    assert all(disk.keys() == {"DiskMB", "UsedMB"} for disk in found["Disk"].values())
+
+
+async def test_threads_and_tasks_are_told_counted_and_one_by_one(debug_api: Api) -> None:
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(asyncio.Event().wait(), name=f"waits {number}") for number in range(3)]
+        counted = await debug_api.get("/v1/agent/pprof/goroutine?debug=1")
+        single = await debug_api.get("/v1/agent/pprof/goroutine?debug=2")
+        for each in waiting:
+            each.cancel()
+    assert counted.text.startswith("threads and tasks: total ") and "\n3 task\n" in counted.text
+    assert all(f'task "waits {number}":\n    Event.wait (' in single.text for number in range(3))
+    assert 'thread "MainThread":\n' in single.text
+
+
+async def test_a_profile_is_sampled_and_the_command_line_shown(debug_api: Api) -> None:
+    profile = await debug_api.get("/v1/agent/pprof/profile?seconds=1")
+    stack, _, count = profile.text.splitlines()[0].rpartition(" ")
+    assert ";" in stack and int(count) > 0
+    assert (await debug_api.get("/v1/agent/pprof/cmdline")).status == 200
+
+
+@pytest.mark.parametrize(("path", "status", "text"), [
+    ("pprof/goroutine", 400, "ask with debug=1"), ("pprof/profile?seconds=61", 400, "from 1 to 60"),
+    ("pprof/profile?seconds=-1", 400, "from 1 to 60"), ("pprof/heap", 404, '"heap" is a profile of Go programs'),
+    ("pprof/odd", 404, "Unknown profile: odd"), ("pprof/", 404, "Invalid method"), ("pprof/a/b", 404, "Invalid method"),
+    ("monitor/export", 400, "either on_disk or service_name"), ("monitor/export?on_disk=true", 400, "no log file"),
+    ("monitor/export?on_disk=true&service_name=yurt", 400, "cannot be used together"),
+    ("monitor/export?service_name=sshd", 400, "must begin with yurt or nomad"),
+    ("monitor/export?service_name=yurt;id", 400, "must begin with yurt or nomad"),
+    ("monitor/export?service_name=yurt&logs_since=soon", 400, "must be a duration"),
+    ("host?server_id=nobody", 404, 'Unknown server "nobody"'), ("host?node_id=x", 404, 'Unknown node "x"'),
+])  # fmt: skip
+async def test_what_cannot_be_told_is_refused(debug_api: Api, path: str, status: int, text: str) -> None:
+    answer = await debug_api.get(f"/v1/agent/{path}")
+    assert (answer.status, text in answer.text) == (status, True), answer.text
+
+
+@pytest.mark.parametrize("path", ["host", "pprof/cmdline", "pprof/goroutine?debug=2", "pprof/profile"])
+async def test_without_enable_debug_an_agent_tells_nothing_of_itself(api: Api, path: str) -> None:
+    answer = await api.get(f"/v1/agent/{path}")
+    assert (answer.status, answer.text) == (403, REFUSED)
+
+
+class Node:
+    """A client of another machine whose operator has not set enable_debug."""
+
+    def agent_insides(self, *, what: str, options: Mapping[str, str]) -> AsyncGenerator[bytes]:
+        return insides(what, options, is_debug=False)
+
+
+async def test_a_node_decides_by_its_own_configuration(debug_api: Api, journal: Path) -> None:
+    await add_ready_node(debug_api)
+    debug_api.server.attach_node(NODE_ID, Node())  # type: ignore[arg-type]
+    host = await debug_api.get(f"/v1/agent/host?node_id={NODE_ID}")
+    lines = await debug_api.get(f"/v1/agent/monitor/export?service_name=yurt&plain=true&node_id={NODE_ID}")
+    assert (host.status, host.text) == (403, REFUSED)
+    assert lines.text.startswith("asked: --unit yurt ")
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A journalctl that says what it was asked and, when it is to follow, stays."""
+    program = tmp_path / "journalctl"
+    program.write_text(
+        '#!/bin/sh\necho "asked: $*"\ncase "$*" in *--follow*) echo $$ > "$0.pid"; exec sleep 300;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return program
+
+
+async def test_lines_of_the_journal_are_exported(api: Api, journal: Path) -> None:
+    plain = await api.get("/v1/agent/monitor/export?service_name=yurt.service&plain=true")
+    framed = await api.get("/v1/agent/monitor/export?service_name=nomad&logs_since=1m30s")
+    assert plain.text == "asked: --unit yurt.service --no-pager --output short-iso --since=-259200s\n"
+    data = [base64.b64decode(json.loads(line).get("Data", "")) for line in framed.text.splitlines()]
+    assert b"".join(data) == b"asked: --unit nomad --no-pager --output short-iso --since=-90s\n"
+
+
+async def test_a_journal_that_is_followed_ends_with_its_reader(api: Api, journal: Path) -> None:
+    path = "/v1/agent/monitor/export?service_name=yurt&follow=true&plain=true"
+    async with asyncio.timeout(60), api.client.get(path) as answer:
+        assert (await answer.content.readline()).endswith(b"--since=-259200s --follow --lines all\n")
+        while not Path(f"{journal}.pid").exists():  # noqa: ASYNC110, ASYNC240 - a process writes it
+            await asyncio.sleep(0.01)
+        pid = int(Path(f"{journal}.pid").read_text())  # noqa: ASYNC240
+    async with asyncio.timeout(60):
+        while Path(f"/proc/{pid}").exists():  # noqa: ASYNC110, ASYNC240 - a process ends
+            await asyncio.sleep(0.01)
+
+
+async def test_without_systemd_there_is_no_journal(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    answer = await api.get("/v1/agent/monitor/export?service_name=yurt")
+    assert (answer.status, "there is no systemd" in answer.text) == (400, True)
