@@ -64,6 +64,19 @@ def test_a_replacement_that_waits_names_its_group(api: Any, run: Any) -> None:
     assert shown.splitlines()[at + 2].split()[:2] == ["g", "aaaaaaaa"]
 
 
+def test_a_job_that_waits_names_the_command_that_tells_more(api: Any, run: Any) -> None:
+    serve_job(api)
+    metric = {"NodesEvaluated": 1, "ConstraintFiltered": {"missing drivers": 1}}
+    waiting = {"ID": EVAL_ID, "JobID": "web", "Status": "blocked", "FailedTGAllocs": {"g": metric}}
+    api.answers |= {
+        "/v1/job/web/summary": {}, "/v1/job/web/evaluations": [waiting], "/v1/job/web/allocations": [],
+        "/v1/job/web/deployment": lambda query: None,
+    }  # fmt: skip
+    shown = run("job", "status", "web")[1]
+    assert 'Constraint "missing drivers": 1 nodes excluded by filter' in shown
+    assert "`yurt job why-not web` names the nearest nodes and the smallest change." in shown
+
+
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_make_dev_passes_flags_on() -> None:
     command = ["make", "-n", "dev", "ARGS=-config x.json"]

@@ -126,6 +126,14 @@ def test_missing_drivers_and_volumes_are_the_nodes_to_change_and_told_one_by_one
     assert _only_change(found) == 'make the host volume "data" writable on node node-2'
 
 
+def test_a_driver_that_a_node_does_not_have_is_told_with_the_reason_that_it_gives() -> None:
+    absent = {"mock_driver": DriverInfo(detected=False, health_description="there is no engine")}
+    assert _near(_why_not(_state(_node(1, drivers=absent), _node(2, drivers={})), _job())) == {
+        "node-1": ['driver "mock_driver" is missing: there is no engine'],
+        "node-2": ['driver "mock_driver" is missing'],
+    }
+
+
 def test_a_missing_network_is_the_nodes_to_change_with_the_reason_that_it_gives() -> None:
     reason = {f"{NETWORK_PROBLEM}bridge": "CNI plugins portmap are missing"}
     found = _why_not(_state(_node(1, attributes=reason)), _job(networks=(NetworkResource(mode="bridge"),)))

@@ -9,7 +9,7 @@ from yurt.scheduler.targets import resolve
 from yurt.state.columns import ALLOCS
 from yurt.structs.constraint import Constraint
 from yurt.structs.explain import Shortfall
-from yurt.structs.node import Node
+from yurt.structs.node import DriverInfo, Node
 
 _NAMES = {"cpu": "CPU", "memory": "memory", "disk": "disk"}
 
@@ -100,11 +100,11 @@ def _property(blocked: Blocked, row: int, problem: Problem) -> Shortfall:
 
 def _drivers(blocked: Blocked, node: Node) -> Iterator[str]:
     for driver in sorted({task.driver for task in blocked.placer.group.tasks}):
-        info = node.drivers.get(driver)
-        if info is None or not info.detected:
-            yield f'driver "{driver}" is missing'
+        info = node.drivers.get(driver, DriverInfo())
+        told = f": {info.health_description}" if info.health_description else ""
+        if not info.detected:
+            yield f'driver "{driver}" is missing{told}'
         elif not info.healthy:
-            told = f": {info.health_description}" if info.health_description else ""
             yield f'driver "{driver}" is not healthy{told}'
 
 
