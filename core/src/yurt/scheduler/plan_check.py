@@ -17,13 +17,14 @@ from yurt.scheduler.bookings import overbooked
 from yurt.scheduler.limits import LimitsOf, exceeded, limits_now, no_limits, take
 from yurt.scheduler.ports import reserved_bits
 from yurt.sdk.value import replace
-from yurt.state.columns import ALLOCS, CPU, DISK, IS_NODE, IS_READY, MEMORY, NOTHING_HELD, Held, is_ready, with_usage
+from yurt.state.columns import ALLOCS, CPU, DISK, IS_NODE, IS_READY, MEMORY, NOTHING_HELD, Held, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import Usage, is_using, usage_of, usage_of_resources
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan, PlanResult
+from yurt.structs.questions import is_ready
 from yurt.structs.status import (
     CLIENT_LOST,
     CLIENT_UNKNOWN,

@@ -28,7 +28,6 @@ from yurt.scheduler.preempt import evictions
 from yurt.scheduler.results import InPlace, Place, Results, Stop
 from yurt.scheduler.view import View
 from yurt.sdk.value import UnixNano, replace
-from yurt.state.columns import is_ready
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus
 from yurt.structs.deployment import Deployment
@@ -36,6 +35,7 @@ from yurt.structs.evaluation import DesiredUpdates, Evaluation, PlanAnnotations
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import AllocationMetric
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Outcome, Placement, Plan
+from yurt.structs.questions import is_ready
 from yurt.structs.status import (
     CLIENT_LOST,
     CLIENT_TERMINAL,

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from yurt.state.usage import AMOUNT_MAX, Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation
 from yurt.structs.node import Node
-from yurt.structs.status import ELIGIBLE, NODE_READY
+from yurt.structs.questions import is_ready
 
 CHUNK = 256
 CPU, MEMORY, DISK, CORES, ALLOCS = range(5)
@@ -474,11 +474,6 @@ def tally(values: IntArray) -> tuple[IntArray, IntArray]:
     """The distinct values in their order, and how many times each is there."""
     numbers, firsts = numbered(values)
     return values[firsts], np.bincount(numbers)
-
-
-def is_ready(node: Node) -> bool:
-    """Whether new allocations may go there: ready, eligible, not draining."""
-    return node.status == NODE_READY and node.scheduling_eligibility == ELIGIBLE and node.drain_strategy is None
 
 
 def shape_of(node: Node) -> Shape:
