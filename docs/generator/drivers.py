@@ -32,11 +32,11 @@ drivers take, so that a misspelt option is refused when the job is registered. `
 number, a block and an object are the same. `yurt plugin list` shows what is installed on an agent; other drivers are
 Python packages of their own, see [write a driver](../howto/write-a-driver.md).
 
-Mount sources of `docker` and `podman` tasks that are relative start at the task's folder, and may lead anywhere into the
-allocation but to its directory itself; all else needs `volumes { enabled = true }` of the plugin. What was checked is
-what the container shows, whatever other tasks do with the name meanwhile: see
-[what a task can reach](../explanation/what-a-task-can-reach.md). The engine gets places below `/run/yurt`, which are
-gone once the container runs.
+Mount sources of `docker` and `podman` tasks that are relative start at the task's folder, and may lead into the
+allocation, but not to its directory itself, to that of another task or to another task's secrets; all else needs
+`volumes { enabled = true }` of the plugin. What was checked is what the container shows, whatever other tasks do with
+the name meanwhile: see [what a task can reach](../explanation/what-a-task-can-reach.md). The engine gets places below
+`/run/yurt`, which are gone once the container runs.
 """
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.schema import check_config, decode_config, schema_of
 from yurt_driver_docker.config import TaskConfig, plugin_config
 from yurt_driver_docker.create import Site, create_body, log_config
+from yurt_driver_docker.node import read_text
 
 DIRS = TaskDirs(
     alloc_dir="/a", shared_dir="/a/alloc", task_dir="/a/web", local_dir="/a/web/local", secrets_dir="/a/web/secrets",
@@ -33,7 +36,7 @@ PORTS = (
     PortGiven(label="http", host_ip="10.0.0.1", host_port=23456, to=8080),
     PortGiven(label="db", host_ip="10.0.0.1", host_port=23457),
 )
-LINKS = {"/a/web/escape": "/etc", "/a/web/inside": "/a/alloc/data"}
+LINKS = {"/a/web/escape": "/etc", "/a/web/inside": "/a/alloc/data", "/a/web/secrets/qmp.sock": "/a/db/secrets/qmp.sock"}
 
 
 def request(config: Mapping[str, Any] | None = None, **changes: Any) -> TaskRequest:
@@ -180,6 +183,9 @@ def test_the_folders_of_the_task_are_where_nomad_puts_them() -> None:
         ("local/data:/data", "/a/web/local/data:/data"),
         ("../alloc/x:/x:ro", "/a/alloc/x:/x:ro"),
         ("inside:/data", "/a/alloc/data:/data"),
+        ("../db/local/data:/data", "/a/db/local/data:/data"),
+        (".:/task", "/a/web:/task"),
+        ("secrets/key:/key", "/a/web/secrets/key:/key"),
     ],
 )
 def test_a_volume_within_the_allocation_is_always_allowed(volume: str, bind: str) -> None:
@@ -194,9 +200,19 @@ def test_a_path_that_leads_out_needs_volumes_enabled(source: str) -> None:
         assert body(config, at=OPEN)
 
 
-@pytest.mark.parametrize("source", ["..", "../", "../alloc/.."])
-def test_the_directory_of_the_whole_allocation_needs_volumes_enabled(source: str) -> None:
-    with pytest.raises(DriverError, match="the directory of the whole allocation, which no task may write"):
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("..", "the directory of the whole allocation"),
+        ("../alloc/..", "the directory of the whole allocation"),
+        ("../db", 'private to the task "db"'),
+        ("../db/secrets", 'private to the task "db"'),
+        ("../db/private/key", 'private to the task "db"'),
+        ("secrets/qmp.sock", 'private to the task "db"'),
+    ],
+)
+def test_what_would_make_a_task_the_master_of_others_needs_volumes_enabled(source: str, reason: str) -> None:
+    with pytest.raises(DriverError, match=f"is {reason}; mount a folder that the tasks share"):
         body({"volumes": [f"{source}:/x"]})
     assert body({"volumes": [f"{source}:/x"]}, at=OPEN)
 
@@ -495,3 +511,9 @@ def test_memory_is_kept_to_the_nodes_of_the_devices() -> None:
 
     assert host(resources=near)["CpusetMems"] == "0,1"
     assert "CpusetMems" not in host()
+
+
+def test_a_seccomp_profile_that_is_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "profile")
+    with pytest.raises(DriverError, match="it is no plain file"):
+        body({"security_opt": [f"seccomp={tmp_path}/profile"]}, at=site(read_text=read_text))

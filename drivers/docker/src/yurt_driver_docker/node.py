@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+
 PROFILE_BYTES_MAX = 1024 * 1024
 
 
 def read_text(path: str) -> str:
     """A small file, for a seccomp profile."""
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8", opener=opened) as file:
         return file.read(PROFILE_BYTES_MAX)
+
+
+def opened(path: str, flags: int) -> int:
+    """A plain file, opened without waiting for whoever writes into a pipe; raises OSError for anything else."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no plain file", path)

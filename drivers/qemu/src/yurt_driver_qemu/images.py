@@ -16,6 +16,7 @@ from yurt.sdk.errors import DriverError
 
 from yurt_driver_qemu.config import Image
 
+FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 CHAIN_MAX = 16
 HEADER_BYTES = 512
 BACKING_NAME_BYTES_MAX = 1023
@@ -34,11 +35,19 @@ def find_image(asked: str, *, task_dir: str, alloc_dir: str, image_paths: Sequen
     """The image that a task asks for, relative to its directory; raises DriverError when it may not use it."""
     if "\0" in asked:
         raise DriverError("image_path contains a NUL character")
-    path = os.path.realpath(os.path.join(task_dir, asked))
+    path = real_path(task_dir, asked)
     roots = tuple(os.path.realpath(root) for root in (alloc_dir, *image_paths))
     head = checked_header(path, roots, asked=asked)
     check_chain(path, head, roots)
     return Image(path=path, format=format_of(head, path))
+
+
+def real_path(folder: str, name: str) -> str:
+    """A path with its links followed; raises DriverError when another task changes them meanwhile."""
+    try:
+        return os.path.realpath(os.path.join(folder, name))
+    except OSError as error:
+        raise DriverError(f'image "{name}" changed while its links were followed: {error.strerror}') from None
 
 
 def checked_header(path: str, roots: tuple[str, ...], *, asked: str) -> bytes:
@@ -49,7 +58,7 @@ def checked_header(path: str, roots: tuple[str, ...], *, asked: str) -> bytes:
             'image_paths in plugin "qemu"'
         )
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, FLAGS)
     except OSError as error:
         raise DriverError(f'image "{asked}" cannot be read: {error.strerror} ({path})') from None
     try:
@@ -68,7 +77,7 @@ def check_chain(path: str, head: bytes, roots: tuple[str, ...]) -> None:
         backing = backing_file(path, head)
         if not backing:
             return
-        path = os.path.realpath(os.path.join(os.path.dirname(path), backing))
+        path = real_path(os.path.dirname(path), backing)
         head = checked_header(path, roots, asked=backing)
         format_of(head, path)
     raise DriverError(f"the image {path} is laid over more than {CHAIN_MAX} others; flatten it with `qemu-img convert`")
@@ -85,9 +94,12 @@ def backing_file(path: str, head: bytes) -> str:
         return ""
     if size > BACKING_NAME_BYTES_MAX:
         raise DriverError(f"the image {path} is damaged: the name of its backing file has {size} bytes")
-    with open(path, "rb") as file:
-        file.seek(offset)
-        name = file.read(size).decode(errors="surrogateescape")
+    try:
+        with os.fdopen(os.open(path, FLAGS), "rb") as file:
+            file.seek(offset)
+            name = (file.read(size) or b"").decode(errors="surrogateescape")
+    except (OSError, OverflowError) as error:
+        raise DriverError(f"the name of the backing file of the image {path} cannot be read: {error}") from None
     if PROTOCOL.match(name) or "\0" in name:
         raise DriverError(f'the image {path} is laid over "{name}", which is no plain file; flatten it')
     return name

@@ -1,8 +1,10 @@
 """Where mounts of a task may lead; pure but for `resolve`, which follows links.
 
-A path inside the allocation's directory is always allowed, however it is written; whatever leads out of it needs
-`volumes.enabled`, and so does that directory itself: a task that can write there could put a link in place of another
-task's folder, or of the one of the logs. The resolved path is the one that the engine gets, or what is held for it.
+A path inside the allocation's directory is allowed, however it is written; whatever leads out of it needs
+`volumes.enabled`. So does what would make a task the master of others: the allocation's directory itself, where it
+could put a link in place of another task's folder, that of another task, which is the root of an isolated one, and its
+secrets, where the emulator of a virtual machine listens. The resolved path is the one that the engine gets, or what is
+held for it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import DriverError, RecoverableError
 
 PROPAGATION = {"private": "rprivate", "host-to-task": "rslave", "bidirectional": "rshared"}
+SHARED = "alloc"
+PRIVATE = ("secrets", "private")
 Resolve = Callable[[str], str]
 
 
@@ -31,11 +35,22 @@ def host_path(source: str, dirs: TaskDirs, resolve: Resolve, *, is_free: bool, p
     except OSError as error:
         raise RecoverableError(f'"{source}" changed while its links were followed: {error.strerror}') from None
     alloc_dir = resolve(dirs.alloc_dir)
-    if is_free or resolved.startswith(alloc_dir + "/"):
+    if is_free:
         return resolved
-    if resolved == alloc_dir:
+    if resolved != alloc_dir and not resolved.startswith(alloc_dir + "/"):
         raise DriverError(
-            f'"{source}" is the directory of the whole allocation, which no task may write; mount one of its folders,'
-            f" or {hint(plugin)}"
+            f'"{source}" leads out of the allocation, and mounts of host paths are off here; {hint(plugin)}'
         )
-    raise DriverError(f'"{source}" leads out of the allocation, and mounts of host paths are off here; {hint(plugin)}')
+    owner = private_to(resolved[len(alloc_dir) + 1 :], own=posixpath.basename(dirs.task_dir))
+    if owner:
+        raise DriverError(f'"{source}" is {owner}; mount a folder that the tasks share, or {hint(plugin)}')
+    return resolved
+
+
+def private_to(path: str, *, own: str) -> str:
+    """Whose a path of the allocation is, in words, when the task `own` may not have it; empty when it may."""
+    owner, _, rest = path.partition("/")
+    if not owner:
+        return "the directory of the whole allocation"
+    is_shared = owner in (SHARED, own) or (rest and rest.split("/")[0] not in PRIVATE)
+    return "" if is_shared else f'private to the task "{owner}"'
