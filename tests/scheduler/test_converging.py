@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from yurt import scheduler
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.structs import commands as c
 from yurt.structs import status
@@ -303,3 +304,23 @@ def test_a_deployment_does_not_succeed_while_one_of_its_own_that_was_well_waits_
     cluster.settle(job)
     deployment = cluster.state.latest_deployment("default", job.id)
     assert deployment is not None and deployment.status == "successful" and len(cluster.live(job)) == 2
+
+
+def _told_deployment(cluster: Cluster, job: Job) -> str:
+    evaluation = factories.evaluation(job)
+    made = scheduler.attempt(cluster.state, evaluation, now=cluster.now, seed=1)
+    return made.outcome.evaluation.deployment_id
+
+
+def test_an_evaluation_names_the_deployment_of_its_version_also_one_that_has_ended() -> None:
+    cluster = Cluster()
+    update = factories.update_strategy(max_parallel=2)
+    cluster.register(job := _service(2, update=update))
+    cluster.settle(job)
+    deployment = cluster.state.latest_deployment("default", job.id)
+    assert deployment is not None and deployment.status == "successful"
+    assert _told_deployment(cluster, job) == deployment.id
+    cluster.register(smaller := _service(0, update=update))
+    assert _told_deployment(cluster, smaller) == ""
+    cluster.register(replace(job, stop=True))
+    assert _told_deployment(cluster, job) == ""

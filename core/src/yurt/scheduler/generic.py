@@ -52,6 +52,8 @@ class GenericAttempt:
         self.job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
         self.allocs = snapshot.allocs_of_job(evaluation.namespace, evaluation.job_id)
         self.deployment: Deployment | None = None
+        self.told_deployment: Deployment | None = None
+        """The version's deployment, also one that has ended: the evaluation names it."""
         self.placers: dict[str, GroupPlacer] = {}
         self.broken: dict[str, AllocationMetric] = {}
         """Gangs of which too few members found room: they are left out, and why."""
@@ -100,9 +102,11 @@ class GenericAttempt:
         results = reconcile(self._situation())
         self.followups = results.followups
         latest = self._latest()
+        current = latest if latest is not None and self._is_current(latest) else None
         self.deployment = results.deployment or (
-            latest if latest is not None and latest.status in DEPLOYMENT_ACTIVE and self._is_current(latest) else None
+            current if current is not None and current.status in DEPLOYMENT_ACTIVE else None
         )
+        self.told_deployment = results.deployment or current
         self._begin(results)
         if self.job is not None and not self.job.stop:
             self._place_all(self.job, results)
@@ -479,7 +483,7 @@ class GenericAttempt:
             failed_tg_allocs=dict(sorted(self.failed.items())),
             queued_allocations=dict(sorted(self.queued.items())),
             quota_limit_reached=self.limit_reached,
-            deployment_id=self.deployment.id if self.deployment is not None else evaluation.deployment_id,
+            deployment_id=self.told_deployment.id if self.told_deployment is not None else evaluation.deployment_id,
             plan_annotations=plan.annotations if evaluation.annotate_plan else None,
             snapshot_index=self.snapshot.index,
             modify_time=self.now,
