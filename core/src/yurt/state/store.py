@@ -46,7 +46,7 @@ INDEXES: dict[str, dict[str, Any]] = {
     "evals": {
         "job": lambda evaluation: (evaluation.namespace, evaluation.job_id),
         "live": lambda evaluation: None if is_eval_terminal(evaluation) else (evaluation.namespace, evaluation.job_id),
-        "status": lambda evaluation: evaluation.status,
+        "status": lambda evaluation: None if is_eval_terminal(evaluation) else evaluation.status,
     },
     "allocs": {
         "node": attrgetter("node_id"),
@@ -83,7 +83,7 @@ INDEXES: dict[str, dict[str, Any]] = {
         "volume": attrgetter("volume_id"),
     },
 }
-"""Tables and their secondary indexes; `live` holds what is not terminal, by job."""
+"""Tables and their secondary indexes; `live` holds what is not terminal, by job, and `status` by status."""
 
 DEFAULT_NAMESPACE = "default"
 BUILT_IN_POOLS = ("all", "default")

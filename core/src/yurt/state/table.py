@@ -134,8 +134,8 @@ class TableEditor(Generic[K, V]):
         self._rows = rows.mutate()
         self._by = by
         self._extract = extract
-        self._entries: dict[str, dict[Hashable, immutables.Map[K, None]]] = {column: {} for column in extract}
-        """Index entries that changed, empty ones too."""
+        self._entries: dict[str, dict[Hashable, immutables.Map[K, None]]] = {}
+        """Index entries that changed, empty ones too, of the indexes that changed."""
         self.is_changed = False
 
     def get(self, key: K) -> V | None:
@@ -166,7 +166,7 @@ class TableEditor(Generic[K, V]):
             if old:
                 self._drop(column, old, key)
             if new:
-                self._entries[column][new] = self._keys(column, new).set(key, None)
+                self._changed(column)[new] = self._keys(column, new).set(key, None)
         return before
 
     def put_new(self, rows: Mapping[K, V]) -> None:
@@ -180,7 +180,7 @@ class TableEditor(Generic[K, V]):
         self.is_changed = True
         every_key = NO_KEYS.update(dict.fromkeys(rows))
         for column, extract in self._extract.items():
-            changed = self._entries[column]
+            changed = self._changed(column)
             for value, keys in _sharing(rows, extract).items():
                 entry = self._keys(column, value)
                 changed[value] = entry.update(keys) if entry or len(keys) < len(rows) else every_key
@@ -202,21 +202,23 @@ class TableEditor(Generic[K, V]):
         """The changed table, written at `index`."""
         if not self.is_changed:
             return self._table
-        return Table(
-            self._table.name,
-            self._extract,
-            index=index,
-            rows=self._rows.finish(),
-            by={column: _with_entries(by, self._entries[column]) for column, by in self._by.items()},
-        )
+        by = self._by
+        if self._entries:
+            by = {**by, **{column: _with_entries(by[column], changed) for column, changed in self._entries.items()}}
+        return Table(self._table.name, self._extract, index=index, rows=self._rows.finish(), by=by)
+
+    def _changed(self, column: str) -> dict[Hashable, immutables.Map[K, None]]:
+        """The entries of an index that changed."""
+        return self._entries.setdefault(column, {})
 
     def _keys(self, column: str, value: Hashable) -> immutables.Map[K, None]:
         """An index entry as changed so far."""
-        found = self._entries[column].get(value)
+        changed = self._entries.get(column)
+        found = None if changed is None else changed.get(value)
         return self._by[column].get(value, NO_KEYS) if found is None else found
 
     def _drop(self, column: str, value: Hashable, key: K) -> None:
-        self._entries[column][value] = self._keys(column, value).delete(key)
+        self._changed(column)[value] = self._keys(column, value).delete(key)
 
 
 def _with_entries(
