@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from yurt.sdk import mounting
+from yurt.sdk.containers.held import View
 from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.value import replace, seconds
@@ -102,7 +103,7 @@ async def test_an_engine_that_does_not_see_our_mounts_is_told_the_name_and_looke
 ) -> None:
     mine, link = laid_trap(bench)
     assert isinstance(bench.driver, DockerDriver)
-    bench.driver._holder._look = lambda: (False, True)  # type: ignore[method-assign]
+    bench.driver._holder._look = lambda: View(is_visible=True)  # type: ignore[method-assign]
     handle = await bench.start(task(command="sleep", args=["1000"]), name="first")
     assert (await bench.driver.exec_task(handle.task_id, ("cat", "/seen/whose"), timeout=seconds(20))).stdout == b"ours"
     swaps_before(bench.driver, "start", lambda: exchange(mine, link))
@@ -111,6 +112,14 @@ async def test_an_engine_that_does_not_see_our_mounts_is_told_the_name_and_looke
         await bench.start(task(command="sleep", args=["1000"]), name="second")
 
     await until(lambda: engine.containers() == [str(handle.state["container_id"])])
+
+
+async def test_a_container_is_not_made_while_it_is_not_known_what_its_engine_sees(bench: Bench) -> None:
+    laid_trap(bench)
+    assert isinstance(bench.driver, DockerDriver)
+    bench.driver._holder._socket_path = str(bench.folder / "nobody-listens")
+    with pytest.raises(RecoverableError, match="the engine takes no connection"):
+        await bench.start(task())
 
 
 async def test_folders_files_and_what_is_missing_are_mounted_and_nothing_stays_mounted_here(bench: Bench) -> None:

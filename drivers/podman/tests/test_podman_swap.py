@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from yurt.sdk import mounting
+from yurt.sdk.containers.held import View
 from yurt.sdk.driver import TaskHandle
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.value import replace, seconds
@@ -102,7 +103,7 @@ async def test_where_our_mounts_are_not_seen_a_container_with_other_mounts_never
     bench: Bench, engine: PodmanEngine
 ) -> None:
     mine, link = laid_trap(bench)
-    service_of(bench)._holder._look = lambda: (False, True)  # type: ignore[method-assign]
+    service_of(bench)._holder._look = lambda: View(is_visible=True)  # type: ignore[method-assign]
     script = "touch /alloc/data/$0; cat /seen/whose"
     handle = await bench.start(task(args=["-c", script, "first"]), name="first")
     assert (await bench.wait(handle.task_id)).is_success

@@ -80,7 +80,18 @@ class Peer(NamedTuple):
     uid: int
 
 
-NOBODY = Peer(0, -1)
+class View(NamedTuple):
+    """What is known of an engine: whether our mounts reach it, and whether its containers can be looked at.
+
+    `has_answered`: a local engine that does not take a connection now may be any.
+    """
+
+    is_reached: bool = False
+    is_visible: bool = False
+    has_answered: bool = True
+
+
+FAR = Peer(0, -1)
 
 
 class Holder:
@@ -104,34 +115,37 @@ class Holder:
 
     async def holds(self, alloc_dir: str) -> Holds:
         """The mount sources of one start."""
-        is_placed, is_visible = await asyncio.to_thread(self._look)
-        return Holds(self, alloc_dir, group=self.new_group() if is_placed else "", is_visible=is_visible)
+        view = await asyncio.to_thread(self._look)
+        return Holds(self, alloc_dir, group=self.new_group() if view.is_reached else "", view=view)
 
     async def again(self, text: str) -> Holds:
         """The mount sources of a container that its engine starts again; `text` is its label."""
         stored = json.loads(text) if text else {"alloc_dir": "", "group": "", "sources": []}
-        _, is_visible = await asyncio.to_thread(self._look)
-        made = Holds(self, str(stored["alloc_dir"]), group=str(stored["group"]), is_visible=is_visible)
+        view = await asyncio.to_thread(self._look)
+        made = Holds(self, str(stored["alloc_dir"]), group=str(stored["group"]), view=view)
         made.sources = [Source(*each) for each in stored["sources"]]
         self._live.add(made.group)
         return made
 
-    def _look(self) -> tuple[bool, bool]:
-        """Whether our mounts reach the engine, and whether its containers can be looked at. Blocking."""
+    def _look(self) -> View:
+        """What is known of the engine now. Blocking."""
         peer = self._peer()
-        return peer.uid == 0 and os.geteuid() == 0 and self._reaches(peer.pid), peer.pid > 0
+        if peer is None:
+            return View(has_answered=False)
+        is_reached = peer.uid == 0 and os.geteuid() == 0 and self._reaches(peer.pid)
+        return View(is_reached=is_reached, is_visible=peer.pid > 0)
 
-    def _peer(self) -> Peer:
-        """Who listens on the engine's socket. Blocking."""
+    def _peer(self) -> Peer | None:
+        """Who listens on the engine's socket; None when nobody takes a connection. Blocking."""
         if sys.platform != "linux" or not self._socket_path:
-            return NOBODY
+            return FAR
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
             there.settimeout(PEER_S)
             try:
                 there.connect(self._socket_path)
                 pid, uid, _ = PEER.unpack(there.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
             except OSError:
-                return NOBODY
+                return None
         return Peer(pid, uid)
 
     def _reaches(self, pid: int) -> bool:
@@ -210,19 +224,19 @@ class Holds:
     States: planned -take-> held -release-> (nothing). With a `group` the engine gets places of ours instead of names.
     """
 
-    def __init__(self, holder: Holder, alloc_dir: str, *, group: str, is_visible: bool) -> None:
+    def __init__(self, holder: Holder, alloc_dir: str, *, group: str, view: View) -> None:
         self.group = group
         self._holder = holder
         self._alloc_dir = alloc_dir
         self._roots = (alloc_dir.rstrip("/"), os.path.realpath(alloc_dir)) if alloc_dir else ()
-        self._is_visible = is_visible
+        self._view = view
         self._known: dict[str, tuple[int, int]] = {}
         self.sources: list[Source] = []
 
     @property
     def wants_look_before(self) -> bool:
         """Whether the container should be looked at before it runs: the engine gets names, which may change."""
-        return bool(self.sources) and self._is_visible and not self.group
+        return bool(self.sources) and self._view.is_visible and not self.group
 
     def plan(self, source: str, target: str, *, makes: bool = False, is_seen: bool = True) -> str:
         """What to tell the engine of a source; one outside of the allocation, which the operator allows, is its name.
@@ -243,6 +257,10 @@ class Holds:
 
     async def take(self) -> None:
         """Open everything, refusing links, and mount it at our places; raises DriverError."""
+        if not self._view.has_answered:
+            raise RecoverableError(
+                "the engine takes no connection: it is not known whether it sees what is mounted here"
+            )
         await asyncio.to_thread(self._take)
 
     def _take(self) -> None:
@@ -270,7 +288,7 @@ class Holds:
         """Compare what the engine has mounted with what was taken; raises DriverError. One that has ended passes."""
         state = inspected.get("State")
         pid = int(state.get("Pid") or 0) if isinstance(state, Mapping) else 0
-        if pid > 0 and self._is_visible:
+        if pid > 0 and self._view.is_visible:
             await asyncio.to_thread(self._check, pid)
 
     def _check(self, pid: int) -> None:
