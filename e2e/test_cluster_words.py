@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,33 @@ def test_the_log_of_a_nodes_agent_is_read_through_its_server(tmp_path: Path) -> 
         finally:
             reading.terminate()
             reading.wait(timeout=20)
+
+
+def test_what_helps_to_find_a_fault_is_gathered_and_holds_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "a-secret-that-nobody-may-see"
+    monkeypatch.setenv("DATABASE_PASSWORD", secret)
+    with real_cluster(tmp_path, servers=1, clients=1, settings={"enable_debug": True}) as cluster:
+        (server,), (client,) = cluster.servers, cluster.clients
+        server.call("PUT", "/v1/var/some/where", {"Path": "some/where", "Items": {"password": secret}})
+        job = raw_exec_job("sleeps", "/bin/sleep", "300")
+        job["TaskGroups"][0]["Tasks"][0]["Env"] = {"PASSWORD": secret}
+        server.call("PUT", "/v1/jobs", {"Job": job})
+        server.running("sleeps", 1)
+        (node_id,) = [node["ID"] for node in server.get("/v1/nodes")]
+        done = server.cli("operator", "debug", "-duration=2s", "-interval=1s", "-output", str(tmp_path / "out"))
+        assert done.returncode == 0, done.stderr
+        assert f"Servers: (1) [{server.full_name}]\nClients: (1) [{node_id}]" in done.stdout
+        (path,) = (tmp_path / "out").glob("yurt-debug-*.tar.gz")
+        assert path.stat().st_mode & 0o777 == 0o600
+        with tarfile.open(path) as tar:
+            files = {each.name.partition("/")[2]: tar.extractfile(each).read() for each in tar}  # type: ignore[union-attr]
+        assert json.loads(files["errors.json"]) == {}, files["errors.json"]
+        for folder in (f"server/{server.full_name}", f"client/{node_id}"):
+            assert json.loads(files[f"{folder}/agent-host.json"])["HostData"]["Environment"]["DATABASE_PASSWORD"]
+            assert f"{folder}/monitor.log" in files
+            assert b'thread "MainThread"' in files[f"{folder}/goroutine-debug2_0000.txt"]
+        assert [job["ID"] for job in json.loads(files["nomad/0000/jobs.json"])] == ["sleeps"]
+        assert [name for name, data in files.items() if secret.encode() in data] == []
+        assert client.get("/v1/agent/host")["AgentID"] == client.name

@@ -92,6 +92,7 @@ _SUMMARIES = {
     "job validate": "Check a job file without running it",
     "job why-not": "Say what keeps a job off the nodes, and what would change it",
     "monitor": "Follow the log of the agent",
+    "monitor export": "Print what the journal kept of an agent's log",
     "namespace apply": "Make or change a namespace",
     "namespace delete": "Delete a namespace",
     "namespace inspect": "Print a namespace as JSON",
@@ -117,6 +118,7 @@ _SUMMARIES = {
     "operator autopilot get-config": "Show how servers mind themselves",
     "operator autopilot health": "Show whether the servers are well",
     "operator autopilot set-config": "Change how servers mind themselves",
+    "operator debug": "Gather what helps to find a fault in one archive",
     "operator raft list-peers": "List the servers that keep the log",
     "operator raft remove-peer": "Take a server out of those that keep the log",
     "operator raft transfer-leadership": "Have another server lead",
@@ -161,7 +163,7 @@ _SUMMARIES = {
     "volume status": "Show a volume, or list them",
 }
 
-_RENAMED = {"fmt": "format"}
+_RENAMED = {"fmt": "format", "monitor export": "monitor_export"}
 
 
 def _module(name: str) -> str:
@@ -173,6 +175,7 @@ COMMANDS: dict[str, tuple[str, str]] = {name: (_module(name), summary) for name,
 ALIASES = {
     "alloc-status": "alloc status",
     "alloc-exec": "alloc exec",
+    "debug": "operator debug",
     "eval-status": "eval status",
     "exec": "alloc exec",
     "fs": "alloc fs",
