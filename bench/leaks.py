@@ -3,7 +3,8 @@
 A life is placed, given a template's file and secrets, started, read, measured, worked in (`alloc exec`), stopped and
 forgotten; every second round's groups have a network and a mapped port of their own. After a warm-up of 200 the agent's
 holdings are counted, after the next 1,000 again, and after another 1,000 once more, and at the end the containers that
-the engines still have. The container engines are our own (`yurt.testing.engines`), where their programs are.
+the engines still have, and what podman runs beside them. The container engines are our own (`yurt.testing.engines`),
+where their programs are.
 Run it with `python -m bench leaks`; BENCH_LEAKS_LIVES=200 makes it shorter.
 """
 
@@ -43,11 +44,13 @@ def main() -> None:
             lives = Lives(agent, drivers, networks=has_bridge(agent))
             print(f"drivers: {', '.join(drivers)}; {'with' if lives.networks else 'without'} networks of groups")
             counted = [live(lives, min(WARM_UP, wanted)), live(lives, wanted), live(lives, wanted)]
-            containers = {kind: len(engine.containers()) for kind, engine in engines.items()}
+            left = {f"containers of {kind}": len(engine.containers()) for kind, engine in engines.items()}
+            if isinstance(podman := engines.get("podman"), PodmanEngine):
+                left["monitors of podman"] = len(podman.monitors())
         finally:
             stop_jobs(agent)
             agent.interrupt(60)
-    report(counted, containers, wanted)
+    report(counted, left, wanted)
 
 
 def started(folder: Path, stack: ExitStack) -> dict[str, Engine]:
@@ -98,7 +101,7 @@ def live(lives: Lives, wanted: int) -> Holdings:
     return found
 
 
-def report(counted: list[Holdings], containers: dict[str, int], wanted: int) -> None:
+def report(counted: list[Holdings], left: dict[str, int], wanted: int) -> None:
     """The three counts side by side; what has grown is marked."""
     before, first, second = counted
     rows = []
@@ -106,8 +109,8 @@ def report(counted: list[Holdings], containers: dict[str, int], wanted: int) -> 
         values = [getattr(each, name) for each in counted]
         text = " -> ".join(str(value) for value in values)
         rows.append(Row(name, "", text + ("  LEAK" if values[2] > values[0] else ""), "no growth"))
-    for kind, left in containers.items():
-        rows.append(Row(f"containers of {kind}", "", f"{left}{'  LEAK' if left else ''}", "none"))
+    for name, count in left.items():
+        rows.append(Row(name, "", f"{count}{'  LEAK' if count else ''}", "none"))
     memory = f"{before.memory_mb:.1f} -> {first.memory_mb:.1f} -> {second.memory_mb:.1f} MB"
     grown = first.memory_mb - before.memory_mb
     allowed = max(GROWTH_MB, before.memory_mb * 0.05)

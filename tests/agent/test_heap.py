@@ -1,4 +1,4 @@
-"""Large blocks go back to the system when they are freed, also those that come after the first."""
+"""What is freed goes back to the system: large blocks at once, also those that come after the first, holes in time."""
 
 from __future__ import annotations
 
@@ -43,3 +43,61 @@ def grown_mib(*, is_told: bool) -> int:
 def test_large_blocks_that_come_and_go_do_not_make_the_heap_larger() -> None:
     assert grown_mib(is_told=False) > 1
     assert grown_mib(is_told=True) <= 0
+
+
+HOLES = """
+import asyncio
+from yurt.agent.heap import keep_giving_back, keep_large_blocks_apart, resident_bytes
+
+keep_large_blocks_apart()
+
+async def main():
+    blocks = [bytes(4000) for _ in range(10_000)]
+    blocks[:-1] = []  # The last one keeps the heap's end where it is.
+    full = resident_bytes()
+    giving_back = asyncio.ensure_future(keep_giving_back(pause_s=0.01))
+    for _ in range({looks}):
+        await asyncio.sleep(0.02)
+        if full - resident_bytes() > 20 << 20:
+            break
+    giving_back.cancel()
+    print((full - resident_bytes()) >> 20)
+
+asyncio.run(main())
+"""
+HEAPS = """
+import ctypes, os, sys, threading
+from yurt.agent.heap import keep_large_blocks_apart
+
+if {is_told}:
+    keep_large_blocks_apart()
+for _ in range(3):
+    thread = threading.Thread(target=lambda: bytes(4000))
+    thread.start()
+    thread.join()
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+stream = ctypes.c_void_p(libc.fdopen(1, b"w"))
+libc.malloc_info(0, stream)
+libc.fflush(stream)
+"""
+
+
+def said(program: str) -> str:
+    """What a Python of its own prints."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    if "malloc_info" in done.stderr:
+        pytest.skip("this C library does not tell of its heaps")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc is told how to give back")
+def test_what_many_small_things_have_left_free_goes_back_in_time() -> None:
+    assert int(said(HOLES.replace("{looks}", "0"))) == 0
+    assert int(said(HOLES.replace("{looks}", "500"))) > 20
+
+
+def test_all_threads_share_one_heap() -> None:
+    assert said(HEAPS.replace("{is_told}", "False")).count("<heap nr=") > 1
+    assert said(HEAPS.replace("{is_told}", "True")).count("<heap nr=") == 1

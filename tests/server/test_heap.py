@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
+import weakref
 from collections.abc import Iterator
 
 import pytest
-from yurt.runtime.env import RealEnv
+from yurt.runtime.env import Env, RealEnv
 from yurt.server.gc import CLEAN_COUNT, GROWN_ROWS, SWITCH_S, YOUNG_COUNT, HeapKeeper
 from yurt.server.metrics import Metrics
+
+
+class Clock(RealEnv):
+    """Time passes when somebody sleeps, and the sleeper is cancelled at the end."""
+
+    def __init__(self, end_s: float) -> None:
+        self.now_s = 0.0
+        self.end_s = end_s
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        if self.now_s > self.end_s:
+            raise asyncio.CancelledError
+
+
+class Node:
+    """One of a cycle."""
+
+    def __init__(self) -> None:
+        self.other = self
 
 
 class Heap:
     """A keeper, and the rows that its state has."""
 
-    def __init__(self) -> None:
+    def __init__(self, env: Env | None = None) -> None:
         self.rows = 0
         self.metrics = Metrics()
-        self.keeper = HeapKeeper(env=RealEnv(), metrics=self.metrics, rows=lambda: self.rows)
+        self.keeper = HeapKeeper(env=env or RealEnv(), metrics=self.metrics, rows=lambda: self.rows)
 
     def begin(self) -> None:
         self.keeper.start()
@@ -94,6 +119,22 @@ def test_rows_that_went_away_must_come_back_before_the_state_counts_as_grown(hea
     heap.keeper.look()
     before = gc.get_freeze_count()
     assert heap.grow() > before
+
+
+async def test_what_lived_for_long_and_ended_is_collected_soon_so_that_little_of_it_gathers() -> None:
+    timed = Heap(Clock(20.0))
+    timed.begin()
+    node = Node()
+    gone = weakref.ref(node)
+    gc.collect()
+    gc.collect()
+    del node
+    gc.collect(0)
+    assert gone() is not None
+    with pytest.raises(asyncio.CancelledError):
+        await timed.keeper.run()
+    timed.keeper.restore_defaults()
+    assert gone() is None
 
 
 def test_each_collection_is_timed(heap: Heap) -> None:

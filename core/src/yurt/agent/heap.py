@@ -3,30 +3,64 @@
 By itself glibc puts large blocks apart only until the first of them is freed; later ones of that size come from the
 heap and leave holes there, so that each rebuilding of a large table (that of interned names, for one) may make the
 process larger for good. With a fixed limit large blocks are always apart, and go back when they are freed.
+
+What is small leaves holes as well: those of allocations that lived side by side are whole pages when they have ended,
+which glibc keeps unless they lie at the heap's end. They go back twice a minute. All threads share one heap: Python's
+lock leaves them little to wait for, and each heap more would have holes of its own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import os
+from pathlib import Path
 from typing import Final
 
 TRIM_THRESHOLD: Final = -1
 MMAP_THRESHOLD: Final = -3
+ARENA_MAX: Final = -8
 LARGE_BYTES: Final = 1024 * 1024
 KEPT_BYTES: Final = 2 * LARGE_BYTES
 """So much that is free at the heap's end is kept."""
 
 
+GIVE_BACK_S: Final = 30.0
+SMALL_BYTES: Final = 256 * 1024 * 1024
+"""Of a process that is larger the pages stay: looking for holes would stop it for a tenth of a second and more."""
+RESIDENT_PATH: Final = Path("/proc/self/statm")
+
+
 def keep_large_blocks_apart() -> None:
-    """Fix the limit; call it before large blocks are made. Another C library than glibc is left as it is."""
+    """Fix the limit, and the number of heaps; call it before large blocks and threads are made.
+
+    Another C library than glibc is left as it is.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(MMAP_THRESHOLD, LARGE_BYTES)
         mallopt(TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(ARENA_MAX, 1)
 
 
 def give_back() -> None:
-    """Return the pages that the start has left free: some 4 MB, in a millisecond."""
+    """Return the pages that are free: some 4 MB after the start, in a millisecond."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+async def keep_giving_back(*, pause_s: float = GIVE_BACK_S) -> None:
+    """Return free pages again and again while the process is small, until cancelled."""
+    while True:
+        await asyncio.sleep(pause_s)
+        if resident_bytes() <= SMALL_BYTES:
+            await asyncio.to_thread(give_back)
+
+
+def resident_bytes() -> int:
+    """The memory of this process; 0 where the system does not tell."""
+    try:
+        return int(RESIDENT_PATH.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -26,7 +26,7 @@ from yurt.agent.certificates import read_late
 from yurt.agent.cluster.settings import FILE, MEMORY
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import DataDir, open_data_dir
-from yurt.agent.heap import give_back, keep_large_blocks_apart
+from yurt.agent.heap import give_back, keep_giving_back, keep_large_blocks_apart
 from yurt.agent.limits import raise_file_limit
 from yurt.agent.tls import reload_http, tls_settings
 from yurt.runtime.env import RealEnv
@@ -186,8 +186,10 @@ class _Agent:
                 self._print_first_screen(parts)
             self.held.release()
             supervised(group, "load the scheduler", asyncio.to_thread(_after_start))
+            giving_back = supervised(group, "return free memory", keep_giving_back())
             await self.stop_asked.wait()
             say(f"==> Caught signal: {_signal_word(self.stop_signal)}")
+            giving_back.cancel()
             await self._stop(parts)
         return 0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import sys
 
@@ -17,11 +18,16 @@ MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 POINT_FIELD = 4
 
 
+@functools.cache
+def c_library() -> ctypes.CDLL:
+    """The C library, with an account of errors for each thread; each object of it leaves garbage of some kilobytes."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def libc_call(name: str, *arguments: bytes | int | None) -> int:
     """0, or the error's number; whole numbers of mount(2) are as wide as the machine's words."""
-    libc = ctypes.CDLL(None, use_errno=True)
     typed = [ctypes.c_ulong(each) if isinstance(each, int) and name == "mount" else each for each in arguments]
-    return ctypes.get_errno() if getattr(libc, name)(*typed) != 0 else 0
+    return ctypes.get_errno() if getattr(c_library(), name)(*typed) != 0 else 0
 
 
 def bind(descriptor: int, place: str) -> None:

@@ -9,6 +9,8 @@ import platform
 import stat
 import sys
 
+from yurt.sdk.mounting import c_library
+
 SYS_OPENAT2 = 437
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_BENEATH = 0x08
@@ -29,8 +31,7 @@ def has_openat2() -> bool:
 def openat2(folder: int, path: str, flags: int, *, resolve: int) -> int:
     """A descriptor, or the negative error number."""
     how = _OpenHow(flags, 0, resolve)
-    libc = ctypes.CDLL(None, use_errno=True)
-    found = int(libc.syscall(SYS_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
+    found = int(c_library().syscall(SYS_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
     return found if found >= 0 else -ctypes.get_errno()
 
 

@@ -32,8 +32,8 @@ NEVER: Final = 1 << 30
 """Older objects are not collected by their count."""
 IDLE_S: Final = 5.0
 """A quiet server collects its young objects as often as this."""
-MIDDLE_S: Final = 60.0
-"""As often the survivors are collected once more."""
+MIDDLE_S: Final = 15.0
+"""As often the survivors are collected once more: what has gathered until then makes Python's heap larger for good."""
 OLD_COUNT: Final = 100_000
 """Up to so many old objects are looked at as well: what ran for long and has ended, an allocation's runner above all,
 is a cycle among them."""

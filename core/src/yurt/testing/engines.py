@@ -164,6 +164,16 @@ class PodmanEngine:
         """Ids of all containers, ended ones included."""
         return self.run("ps", "--all", "--quiet", "--no-trunc").stdout.decode().split()
 
+    def monitors(self) -> list[int]:
+        """The processes that podman keeps for each container, and for each command in one."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                if words[0].endswith(b"conmon") and str(self.folder / "storage").encode() in words:
+                    found.append(int(folder.name))
+        return found
+
     def send(self, number: int) -> None:
         """A signal to the service alone."""
         assert self.process

@@ -20,7 +20,7 @@ from yurt.api.http_client import ApiClient, Connection
 from yurt.testing.agent import Agent, wait_for
 
 EXEC_LIMIT_S = 60.0
-END_LIMIT_S = 60.0
+END_LIMIT_S = 150.0
 DISK_BYTES = 512
 
 CONFIGS: Mapping[str, Mapping[str, Any]] = {

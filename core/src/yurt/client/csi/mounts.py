@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from yurt.sdk.mounting import MOUNTS_FILE, plain
+from yurt.sdk.mounting import MOUNTS_FILE, c_library, plain
 
 UMOUNTS_MAX = 16
 """Mounts over one another at one place."""
@@ -26,7 +25,7 @@ def is_mounted(path: Path) -> bool:
 
 def unmount(path: Path, *, is_lazy: bool = False) -> None:
     """Take away what is mounted at a place; nothing is no error; blocking."""
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc = c_library()
     for _ in range(UMOUNTS_MAX):
         if not is_mounted(path) or libc.umount2(os.fsencode(path), MNT_DETACH if is_lazy else 0) != 0:
             return

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from yurt.sdk.errors import RecoverableError
+from yurt.sdk.mounting import c_library
 
 FOLDER = Path("/run/netns")
 OWN = "/proc/thread-self/ns/net"
@@ -54,7 +55,7 @@ def keep_namespace(source: str, path: Path) -> None:
 
 def remove_namespace(path: Path) -> None:
     """Let go of it: when no process is inside, it and its interfaces are gone."""
-    libc = _libc()
+    libc = c_library()
     while libc.umount2(os.fsencode(path), MNT_DETACH) == 0:
         pass
     with contextlib.suppress(FileNotFoundError):
@@ -63,7 +64,7 @@ def remove_namespace(path: Path) -> None:
 
 def remove_folder(folder: Path) -> None:
     """Take away an empty folder of namespaces."""
-    libc = _libc()
+    libc = c_library()
     while libc.umount2(os.fsencode(folder), MNT_DETACH) == 0:
         pass
     with contextlib.suppress(OSError):
@@ -127,10 +128,6 @@ def _on_thread(work: Callable[[], None], what: str) -> None:
         raise RecoverableError(f"{what}: {failures[0].strerror}")
 
 
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
 def _check(result: int, what: str) -> None:
     if result != 0:
         code = ctypes.get_errno()
@@ -138,7 +135,7 @@ def _check(result: int, what: str) -> None:
 
 
 def _unshare() -> None:
-    _check(_libc().unshare(CLONE_NEWNET), "unshare")
+    _check(c_library().unshare(CLONE_NEWNET), "unshare")
 
 
 def _raise_loopback() -> None:
@@ -150,7 +147,7 @@ def _raise_loopback() -> None:
 def _bind(source: str, path: Path) -> None:
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
-    result = _libc().mount(os.fsencode(source), os.fsencode(path), None, MS_BIND, None)
+    result = c_library().mount(os.fsencode(source), os.fsencode(path), None, MS_BIND, None)
     if result != 0:
         code = ctypes.get_errno()
         with contextlib.suppress(OSError):
@@ -161,7 +158,7 @@ def _bind(source: str, path: Path) -> None:
 def _prepare_folder(folder: Path) -> None:
     """As `ip netns` does: a mount that passes on what is mounted in it, so that a namespace never lives on unseen."""
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    libc, name = _libc(), os.fsencode(folder)
+    libc, name = c_library(), os.fsencode(folder)
     if libc.mount(None, name, None, MS_SHARED | MS_REC, None) == 0:
         return
     if ctypes.get_errno() != errno.EINVAL:
