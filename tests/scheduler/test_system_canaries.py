@@ -125,3 +125,12 @@ def test_a_failed_deployment_places_no_more_canaries() -> None:
 
 def _failed(deployment_id: str) -> DeploymentUpdate:
     return DeploymentUpdate(deployment_id=deployment_id, status="failed", status_description="test")
+
+
+def test_an_evaluation_names_the_deployment_of_its_version_also_one_that_has_ended() -> None:
+    state = _running(3)
+    latest = state.latest_deployment("default", "agent")
+    assert latest is not None and latest.status == "successful"
+    assert _evaluated(state)[1].outcome.evaluation.deployment_id == latest.id
+    stopped = _with(state, c.RegisterJob(job=replace(_job("0"), stop=True)))
+    assert _evaluated(stopped)[1].outcome.evaluation.deployment_id == ""

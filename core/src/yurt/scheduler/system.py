@@ -17,7 +17,7 @@ from yurt.scheduler.classify import (
     is_abandoned,
     strategy_of,
 )
-from yurt.scheduler.deploys import cancel_unneeded, fresh_state, is_complete, new_deployment
+from yurt.scheduler.deploys import cancel_unneeded, fresh_state, is_complete, is_of_version, new_deployment
 from yurt.scheduler.feasible import is_row_feasible
 from yurt.scheduler.followups import followups
 from yurt.scheduler.ids import Ids
@@ -67,6 +67,8 @@ class SystemAttempt:
         self.results = Results()
         self.current: Deployment | None = None
         self.deployment: Deployment | None = None
+        self.told_deployment = evaluation.deployment_id
+        """The version's deployment, also one that has ended: the evaluation names it."""
         self.placements: list[Placement] = []
         self.failed: dict[str, AllocationMetric] = {}
         self.failed_nodes: dict[str, set[str]] = {}
@@ -90,6 +92,8 @@ class SystemAttempt:
                 self._end(alloc, why.LOST, CLIENT_LOST)
         latest = self.snapshot.latest_deployment(self.evaluation.namespace, self.evaluation.job_id)
         self.current = cancel_unneeded(latest, job, results)
+        if latest is not None and job is not None and not job.stop and is_of_version(latest, job):
+            self.told_deployment = latest.id
         if job is None or job.stop:
             for alloc in self.allocs:
                 self._stop_if_live(alloc)
@@ -416,7 +420,7 @@ class SystemAttempt:
             failed_tg_allocs=dict(sorted(self.failed.items())),
             queued_allocations=dict(sorted(self.queued.items())),
             quota_limit_reached=self.limit_reached,
-            deployment_id=self.deployment.id if self.deployment is not None else evaluation.deployment_id,
+            deployment_id=self.deployment.id if self.deployment is not None else self.told_deployment,
             plan_annotations=plan.annotations if evaluation.annotate_plan else None,
             snapshot_index=self.snapshot.index,
             modify_time=self.now,
