@@ -1,5 +1,6 @@
-"""Go's own library for plugins, hashicorp/go-plugin, on the other side: a driver binary that it serves runs jobs, and
-a host that it makes, as a Nomad agent is one, leads tasks of `yurt driver serve`. The programs are built of e2e/go.
+"""Go's own library for plugins, hashicorp/go-plugin, on the other side: binaries of a driver and of
+devices that it serves run jobs, and a host that it makes, as a Nomad agent is one, leads tasks of `yurt driver serve`.
+The programs are built of e2e/go.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ OLDEST_GO = (1, 19)
 CONFIG = '{"enabled": true}'
 UNGRACEFUL = "plugin failed to exit gracefully"
 SCRIPT = (
-    "trap 'echo bye; exit 3' TERM; echo hello $NOMAD_TASK_NAME; echo $$ > ${NOMAD_TASK_DIR}/pid; "
+    "trap 'echo bye; exit 3' TERM; echo hello $NOMAD_TASK_NAME $ACME_BOARDS; echo $$ > ${NOMAD_TASK_DIR}/pid; "
     "i=0; while true; do i=$((i+1)); echo $i; sleep 0.1; done"
 )
 JOB = """
@@ -80,10 +81,18 @@ job "sampled" {
         named "one" {
           target = "/n"
         }
+        address = "203.0.113.7"
+      }
+      service {
+        name         = "sampled"
+        provider     = "nomad"
+        port         = "80"
+        address_mode = "driver"
       }
       resources {
         cpu    = 20
         memory = 20
+        device "acme/fpga" {}
       }
     }
   }
@@ -103,6 +112,7 @@ DECODED = {
     ],
     "devices": [],
     "named": {"one": {"target": "/n", "readonly": False, "options": None}},
+    "address": "203.0.113.7",
     "fail": "",
 }
 
@@ -144,7 +154,7 @@ def write_messages(generator: Path, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the programs `driver` and `host`; skips where they cannot be built."""
+    """The folder of the programs `driver`, `device` and `host`; skips where they cannot be built."""
     if reason := go_is_missing():
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("go")
@@ -155,7 +165,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert built.returncode == 0, built.stderr
     for name in GENERATORS:
         write_messages(folder / name, source)
-    built = run_go(source, "build", UNOPTIMISED, "-ldflags=-s -w", "-o", f"{folder}/", "./driver", "./host")
+    built = run_go(source, "build", UNOPTIMISED, "-ldflags=-s -w", "-o", f"{folder}/", "./driver", "./device", "./host")
     assert built.returncode == 0, built.stderr
     return folder
 
@@ -209,14 +219,12 @@ def test_a_host_in_go_finds_a_served_driver_and_its_task_again(programs: Path, t
 
 @pytest.fixture(params=[False, True], ids=["plain", "tls"])
 def agent(programs: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Agent]:
-    """An agent with the Go driver in its plugin_dir."""
+    """An agent with the Go driver and the Go device plugin in its plugin_dir."""
     plugins = tmp_path / "plugins"
     plugins.mkdir()
     shutil.copy(programs / "driver", plugins / "nomad-driver-sample")
-    extra: dict[str, Any] = {
-        "plugin_dir": str(plugins),
-        "plugin": {"sample": {"config": {"allowed": ["all"]}}, "nomad-driver-sample": {"config": {"allowed": ["x"]}}},
-    }
+    shutil.copy(programs / "device", plugins / "nomad-device-board")
+    extra: dict[str, Any] = {"plugin_dir": str(plugins), "plugin": {"sample": {"config": {"allowed": ["all"]}}}}
     if request.param:
         extra["client"] = {"enabled": True, "options": {"plugin.mtls": "true"}}
     with running_agent(tmp_path, data_dir=tmp_path / "data", extra=extra) as agent:
@@ -227,8 +235,13 @@ def agent(programs: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
 
 
 def plugin_processes(folder: Path) -> list[psutil.Process]:
-    path = str(folder / "plugins" / "nomad-driver-sample")
-    return [each for each in psutil.process_iter(["cmdline"]) if path in (each.info["cmdline"] or [])[:1]]
+    paths = {str(folder / "plugins" / name) for name in ("nomad-driver-sample", "nomad-device-board")}
+    return [each for each in psutil.process_iter(["cmdline"]) if paths & set((each.info["cmdline"] or [])[:1])]
+
+
+def driver_pids(folder: Path) -> set[int]:
+    found = plugin_processes(folder)
+    return {each.pid for each in found if each.info["cmdline"][0].endswith("nomad-driver-sample")}
 
 
 def assert_counting_goes_on(agent: Agent, alloc_id: str) -> None:
@@ -240,32 +253,46 @@ def assert_counting_goes_on(agent: Agent, alloc_id: str) -> None:
     before = wait_for("the log", lambda: len(lines()))
     wait_for("more lines", lambda: len(lines()) > before + 1)
     hello, *numbers = lines()
-    assert hello == "hello main"
+    assert hello == "hello main left"
     assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
 
 
-def test_a_driver_binary_in_go_runs_a_job_that_survives_agent_and_plugin(agent: Agent, tmp_path: Path) -> None:
-    [status] = [each for each in agent.get("/v1/yurt/plugins") if each["Name"] == "nomad-driver-sample"]
-    assert status["Drivers"] == ["sample"], status
-    (tmp_path / "sampled.nomad.hcl").write_text(JOB.replace("SCRIPT", SCRIPT))
-    ran = agent.cli("job", "run", "-detach", str(tmp_path / "sampled.nomad.hcl"))
+def run_sampled(agent: Agent, folder: Path) -> tuple[str, Path]:
+    """The job in the Go driver: its allocation, and the folder `local` of its task."""
+    (folder / "sampled.nomad.hcl").write_text(JOB.replace("SCRIPT", SCRIPT))
+    ran = agent.cli("job", "run", "-detach", str(folder / "sampled.nomad.hcl"))
     assert ran.returncode == 0, ran.stderr
     [alloc] = agent.running("sampled", 1)
-    local = tmp_path / "data" / "alloc" / alloc["ID"] / "main" / "local"
-    pid = int(wait_for("the pid", lambda: (local / "pid").exists() and (local / "pid").read_text().strip()))
+    return alloc["ID"], folder / "data" / "alloc" / alloc["ID"] / "main" / "local"
+
+
+def board_in_use(agent: Agent, alloc_id: str) -> dict[str, Any] | None:
+    groups = agent.get(f"/v1/client/allocation/{alloc_id}/stats")["ResourceUsage"]["DeviceStats"] or []
+    return next((group["InstanceStats"]["left"]["Summary"] for group in groups), None)
+
+
+def test_binaries_in_go_run_a_job_that_survives_agent_and_plugin(agent: Agent, tmp_path: Path) -> None:
+    found = {each["Name"]: each for each in agent.get("/v1/yurt/plugins")}
+    assert found["nomad-driver-sample"]["Drivers"] == ["sample"] and found["nomad-device-board"]["Devices"] == ["board"]
+    alloc_id, local = run_sampled(agent, tmp_path)
+    pid = int(wait_for("the pid", lambda: (local / "pid").read_text().strip() if (local / "pid").exists() else ""))
     decoded = json.loads((local / "config.json").read_text())
     assert {name: value for name, value in decoded.items() if name not in ("command", "args")} == DECODED
-    assert agent.cli("alloc", "exec", alloc["ID"], "/bin/sh", "-c", "echo inside; exit 6").stdout == "inside\n"
+    assert agent.cli("alloc", "exec", alloc_id, "/bin/sh", "-c", "echo inside; exit 6").stdout == "inside\n"
+    [service] = wait_for("the service", lambda: agent.get("/v1/service/sampled"))
+    assert (service["Address"], service["Port"]) == ("203.0.113.7", 80)
+    used = wait_for("the figures of the board", lambda: board_in_use(agent, alloc_id))
+    assert (used["IntNumeratorVal"], used["IntDenominatorVal"], used["Unit"]) == (3, 8, "GiB")
 
     agent.kill()
     agent.start()
-    assert pid_is_alive(pid) and [each["ID"] for each in agent.running("sampled", 1)] == [alloc["ID"]]
-    assert_counting_goes_on(agent, alloc["ID"])
+    assert pid_is_alive(pid) and [each["ID"] for each in agent.running("sampled", 1)] == [alloc_id]
+    assert_counting_goes_on(agent, alloc_id)
 
-    [plugin] = plugin_processes(tmp_path)
-    os.kill(plugin.pid, signal.SIGKILL)
-    wait_for("another plugin", lambda: {each.pid for each in plugin_processes(tmp_path)} - {plugin.pid})
+    [plugin_pid] = driver_pids(tmp_path)
+    os.kill(plugin_pid, signal.SIGKILL)
+    wait_for("another plugin", lambda: driver_pids(tmp_path) - {plugin_pid})
     assert pid_is_alive(pid)
-    assert_counting_goes_on(agent, alloc["ID"])
+    assert_counting_goes_on(agent, alloc_id)
     agent.cli("job", "stop", "-purge", "sampled")
     wait_for("the end of the task", lambda: not pid_is_alive(pid))

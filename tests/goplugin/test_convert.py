@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from yurt.goplugin.convert import GO_ZERO_TIME_S, request_of, task_config, timestamp_fields, unix_nano
+from yurt.goplugin.convert import GO_ZERO_TIME_S, network_message, request_of, task_config, timestamp_fields, unix_nano
 from yurt.goplugin.messages import driver_message
 from yurt.goplugin.serve_driver import DriverService
 from yurt.runtime.env import RealEnv
-from yurt.sdk.driver import LogRotation, Mount, NameServers, TaskDirs, TaskRequest, TaskResources
-from yurt.sdk.value import UnixNano
+from yurt.sdk.driver import LogRotation, Mount, NameServers, PortGiven, TaskDirs, TaskRequest, TaskResources
+from yurt.sdk.value import UnixNano, replace
 from yurt_driver_mock.config import PluginOptions
 from yurt_driver_mock.driver import MockDriver
 
@@ -72,3 +72,11 @@ async def test_a_running_task_has_all_that_a_host_in_go_reads(tmp_path: Path) ->
     assert found.HasField("started_at") and found.HasField("completed_at") and found.HasField("result")
     await service.destroy(driver_message("DestroyTaskRequest", task_id=task.id, force=True))
     await service.close()
+
+
+def test_a_host_hears_of_a_tasks_own_address_and_of_its_ports_inside() -> None:
+    ports = (PortGiven(label="http", host_port=20001, to=80), PortGiven(label="raw", host_port=20002))
+    config = task_config(replace(request(), ports=ports), msgpack_config=b"", outputs=("", ""))
+    told = network_message(config, "10.9.0.2")
+    assert told.addr == "10.9.0.2" and dict(told.port_map) == {"http": 80, "raw": 20002}
+    assert network_message(config, "") is None

@@ -231,6 +231,25 @@ def test_lines_of_go_plugins_come_with_their_level(caplog: pytest.LogCaptureFixt
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        (b"2026-01-02T03:04:05.678Z [WARN]  podman: slow", "WARNING"),
+        (b"2026/01/02 03:04:05 [ERROR] no socket", "ERROR"),
+        (b"[DEBUG] asked", "DEBUG"),
+        (b"it says [ERROR] in the middle of a longer text", "INFO"),
+        (b"panic: runtime error: index out of range [5]", "ERROR"),
+        (b"[unknown] word", "INFO"),
+    ],
+)
+def test_plain_lines_of_plugins_have_the_level_that_they_name(
+    caplog: pytest.LogCaptureFixture, line: bytes, level: str
+) -> None:
+    with caplog.at_level("DEBUG"):
+        log_line("podman", line)
+    assert [record.levelname for record in caplog.records] == [level]
+
+
 async def test_a_task_whose_start_the_agent_did_not_live_to_see_is_found_by_its_id(
     serve_script: Callable[[str], str], make_plugin: MakePlugin, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ type taskConfig struct {
 	Mounts  []mountConfig          `codec:"mount" json:"mount"`
 	Devices []mountConfig          `codec:"devices" json:"devices"`
 	Named   map[string]mountConfig `codec:"named" json:"named"`
+	Address string                 `codec:"address" json:"address"`
 	Fail    string                 `codec:"fail" json:"fail"`
 }
 
@@ -85,7 +86,8 @@ var taskSpec = object(map[string]*spec.Spec{
 	"named": {Block: &spec.Spec_BlockMap{
 		BlockMap: &spec.BlockMap{Name: "named", Labels: []string{"name"}, Nested: mountSpec},
 	}},
-	"fail": attr("fail", "string"),
+	"address": attr("address", "string"),
+	"fail":    attr("fail", "string"),
 })
 
 func object(attributes map[string]*spec.Spec) *spec.Spec {

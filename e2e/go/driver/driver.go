@@ -155,9 +155,18 @@ func (d *driver) StartTask(_ context.Context, asked *drivers.StartTaskRequest) (
 		return refused(drivers.StartTaskResponse_FATAL, err.Error()), nil
 	}
 	d.keep(asked.Task.Id, made)
-	return &drivers.StartTaskResponse{Handle: &drivers.TaskHandle{
+	handle := &drivers.TaskHandle{
 		Version: 1, Config: asked.Task, State: drivers.TaskState_RUNNING, DriverState: plug.Encode(made.state),
-	}}, nil
+	}
+	return &drivers.StartTaskResponse{Handle: handle, NetworkOverride: networkOf(config.Address)}, nil
+}
+
+// networkOf is the network of a task that has an address of its own.
+func networkOf(address string) *drivers.NetworkOverride {
+	if address == "" {
+		return nil
+	}
+	return &drivers.NetworkOverride{Addr: address, PortMap: map[string]int32{"http": 80}}
 }
 
 func refused(result drivers.StartTaskResponse_Result, text string) *drivers.StartTaskResponse {

@@ -272,6 +272,14 @@ def exit_message(result: ExitResult) -> Message:
     return driver_message("ExitResult", exit_code=result.exit_code, signal=result.signal, oom_killed=result.oom_killed)
 
 
+def network_message(config: Message, address: str) -> Message | None:
+    """Where services of a task that has an address of its own are found, for a host; none without one."""
+    if not address:
+        return None
+    ports = {port.label: port.to if port.to > 0 else port.value for port in config.resources.ports}
+    return driver_message("NetworkOverride", addr=address, port_map=ports)
+
+
 def duration_fields(duration: Duration) -> dict[str, int]:
     """The fields of a duration."""
     return {"seconds": duration // NANOSECONDS, "nanos": duration % NANOSECONDS}

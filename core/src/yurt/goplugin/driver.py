@@ -187,7 +187,8 @@ class BinaryDriver:
         record = replace(record, handle=handle.SerializeToString(), is_answered=True)
         self._records.write(record)
         state = {"handle": record.handle, "logs": msgspec.to_builtins(logs) if logs else None}
-        return TaskHandle(driver=self.name, task_id=task_id, started_at=self._env.now(), state=state)
+        address = answer.network_override.addr
+        return TaskHandle(driver=self.name, task_id=task_id, started_at=self._env.now(), address=address, state=state)
 
     async def _ask(self, spec: CallSpec, /, **fields: Any) -> Message:
         """A call that the plugin's next process answers as well, when the present one dies over it."""

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -346,6 +347,9 @@ class LineLimit:
         return self._lines <= LINES_A_SECOND_MAX
 
 
+DEATHS = ("panic:", "fatal error:")
+PLAIN_LEVEL = re.compile(r"^(?:[\dTZ:/.+-]+ ){0,2}\[(\w+)\]")
+"""A level in brackets, after a time of one word or two."""
 LEVELS = {"trace": 5, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 
 
@@ -359,8 +363,16 @@ def log_line(name: str, line: bytes) -> None:
     except msgspec.DecodeError:
         found = None
     if not isinstance(found, dict) or "@message" not in found:
-        log.info("plugin %s: %s", name, text)
+        log.log(plain_level(text), "plugin %s: %s", name, text)
         return
     extra = " ".join(f"{key}={value}" for key, value in found.items() if not key.startswith("@"))
     level = LEVELS.get(str(found.get("@level", "")).lower(), logging.INFO)
     log.log(level, "plugin %s: %s%s", name, found["@message"], f": {extra}" if extra else "")
+
+
+def plain_level(text: str) -> int:
+    """The level of a line that is no JSON: what a Go program dies of is an error; some loggers write `[WARN]`."""
+    if text.startswith(DEATHS):
+        return logging.ERROR
+    word = PLAIN_LEVEL.search(text)
+    return LEVELS.get(word[1].lower(), logging.INFO) if word else logging.INFO

@@ -39,10 +39,11 @@ EVENTS_MAX = 256
 class ServedTask:
     """A task that a host started: its message, where its output goes, and how it ended."""
 
-    def __init__(self, config: Message, output: TaskOutput, started_at: UnixNano) -> None:
+    def __init__(self, config: Message, output: TaskOutput, *, started_at: UnixNano, address: str) -> None:
         self.config = config
         self.output = output
         self.started_at = started_at
+        self.network = convert.network_message(config, address)
         self.result: ExitResult | None = None
 
 
@@ -114,7 +115,7 @@ class DriverService:
                 output.remove()
             result = RETRY if isinstance(error, RecoverableError) else FATAL
             return driver_message("StartTaskResponse", result=result, driver_error_msg=str(error))
-        self._keep(message, output, handle.started_at)
+        task = self._keep(message, output, handle)
         given = driver_message(
             "TaskHandle",
             version=HANDLE_VERSION,
@@ -122,7 +123,7 @@ class DriverService:
             state=convert.STATE_RUNNING,
             driver_state=msgspec.msgpack.encode(handle),
         )
-        return driver_message("StartTaskResponse", handle=given)
+        return driver_message("StartTaskResponse", handle=given, network_override=task.network)
 
     async def _start(self, message: Message, asked: TaskRequest) -> TaskHandle:
         following = self._background.start("progress of a start", lambda: self._follow(message))
@@ -134,9 +135,12 @@ class DriverService:
     def _output(self, message: Message) -> TaskOutput:
         return TaskOutput(self._folder, message.id, message.name, (message.stdout_path, message.stderr_path))
 
-    def _keep(self, message: Message, output: TaskOutput, started_at: UnixNano) -> None:
-        self._tasks[message.id] = ServedTask(message, output, started_at or self._env.now())
+    def _keep(self, message: Message, output: TaskOutput, handle: TaskHandle) -> ServedTask:
+        started_at = handle.started_at or self._env.now()
+        task = ServedTask(message, output, started_at=started_at, address=handle.address)
+        self._tasks[message.id] = task
         output.start(self._background)
+        return task
 
     async def recover(self, request: Message) -> Message:
         """Take up a task that an earlier process of this plugin started."""
@@ -146,7 +150,7 @@ class DriverService:
             except msgspec.DecodeError as error:
                 raise NotFound(f"{NOT_FOUND_TEXT}: the handle is damaged: {error}") from None
             await self._driver().recover_task(handle)
-            self._keep(request.handle.config, self._output(request.handle.config), handle.started_at)
+            self._keep(request.handle.config, self._output(request.handle.config), handle)
         return driver_message("RecoverTaskResponse")
 
     async def wait(self, request: Message) -> Message:
@@ -194,7 +198,7 @@ class DriverService:
             completed_at=convert.timestamp_fields(result.finished_at),
             result=convert.exit_message(result),
         )
-        return driver_message("InspectTaskResponse", task=status)
+        return driver_message("InspectTaskResponse", task=status, network_override=task.network)
 
     async def stats(self, request: Message) -> AsyncIterator[Message]:
         """Use of a task at each interval, the first at once."""
