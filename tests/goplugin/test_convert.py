@@ -75,7 +75,8 @@ async def test_a_running_task_has_all_that_a_host_in_go_reads(tmp_path: Path) ->
 
 
 def test_a_host_hears_of_a_tasks_own_address_and_of_its_ports_inside() -> None:
-    ports = (PortGiven(label="http", host_port=20001, to=80), PortGiven(label="raw", host_port=20002))
+    http = PortGiven(label="http", host_ip="192.0.2.1", host_port=20001, to=80)
+    ports = (http, PortGiven(label="raw", host_ip="192.0.2.1", host_port=20002))
     config = task_config(replace(request(), ports=ports), msgpack_config=b"", outputs=("", ""))
     told = network_message(config, "10.9.0.2")
     assert told.addr == "10.9.0.2" and dict(told.port_map) == {"http": 80, "raw": 20002}
