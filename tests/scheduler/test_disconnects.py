@@ -12,6 +12,7 @@ from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.job import Job
+from yurt.structs.plan import AllocStop, Plan
 from yurt.structs.policies import DisconnectStrategy
 from yurt.testing import factories
 from yurt.testing.cluster import Cluster
@@ -181,6 +182,20 @@ def test_a_client_that_stops_by_itself_is_waited_for_before_the_replacement() ->
     cluster.now = UnixNano(followup.wait_until + seconds(1))
     cluster.settle(job)
     assert _winner(cluster, job, original) == "replacement"
+
+
+@pytest.mark.parametrize("wanted", ["stop", "evict"])
+def test_what_was_to_leave_a_node_that_went_down_is_lost_and_stopped(wanted: str) -> None:
+    job = factories.job(task_groups=(factories.group(update=None),))
+    cluster, original = _running(job)
+    leaving = AllocStop(id=original.id, node_id=original.node_id, desired_status=wanted, description="why")
+    cluster.do(c.ApplyPlan(plan=Plan(eval_id="e", job_id=job.id, stops=(leaving,), now=cluster.now)))
+    _status(cluster, original.node_id, "down")
+    cluster.evaluate(job)
+    gone = cluster.state.allocs[original.id]
+    assert (gone.desired_status, gone.client_status) == ("stop", "lost")
+    assert gone.desired_description == "alloc is lost since its node is down"
+    assert [alloc.name for alloc in cluster.live(job)] == [original.name]
 
 
 def test_the_evaluation_that_waited_for_a_client_replaces_its_allocation_by_whatever_clock() -> None:
