@@ -8,9 +8,9 @@ ABSENT = frozenset({
     "acl", "alloc pause", "check", "deployment unblock", "job action",
     "job actions", "keygen", "keyring", "license", "login", "node config",
     "operator client-state", "operator gossip", "operator keygen", "operator keyring",
-    "operator metrics", "operator raft info", "operator raft logs", "operator raft migrate-backend",
+    "operator raft info", "operator raft logs", "operator raft migrate-backend",
     "operator raft state", "operator snapshot agent", "operator snapshot state", "operator utilization", "quota",
-    "recommendation", "scaling", "secret", "sentinel", "setup", "system reconcile", "ui",
+    "recommendation", "secret", "sentinel", "setup", "ui",
     "volume snapshot",
 })  # fmt: skip
 """Commands and whole groups; a group stands for all that is in it."""

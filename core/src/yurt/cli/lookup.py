@@ -128,6 +128,19 @@ def find_deployment(call: Invocation, prefix: str) -> Json:
     return deployment
 
 
+def find_scaling_policy(call: Invocation, prefix: str) -> Json:
+    """The whole scaling policy, of whatever namespace."""
+    check_prefix(prefix)
+    stubs: list[Json] = call.api.get("/v1/scaling/policies", {"namespace": "*"}) or []
+    stub = _only(
+        [each for each in stubs if each["ID"].startswith(prefix)],
+        f'No scaling policies with prefix or id "{prefix}" found',
+        lambda each: ("scaling policies", "ID|Type", [[policy["ID"], policy["Type"]] for policy in each]),
+    )
+    policy: Json = call.api.get(api_path("scaling", "policy", stub["ID"]))
+    return policy
+
+
 def _by_prefix(call: Invocation, prefix: str, path: str) -> list[Json]:
     check_prefix(prefix)
     if not HEX_DIGITS.issuperset(prefix.lower()):
