@@ -198,9 +198,8 @@ def sampled_text(seconds: float) -> str:
     try:
         own, end_s, counts = threading.get_ident(), time.monotonic() + seconds, Counter[str]()
         while time.monotonic() < end_s:
-            for ident, frame in sys._current_frames().items():
-                if ident != own:
-                    counts[";".join(reversed(_frames(frame)))] += 1
+            others = [frame for ident, frame in sys._current_frames().items() if ident != own]
+            counts.update(";".join(reversed(_frames(frame))) for frame in others)
             time.sleep(SAMPLE_S)
     finally:
         _sampling.release()
@@ -227,6 +226,15 @@ async def _journal(options: Mapping[str, str]) -> AsyncGenerator[bytes]:
         _journals.discard(mark)
 
 
+async def _piece_of(output: asyncio.StreamReader) -> bytes | None:
+    """The next piece of what a program prints, empty when it was quiet for a while; None at its end."""
+    try:
+        async with asyncio.timeout(QUIET_S):
+            return await output.read(PIECE_BYTES) or None
+    except TimeoutError:
+        return b""
+
+
 async def _output_of(program: str, *words: str) -> AsyncGenerator[bytes]:
     pipe = asyncio.subprocess.PIPE
     try:
@@ -237,15 +245,7 @@ async def _output_of(program: str, *words: str) -> AsyncGenerator[bytes]:
         raise Invalid(f"{program} is not on this machine: there is no systemd whose journal could be read") from None
     assert process.stdout is not None
     try:
-        while True:
-            try:
-                async with asyncio.timeout(QUIET_S):
-                    piece = await process.stdout.read(PIECE_BYTES)
-            except TimeoutError:
-                yield b""
-                continue
-            if not piece:
-                break
+        while (piece := await _piece_of(process.stdout)) is not None:
             yield piece
     finally:
         with contextlib.suppress(ProcessLookupError):
