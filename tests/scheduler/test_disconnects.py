@@ -189,7 +189,9 @@ def test_what_was_to_leave_a_node_that_went_down_is_lost_and_stopped(wanted: str
     job = factories.job(task_groups=(factories.group(update=None),))
     cluster, original = _running(job)
     leaving = AllocStop(id=original.id, node_id=original.node_id, desired_status=wanted, description="why")
-    cluster.do(c.ApplyPlan(plan=Plan(eval_id="e", job_id=job.id, stops=(leaving,), now=cluster.now)))
+    cluster.do(
+        c.ApplyPlan(plan=Plan(eval_id="e", namespace=job.namespace, job_id=job.id, stops=(leaving,), now=cluster.now))
+    )
     _status(cluster, original.node_id, "down")
     cluster.evaluate(job)
     gone = cluster.state.allocs[original.id]
