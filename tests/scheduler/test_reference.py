@@ -18,7 +18,7 @@ from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.state.columns import tie_of
 from yurt.structs import commands as c
-from yurt.structs.cluster import SchedulerConfiguration
+from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
 from yurt.structs.constraint import Affinity, Constraint, Spread, SpreadTarget
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
@@ -264,13 +264,15 @@ def test_a_run_is_the_same_however_much_is_looked_at_in_one_go(monkeypatch: pyte
 @pytest.mark.parametrize("many", [1, 1000])
 def test_spreads_place_the_same_however_their_cells_are_kept(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "MANY", many)
-    monkeypatch.setattr(cells, "PIECE", 2)
     random = Random(17)
     placed = 0
     for _ in range(CASES // 5):
         state = _state(random)
         job = _job(random, "web")
-        spreads = (Spread(attribute="${meta.rack}", weight=50), Spread(attribute="${node.class}", weight=20))
+        shares = random.choice(((), (40, 30, 20, 10), (70, 30, 0, 0)))
+        targets = tuple(SpreadTarget(value=f"r{number}", percent=share) for number, share in enumerate(shares))
+        racks = Spread(attribute="${meta.rack}", weight=50, spread_target=targets)
+        spreads = (racks, Spread(attribute="${node.class}", weight=20))
         job = replace(job, task_groups=(replace(job.task_groups[0], spreads=spreads[: random.choice((1, 2))]),))
         state = apply(state, c.RegisterJob(job=job), index=state.index + 1).state
         plain = Plain(state, job)
@@ -281,6 +283,26 @@ def test_spreads_place_the_same_however_their_cells_are_kept(many: int, monkeypa
             assert [meta.norm_score for meta in shown] == sorted((meta.norm_score for meta in shown), reverse=True)
             placed += 1
     assert placed > 100
+
+
+def test_a_spread_goes_on_when_all_nodes_of_a_cell_were_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "MANY", 1)
+    preemption = PreemptionConfig(service_scheduler_enabled=True)
+    state = Snapshot.empty()
+    commands: list[c.AnyCommand] = [
+        c.SetSchedulerConfiguration(configuration=SchedulerConfiguration(preemption_config=preemption)),
+        *(c.RegisterNode(node=factories.node(factories.number_id(number, kind=1))) for number in range(2)),
+    ]
+    for command in commands:
+        state = apply(state, command, index=state.index + 1).state
+    task = factories.task(resources=Resources(cpu=3000, memory_mb=64))
+    group = factories.group(count=2, tasks=(task,), spreads=(Spread(attribute="${node.datacenter}", weight=50),))
+    for name, priority in (("low", 10), ("high", 90)):
+        job = factories.job(name, priority=priority, task_groups=(group,))
+        state = apply(state, c.RegisterJob(job=job), index=state.index + 1).state
+        plan = _attempt(state, job).plan
+        state = apply(state, c.ApplyPlan(plan=plan), index=state.index + 1).state
+    assert len(plan.placements) == len(plan.preemptions) == 2
 
 
 def test_the_best_of_scores_are_those_that_sorting_gives() -> None:

@@ -7,8 +7,8 @@ import time
 from random import Random
 
 import pytest
-from yurt.scheduler.operators import holds
-from yurt.scheduler.regexps import Regexp, compiled, problem
+from yurt.scheduler.operators import answers, holds
+from yurt.scheduler.regexps import TEXT_MAX, Regexp, compiled, problem
 
 
 @pytest.mark.parametrize(
@@ -79,3 +79,13 @@ def test_random_patterns_agree_with_pythons_own() -> None:
         text = "".join(random.choice("ab1-_ z") for _ in range(random.randrange(9)))
         wanted = re.compile(pattern.replace("$", r"\Z"), re.ASCII).search(text) is not None
         assert Regexp(pattern).search(text) is wanted, (pattern, text)
+
+
+@pytest.mark.parametrize("pattern", ["^host-[0-9]+$", "", "a$", r"\bb", "^.?$", "(ab)+$"])
+def test_many_texts_get_the_answers_that_each_gets_alone(pattern: str) -> None:
+    random = Random(11)
+    texts: list[str | None] = [f"host-{number}" for number in range(200)]
+    texts += [None, "", "a" * TEXT_MAX, "a" * (TEXT_MAX + 1)]
+    texts += ["".join(random.choice("ab- ") for _ in range(random.randrange(6))) for _ in range(300)]
+    wanted = [text is not None and Regexp(pattern).search(text) for text in texts]
+    assert answers("regexp", pattern, texts) == wanted

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Hashable, Iterable
+from operator import eq
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +52,14 @@ class Candidates(NamedTuple):
     mask: BoolArray
     in_pool: int
     available: dict[str, int]
+
+
+class _ShapesInUse(NamedTuple):
+    """The shapes that nodes have, their numbers, and of each a node that has it."""
+
+    numbers: npt.NDArray[np.int64]
+    shapes: list[Shape]
+    nodes: list[Node]
 
 
 class Feasibility(NamedTuple):
@@ -144,19 +153,18 @@ def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
     def compute() -> BoolArray:
         if check.is_per_node:
             passed = np.zeros(len(rows.offered), np.bool_)
-            numbers = np.flatnonzero(rows.offered[:, IS_NODE])
-            passed[numbers] = _answers(snapshot, check, numbers.tolist())
+            numbers, nodes = _all_nodes(snapshot)
+            passed[numbers] = _answers(check, nodes)
             return _frozen(passed)
         table = np.zeros(max(1, len(rows.shapes.values)), np.bool_)
-        shapes = rows.row_of_shape
-        part, values = check.part, rows.shapes.values
+        shapes, part = _shapes_in_use(snapshot), check.part
         if part is None:
-            table[list(shapes)] = _answers(snapshot, check, list(shapes.values()))
+            table[shapes.numbers] = _answers(check, shapes.nodes)
         else:
-            parts = [part(values[number]) for number in shapes]
-            alike = dict(zip(parts, shapes.values(), strict=True))
-            known = dict(zip(alike, _answers(snapshot, check, list(alike.values())), strict=True))
-            table[list(shapes)] = [known[each] for each in parts]
+            parts = [part(shape) for shape in shapes.shapes]
+            alike = dict(zip(parts, shapes.nodes, strict=True))
+            known = dict(zip(alike, _answers(check, list(alike.values())), strict=True))
+            table[shapes.numbers] = [known[each] for each in parts]
         return _frozen(table[rows.offered[:, SHAPE]] & (rows.offered[:, IS_NODE] > 0))
 
     found = remembered(rows, check.key, compute)
@@ -164,14 +172,37 @@ def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
     return found
 
 
-def _answers(snapshot: Snapshot, check: Check, rows: list[int]) -> list[bool]:
-    """Which of the rows pass; of a constraint each pair of values is compared once."""
-    nodes, constraint = _nodes_of(snapshot, rows), check.constraint
+def _answers(check: Check, nodes: list[Node]) -> list[bool]:
+    """Which of the nodes pass."""
+    constraint = check.constraint
     if constraint is None or constraint.r_target.startswith("${") or not constraint.l_target.startswith("${"):
         return [check.test(node) for node in nodes]
-    values = resolve_all(constraint.l_target, nodes)
-    known = answers(constraint.operand, constraint.r_target, dict.fromkeys(values))
-    return [known[value] for value in values]
+    return answers(constraint.operand, constraint.r_target, resolve_all(constraint.l_target, nodes))
+
+
+def _shapes_in_use(snapshot: Snapshot) -> _ShapesInUse:
+    rows = snapshot.columns.nodes
+
+    def compute() -> _ShapesInUse:
+        first = rows.row_of_shape
+        values, numbers = rows.shapes.values, np.array(list(first), np.int64)
+        return _ShapesInUse(numbers, [values[number] for number in first], _nodes_of(snapshot, list(first.values())))
+
+    found = remembered(rows, "shapes in use", compute)
+    assert isinstance(found, _ShapesInUse)
+    return found
+
+
+def _all_nodes(snapshot: Snapshot) -> tuple[list[int], list[Node]]:
+    """The rows of all nodes, and the nodes in the same order, which may differ from process to process.
+
+    Two maps of the same keys nearly always go through them alike: then no node has to be looked up.
+    """
+    rows, nodes = snapshot.columns.rows, snapshot.nodes
+    if len(rows) == len(nodes) and all(map(eq, rows, nodes.keys())):
+        return list(rows.values()), list(nodes.values())
+    numbers = np.flatnonzero(snapshot.columns.nodes.offered[:, IS_NODE]).tolist()
+    return numbers, _nodes_of(snapshot, numbers)
 
 
 def _nodes_of(snapshot: Snapshot, rows: list[int]) -> list[Node]:
@@ -187,14 +218,15 @@ def property_codes(snapshot: Snapshot, target: str) -> tuple[npt.NDArray[np.int6
         values: dict[str, int] = {}
         codes = np.full(len(rows.offered), -1, np.int64)
         is_node = rows.offered[:, IS_NODE] > 0
-        asked = np.flatnonzero(is_node).tolist() if is_unique(target) else list(rows.row_of_shape.values())
-        found = resolve_all(target, _nodes_of(snapshot, asked))
+        asked = np.flatnonzero(is_node) if is_unique(target) else _shapes_in_use(snapshot).numbers
+        nodes = _nodes_of(snapshot, asked.tolist()) if is_unique(target) else _shapes_in_use(snapshot).nodes
+        found = resolve_all(target, nodes)
         numbers = [-1 if value is None else values.setdefault(value, len(values)) for value in found]
         if is_unique(target):
             codes[asked] = numbers
         else:
             table = np.full(max(1, len(rows.shapes.values)), -1, np.int64)
-            table[list(rows.row_of_shape)] = numbers
+            table[asked] = numbers
             codes = np.where(is_node, table[rows.offered[:, SHAPE]], -1)
         codes.flags.writeable = False
         return codes, tuple(values)

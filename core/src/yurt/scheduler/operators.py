@@ -7,7 +7,7 @@ node's attribute may hold anything.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from yurt.scheduler.regexps import compiled
 from yurt.scheduler.versions import is_version_within
@@ -32,14 +32,13 @@ def holds(operand: str, left: str | None, right: str | None) -> bool:
     return compare is not None and compare(left, right)
 
 
-def answers(operand: str, right: str, lefts: Iterable[str | None]) -> dict[str | None, bool]:
-    """The same as `holds` for many left sides."""
+def answers(operand: str, right: str, lefts: Sequence[str | None]) -> list[bool]:
+    """The same as `holds` for many left sides, in their order; equal ones are compared once."""
     pattern = compiled(right) if operand == "regexp" else None
-    if pattern is None:
-        return {left: holds(operand, left, right) for left in lefts}
-    found: dict[str | None, bool] = {None: False}
-    found.update(pattern.search_all(left for left in lefts if left is not None))
-    return found
+    if pattern is not None:
+        return pattern.search_all(lefts)
+    known = {left: holds(operand, left, right) for left in dict.fromkeys(lefts)}
+    return [known[left] for left in lefts]
 
 
 def _is_ordered(operand: str) -> Callable[[str, str], bool]:

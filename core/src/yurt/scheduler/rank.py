@@ -91,8 +91,10 @@ class Ranker:
         """The parts that rows in equal situations share."""
         self._boosted: dict[tuple[int, int], tuple[dict[str, float], float]] = {}
         """Parts with a boost, by the identity of those without, which `_alike` keeps."""
-        self._boosted_metas: dict[int, tuple[int, Shown, NodeScoreMeta]] = {}
-        """Rows of the score table under spreads, with the boost and the parts that they show."""
+        self._boosted_metas: dict[int, tuple[int, NodeScoreMeta]] = {}
+        """Rows of the score table under spreads that still hold, and the boosts that they show."""
+        self._binpacks = NO_AMOUNTS
+        """The fitness of all rows, under spreads."""
         self._has_own = False
         """Whether any row has allocations of the group."""
         self._sums = self._counts = NO_AMOUNTS
@@ -107,7 +109,7 @@ class Ranker:
 
     def count_own(self, rows: list[int], sign: int = 1) -> None:
         """Allocations of the same job and group that are on these rows."""
-        self._shown.clear()
+        self._forget_all()
         self._has_own = True
         for row in rows:
             self._own[row] += sign
@@ -118,7 +120,7 @@ class Ranker:
     def reopen(self) -> None:
         """What is used changed by other means than `placed`: open all rows and score them anew."""
         self._open = self._feasible
-        self._shown.clear()
+        self._forget_all()
         self._is_stale = True
 
     def begin_anew(self, expected: int) -> None:
@@ -187,7 +189,7 @@ class Ranker:
         """Placements of a run went to the rows, one for each time that a row is named."""
         np.add.at(self._own, rows, 1)
         self._has_own = True
-        self._shown.clear()
+        self._forget_all()
         self._is_stale = True
 
     def top(self, chosen: int, penalised: frozenset[int] = frozenset()) -> tuple[NodeScoreMeta, ...]:
@@ -203,23 +205,25 @@ class Ranker:
             if not found or found[0][0] != chosen:
                 others = [entry for entry in found if entry[0] != chosen]
                 found = [(chosen, self.spread.boost(chosen)), *others[: SCORES_KEPT - 1]]
-            return tuple([self._boosted_meta(row, boost) for row, boost in found])
+            return self._boosted_table(found)
         shown = [entry[2] for entry in self._window[:SCORES_KEPT]]
         if chosen not in shown[:1]:
             shown = [chosen, *[row for row in shown if row != chosen][: SCORES_KEPT - 1]]
         metas = self._metas
         return tuple([metas.get(row) or self._remember(row) for row in shown])
 
-    def _boosted_meta(self, row: int, boost: int) -> NodeScoreMeta:
-        """As `meta`; made once as long as neither the row nor its boost changes."""
-        shown = self._shown.get(row) or self._show(row, self._fit(row)[0])
-        known = self._boosted_metas.get(row)
-        if known is not None and known[0] == boost and known[1] is shown:
-            return known[2]
-        scores, norm = self._with_boost(shown, boost)
-        made = NodeScoreMeta(node_id=self.view.rows.ids[row], scores=scores, norm_score=norm)
-        self._boosted_metas[row] = (boost, shown, made)
-        return made
+    def _boosted_table(self, found: list[tuple[int, int]]) -> tuple[NodeScoreMeta, ...]:
+        """As `meta` of some rows with their boosts; made once as long as neither a row nor its boost changes."""
+        table, metas = [], self._boosted_metas
+        for row, boost in found:
+            known = metas.get(row)
+            if known is None or known[0] != boost:
+                shown = self._shown.get(row) or self._show(row, self._binpacks.item(row))
+                scores, norm = self._with_boost(shown, boost)
+                made = NodeScoreMeta(node_id=self.view.rows.ids[row], scores=scores, norm_score=norm)
+                known = metas[row] = (boost, made)
+            table.append(known[1])
+        return tuple(table)
 
     def _with_boost(self, shown: Shown, boost: int) -> tuple[dict[str, float], float]:
         """Parts with their boost, and their mean; shared by rows in equal situations."""
@@ -251,7 +255,14 @@ class Ranker:
 
     def forget(self, row: int) -> None:
         """What is used on the row is tried out otherwise."""
+        self._metas.pop(row, None)
         self._shown.pop(row, None)
+        self._boosted_metas.pop(row, None)
+
+    def _forget_all(self) -> None:
+        self._metas.clear()
+        self._shown.clear()
+        self._boosted_metas.clear()
 
     def extras(self, row: int) -> tuple[int, ...]:
         """The parts of a row's score that do not follow from what is used."""
@@ -262,9 +273,9 @@ class Ranker:
 
     def _show(self, row: int, binpack: int) -> Shown:
         """A row's parts without spread and penalty, their sum and number; kept until the row changes."""
-        own = int(self._own[row])
-        affinity = None if self.affinity is None else int(self.affinity[row])
-        devices = None if self.devices is None else int(self.devices[row])
+        own = self._own.item(row)
+        affinity = None if self.affinity is None else self.affinity.item(row)
+        devices = None if self.devices is None else self.devices.item(row)
         key = (own, binpack, affinity, devices)
         found = self._alike.get(key)
         if found is None:
@@ -294,8 +305,7 @@ class Ranker:
         fits = self._fits()
         room = self._open & fits.has_room
         self._window, self._is_stale, self._generation = [], False, self.view.generation
-        self._metas.clear()
-        self._shown.clear()
+        self._forget_all()
         if not (self._has_own or self.spread.is_used or self.ask.has_device_affinities or self.affinity is not None):
             self._sums = self._counts = NO_AMOUNTS
             self.scores = np.where(room, fits.binpacks, IMPOSSIBLE)
@@ -303,6 +313,7 @@ class Ranker:
         self._sum_up(fits, room)
         self.scores = np.where(room, self._sums / self._counts, IMPOSSIBLE)
         if self.spread.is_used:
+            self._binpacks = fits.binpacks.copy()
             rows, sums, counts = np.flatnonzero(room), self._sums, self._counts
             self._cells = Cells(self.spread, self.ties, rows, sums=sums, counts=counts, kept=SCORES_KEPT)
 
@@ -363,14 +374,15 @@ class Ranker:
         return room
 
     def _score_row(self, row: int) -> None:
-        self._metas.pop(row, None)
-        self._shown.pop(row, None)
+        self.forget(row)
         binpack, has_room = self._fit(row)
         if not has_room:
             self.close(row)
             return
         if self.devices is not None:
             self.devices[row] = round(self.ask.device_score(self.view.node(row), self.view.held(row)) * UNIT)
+        if self._cells is not None:
+            self._binpacks[row] = binpack
         _, total, count = self._show(row, binpack)
         self._replace(row, total, count)
 

@@ -9,6 +9,7 @@ what is kept are bounded.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
@@ -70,30 +71,14 @@ class Regexp:
         """Whether the pattern matches anywhere in the text; a text that is too long never does."""
         if len(text) > TEXT_MAX:
             return False
-        return self._ends(self._after(text))
+        return self.ends(self.after(text))
 
-    def search_all(self, texts: Iterable[str]) -> dict[str, bool]:
-        """The same for many texts; openings that several share are read once."""
-        found: dict[str, bool] = {}
-        openings: dict[str, tuple[_State, dict[str, bool]]] = {}
-        endings: dict[_State, dict[str, bool]] = {}
-        """The answers by the end of a text; the same after all openings that lead to one state."""
-        for text in texts:
-            if len(text) > TEXT_MAX:
-                found[text] = False
-                continue
-            opening, end = text[:-OWN_END], text[-OWN_END:]
-            known = openings.get(opening)
-            if known is None:
-                state = self._after(opening)
-                known = openings[opening] = (state, endings.setdefault(state, {}))
-            answer = known[1].get(end)
-            if answer is None:
-                answer = known[1][end] = self._ends(self._after(end, known[0]))
-            found[text] = answer
-        return found
+    def search_all(self, texts: Iterable[str | None]) -> list[bool]:
+        """The same for many texts, in their order; openings that several share are read once. None never matches."""
+        openings = _Openings(self)
+        return [text is not None and openings[text[:-OWN_END]][text[-OWN_END:]] for text in texts]
 
-    def _after(self, text: str, state: _State | None = None) -> _State:
+    def after(self, text: str, state: _State | None = None) -> _State:
         """The state after a text, and another before it; MATCHED as soon as there is a match in it."""
         state = state or self._state(frozenset((self._start,)), NO_CHAR)
         for char in text:
@@ -102,7 +87,7 @@ class Regexp:
             state = state.ways.get(char) or self._read(state, char)
         return state
 
-    def _ends(self, state: _State) -> bool:
+    def ends(self, state: _State) -> bool:
         """Whether there is a match when the text ends here."""
         return state.is_match or (state.ways.get(NO_CHAR) or self._read(state, NO_CHAR)).is_match
 
@@ -181,6 +166,36 @@ class Regexp:
         for _ in range(node.least):
             then = self._compile(node.part, then)
         return then
+
+
+class _Openings(dict[str, "dict[str, bool]"]):
+    """For the openings of texts the answers by the rest; the same after all openings that lead to one state."""
+
+    def __init__(self, regexp: Regexp) -> None:
+        self._regexp = regexp
+        self._after: dict[_State, dict[str, bool]] = {}
+        self._too_long: dict[str, bool] = defaultdict(bool)
+
+    def __missing__(self, opening: str) -> dict[str, bool]:
+        if len(opening) + OWN_END > TEXT_MAX:
+            found = self._too_long
+        else:
+            state = self._regexp.after(opening)
+            found = self._after.setdefault(state, _Ends(self._regexp, state))
+        self[opening] = found
+        return found
+
+
+class _Ends(dict[str, bool]):
+    """Whether texts that end so hold a match, after a state."""
+
+    def __init__(self, regexp: Regexp, state: _State) -> None:
+        self._regexp = regexp
+        self._state = state
+
+    def __missing__(self, end: str) -> bool:
+        found = self[end] = self._regexp.ends(self._regexp.after(end, self._state))
+        return found
 
 
 @lru_cache(maxsize=PATTERN_CACHE)

@@ -70,29 +70,27 @@ class SpreadScore:
 
 
 class _Part(ABC):
-    """One spread."""
+    """One spread.
+
+    `levels` has the level of each value by its code, and last that of nodes without the attribute; `worths` what each
+    level is worth.
+    """
+
+    levels: list[int]
+    worths: dict[int, int] | list[int]
 
     def __init__(self, codes: IntArray, code_of_row: list[int], size: int) -> None:
         self.codes = codes
         self.code_of_row = code_of_row
         self.size = size
-        self._counts = [0] * size
 
     def boosts(self) -> IntArray:
         """The boosts by code; the last is that of nodes without the attribute."""
-        return np.array([*map(self.boost, range(self.size)), self.boost(NO_VALUE)], np.int64)
+        return np.array([self.worths[level] for level in self.levels], np.int64)
 
     def boost(self, code: int) -> int:
         """The boost of nodes with that value."""
-        return self.worth(self.level(code))
-
-    @abstractmethod
-    def level(self, code: int) -> int:
-        """What the worth of a value follows from."""
-
-    @abstractmethod
-    def worth(self, level: int) -> int:
-        """The boost of a level."""
+        return self.worths[self.levels[code]]
 
     @abstractmethod
     def count(self, code: int, sign: int) -> bool:
@@ -104,52 +102,55 @@ class _Even(_Part):
 
     def __init__(self, codes: IntArray, code_of_row: list[int], size: int) -> None:
         super().__init__(codes, code_of_row, size)
+        self.levels = [0] * size + [NO_VALUE]
+        self.worths: _EvenWorths = _EvenWorths()
         self._numbers: dict[int, int] = {}
-        self._range = (0, 0)
-        self._worth = {NO_VALUE: -UNIT}
-
-    def level(self, code: int) -> int:
-        return NO_VALUE if code < 0 else self._counts[code]
-
-    def boost(self, code: int) -> int:
-        known = self._worth.get(NO_VALUE if code < 0 else self._counts[code])
-        return super().boost(code) if known is None else known
-
-    def worth(self, level: int) -> int:
-        known = self._worth.get(level)
-        if known is None:
-            known = self._worth[level] = self._boost(level)
-        return known
+        """How many values have so many allocations; of those without any nothing is kept."""
 
     def count(self, code: int, sign: int) -> bool:
         if code < 0:
             return False
-        old = self._counts[code]
-        new = self._counts[code] = old + sign
+        old = self.levels[code]
+        new = self.levels[code] = old + sign
         numbers = self._numbers
-        numbers[new] = numbers.get(new, 0) + 1
-        if old:
+        if new > 0:
+            numbers[new] = numbers.get(new, 0) + 1
+        if old > 0:
             numbers[old] -= 1
             if not numbers[old]:
                 del numbers[old]
-        low, high = self._range
-        if low <= new <= high and old in numbers:
+        low, high = self.worths.range
+        if low <= new <= high and (not old or old in numbers):
             return False
-        seen = [number for number in numbers if number > 0]
-        found = (min(seen), max(seen)) if seen else (0, 0)
-        if found == self._range:
+        return self.worths.follow((min(numbers), max(numbers)) if numbers else (0, 0))
+
+
+class _EvenWorths(dict[int, int]):
+    """What each number of allocations is worth, as long as the least and the most (of those above 0) are these."""
+
+    def __init__(self) -> None:
+        super().__init__({NO_VALUE: -UNIT})
+        self.range = (0, 0)
+
+    def follow(self, found: tuple[int, int]) -> bool:
+        """The least and the most are these; whether that is news."""
+        if found == self.range:
             return False
-        self._range = found
-        self._worth = {NO_VALUE: -UNIT}
+        self.range = found
+        self.clear()
+        self[NO_VALUE] = -UNIT
         return True
 
-    def _boost(self, count: int) -> int:
-        low, high = self._range
+    def __missing__(self, count: int) -> int:
+        low, high = self.range
         if low <= 0:
-            return 0
-        if count == low:
-            return -UNIT if low == high else round((high - low) / low * UNIT)
-        return round((low - count) / low * UNIT)
+            found = 0
+        elif count == low:
+            found = -UNIT if low == high else round((high - low) / low * UNIT)
+        else:
+            found = round((low - count) / low * UNIT)
+        self[count] = found
+        return found
 
 
 class _Targeted(_Part):
@@ -157,38 +158,36 @@ class _Targeted(_Part):
 
     def __init__(self, codes: IntArray, code_of_row: list[int], *, desired: list[float], weight: float) -> None:
         super().__init__(codes, code_of_row, len(desired))
+        self._counts = [0] * len(desired)
         self._desired = desired
         self._weight = weight
-        self._has_zero = 0 in desired
-        self._boosts = [0] * len(desired) + [-UNIT]
-        self._fill()
-
-    def level(self, code: int) -> int:
-        return code
-
-    def worth(self, level: int) -> int:
-        return self._boosts[level]
+        self._wanted = [code for code, share in enumerate(desired) if share > 0]
+        self._unwanted = [code for code, share in enumerate(desired) if share == 0]
+        """Values that no allocation shall have: worth the least that any is worth."""
+        self.levels = [*range(len(desired)), NO_VALUE]
+        self.worths: list[int] = [-UNIT] * (len(desired) + 1)
+        for code in self._wanted:
+            self.worths[code] = self._worth(code)
+        self._follow()
 
     def count(self, code: int, sign: int) -> bool:
         if code < 0:
             return False
         self._counts[code] += sign
-        if self._has_zero:
-            self._fill()
-            return True
-        self._boosts[code] = self._boost(code)
-        return False
+        if self._desired[code] > 0:
+            self.worths[code] = self._worth(code)
+        return bool(self._unwanted) and self._follow()
 
-    def _fill(self) -> None:
-        size = len(self._desired)
-        values = [self._boost(code) for code in range(size)]
-        least = min((-UNIT, *values))
-        self._boosts[:-1] = [least if self._desired[code] == 0 else values[code] for code in range(size)]
+    def _follow(self) -> bool:
+        """What is not wanted is worth the least; whether that is news."""
+        before = [self.worths[code] for code in self._unwanted[:1]]
+        least = min((-UNIT, *(self.worths[code] for code in self._wanted)))
+        for code in self._unwanted:
+            self.worths[code] = least
+        return before != [least]
 
-    def _boost(self, code: int) -> int:
+    def _worth(self, code: int) -> int:
         desired = self._desired[code]
-        if desired <= 0:
-            return -UNIT
         return round((desired - self._counts[code] - 1) / desired * self._weight * UNIT)
 
 

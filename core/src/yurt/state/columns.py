@@ -460,14 +460,20 @@ def numbered(values: IntArray) -> tuple[IntArray, IntArray]:
 
     As numpy's `unique`, which is not used: its first call imports a part of numpy that nothing else needs, for 60 ms.
     """
-    is_small = len(values) and values.min() >= 0 and values.max() <= SMALL_MAX
-    order = np.argsort(values.astype(np.int16) if is_small else values, kind="stable")
-    ordered = values[order]
+    order = order_of(values)
+    in_order = values[order]
     is_first = np.ones(len(values), np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    np.not_equal(in_order[1:], in_order[:-1], out=is_first[1:])
     numbers: IntArray = np.empty(len(values), np.int64)
     numbers[order] = np.cumsum(is_first) - 1
     return numbers, order[is_first]
+
+
+def order_of(values: IntArray | TieArray) -> IntArray:
+    """The places of the values in ascending order; equal ones as they stand."""
+    is_small = len(values) and values.min() >= 0 and values.max() <= SMALL_MAX
+    found: IntArray = np.argsort(values.astype(np.int16) if is_small else values, kind="stable")
+    return found
 
 
 def tally(values: IntArray) -> tuple[IntArray, IntArray]:
