@@ -27,12 +27,20 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> int:
-    """When a live process started, in the system's own ticks; 0 when there is none (a zombie is none)."""
+    """When a live process started, in the system's own ticks; 0 when there is none (a zombie is none), or none tells."""
+    try:
+        return told_start_time(pid)
+    except OSError:
+        return 0
+
+
+def told_start_time(pid: int) -> int:
+    """As `start_time`; raises OSError when it cannot be asked, as by an agent without descriptors."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except FileNotFoundError:
         return 0 if os.path.isdir("/proc/self") else start_time_elsewhere(pid)
-    except OSError:
+    except ProcessLookupError:
         return 0
     return 0 if fields[0].decode() in ZOMBIE_STATES else int(fields[19])
 
@@ -47,8 +55,27 @@ def start_time_elsewhere(pid: int) -> int:
 
 
 def is_alive(pid: int, started: int) -> bool:
-    """Whether this very process lives."""
-    return pid > 0 and started > 0 and start_time(pid) == started
+    """Whether this very process lives; where nothing can be opened to ask, whether its pid is taken.
+
+    A task is not said to have ended because its agent has no descriptor left.
+    """
+    if pid <= 0 or started <= 0:
+        return False
+    try:
+        return told_start_time(pid) == started
+    except OSError:
+        return is_taken(pid)
+
+
+def is_taken(pid: int) -> bool:
+    """Whether there is a process of this number, alive or not yet reaped."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def open_process(pid: int, started: int) -> int | None:
