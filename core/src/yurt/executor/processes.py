@@ -27,7 +27,7 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> int:
-    """When a live process started, in the system's own ticks; 0 when there is none (a zombie is none), or none tells."""
+    """When a live process started, in the system's own ticks; 0 when there is none (a zombie is none) or none tells."""
     try:
         return told_start_time(pid)
     except OSError:
