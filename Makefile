@@ -3,7 +3,7 @@ SHELL := /bin/bash
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 RUN := $(UV) run --quiet
 # Whole files at a time, in the order of their names: modules share engines and agents. End-to-end tests mostly wait.
-TEST_WORKERS ?= 2
+TEST_WORKERS ?= 3
 E2E_WORKERS ?= 3
 SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
 
