@@ -262,5 +262,5 @@ def test_warnings_of_the_parser_reach_the_user(run: Run, api: Any, tmp_path: Pat
 def test_an_unknown_format_is_refused(run: Run, tmp_path: Path) -> None:
     code, _, err = run("job", "validate", "-format=xml", str(tmp_path / "web.hcl"))
 
-    assert code == 1
+    assert code == 255
     assert "text, json, sarif" in err

@@ -22,9 +22,10 @@ def test_every_command_has_a_module_that_knows_its_name_and_its_help(name: str) 
     assert len({flag.name for flag in command.all_flags}) == len(command.all_flags)
 
 
-def test_every_alias_leads_to_a_command_and_every_command_to_a_group() -> None:
+def test_every_alias_leads_to_a_command_and_nearly_every_command_to_a_group() -> None:
     assert set(ALIASES.values()) <= set(COMMANDS)
-    assert all(name.rpartition(" ")[0] in GROUPS for name in COMMANDS if " " in name)
+    above = {name.rpartition(" ")[0] for name in COMMANDS if " " in name}
+    assert above - set(GROUPS) == {"monitor"}, "one command that has another below it, as in Nomad"
 
 
 def test_the_longest_command_is_found_and_flat_names_are_aliases() -> None:
