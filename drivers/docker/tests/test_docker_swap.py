@@ -68,7 +68,7 @@ def swaps_before(driver: Any, name: str, swap: Callable[[], None]) -> None:
 def ours(bench: Bench) -> tuple[str, ...]:
     """What is mounted for containers of this driver."""
     assert isinstance(bench.driver, DockerDriver)
-    return mounting.points_below(bench.driver._holder.folder)
+    return mounting.points_below(bench.driver._holder.places.folder)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -141,26 +141,26 @@ async def test_folders_files_and_what_is_missing_are_mounted_and_nothing_stays_m
 
 async def test_what_a_killed_agent_left_mounted_goes_with_the_next_one(bench: Bench) -> None:
     assert isinstance(bench.driver, DockerDriver)
-    holder, kept = bench.driver._holder, bench.folder / "kept"
+    places, kept = bench.driver._holder.places, bench.folder / "kept"
     kept.mkdir()
     (kept / "file").touch()
-    holder.mount(os.open(kept, os.O_PATH), "left", 0)
+    places.mount(os.open(kept, os.O_PATH), "left", 0)
     assert ours(bench)
 
     async for _ in bench.driver.fingerprint():
         break
 
-    await until(lambda: not os.path.exists(holder.folder))
+    await until(lambda: not os.path.exists(places.folder))
     assert (kept / "file").exists()
 
 
 async def test_a_dev_agent_that_is_killed_leaves_nothing_mounted(bench: Bench, engine: DockerEngine) -> None:
     assert isinstance(bench.driver, DockerDriver)
-    holder, kept = bench.driver._holder, bench.folder / "kept"
+    places, kept = bench.driver._holder.places, bench.folder / "kept"
     kept.mkdir()
     (kept / "file").touch()
-    holder.mount(os.open(kept, os.O_PATH), "left", 0)
-    janitor = Janitor(str(engine.socket), "", "yurt.owner=nobody", unmount=holder.clear_command)
+    places.mount(os.open(kept, os.O_PATH), "left", 0)
+    janitor = Janitor(str(engine.socket), "", "yurt.owner=nobody", unmount=places.clear_command)
     janitor.start()
     assert janitor.process is not None
     assert janitor.process.stdin is not None
@@ -168,5 +168,5 @@ async def test_a_dev_agent_that_is_killed_leaves_nothing_mounted(bench: Bench, e
     janitor.process.stdin.close()
 
     assert await asyncio.to_thread(janitor.process.wait, LIMIT_S) == 0
-    await until(lambda: not os.path.exists(holder.folder))
+    await until(lambda: not os.path.exists(places.folder))
     assert (kept / "file").exists()

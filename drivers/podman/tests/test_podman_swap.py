@@ -86,7 +86,7 @@ async def test_what_was_checked_is_mounted_though_its_name_leads_elsewhere_when_
 
     assert (await bench.wait(handle.task_id)).is_success
     assert bench.text() == "ours"
-    await until(lambda: not mounting.points_below(service_of(bench)._holder.folder))
+    await until(lambda: not mounting.points_below(service_of(bench)._holder.places.folder))
 
 
 async def test_a_folder_swapped_without_pause_never_shows_the_host(bench: Bench) -> None:
@@ -133,7 +133,7 @@ async def test_a_container_that_ended_with_the_machine_is_started_on_the_mounts_
     assert is_running(engine, handle)
     found = await bench.driver.exec_task(handle.task_id, ("cat", "/seen/whose"), timeout=seconds(20))
     assert found.stdout == b"ours"
-    await until(lambda: not mounting.points_below(service_of(bench)._holder.folder))
+    await until(lambda: not mounting.points_below(service_of(bench)._holder.places.folder))
 
 
 def is_running(engine: PodmanEngine, handle: TaskHandle) -> bool:

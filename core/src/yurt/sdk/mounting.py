@@ -1,7 +1,7 @@
 """Mounts of this machine by system calls: bind, detach, list. Blocking; for Linux, as root.
 
 It imports the standard library alone, so that a program without site packages can run it from this file: `clear` as a
-command takes away the mounts that an agent left when it was killed.
+command takes away the mounts that an agent left when it was killed, `drop` those of one group.
 """
 
 from __future__ import annotations
@@ -99,6 +99,13 @@ def clear_group(group: str) -> None:
         os.rmdir(group)
 
 
+def drop(folder: str, group: str) -> None:
+    """Take away what is mounted for a group, and the folder with the last of them."""
+    clear_group(f"{folder}/{group}")
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
+
+
 def remove_place(place: str) -> None:
     """Remove an empty file or folder of ours; one over which something is mounted is busy, and stays."""
     with contextlib.suppress(OSError):
@@ -109,4 +116,7 @@ def remove_place(place: str) -> None:
 
 
 if __name__ == "__main__":
-    clear(sys.argv[1])
+    if sys.argv[2:]:
+        drop(sys.argv[1], sys.argv[2])
+    else:
+        clear(sys.argv[1])

@@ -85,7 +85,7 @@ class DockerDriver:
         )
         self._holder = Holder(config.owner, self._engine.target.socket_path, self._background)
         self._janitor = Janitor(
-            self._engine.target.socket_path, "", self._eye.owned, unmount=self._holder.clear_command
+            self._engine.target.socket_path, "", self._eye.owned, unmount=self._holder.places.clear_command
         )
         self._is_begun = False
 

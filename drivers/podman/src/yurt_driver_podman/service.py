@@ -65,7 +65,7 @@ class PodmanService:
             config.dangling, clock, made_at=self._made_at, knows=self.tasks.knows, remove=self._acts.remove
         )
         self._holder = Holder(f"{config.owner}-{socket}", self._socket_path, self._background)
-        self._janitor = Janitor(self._socket_path, PREFIX, self._eye.owned, unmount=self._holder.clear_command)
+        self._janitor = Janitor(self._socket_path, PREFIX, self._eye.owned, unmount=self._holder.places.clear_command)
         self._looking = asyncio.Lock()
         self._is_begun = False
 

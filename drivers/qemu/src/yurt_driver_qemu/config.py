@@ -23,6 +23,7 @@ DEFAULT_ACCELERATOR = "tcg"
 DEFAULT_INTERFACE = "ide"
 ACCELERATORS = ("tcg", "kvm", "hvf", "xen", "whpx", "nvmm")
 INTERFACES = ("ide", "scsi", "sd", "mtd", "floppy", "pflash", "virtio", "none")
+LAYERED = ("qcow", "qcow2")
 MEMORY_MB_MIN = 128
 QMP_SOCKET = "secrets/qmp.sock"
 AGENT_SOCKET = "qa.sock"
@@ -65,10 +66,17 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk image that was found and checked: its real path and its format."""
+    """A disk image that was found and checked: its real path or the place where it is held, its format, its backing."""
 
     path: str
     format: str
+    is_held: bool = False
+    backing: Image | None = None
+
+    @property
+    def chain(self) -> tuple[Image, ...]:
+        """The image, and those that it is laid over."""
+        return (self, *(self.backing.chain if self.backing else ()))
 
 
 def plugin_config(block: Mapping[str, Any]) -> PluginConfig:
@@ -165,6 +173,30 @@ def escaped(value: str) -> str:
     return value.replace(",", ",,")
 
 
+def drive(image: Image) -> str:
+    """What a drive is made of. Held files are named one by one, so that no header names others when QEMU reads it."""
+    if not any(each.is_held for each in image.chain):
+        return f"file={escaped(image.path)},format={image.format}"
+    try:
+        return f"file=json:{escaped(msgspec.json.encode(block_node(image)).decode())}"
+    except UnicodeEncodeError:
+        raise DriverError(f"the name of an image below {image.path} is not UTF-8; give it another one") from None
+
+
+def block_node(image: Image) -> dict[str, Any]:
+    """An image as QEMU's block layer takes it.
+
+    Without probing for devices, and opened at once for what is done with it, a held file is opened a single time.
+    """
+    pinned: dict[str, Any] = {"driver": "file", "auto-read-only": False} if image.is_held else {}
+    backing = {"backing": block_node(image.backing) if image.backing else None}
+    return {
+        "driver": image.format,
+        "file": {"filename": image.path, **pinned},
+        **(backing if image.format in LAYERED else {}),
+    }
+
+
 def command_line(request: TaskRequest, *, emulator: str, image: Image, plugin: PluginConfig) -> tuple[str, ...]:
     """The whole command line, within what the agent allows."""
     config: TaskConfig = request.config
@@ -182,7 +214,7 @@ def command_line(request: TaskRequest, *, emulator: str, image: Image, plugin: P
         *("-m", f"{request.resources.memory_mb}M"),
         *(("-smp", str(cores)) if cores else ()),
         *(("-cpu", "host") if config.accelerator == "kvm" else ()),
-        *("-drive", f"file={escaped(image.path)},format={image.format},if={interface}"),
+        *("-drive", f"{drive(image)},if={interface}"),
         "-nographic",
         *(("-qmp", f"unix:{QMP_SOCKET},server=on,wait=off") if config.graceful_shutdown else ()),
         *(agent_devices() if config.guest_agent else ()),

@@ -10,6 +10,8 @@ import shutil
 from collections.abc import AsyncIterator
 
 import msgspec
+from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.common import owner_of
 from yurt.sdk.driver import (
     HEALTHY,
     UNDETECTED,
@@ -35,6 +37,7 @@ from yurt.sdk.executor import (
     check_task_user,
     denied_names,
 )
+from yurt.sdk.holding import Places
 from yurt.sdk.value import NANOSECONDS, Duration, replace
 
 from yurt_driver_qemu.config import (
@@ -49,7 +52,8 @@ from yurt_driver_qemu.config import (
     plugin_config,
 )
 from yurt_driver_qemu.guest_agent import GuestAgent
-from yurt_driver_qemu.images import find_image
+from yurt_driver_qemu.held import HeldImages, settle
+from yurt_driver_qemu.images import Hold, find_image
 from yurt_driver_qemu.monitor import press_power_button
 
 CAPABILITIES = Capabilities(
@@ -71,10 +75,15 @@ class QemuDriver:
         self._program = Program(DEFAULT_EMULATOR, "--version")
         self._monitors: dict[str, str] = {}
         self._agents: dict[str, GuestAgent] = {}
+        self._background = Background(NAME)
+        self._places = Places(f"{owner_of(context.paths.state_dir)}-{NAME}")
+        self._held: dict[str, HeldImages] = {}
+        self._is_dev = context.dev
+        self._is_begun = self._are_places_seen = False
         self._processes: ProcessDriver[ProcessSpec] = ProcessDriver(
             NAME,
             task_config=TaskConfig,
-            process_for=lambda request: process_spec(request, plugin, rules),
+            process_for=lambda request: self._spec(request, plugin, rules),
             executor=ProcessExecutor.from_context(context),
             fingerprint=self._probe,
             capabilities=CAPABILITIES,
@@ -99,19 +108,50 @@ class QemuDriver:
         attributes = {f"driver.{NAME}": "1", f"driver.{NAME}.version": version.group(1)}
         return Fingerprint(health=HEALTHY, description="Healthy", attributes=attributes)
 
-    def fingerprint(self) -> AsyncIterator[Fingerprint]:
+    async def fingerprint(self) -> AsyncIterator[Fingerprint]:
         """Whether there is an emulator, and which; again after each change."""
-        return self._processes.fingerprint()
+        await self._begin()
+        async for found in self._processes.fingerprint():
+            yield found
+
+    async def _begin(self) -> None:
+        """Clear away what an earlier agent left mounted, once."""
+        if not self._is_begun:
+            self._is_begun = True
+            await asyncio.to_thread(self._places.clear)
+
+    def _spec(self, request: TaskRequest, plugin: PluginConfig, rules: UserRules) -> ProcessSpec:
+        """The emulator's process. That of a dev agent clears away what is left: no agent comes after."""
+        held = self._held[request.task_id]
+        spec = process_spec(request, plugin, rules, held.take if held.is_on else None)
+        return replace(spec, at_end=held.drop_command if self._is_dev else ())
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
-        """Start the virtual machine."""
-        handle = await self._processes.start_task(request)
+        """Start the virtual machine; its disks are held until it has opened them."""
+        if request.task_id in self._held:
+            raise DriverError(f"task {request.task_id} starts already; destroy it first")
+        held = self._held[request.task_id] = HeldImages(self._places, is_on=self._are_places_seen)
+        try:
+            await self._begin()
+            held.is_on = self._are_places_seen = self._are_places_seen or await asyncio.to_thread(self._places.are_seen)
+            handle = await self._processes.start_task(request)
+        except BaseException:
+            held.release()
+            raise
+        finally:
+            del self._held[request.task_id]
+        self._background.start("release of disk images", lambda: self._release_when_open(held, handle))
         config: TaskConfig = request.config
         monitor = f"{request.dirs.task_dir}/{QMP_SOCKET}" if config.graceful_shutdown else ""
         agent = f"{request.dirs.task_dir}/{AGENT_SOCKET}" if config.guest_agent else ""
         handle = replace(handle, state={**handle.state, MONITOR: monitor, GUEST_AGENT: agent})
         self._take_up(handle)
         return handle
+
+    async def _release_when_open(self, held: HeldImages, handle: TaskHandle) -> None:
+        """One that was destroyed has ended too."""
+        with contextlib.suppress(NotFound):
+            await held.release_when_open(handle.pid, lambda wait_s: self._has_ended_within(handle.task_id, wait_s))
 
     async def recover_task(self, handle: TaskHandle) -> None:
         """Take up a virtual machine that an earlier agent started."""
@@ -139,14 +179,14 @@ class QemuDriver:
         if monitor and not await self._has_ended_within(task_id, 0):
             with contextlib.suppress(DriverError):
                 await press_power_button(monitor)
-                await self._has_ended_within(task_id, timeout)
+                await self._has_ended_within(task_id, timeout / NANOSECONDS)
                 timeout = Duration(0)
         await self._processes.stop_task(task_id, signal=signal, timeout=timeout)
 
-    async def _has_ended_within(self, task_id: str, timeout: int) -> bool:
-        """Whether the emulator ends within a time (nanoseconds)."""
+    async def _has_ended_within(self, task_id: str, wait_s: float) -> bool:
+        """Whether the emulator ends within a time."""
         try:
-            async with asyncio.timeout(timeout / NANOSECONDS):
+            async with asyncio.timeout(wait_s):
                 await self._processes.wait_task(task_id)
         except TimeoutError:
             return False
@@ -184,6 +224,9 @@ class QemuDriver:
 
     async def close(self) -> None:
         """Let the executor go; machines go on, those of a dev agent end."""
+        await settle(self._background)
+        await self._background.close()
+        await asyncio.to_thread(self._places.close)
         await self._processes.close()
 
     def _check_known(self, task_id: str) -> None:
@@ -191,8 +234,8 @@ class QemuDriver:
             raise NotFound(f"no task {task_id} here")
 
 
-def process_spec(request: TaskRequest, plugin: PluginConfig, rules: UserRules) -> ProcessSpec:
-    """The step from a task to its emulator, with the files that it names found and checked.
+def process_spec(request: TaskRequest, plugin: PluginConfig, rules: UserRules, hold: Hold | None = None) -> ProcessSpec:
+    """The step from a task to its emulator, with the files that it names found, checked, and held where that is done.
 
     The emulator runs with the rights of the agent unless the task names a user: it gets none of the task's variables
     (LD_PRELOAD among them), and is found by the agent's PATH, never in the task's directory. The guest's memory is
@@ -211,6 +254,7 @@ def process_spec(request: TaskRequest, plugin: PluginConfig, rules: UserRules) -
         task_dir=request.dirs.task_dir,
         alloc_dir=request.dirs.alloc_dir,
         image_paths=plugin.image_paths,
+        hold=hold,
     )
     argv = command_line(request, emulator=emulator, image=image, plugin=plugin)
     own = {name: value for name, value in request.env.items() if name.startswith("NOMAD_")}

@@ -3,16 +3,25 @@
 A disk image is input from a stranger. It may be a link out of the task's directory; a qcow2 image may name any file of
 the host as the one it is laid over, and a guest may write such a header onto its raw disk. So links are resolved, the
 chain of backing files is followed, and the format is told to QEMU instead of being guessed by it.
+
+Other tasks may write in the allocation, and put a link in place of a file that was checked. So what lies there is
+opened without following links, judged by its descriptor, and held by it for QEMU where the agent may mount.
 """
 
 from __future__ import annotations
 
+import errno
+import functools
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from yurt.sdk.errors import DriverError
+import msgspec
+from yurt.sdk.containers.places import private_to
+from yurt.sdk.errors import DriverError, RecoverableError
+from yurt.sdk.opening import open_file
 
 from yurt_driver_qemu.config import Image
 
@@ -31,15 +40,43 @@ REFUSED = {
 PROTOCOL = re.compile(r"[A-Za-z0-9+.-]+:")
 
 
-def find_image(asked: str, *, task_dir: str, alloc_dir: str, image_paths: Sequence[str]) -> Image:
+Hold = Callable[[int], str]
+"""Mounts what a descriptor holds at a place where no task can write, and tells the place; raises OSError."""
+
+
+class Site(NamedTuple):
+    """Where images may lie: the allocation's directory and the operator's folders, links followed; whose task it is.
+
+    Without `hold` QEMU is told names.
+    """
+
+    alloc_dir: str
+    folders: tuple[str, ...]
+    task: str
+    hold: Hold | None = None
+
+
+def find_image(
+    asked: str, *, task_dir: str, alloc_dir: str, image_paths: Sequence[str], hold: Hold | None = None
+) -> Image:
     """The image that a task asks for, relative to its directory; raises DriverError when it may not use it."""
     if "\0" in asked:
         raise DriverError("image_path contains a NUL character")
-    path = real_path(task_dir, asked)
-    roots = tuple(os.path.realpath(root) for root in (alloc_dir, *image_paths))
-    head = checked_header(path, roots, asked=asked)
-    check_chain(path, head, roots)
-    return Image(path=path, format=format_of(head, path))
+    folders = tuple(os.path.realpath(folder) for folder in image_paths)
+    site = Site(os.path.realpath(alloc_dir), folders, os.path.basename(task_dir), hold)
+    found: list[Image] = []
+    path, name = real_path(task_dir, asked), asked
+    while True:
+        image, backing = look_at(path, site, asked=name)
+        found.append(image)
+        if not backing:
+            break
+        if len(found) > CHAIN_MAX:
+            raise DriverError(
+                f"the image {path} is laid over more than {CHAIN_MAX} others; flatten it with `qemu-img convert`"
+            )
+        path, name = real_path(os.path.dirname(path), backing), backing
+    return functools.reduce(lambda below, above: msgspec.structs.replace(above, backing=below), reversed(found))
 
 
 def real_path(folder: str, name: str) -> str:
@@ -50,40 +87,68 @@ def real_path(folder: str, name: str) -> str:
         raise DriverError(f'image "{name}" changed while its links were followed: {error.strerror}') from None
 
 
-def checked_header(path: str, roots: tuple[str, ...], *, asked: str) -> bytes:
-    """The first bytes of a file that lies in one of the allowed folders."""
-    if not any(os.path.commonpath((path, root)) == root for root in roots):
-        raise DriverError(
-            f'image "{asked}" lies outside of the allocation ({path}); fetch it with an artifact, or add its folder to '
-            'image_paths in plugin "qemu"'
-        )
+def look_at(path: str, site: Site, *, asked: str) -> tuple[Image, str]:
+    """An image by itself, and the name of the file that it is laid over."""
+    is_shared = lies_in(path, site.alloc_dir)
+    fd = open_image(path, site, asked=asked)
     try:
-        fd = os.open(path, FLAGS)
+        head = os.pread(fd, HEADER_BYTES, 0)
+        backing = backing_file(fd, head, path)
+        image = Image(path=path, format=format_of(head, path))
+        if site.hold is not None and is_shared:
+            image = msgspec.structs.replace(image, path=site.hold(fd), is_held=True)
+        return image, backing
     except OSError as error:
-        raise DriverError(f'image "{asked}" cannot be read: {error.strerror} ({path})') from None
-    try:
-        mode = os.fstat(fd).st_mode
-        is_disk = stat.S_ISREG(mode) or (stat.S_ISBLK(mode) and os.path.commonpath((path, roots[0])) != roots[0])
-        if not is_disk:
-            raise DriverError(f'image "{asked}" is no file ({path}); give the path of a disk image')
-        return os.read(fd, HEADER_BYTES)
+        raise RecoverableError(f'image "{asked}" cannot be read and held for QEMU: {error.strerror} ({path})') from None
     finally:
         os.close(fd)
 
 
-def check_chain(path: str, head: bytes, roots: tuple[str, ...]) -> None:
-    """Follow the backing files: each must lie in an allowed folder."""
-    for _ in range(CHAIN_MAX):
-        backing = backing_file(path, head)
-        if not backing:
-            return
-        path = real_path(os.path.dirname(path), backing)
-        head = checked_header(path, roots, asked=backing)
-        format_of(head, path)
-    raise DriverError(f"the image {path} is laid over more than {CHAIN_MAX} others; flatten it with `qemu-img convert`")
+def lies_in(path: str, folder: str) -> bool:
+    """Whether a path is a folder or below it."""
+    return os.path.commonpath((path, folder)) == folder
 
 
-def backing_file(path: str, head: bytes) -> str:
+def open_image(path: str, site: Site, *, asked: str) -> int:
+    """A descriptor of an image that lies where it may, by a path without links; in the allocation it is a file."""
+    is_allowed = any(lies_in(path, folder) for folder in site.folders)
+    is_shared = lies_in(path, site.alloc_dir)
+    if not is_allowed and not is_shared:
+        raise DriverError(
+            f'image "{asked}" lies outside of the allocation ({path}); fetch it with an artifact, or add its folder to '
+            'image_paths in plugin "qemu"'
+        )
+    inner = os.path.relpath(path, site.alloc_dir) if is_shared else ""
+    owner = private_to(inner, own=site.task) if "/" in inner and not is_allowed else ""
+    if owner:
+        raise DriverError(f'image "{asked}" is {owner}; put it into a folder that the tasks share')
+    try:
+        fd = open_file(site.alloc_dir, inner) if is_shared else os.open(path, FLAGS)
+    except OSError as error:
+        raise cannot_be_opened(error, path, asked=asked) from None
+    if not is_shared and not is_disk(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise cannot_be_opened(OSError(errno.EINVAL, "it is no file"), path, asked=asked)
+    return fd
+
+
+def is_disk(mode: int) -> bool:
+    """Whether a file type is one of disks: what the operator allows may be a device."""
+    return stat.S_ISREG(mode) or stat.S_ISBLK(mode)
+
+
+def cannot_be_opened(error: OSError, path: str, *, asked: str) -> DriverError:
+    """Why an image cannot be opened."""
+    if error.errno == errno.EINVAL:
+        return DriverError(f'image "{asked}" is no file ({path}); give the path of a disk image')
+    if error.errno == errno.ELOOP:
+        return RecoverableError(
+            f'image "{asked}" changed while it was looked at: there is a link on its way now ({path})'
+        )
+    return DriverError(f'image "{asked}" cannot be read: {error.strerror} ({path})')
+
+
+def backing_file(fd: int, head: bytes, path: str) -> str:
     """The file that a qcow image is laid over; empty for none. Raises DriverError for what cannot be checked."""
     if not head.startswith(QCOW_MAGIC) or len(head) < 80:
         return ""
@@ -95,9 +160,7 @@ def backing_file(path: str, head: bytes) -> str:
     if size > BACKING_NAME_BYTES_MAX:
         raise DriverError(f"the image {path} is damaged: the name of its backing file has {size} bytes")
     try:
-        with os.fdopen(os.open(path, FLAGS), "rb") as file:
-            file.seek(offset)
-            name = (file.read(size) or b"").decode(errors="surrogateescape")
+        name = os.pread(fd, size, offset).decode(errors="surrogateescape")
     except (OSError, OverflowError) as error:
         raise DriverError(f"the name of the backing file of the image {path} cannot be read: {error}") from None
     if PROTOCOL.match(name) or "\0" in name:

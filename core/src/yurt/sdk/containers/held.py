@@ -3,10 +3,8 @@
 An engine takes the sources of mounts by name, and follows links when it starts the container. The tasks of the
 allocation may write there: between our look at a name and the engine's, one of them can put a link to /etc in place of
 a folder. So the engine gets no such name. What was checked is opened, link by link refused, and mounted by its
-descriptor in a folder of ours where no task can write; the engine is told that place. Once the container has its own
+descriptor at a place of ours (`yurt.sdk.holding`); the engine is told that place. Once the container has its own
 mounts, ours go.
-
-    <folder>/<group>/<number>     a group for each start, a place for each mount; gone when the start is over
 
 That takes root, and an engine of root that sees our mounts: on the same machine, in the same mount namespace or one
 that ours reach. To any other engine the name is told, and what it has mounted is compared with what was checked: before
@@ -19,28 +17,21 @@ The comparison is made in each case: an engine that does not see our mounts woul
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import json
 import os
-import secrets
 import socket
-import stat
 import struct
 import sys
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
-from urllib.parse import quote
 
-from yurt.sdk import mounting
 from yurt.sdk.containers.background import Background
 from yurt.sdk.errors import DriverError, RecoverableError
+from yurt.sdk.holding import Places
 from yurt.sdk.opening import HOLD_FLAGS, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS, has_openat2, hold, openat2
 
-PARENT = "/run/yurt"
-FOLDER_MODE = 0o711
 PEER_S = 2.0
-MAKING_ROUNDS = 10
 PEER = struct.Struct("3i")
 LABEL = "yurt.held"
 """What was held for a container, for an engine that may start it again."""
@@ -98,25 +89,19 @@ class Holder:
     """Holds the mount sources of one engine's containers; `name` tells its folder from that of other engines."""
 
     def __init__(self, name: str, socket_path: str, background: Background) -> None:
-        self.folder = f"{PARENT}/mounts-{quote(name, safe='')}"
+        self.places = Places(name)
         self._socket_path = socket_path
         self._background = background
-        self._live: set[str] = set()
         self._reached: dict[int, bool] = {}
-
-    @property
-    def clear_command(self) -> tuple[str, ...]:
-        """A command that takes away what was mounted here, for when the agent is gone."""
-        return (sys.executable, "-I", "-S", "-E", os.path.abspath(mounting.__file__), self.folder)
 
     async def open(self) -> None:
         """Clear away what an earlier agent left when it was killed."""
-        await asyncio.to_thread(self._clear)
+        await asyncio.to_thread(self.places.clear)
 
     async def holds(self, alloc_dir: str) -> Holds:
         """The mount sources of one start."""
         view = await asyncio.to_thread(self._look)
-        return Holds(self, alloc_dir, group=self.new_group() if view.is_reached else "", view=view)
+        return Holds(self, alloc_dir, group=self.places.new_group() if view.is_reached else "", view=view)
 
     async def again(self, text: str) -> Holds:
         """The mount sources of a container that its engine starts again; `text` is its label."""
@@ -124,7 +109,7 @@ class Holder:
         view = await asyncio.to_thread(self._look)
         made = Holds(self, str(stored["alloc_dir"]), group=str(stored["group"]), view=view)
         made.sources = [Source(*each) for each in stored["sources"]]
-        self._live.add(made.group)
+        self.places.keep(made.group)
         return made
 
     def _look(self) -> View:
@@ -155,67 +140,16 @@ class Holder:
         except OSError:
             return False
         if namespace not in self._reached:
-            self._reached[namespace] = self._try_reach(pid)
+            self._reached[namespace] = self.places.are_seen(f"/proc/{pid}/mountinfo")
         return self._reached[namespace]
-
-    def _try_reach(self, pid: int) -> bool:
-        """Mount something, and look for it with the eyes of a process. Blocking."""
-        group = self.new_group()
-        try:
-            place = self.mount(os.open("/proc/self/mountinfo", HOLD_FLAGS), group, 0)
-            return place in mounting.points_below(self.folder, f"/proc/{pid}/mountinfo")
-        except OSError:
-            return False
-        finally:
-            self.drop(group)
-
-    def new_group(self) -> str:
-        """A group of places, with a name that nobody knows before."""
-        group = secrets.token_hex(8)
-        self._live.add(group)
-        return group
-
-    def mount(self, descriptor: int, group: str, number: int) -> str:
-        """Mount what a descriptor holds at a place of ours, and close it; the place. Blocking; raises OSError."""
-        try:
-            self._make_group(group)
-            place = f"{self.folder}/{group}/{number}"
-            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-                os.mkdir(place, FOLDER_MODE)
-            else:
-                os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            mounting.bind(descriptor, place)
-            return place
-        finally:
-            os.close(descriptor)
-
-    def _make_group(self, group: str) -> None:
-        """Make its folder; the one above goes with the last group of another start, at any time."""
-        for _ in range(MAKING_ROUNDS):
-            with contextlib.suppress(FileNotFoundError):
-                os.makedirs(f"{self.folder}/{group}", mode=FOLDER_MODE, exist_ok=True)
-                return
-        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.folder)
-
-    def drop(self, group: str) -> None:
-        """Let a group of places go. Blocking."""
-        mounting.clear_group(f"{self.folder}/{group}")
-        self._live.discard(group)
-        with contextlib.suppress(OSError):
-            os.rmdir(self.folder)
 
     def drop_beside(self, group: str) -> None:
         """Let it go, and do not wait."""
-        self._background.start("release of mounts", lambda: asyncio.to_thread(self.drop, group))
-
-    def _clear(self) -> None:
-        if os.geteuid() == 0:
-            mounting.clear(self.folder, frozenset(self._live))
+        self._background.start("release of mounts", lambda: asyncio.to_thread(self.places.drop, group))
 
     async def close(self) -> None:
         """Let everything go."""
-        self._live.clear()
-        await asyncio.to_thread(self._clear)
+        await asyncio.to_thread(self.places.close)
 
 
 class Holds:
@@ -247,7 +181,7 @@ class Holds:
         if root is None:
             return source
         number = len(self.sources)
-        name = f"{self._holder.folder}/{self.group}/{number}" if self.group else source
+        name = f"{self._holder.places.folder}/{self.group}/{number}" if self.group else source
         self.sources.append(Source(name, source[len(root) :].lstrip("/"), target, makes, is_seen))
         return name
 
@@ -275,7 +209,7 @@ class Holds:
         found = os.fstat(descriptor)
         self._known[source.target] = (found.st_dev, found.st_ino)
         if self.group:
-            self._holder.mount(descriptor, self.group, int(source.name.rpartition("/")[2]))
+            self._holder.places.mount(descriptor, self.group, int(source.name.rpartition("/")[2]))
         else:
             os.close(descriptor)
 

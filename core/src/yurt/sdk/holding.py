@@ -1,0 +1,100 @@
+"""Places where no task can write: what was opened and checked is mounted there by its descriptor, for others to open.
+
+    <folder>/<group>/<number>     a group for each start, a place for each mount; gone when the start is over
+
+It takes root that may mount. What an agent left that was killed goes with the next one, or by `clear_command`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+import sys
+from urllib.parse import quote
+
+from yurt.sdk import mounting
+from yurt.sdk.opening import HOLD_FLAGS
+
+PARENT = "/run/yurt"
+FOLDER_MODE = 0o711
+MAKING_ROUNDS = 10
+
+
+class Places:
+    """The places of one driver; `name` tells its folder from those of others. All its methods block."""
+
+    def __init__(self, name: str) -> None:
+        self.folder = f"{PARENT}/mounts-{quote(name, safe='')}"
+        self._live: set[str] = set()
+
+    @property
+    def clear_command(self) -> tuple[str, ...]:
+        """A command that takes away what was mounted here, for when the agent is gone."""
+        return (sys.executable, "-I", "-S", "-E", os.path.abspath(mounting.__file__), self.folder)
+
+    def drop_command(self, group: str) -> tuple[str, ...]:
+        """A command that takes away what was mounted for a group."""
+        return (*self.clear_command, group)
+
+    def are_seen(self, mounts_file: str = mounting.MOUNTS_FILE) -> bool:
+        """Whether we may mount and the process of a mountinfo file sees it: something is mounted, and looked for."""
+        if sys.platform != "linux" or os.geteuid() != 0:
+            return False
+        group = self.new_group()
+        try:
+            place = self.mount(os.open(mounting.MOUNTS_FILE, HOLD_FLAGS), group, 0)
+            return place in mounting.points_below(self.folder, mounts_file)
+        except OSError:
+            return False
+        finally:
+            self.drop(group)
+
+    def new_group(self) -> str:
+        """A group of places, with a name that nobody knows before."""
+        group = secrets.token_hex(8)
+        self.keep(group)
+        return group
+
+    def keep(self, group: str) -> None:
+        """A group is in use."""
+        self._live.add(group)
+
+    def mount(self, descriptor: int, group: str, number: int) -> str:
+        """Mount what a descriptor holds at a place of ours, and close it; the place. Raises OSError."""
+        try:
+            self._make_group(group)
+            place = f"{self.folder}/{group}/{number}"
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                os.mkdir(place, FOLDER_MODE)
+            else:
+                os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            mounting.bind(descriptor, place)
+            return place
+        finally:
+            os.close(descriptor)
+
+    def _make_group(self, group: str) -> None:
+        """Make its folder; the one above goes with the last group of another start, at any time."""
+        for _ in range(MAKING_ROUNDS):
+            with contextlib.suppress(FileNotFoundError):
+                os.makedirs(f"{self.folder}/{group}", mode=FOLDER_MODE, exist_ok=True)
+                return
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.folder)
+
+    def drop(self, group: str) -> None:
+        """Let a group of places go."""
+        mounting.drop(self.folder, group)
+        self._live.discard(group)
+
+    def clear(self) -> None:
+        """Clear away what an earlier agent left when it was killed; groups in use stay."""
+        if os.geteuid() == 0:
+            mounting.clear(self.folder, frozenset(self._live))
+
+    def close(self) -> None:
+        """Let everything go."""
+        self._live.clear()
+        self.clear()

@@ -1,0 +1,77 @@
+"""Disk images that are held for an emulator until it has opened them.
+
+QEMU opens its drives while it starts, each once as `config.block_node` names them. From then on it needs no names, and
+the places go: as soon as the emulator has every held file open, or has ended. A program that runs QEMU as its child is
+not seen to open anything, and the places stay until it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable
+
+from yurt.sdk.containers.background import Background
+from yurt.sdk.holding import Places
+
+FIRST_LOOK_S, LONGEST_LOOK_S = 0.01, 1.0
+CLOSE_LIMIT_S = 2.0
+FileId = tuple[int, int]
+
+
+class HeldImages:
+    """The images of one start. With `is_on` unset QEMU is told names, and nothing is held."""
+
+    def __init__(self, places: Places, *, is_on: bool) -> None:
+        self.is_on = is_on
+        self._places = places
+        self._group = places.new_group()
+        self._files: set[FileId] = set()
+        self._count = 0
+
+    def take(self, descriptor: int) -> str:
+        """Hold what a descriptor stands for, which stays the caller's; the place. Blocking; raises OSError."""
+        place = self._places.mount(os.dup(descriptor), self._group, self._count)
+        self._count += 1
+        self._files.add(file_id(os.fstat(descriptor)))
+        return place
+
+    @property
+    def drop_command(self) -> tuple[str, ...]:
+        """A command that lets the places go; empty for none."""
+        return self._places.drop_command(self._group) if self._files else ()
+
+    async def release_when_open(self, pid: int, has_ended_within: Callable[[float], Awaitable[bool]]) -> None:
+        """Let the places go once a process has opened all of them, or the task has ended (asked with seconds)."""
+        wait_s = FIRST_LOOK_S
+        try:
+            while not await asyncio.to_thread(has_open, pid, self._files) and not await has_ended_within(wait_s):
+                wait_s = min(wait_s * 2, LONGEST_LOOK_S)
+        finally:
+            await asyncio.to_thread(self.release)
+
+    def release(self) -> None:
+        """Let the places go. Blocking."""
+        self._places.drop(self._group)
+
+
+def file_id(found: os.stat_result) -> FileId:
+    """Which file it is."""
+    return found.st_dev, found.st_ino
+
+
+def has_open(pid: int, files: set[FileId]) -> bool:
+    """Whether a process has all these files open. Blocking."""
+    folder, missing = f"/proc/{pid}/fd", set(files)
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                missing.discard(file_id(os.stat(f"{folder}/{name}")))
+    return not missing
+
+
+async def settle(background: Background) -> None:
+    """Give emulators that have just been started a while to open their disks."""
+    if background.tasks:
+        await asyncio.wait(background.tasks, timeout=CLOSE_LIMIT_S)
