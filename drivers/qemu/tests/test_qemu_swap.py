@@ -95,8 +95,12 @@ async def test_what_was_checked_is_the_disk_though_its_name_leads_elsewhere_when
 ) -> None:
     disk, link = laid_trap(bench)
     held: list[str] = []
-    runs_before_start(bench, lambda: (exchange(disk, link), held.extend(ours(bench)))[0])
 
+    def swap() -> None:
+        exchange(disk, link)
+        held.extend(ours(bench))
+
+    runs_before_start(bench, swap)
     await bench.start({"image_path": "../alloc/data/disk"})
 
     assert len(held) == 1
@@ -105,17 +109,19 @@ async def test_what_was_checked_is_the_disk_though_its_name_leads_elsewhere_when
 
 
 @pytest.mark.skipif(shutil.which("qemu-img") is None, reason="qemu-img is not installed (apt install qemu-utils)")
-@pytest.mark.parametrize("args", [[], ["-snapshot"]])
-async def test_what_was_checked_is_below_the_disk_though_name_and_header_lead_elsewhere(
-    bench: Machines, args: list[str]
+@pytest.mark.parametrize(("swapped", "args"), [("name", ["-snapshot"]), ("header", [])])
+async def test_what_was_checked_is_below_the_disk_though_name_or_header_lead_elsewhere(
+    bench: Machines, swapped: str, args: list[str]
 ) -> None:
     disk, link = laid_trap(bench)
     top = laid_over(disk)
 
     def swap() -> None:
-        exchange(disk, link)
+        if swapped == "name":
+            return exchange(disk, link)
         image = disk.parent / "top"
         image.write_bytes(image.read_bytes().replace(b"disk", b"link"))
+        return None
 
     runs_before_start(bench, swap)
     await bench.start({"image_path": top, "args": args})
