@@ -87,10 +87,14 @@ class Space:
 
     @property
     def size(self) -> int:
-        """How much of the quota is taken: bytes of the file, or of what is in it with what was appended since."""
+        """How much of the quota is taken: bytes of the file, and what may have been added since it was looked at.
+
+        What is free inside the file is not counted on: an entry takes pages that lie side by side, and those of deleted
+        ones are free only some transactions later.
+        """
         term = self._leading.term
         added = term.stored_bytes - self._counted_from if term is not None and term is self._counted_in else 0
-        return max(self._size, self._in_use + GROWTH * added)
+        return self._size + GROWTH * added
 
     def check_room(self) -> None:
         """Raises LogFull when nothing more is to be appended."""
