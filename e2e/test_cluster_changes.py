@@ -50,7 +50,7 @@ def test_more_than_the_quota_is_written_and_nothing_is_lost(tmp_path: Path) -> N
         # So small a quota may be exceeded between two looks at it, by any of the three: then room is made, soon.
         for each in cluster.servers:
             wait_for(f"no alarm of {each.name}", lambda each=each: alarms(each) == "", LIMIT_S)
-        known = ("nearly full", "No cluster leader", "no space left by its quota")
+        known = ("nearly full", "No cluster leader", "may or may not be stored")
         assert all(any(words in text for words in known) for text in refused), set(refused)
         (after,) = cluster.wait_leader().running("web", 1)
         assert after["ID"] == before["ID"]
