@@ -166,9 +166,11 @@ def test_names_of_running_allocations_of_a_version_are_unique(state: Snapshot) -
 @settings(max_examples=CASES, deadline=None)
 @given(histories)
 def test_applied_plans_soon_leave_nothing_more_to_do(state: Snapshot) -> None:
+    """Soon is at the latest when each allocation was replaced apart from the others, as `max_parallel` may ask."""
     for namespace, job_id in _keys(state):
-        after = state
-        for number in range(3):
+        after, job = state, state.jobs.get((namespace, job_id))
+        wanted = sum(group.count for group in job.task_groups) if job is not None else 0
+        for number in range(3 + wanted):
             plan = scheduler.attempt(after, _evaluation(namespace, job_id), now=NOW, seed=number).plan
             after = apply(after, ApplyPlan(plan=plan), index=after.index + 1).state
         assert plan.is_empty
