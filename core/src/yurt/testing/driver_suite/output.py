@@ -46,7 +46,9 @@ class OutputTests:
             samples.append(await bench.driver.task_stats(handle.task_id))
         assert (loop.time() - before) / SAMPLES < STATS_LIMIT_S
         assert all(earlier.at < later.at for earlier, later in pairwise(samples))
-        assert all(earlier.cpu_user_ns <= later.cpu_user_ns for earlier, later in pairwise(samples))
+        # What of it is the kernel's is an estimate, which engines read at another moment: only the sum never falls.
+        used = [sample.cpu_user_ns + sample.cpu_system_ns for sample in samples]
+        assert used == sorted(used)
 
     async def test_a_large_environment_is_given_or_refused(self, bench: Bench, cases: DriverCases) -> None:
         large = {f"VARIABLE_{number}": "x" * 100 for number in range(2000)}
