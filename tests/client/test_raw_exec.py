@@ -30,7 +30,7 @@ from yurt_driver_raw_exec.plugin import yurt_task_drivers
 async def main():
     server = FakeServerPort()
     async with agent_client(Path({root!r}), server, lambda context: yurt_task_drivers(context)[0]) as client:
-        alloc = shell_alloc(client.node_id, {script!r})
+        alloc = shell_alloc(client.node_id, {script!r}, alloc_id={alloc_id!r})
         server.put_alloc(alloc)
         await eventually(lambda: server.status_of(alloc.id) == "running")
         print(client.runners[alloc.id].tasks["web"].handle.pid, flush=True)
@@ -74,7 +74,7 @@ async def test_use_of_a_real_task_is_measured(tmp_path: Path):
 @contextlib.asynccontextmanager
 async def killed_agent(root: Path, script: str) -> AsyncIterator[int]:
     """The pid of a task whose agent, another process, was killed at once."""
-    source = AGENT.format(root=str(root), script=script)
+    source = AGENT.format(root=str(root), script=script, alloc_id=ALLOC_ID)
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", source, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None

@@ -31,15 +31,15 @@ AGENT = """
 import asyncio
 from pathlib import Path
 from yurt.testing.fakes import FakeServerPort
-from yurt.testing.real_agent import ALLOC_ID, agent_client, server_that_knows, shell_alloc
+from yurt.testing.real_agent import agent_client, server_that_knows, shell_alloc
 from yurt_driver_raw_exec.plugin import yurt_task_drivers
 
 async def main():
     root = Path({root!r})
     server = await server_that_knows(root)
     async with agent_client(root, server, lambda context: yurt_task_drivers(context)[0]) as client:
-        if ALLOC_ID not in server.allocs:
-            server.put_alloc(shell_alloc(client.node_id, {script!r}))
+        if {alloc_id!r} not in server.allocs:
+            server.put_alloc(shell_alloc(client.node_id, {script!r}, alloc_id={alloc_id!r}))
         print("ready", flush=True)
         await asyncio.Event().wait()
 
@@ -67,7 +67,7 @@ def raw_exec(context: PluginContext) -> Driver:
 @asynccontextmanager
 async def agent_process(root: Path, script: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """An agent of its own that has just been given the allocation; killed without warning at the end."""
-    source = AGENT.format(root=str(root), script=script)
+    source = AGENT.format(root=str(root), script=script, alloc_id=ALLOC_ID)
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", source, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None

@@ -92,7 +92,7 @@ class Places:
     def clear(self) -> None:
         """Clear away what an earlier agent left when it was killed; groups in use stay."""
         if os.geteuid() == 0:
-            mounting.clear(self.folder, frozenset(self._live))
+            mounting.clear(self.folder, self._live)
 
     def close(self) -> None:
         """Let everything go."""

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import os
 import sys
+from collections.abc import Collection
 
 MOUNTS_FILE = "/proc/self/mountinfo"
 MS_BIND, MS_REC, MS_PRIVATE = 1 << 12, 1 << 14, 1 << 18
@@ -70,8 +71,10 @@ def points_below(folder: str, mounts_file: str = MOUNTS_FILE) -> tuple[str, ...]
     return tuple(point for point in reversed(points) if point.startswith(f"{folder}/"))
 
 
-def clear(folder: str, keep: frozenset[str] = frozenset()) -> None:
+def clear(folder: str, keep: Collection[str] = frozenset()) -> None:
     """Take away what is mounted at `<folder>/<group>/<place>`, and the empty places, but for the groups to keep.
+
+    `keep` may grow meanwhile: it is asked after a group was seen, and a group is kept before anything is made for it.
 
     What is mounted further below goes with its place, and only so (see `detach`). A folder is removed only when nothing
     is in it and nothing is mounted over it, so that no content can go with it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,20 +22,23 @@ from yurt.testing import factories
 from yurt.testing.client_objects import placed
 from yurt.testing.fakes import FakeServerPort
 
-ALLOC_ID = "12345678-0000-4000-8000-000000000001"
+ALLOC_ID = str(uuid.uuid4())
+"""Nobody else's: control groups bear it, and tests run in several processes beside each other."""
 READY_LIMIT_S = 60.0
 
 MakeDriver = Callable[[PluginContext], Driver]
 
 
-def shell_alloc(node_id: str, script: str, *, driver: str = "raw_exec", **task_changes: Any) -> Allocation:
+def shell_alloc(
+    node_id: str, script: str, *, driver: str = "raw_exec", alloc_id: str = ALLOC_ID, **task_changes: Any
+) -> Allocation:
     """A batch allocation that runs a shell script."""
     task = factories.task(driver=driver, config={"command": "sh", "args": ["-c", script]}, **task_changes)
     job = factories.job(type=JOB_BATCH, task_groups=(factories.group(tasks=(task,), update=None, migrate=None),))
     alloc = placed(node_id, job=job)
     assert alloc.job is not None
     group = replace(alloc.job.task_groups[0], tasks=(task,))
-    return replace(alloc, id=ALLOC_ID, job=replace(alloc.job, task_groups=(group,)))
+    return replace(alloc, id=alloc_id, job=replace(alloc.job, task_groups=(group,)))
 
 
 @asynccontextmanager

@@ -93,18 +93,25 @@ class Holder:
         self._socket_path = socket_path
         self._background = background
         self._reached: dict[int, bool] = {}
+        self._opening = asyncio.Lock()
+        self._is_open = False
 
     async def open(self) -> None:
-        """Clear away what an earlier agent left when it was killed."""
-        await asyncio.to_thread(self.places.clear)
+        """Clear away what an earlier agent left when it was killed, once, before anything is held."""
+        async with self._opening:
+            if not self._is_open:
+                await asyncio.to_thread(self.places.clear)
+                self._is_open = True
 
     async def holds(self, alloc_dir: str) -> Holds:
         """The mount sources of one start."""
+        await self.open()
         view = await asyncio.to_thread(self._look)
         return Holds(self, alloc_dir, group=self.places.new_group() if view.is_reached else "", view=view)
 
     async def again(self, text: str) -> Holds:
         """The mount sources of a container that its engine starts again; `text` is its label."""
+        await self.open()
         stored = json.loads(text) if text else {"alloc_dir": "", "group": "", "sources": []}
         view = await asyncio.to_thread(self._look)
         made = Holds(self, str(stored["alloc_dir"]), group=str(stored["group"]), view=view)

@@ -1,0 +1,68 @@
+"""Places of mounts: clearing away what is left never touches what is being made meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from yurt.sdk import mounting
+from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.held import Holder
+from yurt.sdk.holding import Places
+from yurt.sdk.opening import HOLD_FLAGS
+from yurt.testing.rights import may_mount
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def places() -> Iterator[Places]:
+    """Places of a driver that nobody else knows."""
+    made = Places(f"test-{uuid.uuid4().hex}")
+    yield made
+    made.close()
+
+
+@pytest.mark.skipif(not may_mount(), reason="mounting takes root with CAP_SYS_ADMIN on Linux")
+def test_what_is_mounted_while_old_places_are_cleared_stays(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    places.mount(os.open(tmp_path, HOLD_FLAGS), "left", 0)
+    made = []
+    look = mounting.points_below
+
+    def a_start_after_the_look(*arguments: str) -> tuple[str, ...]:
+        found = look(*arguments)
+        if not made:
+            made.append(places.mount(os.open(tmp_path, HOLD_FLAGS), places.new_group(), 0))
+        return found
+
+    monkeypatch.setattr(mounting, "points_below", a_start_after_the_look)
+
+    places.clear()
+
+    assert os.listdir(made[0]) == ["file"]
+    assert not os.path.exists(f"{places.folder}/left")
+
+
+async def test_nothing_is_held_before_the_old_places_are_cleared() -> None:
+    holder = Holder(f"test-{uuid.uuid4().hex}", "", Background("test"))
+    may_end, rounds = threading.Event(), []
+
+    def slow_clear() -> None:
+        rounds.append(may_end.wait(WAIT_S))
+
+    holder.places.clear = slow_clear  # type: ignore[method-assign]
+    async with asyncio.TaskGroup() as group:
+        starts = [group.create_task(each) for each in (holder.holds("/alloc"), holder.again(""), holder.open())]
+        done, _ = await asyncio.wait(starts, timeout=0.1)
+        assert not done
+        may_end.set()
+
+    assert rounds == [True]
