@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,16 @@ import pytest_asyncio
 from yurt.sdk import mounting
 from yurt.sdk.containers.held import View
 from yurt.sdk.containers.janitor import Janitor
-from yurt.sdk.errors import DriverError, RecoverableError
+from yurt.sdk.errors import RecoverableError
 from yurt.sdk.value import replace, seconds
-from yurt.testing.driver_suite import Bench
+from yurt.testing.driver_suite import Bench, Config, SwappedMountTests
+from yurt.testing.driver_suite.swaps import MOUNT, laid_trap, swaps_before, until
 from yurt.testing.engines import DockerEngine
-from yurt.testing.swapping import exchange, swapping
+from yurt.testing.swapping import exchange
 from yurt_driver_docker.config import plugin_config
 from yurt_driver_docker.driver import DockerDriver
 
 IMAGE = "yurt-test/busybox:1"
-STARTS = 8
 LIMIT_S = 60.0
 
 
@@ -40,29 +39,8 @@ def task(**options: Any) -> dict[str, Any]:
     """A task that says whose folder it sees."""
     return {
         "image": IMAGE, "command": "cat", "args": ["/seen/whose"], "network_mode": "none",
-        "volumes": ["../alloc/data/mine:/seen"], **options,
+        "volumes": [MOUNT], **options,
     }  # fmt: skip
-
-
-def laid_trap(bench: Bench) -> tuple[Path, Path]:
-    """A folder of the allocation, and beside it a link to one of the host."""
-    data, host = bench.folder / "alloc" / "alloc" / "data", bench.folder / "host"
-    for folder, owner in ((data / "mine", "ours"), (host, "host")):
-        folder.mkdir(parents=True)
-        (folder / "whose").write_text(owner)
-    (data / "link").symlink_to(host)
-    return data / "mine", data / "link"
-
-
-def swaps_before(driver: Any, name: str, swap: Callable[[], None]) -> None:
-    """Let the swap happen right before the driver asks the engine for something."""
-    acts, act = driver._acts, getattr(driver._acts, name)
-
-    async def swapped(*arguments: Any) -> Any:
-        swap()
-        return await act(*arguments)
-
-    setattr(acts, name, swapped)
 
 
 def ours(bench: Bench) -> tuple[str, ...]:
@@ -71,31 +49,15 @@ def ours(bench: Bench) -> tuple[str, ...]:
     return mounting.points_below(bench.driver._holder.places.folder)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, with a bound."""
-    async with asyncio.timeout(LIMIT_S):
-        while not condition():  # noqa: ASYNC110 - what happens is outside this process
-            await asyncio.sleep(0.01)
+class TestSwappedMounts(SwappedMountTests):
+    @pytest.fixture
+    def whose(self) -> Config:
+        return task()
 
-
-async def test_what_was_checked_is_mounted_though_its_name_leads_elsewhere_when_the_engine_looks(bench: Bench) -> None:
-    mine, link = laid_trap(bench)
-    swaps_before(bench.driver, "start", lambda: exchange(mine, link))
-
-    handle = await bench.start(task())
-
-    assert (await bench.wait(handle.task_id)).is_success
-    assert bench.text() == "ours"
-
-
-async def test_a_folder_swapped_without_pause_never_shows_the_host(bench: Bench) -> None:
-    with swapping(*laid_trap(bench)):
-        for number in range(STARTS):
-            with suppress(DriverError):
-                handle = await bench.start(task(), name=f"t{number}")
-                await bench.wait(handle.task_id)
-    seen = [bench.text(name=f"t{number}") for number in range(STARTS)]
-    assert set(seen) <= {"ours", ""}, seen
+    @pytest.fixture
+    def acts(self, bench: Bench) -> Any:
+        assert isinstance(bench.driver, DockerDriver)
+        return bench.driver._acts
 
 
 async def test_an_engine_that_does_not_see_our_mounts_is_told_the_name_and_looked_at_when_it_has_started(
@@ -106,7 +68,7 @@ async def test_an_engine_that_does_not_see_our_mounts_is_told_the_name_and_looke
     bench.driver._holder._look = lambda: View(is_visible=True)  # type: ignore[method-assign]
     handle = await bench.start(task(command="sleep", args=["1000"]), name="first")
     assert (await bench.driver.exec_task(handle.task_id, ("cat", "/seen/whose"), timeout=seconds(20))).stdout == b"ours"
-    swaps_before(bench.driver, "start", lambda: exchange(mine, link))
+    swaps_before(bench.driver._acts, "start", lambda: exchange(mine, link))
 
     with pytest.raises(RecoverableError, match='the mount at /seen is not "alloc/data/mine" of the allocation'):
         await bench.start(task(command="sleep", args=["1000"]), name="second")

@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-PARTS = ("bench", "burden", "commands", "lifecycle", "networks", "output", "recovery")
+PARTS = ("bench", "burden", "commands", "lifecycle", "networks", "output", "recovery", "swaps")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from yurt.testing.driver_suite.bench import Bench, Config, DriverCases, DriverFactory  # noqa: E402 - pytest explains the failures of what is imported from here on
@@ -34,8 +34,9 @@ from yurt.testing.driver_suite.lifecycle import LifecycleTests  # noqa: E402
 from yurt.testing.driver_suite.networks import NetworkTests  # noqa: E402
 from yurt.testing.driver_suite.output import OutputTests  # noqa: E402
 from yurt.testing.driver_suite.recovery import RecoveryTests  # noqa: E402
+from yurt.testing.driver_suite.swaps import SwappedMountTests  # noqa: E402
 
-__all__ = ["Bench", "Config", "DriverCases", "DriverFactory", "DriverSuite"]
+__all__ = ["Bench", "Config", "DriverCases", "DriverFactory", "DriverSuite", "SwappedMountTests"]
 
 
 class DriverSuite(LifecycleTests, RecoveryTests, OutputTests, CommandTests, NetworkTests, BurdenTests):

@@ -1,0 +1,85 @@
+"""A folder that a task mounts is swapped for a link to the host, while an engine starts its container.
+
+For drivers whose tasks name folders of their allocation that the engine mounts; a driver's tests subclass
+`SwappedMountTests`, and use the rest for what holds only for their engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from yurt.sdk.errors import DriverError
+from yurt.testing.driver_suite.bench import LIMIT_S, Bench, Config
+from yurt.testing.swapping import exchange, swapping
+
+STARTS = 8
+MOUNT = "../alloc/data/mine:/seen"
+"""How a task names the folder of `laid_trap`; the file `whose` in it says "ours" or "host"."""
+
+
+def laid_trap(bench: Bench) -> tuple[Path, Path]:
+    """A folder of the allocation, and beside it a link to one of the host."""
+    data, host = bench.folder / "alloc" / "alloc" / "data", bench.folder / "host"
+    for folder, owner in ((data / "mine", "ours"), (host, "host")):
+        folder.mkdir(parents=True)
+        (folder / "whose").write_text(owner)
+    (data / "link").symlink_to(host)
+    return data / "mine", data / "link"
+
+
+def swaps_before(acts: Any, name: str, swap: Callable[[], None]) -> None:
+    """Let the swap happen right before a driver asks its engine for something, a method of `acts`."""
+    act = getattr(acts, name)
+
+    async def swapped(*arguments: Any) -> Any:
+        swap()
+        return await act(*arguments)
+
+    setattr(acts, name, swapped)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, with a bound."""
+    async with asyncio.timeout(LIMIT_S):
+        while not condition():  # noqa: ASYNC110 - what happens is outside this process
+            await asyncio.sleep(0.01)
+
+
+class SwappedMountTests:
+    """Subclass it, and give `bench`, `whose` and `acts`; the driver of `bench` lets no task mount paths of the host."""
+
+    @pytest.fixture
+    def whose(self) -> Config:
+        """The config of a task that mounts `MOUNT` and prints the file `whose` in it; a subclass overrides this."""
+        pytest.fail("swapped mounts need a fixture `whose`")
+
+    @pytest.fixture
+    def acts(self, bench: Bench) -> Any:
+        """What the driver asks its engine with: its `start` starts a container; a subclass overrides this."""
+        pytest.fail("swapped mounts need a fixture `acts`")
+
+    async def test_what_was_checked_is_mounted_though_its_name_leads_elsewhere_when_the_engine_looks(
+        self, bench: Bench, whose: Config, acts: Any
+    ) -> None:
+        mine, link = laid_trap(bench)
+        swaps_before(acts, "start", lambda: exchange(mine, link))
+
+        handle = await bench.start(whose)
+
+        assert (await bench.wait(handle.task_id)).is_success
+        assert bench.text() == "ours"
+
+    async def test_a_folder_swapped_without_pause_never_shows_the_host(self, bench: Bench, whose: Config) -> None:
+        with swapping(*laid_trap(bench)):
+            for number in range(STARTS):
+                with suppress(DriverError):
+                    handle = await bench.start(whose, name=f"t{number}")
+                    await bench.wait(handle.task_id)
+        seen = [bench.text(name=f"t{number}") for number in range(STARTS)]
+        assert set(seen) <= {"ours", ""}, seen
