@@ -156,8 +156,17 @@ async def test_search_finds_by_prefix_and_by_part(api: Api) -> None:
     assert (len(found["Matches"]["jobs"]), found["Truncations"]["jobs"]) == (20, True)
     fuzzy = (await api.put("/v1/search/fuzzy", {"Text": "b-07", "Context": "jobs"})).json
     assert fuzzy["Matches"]["jobs"] == [{"ID": "web-07", "Scope": None}]
-    assert (await api.put("/v1/search", {"Prefix": "a", "Context": "x"})).status == 500
     assert "at least 2 characters" in (await api.put("/v1/search/fuzzy", {"Text": "a"})).text
+
+
+@pytest.mark.parametrize("path", ["/v1/search", "/v1/search/fuzzy"])
+async def test_a_search_in_an_unknown_context_is_told_which_there_are(api: Api, path: str) -> None:
+    answer = await api.put(path, {"Prefix": "ab", "Text": "ab", "Context": "job"})
+    assert answer.status == 500
+    assert answer.text == (
+        'there is no context "job"; it must be one of allocs, deployment, evals, jobs, nodes, node_pools, namespaces, '
+        "quotas, recommendations, scaling_policy, plugins, volumes, vars or all"
+    )
 
 
 async def test_metrics_come_as_json_and_for_prometheus(api: Api) -> None:

@@ -8,7 +8,7 @@ import pytest
 from yurt.testing.http_api import UNKNOWN_ID, Api
 
 NOTHING = [{"Name": "g", "Count": 0, "Tasks": [{"Name": "t", "Driver": "mock_driver"}]}]
-NEITHER = {"EvalIDs": [UNKNOWN_ID], "Filter": "x"}
+BOTH = {"EvalIDs": [UNKNOWN_ID], "Filter": "x"}
 
 
 async def test_a_version_can_be_tagged_compared_with_and_untagged(api: Api) -> None:
@@ -91,16 +91,17 @@ async def test_a_filter_deletes_what_is_safe(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status"),
+    ("body", "status", "text"),
     [
-        ({}, 400),
-        (NEITHER, 400),
-        ({"EvalIDs": [UNKNOWN_ID]}, 404),
-        ({"EvalIDs": ["x"]}, 500),
+        ({}, 400, "evals must be deleted by either ID or filter"),
+        (BOTH, 400, "evals cannot be deleted by both ID and filter"),
+        ({"EvalIDs": [UNKNOWN_ID]}, 404, f"eval not found: {UNKNOWN_ID}"),
+        ({"EvalIDs": ["x"]}, 500, "eval lookup failed: index error: UUID must be 36 characters"),
     ],
 )
-async def test_deletions_that_name_nothing(api: Api, body: Any, status: int) -> None:
-    assert (await api.call("DELETE", "/v1/evaluations", body)).status == status
+async def test_deletions_that_name_nothing(api: Api, body: Any, status: int, text: str) -> None:
+    answer = await api.call("DELETE", "/v1/evaluations", body)
+    assert (answer.status, answer.text) == (status, text)
 
 
 async def test_a_dispatched_child_is_listed_as_an_ordinary_job(api: Api) -> None:

@@ -17,6 +17,15 @@ async def test_a_wrong_method_is_405(api: Api, path: str) -> None:
     assert (answer.status, answer.text) == (405, "Invalid method")
 
 
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/v1/var/a/b", 400), ("/v1/operator/raft/peer", 404), ("/v1/operator/autopilot/configuration", 404)],
+)
+async def test_some_routes_have_a_status_of_their_own_for_a_wrong_method(api: Api, path: str, status: int) -> None:
+    answer = await api.call("PATCH", path)
+    assert (answer.status, answer.text) == (status, "Invalid method")
+
+
 async def test_an_error_is_plain_text_without_a_newline(api: Api) -> None:
     answer = await api.get("/v1/job/nope")
     assert (answer.status, answer.text) == (404, "job not found")

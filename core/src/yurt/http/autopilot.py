@@ -119,6 +119,6 @@ def _row(call: Call, view: ServerView, config: AutopilotConfiguration) -> dict[s
 
 
 ROUTES = (
-    route("/v1/operator/autopilot/configuration", get=read_configuration, put=set_configuration),
-    route("/v1/operator/autopilot/health", get=health),
+    route("/v1/operator/autopilot/configuration", get=read_configuration, put=set_configuration, wrong_method=404),
+    route("/v1/operator/autopilot/health", get=health, wrong_method=404),
 )

@@ -65,8 +65,10 @@ class EvaluationsDeleteBody(Value):
 async def delete(call: Call) -> web.Response:
     """DELETE /v1/evaluations: those that have ended and whose allocations have ended too."""
     body = await call.body(EvaluationsDeleteBody)
-    if bool(body.eval_ids) == bool(body.filter):
-        raise Refused(400, "evaluations must be deleted by ids or by a filter, not by both and not by neither")
+    if body.eval_ids and body.filter:
+        raise Refused(400, "evals cannot be deleted by both ID and filter")
+    if not body.eval_ids and not body.filter:
+        raise Refused(400, "evals must be deleted by either ID or filter")
     if len(body.eval_ids) > DELETE_IDS_MAX:
         raise Refused(400, f"request includes {len(body.eval_ids)} evaluation IDs, must be {DELETE_IDS_MAX} or fewer")
     state = call.read_state()

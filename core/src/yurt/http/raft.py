@@ -63,6 +63,6 @@ async def transfer_leadership(call: Call) -> web.Response:
 
 ROUTES = (
     route("/v1/operator/raft/configuration", get=configuration),
-    route("/v1/operator/raft/peer", delete=remove_peer),
+    route("/v1/operator/raft/peer", delete=remove_peer, wrong_method=404),
     route("/v1/operator/raft/transfer-leadership", write=transfer_leadership),
 )

@@ -22,27 +22,32 @@ CORS_PREFIXES = (
 INDEX_ERRORS = {"/v1/event/stream": "Unable to parse index: it must be a number, 0 or more"}
 """Routes with a text of their own for a bad `index`."""
 
+WRONG_METHOD = 405
+
 
 class Route(NamedTuple):
     """A path in aiohttp's pattern language and its handlers by method."""
 
     path: str
     methods: Mapping[str, Handler]
+    wrong_method: int = WRONG_METHOD
+    """The status for any other method."""
 
 
 def route(
     path: str, *, get: Handler | None = None, write: Handler | None = None, put: Handler | None = None,
-    delete: Handler | None = None,
+    delete: Handler | None = None, wrong_method: int = WRONG_METHOD,
 ) -> Route:  # fmt: skip
     """A route; `write` takes PUT and POST, `put` takes PUT alone."""
     methods = {"GET": get, "PUT": write or put, "POST": write, "DELETE": delete}
-    return Route(path, {method: handler for method, handler in methods.items() if handler is not None})
+    taken = {method: handler for method, handler in methods.items() if handler is not None}
+    return Route(path, taken, wrong_method)
 
 
 def add_routes(app: web.Application, routes: Iterable[Route]) -> None:
     """Serve the routes."""
     for entry in routes:
-        app.router.add_route("*", entry.path, _adapter(entry.methods))
+        app.router.add_route("*", entry.path, _adapter(entry))
 
 
 def make_call(request: web.Request) -> Call:
@@ -52,21 +57,21 @@ def make_call(request: web.Request) -> Call:
     return Call(request, context, options)
 
 
-def handler_of(methods: Mapping[str, Handler], request: web.Request) -> Handler:
-    """The handler of the request's method; 405 for any other."""
+def handler_of(methods: Mapping[str, Handler], request: web.Request, *, wrong_method: int = WRONG_METHOD) -> Handler:
+    """The handler of the request's method; `wrong_method` for any other."""
     handler = methods.get(request.method)
     if handler is None and request.method == "HEAD" and request.path.startswith(CORS_PREFIXES):
         handler = methods.get("GET")
     if handler is None:
-        raise Refused(405, "Invalid method")
+        raise Refused(wrong_method, "Invalid method")
     return handler
 
 
-def _adapter(methods: Mapping[str, Handler]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _adapter(entry: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def handle(request: web.Request) -> web.StreamResponse:
         if request.method == "OPTIONS" and request.path.startswith(CORS_PREFIXES):
             return web.Response(status=204)
-        handler = handler_of(methods, request)
+        handler = handler_of(entry.methods, request, wrong_method=entry.wrong_method)
         return await handler(make_call(request))
 
     return handle

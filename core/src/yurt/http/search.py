@@ -66,7 +66,8 @@ def _rows(state: Snapshot, context: str, sees: Callable[[str], bool]) -> Iterato
 
 def _contexts(context: str) -> Iterable[str]:
     if context not in ("", *CONTEXTS):
-        raise Refused(500, f"context must be one of {list(CONTEXTS)}; got '{context[:64]}' instead")
+        known = f"{', '.join(CONTEXTS[:-1])} or {CONTEXTS[-1]}"
+        raise Refused(500, f'there is no context "{context[:64]}"; it must be one of {known}')
     return CONTEXTS[:-1] if context in ("", "all") else (context,)
 
 

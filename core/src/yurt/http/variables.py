@@ -175,5 +175,5 @@ async def delete(call: Call) -> web.Response:
 
 ROUTES = (
     route("/v1/vars", get=list_variables),
-    route("/v1/var/{path:.*}", get=read, write=write, delete=delete),
+    route("/v1/var/{path:.*}", get=read, write=write, delete=delete, wrong_method=400),
 )
