@@ -20,7 +20,7 @@ from yurt import scheduler
 from yurt.api.times import parse_rfc3339
 from yurt.fsm.node_class import computed_class
 from yurt.scheduler.attempts import Attempt
-from yurt.sdk.value import NANOSECONDS, UnixNano, replace
+from yurt.sdk.value import NANOSECONDS, UnixNano, Value, replace
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
@@ -164,16 +164,6 @@ def _allocated(data: Data) -> Data:
     return {"Tasks": tasks, "Shared": {"DiskMB": disk, "Networks": shared.get("Networks", [])}}
 
 
-def _deployment(data: Data) -> tuple[str, Deployment]:
-    deployment = _value(data, Deployment)
-    return deployment.id, deployment
-
-
-def _evaluation(data: Data) -> tuple[str, Evaluation]:
-    evaluation = _value(data, Evaluation)
-    return evaluation.id, evaluation
-
-
 def _csi_volume(data: Data) -> tuple[tuple[str, str], CSIVolume]:
     """A volume; it offers its own modes, and those that a request leaves open, as old requests do."""
     own = CSIVolumeCapability(
@@ -185,30 +175,29 @@ def _csi_volume(data: Data) -> tuple[tuple[str, str], CSIVolume]:
     return (volume.namespace, volume.id), replace(volume, requested_capabilities=offered)
 
 
-def _host_volume(data: Data) -> tuple[str, HostVolume]:
-    volume = _value(data, HostVolume)
-    return volume.id, volume
+PLAIN: Final[Mapping[str, tuple[type[Value], str]]] = {
+    "deployments": (Deployment, "id"),
+    "deployment": (Deployment, "id"),
+    "evals": (Evaluation, "id"),
+    "host_volumes": (HostVolume, "id"),
+    "node_pools": (NodePool, "name"),
+    "namespaces": (Namespace, "name"),
+}
+"""Tables whose rows stand in the records as they are: what a row is, and its key."""
 
 
-def _pool(data: Data) -> tuple[str, NodePool]:
-    pool = _value(data, NodePool)
-    return pool.name, pool
+def _reader(kind: type[Value], key: str) -> Callable[[Data], tuple[Any, Any]]:
+    def read(data: Data) -> tuple[Any, Any]:
+        row = _value(data, kind)
+        return getattr(row, key), row
 
-
-def _namespace(data: Data) -> tuple[str, Namespace]:
-    namespace = _value(data, Namespace)
-    return namespace.name, namespace
+    return read
 
 
 MAKERS: Final[Mapping[str, Callable[[Data], tuple[Any, Any]]]] = {
     "nodes": _node,
-    "deployments": _deployment,
-    "deployment": _deployment,
-    "evals": _evaluation,
     "csi_volumes": _csi_volume,
-    "host_volumes": _host_volume,
-    "node_pools": _pool,
-    "namespaces": _namespace,
+    **{table: _reader(kind, key) for table, (kind, key) in PLAIN.items()},
 }
 
 
