@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from google.protobuf.compiler import plugin_pb2
 from yurt.goplugin.messages import read_files
 from yurt.testing.agent import Agent, pid_is_alive, running_agent, wait_for
+from yurt.testing.processes import ended_at_exit, processes
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -227,21 +227,17 @@ def agent(programs: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
     extra: dict[str, Any] = {"plugin_dir": str(plugins), "plugin": {"sample": {"config": {"allowed": ["all"]}}}}
     if request.param:
         extra["client"] = {"enabled": True, "options": {"plugin.mtls": "true"}}
-    with running_agent(tmp_path, data_dir=tmp_path / "data", extra=extra) as agent:
+    paths = {str(plugins / name) for name in ("nomad-driver-sample", "nomad-device-board")}
+    with (
+        ended_at_exit(lambda words: not paths.isdisjoint(words[:1])),
+        running_agent(tmp_path, data_dir=tmp_path / "data", extra=extra) as agent,
+    ):
         yield agent
-        for process in plugin_processes(tmp_path):
-            process.terminate()
-        psutil.wait_procs(plugin_processes(tmp_path), timeout=10)
-
-
-def plugin_processes(folder: Path) -> list[psutil.Process]:
-    paths = {str(folder / "plugins" / name) for name in ("nomad-driver-sample", "nomad-device-board")}
-    return [each for each in psutil.process_iter(["cmdline"]) if paths & set((each.info["cmdline"] or [])[:1])]
 
 
 def driver_pids(folder: Path) -> set[int]:
-    found = plugin_processes(folder)
-    return {each.pid for each in found if each.info["cmdline"][0].endswith("nomad-driver-sample")}
+    program = str(folder / "plugins" / "nomad-driver-sample")
+    return {process.pid for process in processes(lambda words: words[:1] == [program])}
 
 
 def assert_counting_goes_on(agent: Agent, alloc_id: str) -> None:

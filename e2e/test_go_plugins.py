@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from yurt.testing.agent import Agent, pid_is_alive, raw_exec_job, register, running_agent, wait_for
+from yurt.testing.processes import IsMeant, ended_at_exit, processes
 
 TASKS = 3
 TICKER = 'echo $$ > "$NOMAD_TASK_DIR/pid"; i=0; while true; do i=$((i+1)); echo $i; sleep 0.2; done'
@@ -36,21 +36,17 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
         "plugin_dir": str(plugin_folder(tmp_path)),
         "plugin": {"raw_exec": {"config": {"enabled": True, "denied_envvars": ["HIDDEN"]}}},
     }
-    with running_agent(tmp_path, data_dir=tmp_path / "data", extra=extra) as agent:
+    with ended_at_exit(serves(tmp_path)), running_agent(tmp_path, data_dir=tmp_path / "data", extra=extra) as agent:
         yield agent
-        for process in plugin_processes(tmp_path):
-            process.terminate()
-        psutil.wait_procs(plugin_processes(tmp_path), timeout=10)
 
 
-def plugin_processes(folder: Path) -> list[psutil.Process]:
-    """The processes of our plugin."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if "serve" in words and f"{folder}/served" in words:
-            found.append(process)
-    return found
+def serves(folder: Path) -> IsMeant:
+    """Whether a command line is that of our plugin."""
+    return lambda words: {"serve", f"{folder}/served"} <= set(words)
+
+
+def plugin_pids(folder: Path) -> set[int]:
+    return {process.pid for process in processes(serves(folder))}
 
 
 def statuses(agent: Agent) -> dict[str, dict[str, Any]]:
@@ -89,9 +85,9 @@ def test_a_driver_binary_runs_jobs_that_survive_agent_and_plugin(agent: Agent, t
     assert {alloc_id: pid_of(agent, alloc_id) for alloc_id in after} == pids
     assert_no_line_was_lost(agent, next(iter(pids)))
 
-    [plugin] = plugin_processes(tmp_path)
-    os.kill(plugin.pid, signal.SIGKILL)
-    wait_for("another process of the plugin", lambda: {p.pid for p in plugin_processes(tmp_path)} - {plugin.pid})
+    [plugin] = plugin_pids(tmp_path)
+    os.kill(plugin, signal.SIGKILL)
+    wait_for("another process of the plugin", lambda: plugin_pids(tmp_path) - {plugin})
     assert all(pid_is_alive(pid) for pid in pids.values())
     assert_no_line_was_lost(agent, next(iter(pids)))
     agent.cli("job", "stop", "-purge", "many")
@@ -119,7 +115,6 @@ def test_a_device_binary_gives_its_devices_to_a_task(tmp_path: Path) -> None:
         register(agent, job)
         [alloc] = agent.running("gpu", 1)
         wait_for("the variable", lambda: "sees one" in agent.cli("alloc", "logs", alloc["ID"]).stdout)
-        plugin = next(p for p in psutil.process_iter(["cmdline"]) if str(program) in (p.info["cmdline"] or []))
+        [plugin, *_] = processes(lambda words: str(program) in words)
         agent.kill()
-        psutil.wait_procs([plugin], timeout=10)
-        assert not plugin.is_running(), "a plugin of a dev agent outlived it"
+        wait_for("the end of a dev agent's plugin", lambda: not plugin.is_running())
