@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-from yurt.testing.agent import YURT, free_ports
+from yurt.testing.agent import YURT
+from yurt.testing.claims import free_ports
 
 from bench.table import Row, print_table
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from yurt.client.networks.settings import CNI_PATHS
-from yurt.testing.agent import Agent, free_ports, register, running_agent, wait_for
+from yurt.testing.agent import Agent, register, running_agent, wait_for
+from yurt.testing.claims import free_ports, own_subnet
 from yurt.testing.engines import DockerEngine, PodmanEngine, missing
 
 PLUGINS = next((folder for folder in CNI_PATHS if Path(folder, "bridge").exists()), "")
@@ -25,11 +26,10 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("busybox") is None, reason="busybox is not installed (apt install busybox-static)"),
     pytest.mark.skipif(shutil.which("runc") is None, reason="runc is not installed (apt install runc)"),
 ]
-RUN = os.getpid() % 10_000
+(RUN, OWN_NET), (_, PAIRS_NET), (_, SIDE_NET) = (own_subnet() for _ in range(3))
 """Another run on this machine, or what is left of a killed one, has other names and addresses."""
 BRIDGE, PAIRS, SIDE = (f"yurt-{name}{RUN}" for name in ("e2e", "pairs", "side"))
-OWN_NET, PAIRS_NET, SIDE_NET = (f"{net}.{RUN % 250}" for net in ("172.30", "172.31", "10.213"))
-OWN_NET6 = f"fd72:7572:{0x7000 + RUN % 4096:x}"
+OWN_NET6 = f"fd72:7572:{0x4000 + RUN:x}"
 SIDE_ADDRESS = f"{SIDE_NET}.1"
 BOOKINGS = Path("/run/yurt/cni")
 RECORDS = Path("/run/yurt/networks")

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.testing.agent import YURT, Agent, free_ports, raw_exec_job, wait_for
+from yurt.testing.agent import YURT, Agent, raw_exec_job, wait_for
+from yurt.testing.claims import free_ports
 
 
 class TlsAgent(Agent):

@@ -26,7 +26,7 @@ from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 from yurt.structs.rpc import FileInfo, RegisterNodeRequest
 from yurt.testing import factories
-from yurt.testing.agent import free_ports
+from yurt.testing.claims import free_ports
 from yurt.testing.fakes import eventually
 from yurt.testing.servers import NAMES, ServerGroup
 

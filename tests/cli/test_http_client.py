@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from yurt.api.http_client import ApiClient, ApiError, BrokenOff, Connection, Unreachable
+from yurt.testing.claims import quiet_port
 
 
 def test_token_namespace_region_and_query_are_sent(api: Any) -> None:
@@ -38,13 +39,10 @@ def test_an_error_of_the_agent_is_its_text(api: Any) -> None:
 
 
 def test_nobody_there_says_how_to_start_an_agent() -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-        client = ApiClient(Connection(address=f"http://127.0.0.1:{port}"))
+    client = ApiClient(Connection(address=f"http://127.0.0.1:{quiet_port()}"))
 
-        with pytest.raises(Unreachable, match="Start one with `yurt agent -dev`"):
-            client.get("/v1/jobs")
+    with pytest.raises(Unreachable, match="Start one with `yurt agent -dev`"):
+        client.get("/v1/jobs")
 
 
 def test_a_kept_connection_that_was_closed_is_opened_again(api: Any) -> None:

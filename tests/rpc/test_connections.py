@@ -17,6 +17,7 @@ from yurt.rpc.peer import ConnectionLost, Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
+from yurt.testing.claims import quiet_port
 
 
 class EchoPort(Protocol):
@@ -146,7 +147,7 @@ async def test_a_call_moves_to_the_next_server_when_its_own_one_ends() -> None:
 
 async def test_a_server_that_comes_back_is_found_again() -> None:
     far = Far("server")
-    port = await far.start()
+    port = await far.start(quiet_port())
     async with running(new_link(port)) as link:
         near = far_port(ECHO, "echo", link.peer, repeats=True)
         assert await near.echo("one") == "server: one"

@@ -20,7 +20,7 @@ from yurt.rpc.usefulness import LEADER_CALL_S, NO_LEADER_S, Usefulness, watched_
 from yurt.rpc.wire import SocketWire
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import NotFound, Unavailable
-from yurt.testing.agent import free_ports
+from yurt.testing.claims import free_ports
 from yurt.testing.fakes import eventually
 
 

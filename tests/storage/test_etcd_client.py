@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -20,7 +21,8 @@ from yurt.storage.etcd.client import Compacted, EtcdClient, NoSpace
 from yurt.storage.etcd.members import move_leader, remove_member
 from yurt.storage.etcd.messages import FILE, message
 from yurt.storage.etcd.settings import EtcdSecurity
-from yurt.testing.agent import free_ports, wait_for
+from yurt.testing.agent import wait_for
+from yurt.testing.claims import free_ports
 from yurt.testing.etcd import LocalEtcd, local_etcd, missing
 
 pytestmark = [
@@ -166,15 +168,22 @@ def encrypted() -> Iterator[tuple[str, Pairs]]:
             stderr=subprocess.DEVNULL,
         )
         try:
-            wait_for("etcd", lambda: is_listening(client_port), 30.0)
+            wait_for("etcd", lambda: shakes_hands(client_port, pairs))
             yield url, pairs
         finally:
             process.kill()
             process.wait(timeout=10)
 
 
-def is_listening(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+def shakes_hands(port: int, pairs: Pairs) -> bool:
+    """Whether somebody not only listens, but answers: etcd listens long before."""
+    context = ssl.create_default_context(cafile=pairs.ca)
+    context.load_cert_chain(pairs.cert, pairs.key)
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(("127.0.0.1", port), timeout=5) as raw,
+        context.wrap_socket(raw, server_hostname="localhost"),
+    ):
         return True
     return False
 

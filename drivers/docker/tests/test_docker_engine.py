@@ -8,7 +8,6 @@ import http.client
 import io
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tarfile
@@ -37,6 +36,7 @@ from yurt.sdk.driver import (
 from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.schema import decode_config
 from yurt.sdk.value import replace, seconds
+from yurt.testing.claims import own_subnet, quiet_port
 from yurt_driver_docker.config import TaskConfig
 from yurt_driver_docker.driver import DockerDriver
 from yurt_driver_docker.plugin import yurt_task_drivers
@@ -205,12 +205,6 @@ def is_alive(handle: TaskHandle) -> bool:
     return os.path.exists(f"/proc/{handle.pid}")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def got(port: int, path: str) -> bytes:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
     try:
@@ -223,7 +217,7 @@ def got(port: int, path: str) -> bytes:
 
 
 async def test_a_mapped_port_answers_a_real_request_with_the_content_of_a_volume(bench: Bench) -> None:
-    port = free_port()
+    port = quiet_port()
     ports = (PortGiven(label="http", host_ip="127.0.0.1", host_port=port, to=8080),)
     site = bench.folder / "alloc" / "web" / "local" / "site"
     site.mkdir(parents=True)
@@ -486,11 +480,12 @@ async def test_a_privileged_container_is_refused_then_allowed(bench: Bench) -> N
 
 
 async def test_a_fixed_address_in_a_network_of_the_user(bench: Bench) -> None:
-    made = bench.engine.run("network", "create", "--subnet", "10.198.77.0/24", "yurt-test-lan")
+    _, prefix = own_subnet()
+    made = bench.engine.run("network", "create", "--subnet", f"{prefix}.0/24", "yurt-test-lan")
     assert made.returncode == 0, made.stderr
     try:
-        handle = await bench.start(shell("sleep 1000", network_mode="yurt-test-lan", ipv4_address="10.198.77.44"))
-        assert handle.state["address"] == "10.198.77.44"
+        handle = await bench.start(shell("sleep 1000", network_mode="yurt-test-lan", ipv4_address=f"{prefix}.44"))
+        assert handle.state["address"] == f"{prefix}.44"
         await bench.driver.destroy_task(handle.task_id)
     finally:
         bench.engine.run("network", "rm", "yurt-test-lan")

@@ -17,6 +17,7 @@ from aiohttp import web
 from yurt.sdk.driver import HEALTHY, UNDETECTED, UNHEALTHY, PluginContext, PortGiven
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import replace, seconds
+from yurt.testing.claims import quiet_port
 from yurt.testing.driver_suite import Bench
 from yurt.testing.driver_suite.bench import eventually
 from yurt.testing.engines import PodmanEngine
@@ -278,11 +279,11 @@ async def test_rights_read_back_from_the_running_process_are_what_was_given(benc
 async def test_a_mapped_port_is_listened_to(bench: Bench, engine: PodmanEngine) -> None:
     request = bench.request(shell("exec httpd -f -p 80 -h /local", network_mode="bridge", ports=["http"]))
     (Path(request.dirs.local_dir) / "index.html").write_text("mapped")
-    port = PortGiven(label="http", host_ip="", host_port=28_765, to=80)
+    port = PortGiven(label="http", host_ip="", host_port=quiet_port(), to=80)
     bench.started.append(request.task_id)
     handle = await bench.driver.start_task(replace(request, ports=(port,)))
     seen = json.loads(engine.run("inspect", str(handle.state["container_id"])).stdout)[0]
-    assert seen["HostConfig"]["PortBindings"]["80/tcp"] == [{"HostIp": "", "HostPort": "28765"}]
+    assert seen["HostConfig"]["PortBindings"]["80/tcp"] == [{"HostIp": "", "HostPort": str(port.host_port)}]
     assert handle.state["address"] == seen["NetworkSettings"]["Networks"]["podman"]["IPAddress"]
 
 

@@ -18,7 +18,8 @@ import pytest
 import pytest_asyncio
 from yurt.sdk.driver import HEALTHY, PortGiven
 from yurt.sdk.value import replace, seconds
-from yurt.testing.agent import free_ports, wait_for
+from yurt.testing.agent import wait_for
+from yurt.testing.claims import free_ports
 from yurt.testing.driver_suite import Bench
 from yurt.testing.engines import PodmanEngine, missing
 from yurt_driver_podman.config import plugin_config

@@ -19,8 +19,8 @@ from yurt.agent.config import make_config
 from yurt.agent.tls import TlsSettings
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, Unavailable
+from yurt.testing.claims import quiet_port
 from yurt.testing.fake_cluster import member
-from yurt.testing.real_cluster import quiet_port
 
 LIMIT_S = 60.0
 

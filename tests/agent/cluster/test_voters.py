@@ -10,6 +10,7 @@ from yurt.sdk.errors import Conflict, NotFound, Unavailable
 from yurt.sdk.value import replace
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import FAILED, Member
+from yurt.testing.claims import quiet_port
 from yurt.testing.fake_cluster import FakeCluster, member
 from yurt.testing.fakes import FakeEnv, settle
 
@@ -74,7 +75,7 @@ async def test_a_server_without_its_data_replaces_its_old_member() -> None:
 
 
 async def test_a_member_that_still_answers_elsewhere_is_not_replaced() -> None:
-    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", quiet_port())
     port = server.sockets[0].getsockname()[1]
     etcd = FakeEtcd(A, B, replace(C, etcd_addr=f"127.0.0.1:{port}"))
     with pytest.raises(Conflict, match="still answers"):
@@ -87,7 +88,7 @@ async def test_a_member_that_still_answers_elsewhere_is_not_replaced() -> None:
 
 
 async def test_a_server_that_says_anothers_address_does_not_put_that_one_out() -> None:
-    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", quiet_port())
     taken = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     etcd = FakeEtcd(replace(A, etcd_addr=taken), B)
     copied = replace(C, etcd_addr=taken)

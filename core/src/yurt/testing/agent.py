@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,24 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from yurt.testing.claims import free_ports
+
 T = TypeVar("T")
 
 YURT = [sys.executable, "-m", "yurt.cli.main"]
 POLL_S, POLL_OFTEN_S, POLL_LATER_S = 0.02, 5.0, 0.2
 WAIT_LIMIT_S = 150.0
 """How long a test waits for what is to happen: far longer than it takes, for machines that have much else to do."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on just now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
 
 
 def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = WAIT_LIMIT_S) -> T:

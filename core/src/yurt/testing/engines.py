@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from yurt.testing.claims import own_subnet
+
 START_LIMIT_S = 60.0
 COMMAND_S = 60.0
 APPLETS = (
@@ -100,9 +102,10 @@ class PodmanEngine:
         self.process: subprocess.Popen[bytes] | None = None
         (folder / "networks").mkdir()
         (folder / "containers.conf").write_text(PODMAN_CONFIG.format(folder=folder))
-        self.bridge = f"ypd{os.getpid() % 100_000}"
-        subnet = f"10.{150 + os.getpid() % 50}.{os.getpid() // 50 % 256}.0/24"
-        (folder / "networks" / "87-podman.conflist").write_text(json.dumps(podman_network(self.bridge, subnet)))
+        number, prefix = own_subnet()
+        self.bridge = f"ypd{number}"
+        network = podman_network(self.bridge, f"{prefix}.0/24")
+        (folder / "networks" / "87-podman.conflist").write_text(json.dumps(network))
         self.runroot = tempfile.mkdtemp(prefix="yurt-run-")  # podman takes no more than 50 characters
         self.command: tuple[str, ...] = (
             "podman", "--root", str(folder / "storage"), "--runroot", self.runroot,
@@ -213,10 +216,11 @@ class DockerEngine:
         self.socket = folder / "docker.sock"
         self.process: subprocess.Popen[bytes] | None = None
         self.containerd: subprocess.Popen[bytes] | None = None
-        self.bridge = f"ydk{os.getpid() % 100_000}"
+        number, prefix = own_subnet()
+        self.bridge = f"ydk{number}"
         ip("link", "add", self.bridge, "type", "bridge")
         ip("link", "set", self.bridge, "up")
-        ip("address", "add", f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 256}.1/24", "dev", self.bridge)
+        ip("address", "add", f"{prefix}.1/24", "dev", self.bridge)
 
     @property
     def endpoint(self) -> str:

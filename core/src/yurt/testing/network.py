@@ -6,24 +6,20 @@ root; everything goes at the end.
 
 from __future__ import annotations
 
-import itertools
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from yurt.testing.claims import own_subnet
 from yurt.testing.real_cluster import Place
-
-_numbers = itertools.count()
 
 
 class Network:
     """A bridge `10.<x>.<y>.1/24` with machines `.2`, `.3` ... behind it."""
 
     def __init__(self) -> None:
-        number = (os.getpid() * 16 + next(_numbers)) % 60_000
+        number, self._prefix = own_subnet()
         self.name = f"yt{number:x}"
-        self._prefix = f"10.{200 + number // 256 % 50}.{number % 256}"
         self._machines: dict[str, str] = {}
 
     def __enter__(self) -> Network:

@@ -7,11 +7,9 @@ says: in a network namespace, say. Afterwards everything that was started is gon
 from __future__ import annotations
 
 import http.client
-import itertools
 import json
 import os
 import signal
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,13 +18,10 @@ from typing import Any, NamedTuple
 import psutil
 
 from yurt.testing.agent import WAIT_LIMIT_S, YURT, Agent, ApiFailure, stop_jobs, wait_for
+from yurt.testing.claims import quiet_port
 
 LEADER_LIMIT_S = 90.0
 STOP_LIMIT_S = 60.0
-LOWEST_PORT, PORTS = 20_000, 12_000
-"""Ports that the system gives to nobody by itself, so that a server that was down finds its own free."""
-
-_next_port = itertools.count(os.getpid() * 64)
 
 
 class Place(NamedTuple):
@@ -37,16 +32,6 @@ class Place(NamedTuple):
 
 
 HERE = Place()
-
-
-def quiet_port(address: str = "127.0.0.1") -> int:
-    """A port that nobody listens on, and that no connection takes while its owner is away."""
-    while True:
-        port = LOWEST_PORT + next(_next_port) % PORTS
-        with socket.socket() as probe, suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((address, port))
-            return port
 
 
 class ClusterAgent(Agent):

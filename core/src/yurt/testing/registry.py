@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from yurt.testing.agent import free_ports
+from yurt.testing.claims import quiet_port
 from yurt.testing.engines import START_LIMIT_S, DockerEngine, PodmanEngine, busybox_archive
 
 USER, PASSWORD = "user", "secret"
@@ -23,7 +23,7 @@ class Registry:
     """A registry that everybody may use, or only who knows the password."""
 
     def __init__(self, folder: Path, *, is_open: bool) -> None:
-        self.address = f"127.0.0.1:{free_ports(1)[0]}"
+        self.address = f"127.0.0.1:{quiet_port()}"
         users = folder / "users"
         users.write_text(USERS)
         auth = f"auth: {{htpasswd: {{realm: test, path: {users}}}}}" if not is_open else ""
