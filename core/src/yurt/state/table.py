@@ -1,21 +1,21 @@
 """A persistent table: rows by key, and secondary indexes that hold keys only.
 
 A table is immutable; editing one gives another that shares all that did not change, so a snapshot is free and stays
-true for ever (invariant A8). An index entry is an insertion-ordered-by-nothing set of keys, kept as a map to None;
-empty entries are dropped. `index` is the log index of the last write to the table, deletions included.
+true for ever (invariant A8). An index entry is a set of keys (`state.keys`); empty ones are dropped. `index` is the log
+index of the last write to the table, deletions included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import immutables
 
+from yurt.state.keys import NO_KEYS, Keys, with_keys, without_key
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-
-NO_KEYS: Final[immutables.Map[Any, None]] = immutables.Map()
 
 Extract = Callable[[Any], Hashable]
 """Gives the index key of a row; an empty string or None means the row is not in that index."""
@@ -33,7 +33,7 @@ class Table(Generic[K, V]):
         *,
         index: int = 0,
         rows: immutables.Map[K, V] | None = None,
-        by: Mapping[str, immutables.Map[Hashable, immutables.Map[K, None]]] | None = None,
+        by: Mapping[str, immutables.Map[Hashable, Keys[K]]] | None = None,
     ) -> None:
         self.name = name
         self.index = index
@@ -95,7 +95,7 @@ class Table(Generic[K, V]):
     def keys_where(self, column: str, value: Hashable) -> tuple[K, ...]:
         """Keys of the rows with that index key, sorted so that every replica sees one order."""
         found = self._by[column].get(value)
-        return () if found is None else tuple(sorted(found.keys()))  # type: ignore[type-var]
+        return () if found is None else tuple(sorted(found))  # type: ignore[type-var]
 
     def where(self, column: str, value: Hashable) -> tuple[V, ...]:
         """Rows with that index key, in key order."""
@@ -127,14 +127,14 @@ class TableEditor(Generic[K, V]):
         self,
         table: Table[K, V],
         rows: immutables.Map[K, V],
-        by: Mapping[str, immutables.Map[Hashable, immutables.Map[K, None]]],
+        by: Mapping[str, immutables.Map[Hashable, Keys[K]]],
         extract: Mapping[str, Extract],
     ) -> None:
         self._table = table
         self._rows = rows.mutate()
         self._by = by
         self._extract = extract
-        self._entries: dict[str, dict[Hashable, immutables.Map[K, None]]] = {}
+        self._entries: dict[str, dict[Hashable, Keys[K]]] = {}
         """Index entries that changed, empty ones too, of the indexes that changed."""
         self.is_changed = False
 
@@ -144,7 +144,7 @@ class TableEditor(Generic[K, V]):
 
     def keys_where(self, column: str, value: Hashable) -> tuple[K, ...]:
         """Keys of the rows with that index key as changed so far, sorted."""
-        return tuple(sorted(self._keys(column, value).keys()))  # type: ignore[type-var]
+        return tuple(sorted(self._keys(column, value)))  # type: ignore[type-var]
 
     def count_where(self, column: str, value: Hashable) -> int:
         """How many rows have that index key as changed so far."""
@@ -166,24 +166,29 @@ class TableEditor(Generic[K, V]):
             if old:
                 self._drop(column, old, key)
             if new:
-                self._changed(column)[new] = self._keys(column, new).set(key, None)
+                self._changed(column)[new] = with_keys(self._keys(column, new), (key,))
         return before
 
     def put_new(self, rows: Mapping[K, V]) -> None:
-        """Insert rows of which none is there yet: index entries are written once for all rows that share them.
+        """Insert rows of which none is there yet: an index entry is written once for all rows that share it.
 
-        Entries that begin with all of these rows, as those of a new job do, are one and the same.
+        Entries that are one and the same and get all of these rows, as those of a new job do, stay one and the same.
         """
         known = len(self._rows)
         self._rows.update(rows)
         assert len(self._rows) == known + len(rows), "rows that are there already"
         self.is_changed = True
-        every_key = NO_KEYS.update(dict.fromkeys(rows))
+        whole: dict[int, tuple[Keys[K], Keys[K]]] = {}
         for column, extract in self._extract.items():
-            changed = self._changed(column)
+            changed, entry_of = self._changed(column), self._keys
             for value, keys in _sharing(rows, extract).items():
-                entry = self._keys(column, value)
-                changed[value] = entry.update(keys) if entry or len(keys) < len(rows) else every_key
+                entry = entry_of(column, value)
+                if len(keys) < len(rows):
+                    changed[value] = with_keys(entry, keys)
+                    continue
+                if id(entry) not in whole:
+                    whole[id(entry)] = (entry, with_keys(entry, keys))
+                changed[value] = whole[id(entry)][1]
 
     def delete(self, key: K) -> V | None:
         """Remove; the row that was there, or None."""
@@ -207,23 +212,23 @@ class TableEditor(Generic[K, V]):
             by = {**by, **{column: _with_entries(by[column], changed) for column, changed in self._entries.items()}}
         return Table(self._table.name, self._extract, index=index, rows=self._rows.finish(), by=by)
 
-    def _changed(self, column: str) -> dict[Hashable, immutables.Map[K, None]]:
+    def _changed(self, column: str) -> dict[Hashable, Keys[K]]:
         """The entries of an index that changed."""
         return self._entries.setdefault(column, {})
 
-    def _keys(self, column: str, value: Hashable) -> immutables.Map[K, None]:
+    def _keys(self, column: str, value: Hashable) -> Keys[K]:
         """An index entry as changed so far."""
         changed = self._entries.get(column)
         found = None if changed is None else changed.get(value)
         return self._by[column].get(value, NO_KEYS) if found is None else found
 
     def _drop(self, column: str, value: Hashable, key: K) -> None:
-        self._changed(column)[value] = self._keys(column, value).delete(key)
+        self._changed(column)[value] = without_key(self._keys(column, value), key)
 
 
 def _with_entries(
-    by: immutables.Map[Hashable, immutables.Map[K, None]], changed: Mapping[Hashable, immutables.Map[K, None]]
-) -> immutables.Map[Hashable, immutables.Map[K, None]]:
+    by: immutables.Map[Hashable, Keys[K]], changed: Mapping[Hashable, Keys[K]]
+) -> immutables.Map[Hashable, Keys[K]]:
     """An index with its changed entries; empty ones are dropped."""
     empty = [value for value, keys in changed.items() if not keys]
     if changed:
@@ -233,17 +238,13 @@ def _with_entries(
     return by
 
 
-def _sharing(rows: Mapping[K, V], extract: Extract) -> dict[Hashable, dict[K, None]]:
+def _sharing(rows: Mapping[K, V], extract: Extract) -> Mapping[Hashable, Sequence[K]]:
     """The keys of the rows by their index key."""
     values = list(map(extract, rows.values()))
     if values and values.count(values[0]) == len(values):
-        return {values[0]: dict.fromkeys(rows)} if values[0] else {}
-    shared: dict[Hashable, dict[K, None]] = {}
+        return {values[0]: tuple(rows)} if values[0] else {}
+    shared: dict[Hashable, list[K]] = {}
     for key, value in zip(rows, values, strict=True):
-        if not value:
-            continue
-        keys = shared.get(value)
-        if keys is None:
-            keys = shared[value] = {}
-        keys[key] = None
+        if value:
+            shared.setdefault(value, []).append(key)
     return shared
