@@ -53,6 +53,27 @@ def test_a_folder_that_just_begins_stays(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_an_agent_that_just_begins_is_not_kept_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "yurt-dev-new"
+    root.mkdir()
+    (root / "lock").touch()
+    taken = []
+
+    def look_while_it_takes_its_folder(file: int, length: int, offset: int) -> bytes:
+        monkeypatch.undo()
+        taken.append(OwnedFolder(root))
+        return os.pread(file, length, offset)
+
+    monkeypatch.setattr(os, "pread", look_while_it_takes_its_folder)
+
+    remove_left_behind(tmp_path)
+
+    assert (root / "lock").read_text() == f"{os.getpid()}\n"
+    taken[0].close()
+
+
 def test_what_is_mounted_or_linked_is_left_alone(tmp_path: Path) -> None:
     target = dead_folder(tmp_path, "elsewhere")
     os.symlink(target, tmp_path / "yurt-dev-link")

@@ -97,11 +97,14 @@ def remove_left_behind(folder: Path, mounts_file: str = "/proc/self/mountinfo") 
 
 
 def _remove_unless_held(root: Path) -> None:
-    """Remove the folder with its lock in hand; one without a written lock may be an agent that just begins."""
+    """Remove the folder with its lock in hand; one without a written lock may be an agent that just begins.
+
+    That agent would not get its lock while we have it, and give up: so we look first, and take only a written one.
+    """
     lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.pread(lock, 1, 0):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(root, ignore_errors=True)
     finally:
         os.close(lock)
