@@ -10,6 +10,7 @@ from .diagnostics import Problem
 from .expressions import ExpressionParser, SyntaxProblem, normalize
 from .lexer import (
     CLOSE_QUOTE,
+    CLOSING_KIND,
     DIRECTIVE,
     END,
     IDENT,
@@ -23,8 +24,7 @@ from .lexer import (
 )
 from .nodes import Attribute, Block, Body, Expr, Label
 
-_OPENERS = ("{", "(", "[", INTERPOLATION, DIRECTIVE, OPEN_QUOTE)
-_CLOSERS = ("}", ")", "]", SEQUENCE_END, CLOSE_QUOTE)
+_CLOSERS = frozenset(CLOSING_KIND.values())
 
 
 class BodyParser(ExpressionParser):
@@ -45,12 +45,13 @@ class BodyParser(ExpressionParser):
             kind = self.kinds[self.at]
             if kind == END or (kind == "}" and opening is not None):
                 break
+            begin = self.at
             try:
                 self.item(attributes, blocks)
             except SyntaxProblem as error:
                 self.problems.append(error.problem)
                 self.depth = 0
-                self.recover(inside=opening is not None)
+                self.recover(begin, inside=opening is not None)
         if self.kinds[self.at] == END and opening is not None and not self.problems:
             detail = (
                 "There is no closing brace for this block before the end of the file. "
@@ -176,7 +177,11 @@ class BodyParser(ExpressionParser):
             )
             place = Problem("Invalid string literal", detail, self.starts[index], self.starts[index] + 2)
             self.problems.append(place)
-            while self.kinds[index] not in (CLOSE_QUOTE, END):
+            depth = 1
+            while self.kinds[index] != END:
+                depth += (self.kinds[index] == OPEN_QUOTE) - (self.kinds[index] == CLOSE_QUOTE)
+                if not depth:
+                    break
                 index += 1
             self.at = index if self.kinds[index] == END else index + 1
             return Label("", start, self.ends[index])
@@ -191,7 +196,7 @@ class BodyParser(ExpressionParser):
         except SyntaxProblem as error:
             self.problems.append(error.problem)
             self.depth = 0
-            self.recover(inside=True)
+            self.recover(opening + 1, inside=True)
             return self.body(opening)
 
     def single_argument(self, opening: int) -> Body:
@@ -221,17 +226,33 @@ class BodyParser(ExpressionParser):
         detail = "A single-line block can contain only a single argument. Begin a new line after the opening brace."
         self.reject("Invalid single-argument block definition", detail)
 
-    def recover(self, *, inside: bool) -> None:
-        """Skip to the end of the line, and over whatever was opened on the way; `inside` a block its brace ends the
+    def recover(self, begin: int, *, inside: bool) -> None:
+        """Skip to the end of the line, and over whatever was opened since a token; `inside` a block its brace ends the
         skip too.
         """
-        depth = 0
+        opened: list[str] = []
+        for index in range(begin, self.at):
+            self.track(opened, self.kinds[index])
         while self.kinds[self.at] != END:
             kind = self.kinds[self.at]
-            if depth == 0 and (kind == NEWLINE or (inside and kind == "}")):
+            if kind == NEWLINE and not opened:
                 return
-            if kind in _OPENERS:
-                depth += 1
-            elif kind in _CLOSERS and depth:
-                depth -= 1
+            if not self.track(opened, kind) and inside and kind == "}":
+                return
             self.at += 1
+
+    @staticmethod
+    def track(opened: list[str], kind: str) -> bool:
+        """Note what a token opens or closes; False for a closing one that closes nothing. A brace may be the end of a
+        sequence in which something else was left open.
+        """
+        if kind in CLOSING_KIND:
+            opened.append(CLOSING_KIND[kind])
+            return True
+        meant = (kind, SEQUENCE_END) if kind == "}" else (kind,)
+        if kind not in _CLOSERS or not opened:
+            return kind not in _CLOSERS
+        last = next((at for at in range(len(opened) - 1, -1, -1) if opened[at] in meant), -1)
+        if last >= 0:
+            del opened[last:]
+        return last >= 0

@@ -22,7 +22,7 @@ from .findings import Findings
 from .lexer import MAX_NESTING, SURROGATE, tokenize_template
 from .nodes import Attribute, Block, Body, Embedded, Expr, Label, Literal, ObjectOf, TupleOf
 from .numbers import parse_number
-from .parser import check_size
+from .parser import all_problems, check_size
 from .schema import BlockSchema, Child, schema_of
 from .templates import parse_template
 
@@ -207,7 +207,7 @@ class _Shaper:
         except SyntaxProblem as error:
             parser.problems.append(error.problem)
             expr = Literal(text, node.start, node.end, True)
-        for problem in (*tokens.problems, *parser.problems):
+        for problem in all_problems(tokens, parser.problems):
             self.problems.append(problem._replace(start=node.start, end=node.end))
         return Embedded(expr, text, node.start, node.end)
 

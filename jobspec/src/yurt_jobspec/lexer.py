@@ -7,12 +7,15 @@ brackets, template sequences or `for` expressions.
 
 A string that holds no escape and no sequence is one token (STRING); that is nearly every string of a real job file,
 and it is why the lexer is fast. The lexer never raises: what it cannot read becomes a Problem, and the tokens before
-it stand. What must never happen is an endless loop, so every step consumes at least one character.
+it stand. What must never happen is an endless loop, so every step consumes at least one character, but for the few
+times that a line is mended: a `${` that nobody closes turns the quotes behind it inside out, so a line that ends
+within a string is read again from the quote that was meant to end the string of the `${`.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -20,6 +23,11 @@ from .diagnostics import Problem
 
 MAX_NESTING = 100
 """Brackets, strings and sequences inside one another; far above any real file, far below Python's own limit."""
+
+MENDED_MAX = 20
+"""So many lines of one file are mended."""
+MENDED_REACH = 10_000
+"""So many characters at most are read again."""
 
 IDENT, NUMBER, STRING, NEWLINE, END = "identifier", "number", "string", "newline", "end of file"
 OPEN_QUOTE, CLOSE_QUOTE, TEXT = "open quote", "close quote", "text"
@@ -60,6 +68,13 @@ _CHARACTER_HINTS = {
     "^": "Write pow(a, b) to raise to a power.",
 }
 _CLOSER = {"(": ")", "[": "]", "{": "}", INTERPOLATION: "}", DIRECTIVE: "}"}
+CLOSING_KIND = {
+    "(": ")", "[": "]", "{": "}", INTERPOLATION: SEQUENCE_END, DIRECTIVE: SEQUENCE_END, OPEN_QUOTE: CLOSE_QUOTE,
+    OPEN_HEREDOC: CLOSE_HEREDOC,
+}  # fmt: skip
+_OPERAND_ENDS = (IDENT, NUMBER, STRING, CLOSE_QUOTE, ")", "]", "}")
+_BEFORE_STRING = ("in", "if", "else")
+"""Words that a string may follow; no other one."""
 
 
 class Comment(NamedTuple):
@@ -78,6 +93,10 @@ class Tokens(NamedTuple):
     ends: list[int]
     comments: list[Comment]
     problems: list[Problem]
+    mended: dict[Problem, tuple[int, int]]
+    """Those of the problems that may be mere consequences, with the stretch in which the parser then finds the cause;
+    behind it the tokens can be trusted again.
+    """
 
 
 class _Mode(NamedTuple):
@@ -104,6 +123,7 @@ class _Lexer:
         self.ends: list[int] = []
         self.comments: list[Comment] = []
         self.problems: list[Problem] = []
+        self.mended: dict[Problem, tuple[int, int]] = {}
         self.modes: list[_Mode] = [_FILE]
         self.outermost = 0
         """So many modes are open where the next line end is the last token to read; none for a whole file."""
@@ -112,7 +132,11 @@ class _Lexer:
     def run(self) -> Tokens:
         while not self.done:
             self.step()
-        return Tokens(self.kinds, self.starts, self.ends, self.comments, self.problems)
+        return self.tokens()
+
+    def tokens(self) -> Tokens:
+        """What was read so far."""
+        return Tokens(self.kinds, self.starts, self.ends, self.comments, self.problems, self.mended)
 
     def step(self) -> None:
         """Read on until the mode changes or the text ends."""
@@ -283,18 +307,76 @@ class _Lexer:
             self._sequence()
 
     def _unclosed_quote(self) -> None:
-        at = self.at
-        if at < len(self.text):
+        at, text = self.at, self.text
+        if at < len(text):
             detail = "A quoted string ends on its line. Write \\n for a line end, or use a heredoc for several lines."
-            self.problems.append(Problem("Invalid multi-line string", detail, at, at + 1))
-            self.at = at + (1 if self.text[at] == "\\" else 0)
+            problem = Problem("Invalid multi-line string", detail, at, at + 1)
         else:
             start = self.modes[-1].start
-            self.problems.append(
-                Problem("Unterminated string", "The closing quote of this string is missing.", start, start + 1)
-            )
+            problem = Problem("Unterminated string", "The closing quote of this string is missing.", start, start + 1)
+        if text[at : at + 1] == "\\":
+            self.at = at + 1
+        elif self._mend(problem):
+            return
+        self.problems.append(problem)
         self._emit(CLOSE_QUOTE, self.at, self.at)
         self.modes.pop()
+
+    def _mend(self, problem: Problem) -> bool:
+        """Whether the text is read again, from the quote that was meant to end the string around a sequence."""
+        line = self.text.rfind("\n", 0, self.at) + 1
+        quotes = [number for number, mode in enumerate(self.modes) if mode.kind == OPEN_QUOTE]
+        outer = next((number for number in quotes[:-1] if self.modes[number].start >= line), quotes[0])
+        start = self.modes[outer].start
+        is_bounded = len(self.mended) < MENDED_MAX and self.at - start <= MENDED_REACH
+        if not is_bounded or (len(quotes) == 1 and start >= line):
+            return False
+        if len(quotes) == 1:
+            self.mended[problem] = (start, self.at + 1)
+            return False
+        index, opened, is_plain = self._meant_end(self.modes[outer + 1])
+        if start < line and not is_plain:
+            return False
+        self._read_again_from(self.starts[index])
+        for kind in (OPEN_QUOTE, *reversed(opened), OPEN_QUOTE):
+            self._emit(CLOSING_KIND[kind], self.at, self.at)
+        self.problems.append(problem)
+        self.mended[problem] = (start, problem.end)
+        del self.modes[outer:]
+        return True
+
+    def _meant_end(self, sequence: _Mode) -> tuple[int, list[str], bool]:
+        """The token of the quote where only the end of a sequence or an operator may stand, else of the last quote;
+        what is open there, from the sequence on; and whether it is the former.
+        """
+        first = bisect_left(self.starts, sequence.start)
+        opened: list[tuple[str, int]] = []
+        for index in range(first, len(self.kinds)):
+            kind = self.kinds[index]
+            if len(opened) == 1 and kind in (STRING, OPEN_QUOTE) and self._is_operand_end(index - 1):
+                return index, [sequence.kind], True
+            if kind in CLOSING_KIND:
+                opened.append((kind, index))
+            elif opened and CLOSING_KIND[opened[-1][0]] == kind:
+                opened.pop()
+        return opened[-1][1], [kind for kind, _ in opened[:-1]], False
+
+    def _read_again_from(self, quote: int) -> None:
+        """Forget what was read from a quote on; the parser finds an empty string there."""
+        index = bisect_left(self.starts, quote)
+        while self.kinds[index] not in (STRING, OPEN_QUOTE):
+            index += 1
+        for column in (self.kinds, self.starts, self.ends):
+            del column[index:]
+        self.comments = [comment for comment in self.comments if comment.start < quote]
+        self.problems = [problem for problem in self.problems if problem.start < quote]
+        self.mended = {problem: place for problem, place in self.mended.items() if problem.start < quote}
+        self._emit(OPEN_QUOTE, quote, quote + 1)
+        self.at = quote + 1
+
+    def _is_operand_end(self, index: int) -> bool:
+        word = self.text[self.starts[index] : self.ends[index]]
+        return self.kinds[index] in _OPERAND_ENDS and word not in _BEFORE_STRING
 
     def _sequence(self) -> None:
         found = _SEQUENCE.match(self.text, self.at)
@@ -342,9 +424,10 @@ class _Lexer:
 def tokenize(text: str) -> Tokens:
     """The tokens of a text; the last one is always END."""
     lexer = _Lexer(text, at=start_of(text))
+    tokens = lexer.run()
     if not text.isascii():
         lexer.check_encoding()
-    return lexer.run()
+    return tokens
 
 
 def tokenize_item(text: str, at: int, depth: int) -> Tokens:
@@ -376,4 +459,4 @@ def tokenize_template(text: str) -> Tokens:
         else:
             lexer._sequence()
     lexer._stop()
-    return Tokens(lexer.kinds, lexer.starts, lexer.ends, lexer.comments, lexer.problems)
+    return lexer.tokens()

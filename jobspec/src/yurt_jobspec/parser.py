@@ -7,6 +7,8 @@ mistakes and says where they are.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from . import lines
 from .bodies import BodyParser
 from .diagnostics import JobspecError, Problem, Source
@@ -69,11 +71,13 @@ def _unwrap(tokens: Tokens) -> Tokens:
         [*(start - 1 for start in tokens.starts[1:last]), end],
         [*(stop - 1 for stop in tokens.ends[1:last]), end],
         tokens.comments,
-        [
-            problem._replace(start=min(problem.start - 1, end), end=min(problem.end - 1, end))
-            for problem in tokens.problems
-        ],
+        [_shifted(problem, end) for problem in tokens.problems],
+        {_shifted(problem, end): (since - 1, until - 1) for problem, (since, until) in tokens.mended.items()},
     )
+
+
+def _shifted(problem: Problem, end: int) -> Problem:
+    return problem._replace(start=min(problem.start - 1, end), end=min(problem.end - 1, end))
 
 
 def check_size(source: Source) -> None:
@@ -91,18 +95,31 @@ def too_deep(source: Source) -> JobspecError:
 
 
 def raise_problems(source: Source, tokens: Tokens, problems: list[Problem]) -> None:
-    """Raise what the lexer and the parser found. Behind a character that cannot be read the parser's findings mean
-    little.
+    """Raise what the lexer and the parser found."""
+    found = sorted(all_problems(tokens, problems), key=lambda problem: problem.start)
+    if found:
+        findings = Findings()
+        findings.add_all(source, found)
+        findings.raise_errors()
+
+
+def all_problems(tokens: Tokens, problems: list[Problem]) -> list[Problem]:
+    """What the lexer and the parser found, without what only follows from something else: behind a character that
+    cannot be read the parser's findings mean little, and a string that does not end on its line may come of a sequence
+    in it that does not end.
     """
-    if tokens.problems:
-        first = min(problem.start for problem in tokens.problems)
+    hard = [problem for problem in tokens.problems if problem not in tokens.mended]
+    if hard:
+        first = min(problem.start for problem in hard)
         problems = [
             problem
             for problem in problems
             if problem.start < first and problem.summary != "Unclosed configuration block"
         ]
-    found = sorted([*tokens.problems, *problems], key=lambda problem: problem.start)
-    if found:
-        findings = Findings()
-        findings.add_all(source, found)
-        findings.raise_errors()
+    starts = sorted(problem.start for problem in problems)
+    own = [
+        problem
+        for problem, (since, until) in tokens.mended.items()
+        if bisect_left(starts, since) == bisect_left(starts, until)
+    ]
+    return [*hard, *own, *problems]
