@@ -53,9 +53,7 @@ def test_a_folder_that_just_begins_stays(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_an_agent_that_just_begins_is_not_kept_from_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_just_begins_is_not_kept_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "yurt-dev-new"
     root.mkdir()
     (root / "lock").touch()

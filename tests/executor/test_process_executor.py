@@ -7,14 +7,16 @@ import os
 import pwd
 import resource
 import signal
+import uuid
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from yurt.executor import CgroupSpec, cgroups
+from yurt.executor import CgroupSpec, ProcessExecutor, ProcessSpec, cgroups
 from yurt.executor.processes import start_time
 from yurt.executor.spec import DEFAULT_PATH
+from yurt.executor.zygote_client import ZygoteClient
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import replace, seconds
 
@@ -288,6 +290,34 @@ async def test_a_task_has_its_cgroups_although_another_agent_has_removed_their_f
     handle = await workshop.executor.start(spec)
     assert [handle.pid in cgroups.processes((folder,)) for folder in handle.cgroups] == [True] * len(handle.cgroups)
     assert handle.cgroups
+
+
+@pytest.mark.parametrize("dev", [False, True])
+async def test_an_executor_that_closes_leaves_the_cgroups_of_a_task_that_another_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dev: bool
+) -> None:
+    ending, staying = (ProcessExecutor(state_dir=str(tmp_path / name), dev=dev) for name in ("ending", "staying"))
+    if staying.cgroup_mode == "none":
+        pytest.skip("no cgroup that may be written to on this host")
+    await ending.open()
+    request = ZygoteClient.request
+
+    async def request_after_the_other_has_closed(*arguments: Any) -> Any:
+        await ending.close()
+        return await request(*arguments)
+
+    monkeypatch.setattr(ZygoteClient, "request", request_after_the_other_has_closed)
+    task = ProcessSpec(
+        task_id=f"{uuid.uuid4()}/web/0", argv=("sleep", "1000"), env={"PATH": os.environ["PATH"]}, cwd="/",
+        logs_dir=str(tmp_path), log_name="web",
+    )  # fmt: skip
+
+    handle = await staying.start(task)
+
+    assert [handle.pid in cgroups.processes((folder,)) for folder in handle.cgroups] == [True] * len(handle.cgroups)
+    await staying.destroy(task.task_id)
+    await staying.close()
+    assert not any(map(os.path.exists, handle.cgroups))
 
 
 async def test_many_starts_at_once_all_succeed(workshop: Any) -> None:

@@ -90,7 +90,7 @@ def prepare(parent: str, mounts_file: str = MOUNTS_FILE) -> tuple[Hierarchies, t
 
 
 def restore(parent: str, parents: tuple[str, ...]) -> None:
-    """Make the folders of a run again: another agent that ends removes them while they are empty."""
+    """Make the folders of a run again: an executor that closes removes them while they are empty."""
     if not all(os.path.isdir(f"{folder}/{SHIMS}") for folder in parents):
         prepare(parent)
 

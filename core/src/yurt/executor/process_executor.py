@@ -54,6 +54,7 @@ KILL_LIMIT_S = 12.0
 KILL_ROUNDS = 50
 SHIM_LIMIT_S = 30.0
 CGROUP_PARENT = "yurt.slice"
+"""All agents of the machine but dev agents have it, so that none of them removes it."""
 
 
 class Task:
@@ -123,12 +124,12 @@ class ProcessExecutor:
         self.check_new(spec.task_id)
         check_spec(spec)
         user = user_to_become(spec.user)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        zygote = self._acquired()  # from now on no other executor removes the folders of the run
         cgroups.restore(self._parent, self._parents)
         planned = cgroups.plan(self._hierarchies, self._parent, task_id=spec.task_id, asked=spec.cgroup)
-        self._folder.mkdir(parents=True, exist_ok=True)
         known = self._planned_handle(spec.task_id, planned)
         remove_file(known.exit_file)
-        zygote = self._acquired()
         request_id = zygote.next_id()
         files = ShimFiles(self._starts.ask(known, self._env.uuid()), self._starts.path(spec.task_id), known.exit_file)
         message = encode_start(spec, request_id=request_id, files=files, cgroup=planned, user=user)
@@ -317,7 +318,8 @@ class ProcessExecutor:
         zygote, self._zygote = self._zygote, None
         if zygote is not None:
             await zygote_client.release(zygote)
-        for parent in self._cleared:
+        is_shared = self._parent == CGROUP_PARENT or zygote_client.is_used(dev=self._dev, cgroup_parents=self._cleared)
+        for parent in () if is_shared else self._cleared:
             cgroups.remove((parent, f"{parent}/{cgroups.SHIMS}"))
 
     async def wait_closed(self) -> None:

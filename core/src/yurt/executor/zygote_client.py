@@ -37,6 +37,11 @@ def acquire(*, dev: bool, cgroup_parents: tuple[str, ...], folder: str) -> Zygot
     return client
 
 
+def is_used(*, dev: bool, cgroup_parents: tuple[str, ...]) -> bool:
+    """Whether an executor of this agent has its zygote still."""
+    return (dev, cgroup_parents) in SHARED
+
+
 async def release(client: ZygoteClient) -> None:
     """One user less; with the last the zygote ends, and in a dev run every task with it."""
     client.users -= 1
