@@ -14,8 +14,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from yurt.client import disk_use, files, migration, node_meta, streams
-from yurt.client.alloc_dir import alloc_path, remove_alloc_dir
+from yurt.client import disk_use, migration, node_meta
+from yurt.client.alloc_dir import remove_alloc_dir
+from yurt.client.alloc_files import AllocFiles
 from yurt.client.alloc_runner import AllocRunner
 from yurt.client.alloc_watch import AllocWatch
 from yurt.client.config import ClientConfig
@@ -39,12 +40,10 @@ from yurt.client.node_token import identified
 from yurt.client.ports import ServerPort
 from yurt.client.reports import DEV_RETRY_S, RETRY_S, Reporter
 from yurt.client.stats import UsageMeter, host_usage
-from yurt.client.streams import LogSelection
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import events, heartbeats
 from yurt.lifecycle.alloc_list import Changes
 from yurt.lifecycle.allocation import Stop
-from yurt.lifecycle.task import DEAD
 from yurt.runtime.env import Env
 from yurt.runtime.insides import insides
 from yurt.runtime.log_tap import log_texts
@@ -62,11 +61,9 @@ from yurt.structs.questions import is_client_terminal, is_server_terminal
 from yurt.structs.rpc import (
     AllocCheckStatus,
     AllocResourceUsage,
-    FileInfo,
     HostStats,
     NodeEventsRequest,
     NodeMeta,
-    StreamFrame,
 )
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_UNKNOWN, NODE_READY
 
@@ -77,6 +74,8 @@ CUT_OFF_CHECK_S = 1.0
 log = logging.getLogger(__name__)
 
 
+RESTORE_LIMIT_S = 30.0
+"""How long questions about allocations wait until a client has taken up what it ran."""
 END_LIMIT_S = 30.0
 """How long the data of an allocation is waited for that is about to end."""
 CLEANING_LIMIT_S = 20.0
@@ -142,6 +141,10 @@ class Client:
         self._broken: dict[str, str] = {}
         self._execs = ExecSessions(lambda name, work: supervised(self._group, name, work))
         self.runners: dict[str, AllocRunner] = {}
+        self._restored = asyncio.Event()
+        own = AllocFiles(config.alloc_dir, env, self._runner)
+        self.list_files, self.stat_file, self.read_file = own.list_files, own.stat_file, own.read_file
+        self.stream_file, self.stream_logs = own.stream_file, own.stream_logs
 
     @property
     def node(self) -> Node:
@@ -208,6 +211,7 @@ class Client:
             self._node = self.host_volumes.applied(self._node)
             self.csi.plugins.begin(group)
             self._restore(records)
+            self._restored.set()
             await self.csi.volumes.open(group, set(self.runners))
             group.create_task(self._connection.run(), name="heartbeats")
             group.create_task(reporter.run(), name="allocation reports")
@@ -466,57 +470,22 @@ class Client:
 
     # What servers ask of this node (`yurt.server.ports.NodePort`).
 
-    def _runner(self, alloc_id: str) -> AllocRunner:
+    async def _runner(self, alloc_id: str) -> AllocRunner:
+        """The runner of an allocation; a client that has just begun may be about to take it up."""
+        if alloc_id not in self.runners and not await wait_or_sleep(self._env, self._restored, RESTORE_LIMIT_S):
+            raise Unavailable("this node still takes up what it ran: try again in a moment")
         runner = self.runners.get(alloc_id)
         if runner is None:
             raise NotFound(f"Unknown allocation {alloc_id!r}: this node does not run it")
         return runner
 
-    def _root(self, alloc_id: str) -> str:
-        return str(alloc_path(self.config.alloc_dir, self._runner(alloc_id).alloc.id))
-
-    async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
-        """A directory inside the allocation's directory, sorted by name."""
-        return await files.list_files(self._root(alloc_id), path)
-
-    async def stat_file(self, alloc_id: str, path: str) -> FileInfo:
-        """One entry."""
-        return await files.stat_file(self._root(alloc_id), path)
-
-    def read_file(self, alloc_id: str, path: str, *, offset: int, limit: int) -> AsyncIterator[bytes]:
-        """The bytes from `offset`, at most `limit` (0: all)."""
-        return files.read_file(self._root(alloc_id), path, offset=offset, limit=limit)
-
-    def stream_file(
-        self, alloc_id: str, path: str, *, offset: int, origin: str, follow: bool
-    ) -> AsyncIterator[StreamFrame]:
-        """Frames of a file, following it; an empty frame is a heartbeat."""
-        source = streams.Source(self._root(alloc_id), self._env)
-        return streams.stream_file(source, path, offset=offset, origin=origin, follow=follow)
-
-    def stream_logs(
-        self, alloc_id: str, task: str, *, kind: str, offset: int, origin: str, follow: bool
-    ) -> AsyncIterator[StreamFrame]:
-        """Frames of a task's stdout or stderr over all rotated files."""
-        runner = self._runner(alloc_id)
-        if task not in runner.tasks:
-            raise NotFound(f'unknown task name "{task}"; allocation {alloc_id} has {", ".join(runner.tasks)}')
-        source = streams.Source(self._root(alloc_id), self._env)
-        return streams.stream_logs(
-            source,
-            LogSelection(task, kind, lambda: runner.tasks[task].machine.phase == DEAD),
-            offset=offset,
-            origin=origin,
-            follow=follow,
-        )
-
     async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
         """Use of an allocation; of one task when `task` is not empty."""
-        return await self._meter.alloc_usage(self._runner(alloc_id), task, self.node)
+        return await self._meter.alloc_usage(await self._runner(alloc_id), task, self.node)
 
     async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
         """What the checks of an allocation's services said last."""
-        return self._runner(alloc_id).check_statuses()
+        return (await self._runner(alloc_id)).check_statuses()
 
     async def host_stats(self) -> HostStats:
         """Use of the host."""
@@ -553,23 +522,25 @@ class Client:
 
     async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
         """Restart one task, or the running ones, or all of them."""
-        self._runner(alloc_id).restart(task, all_tasks=all_tasks)
+        (await self._runner(alloc_id)).restart(task, all_tasks=all_tasks)
 
     async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
         """Send a signal to one task, or to all when `task` is empty."""
-        await self._runner(alloc_id).signal(task, signal)
+        await (await self._runner(alloc_id)).signal(task, signal)
 
-    def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
+    async def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
         """Run a command in a running task."""
-        driver, task_id = self._runner(request.alloc_id).running_task(request.task)
-        return self._execs.run(driver, task_id, request, inputs)
+        driver, task_id = (await self._runner(request.alloc_id)).running_task(request.task)
+        async with aclosing(self._execs.run(driver, task_id, request, inputs)) as frames:
+            async for frame in frames:
+                yield frame
 
     async def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
         """The data of an allocation that has ended, for its successor elsewhere.
 
         The servers may know of its end a moment before its runner has put everything away.
         """
-        runner = self._runner(alloc_id)
+        runner = await self._runner(alloc_id)
         try:
             async with asyncio.timeout(END_LIMIT_S):
                 await runner.wait_over()

@@ -6,7 +6,7 @@ import asyncio
 import mimetypes
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from yurt.client.safe_files import is_private, open_beneath, parts_of
 from yurt.sdk.errors import Invalid
@@ -27,7 +27,7 @@ async def stat_file(root: str, path: str) -> FileInfo:
     return await asyncio.to_thread(_stat, root, path)
 
 
-async def read_file(root: str, path: str, *, offset: int, limit: int) -> AsyncIterator[bytes]:
+async def read_file(root: str, path: str, *, offset: int, limit: int) -> AsyncGenerator[bytes]:
     """The bytes from `offset`, at most `limit` (0: all)."""
     if offset < 0 or limit < 0:
         raise Invalid("offset and limit cannot be negative")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import NamedTuple
 
 from yurt.client.files import CHUNK_BYTES, list_files, open_file
@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
 async def stream_file(
     source: Source, path: str, *, offset: int, origin: str, follow: bool
-) -> AsyncIterator[StreamFrame]:
+) -> AsyncGenerator[StreamFrame]:
     """Frames of one file."""
     _check(offset, origin)
     descriptor = await asyncio.to_thread(open_file, source.root, path)
@@ -167,7 +167,7 @@ def place_at(files: list[LogFile], offset: int, origin: str) -> LogPlace:
 
 async def stream_logs(
     source: Source, log: LogSelection, *, offset: int, origin: str, follow: bool
-) -> AsyncIterator[StreamFrame]:
+) -> AsyncGenerator[StreamFrame]:
     """Frames of a task's log over all its files."""
     _check(offset, origin)
     if log.kind not in LOG_KINDS:

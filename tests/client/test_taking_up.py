@@ -1,0 +1,104 @@
+"""Questions about allocations that a client is still to take up from an earlier agent wait for it, within a bound."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from yurt.client import client as client_module
+from yurt.client.client import Client
+from yurt.sdk.driver import Fingerprint
+from yurt.sdk.errors import NotFound, Unavailable
+from yurt.structs.alloc import Allocation
+from yurt.structs.exec import ExecRequest
+from yurt.testing.client_objects import placed
+from yurt.testing.fakes import FakeDriver, FakeEnv, FakeServerPort, eventually, settle
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client waits for its drivers as long as a test does."""
+    monkeypatch.setattr(client_module, "FIRST_FINGERPRINT_S", 1000.0)
+
+
+class SlowDriver(FakeDriver):
+    """Says nothing of itself until the test lets it."""
+
+    def __init__(self, driver: FakeDriver) -> None:
+        super().__init__(driver.host)
+        self.may_speak = asyncio.Event()
+
+    async def fingerprint(self) -> AsyncIterator[Fingerprint]:
+        await self.may_speak.wait()
+        async for found in super().fingerprint():
+            yield found
+
+
+@pytest.fixture
+async def alloc(run_client, server: FakeServerPort) -> Allocation:
+    """One that an agent ran which is gone."""
+    async with run_client() as client:
+        made = placed(client.node_id)
+        server.put_alloc(made)
+        await eventually(lambda: server.status_of(made.id) == "running")
+    return made
+
+
+async def first_log(client: Client, alloc: Allocation) -> None:
+    frames = client.stream_logs(alloc.id, "web", kind="stdout", offset=0, origin="start", follow=True)
+    await anext(frames)
+    await frames.aclose()
+
+
+async def command(client: Client, alloc: Allocation) -> None:
+    async def no_input():
+        await asyncio.Event().wait()
+        yield
+
+    request = ExecRequest(alloc_id=alloc.id, task="web", command=("true",))
+    async for _ in client.exec_task(request, no_input()):
+        pass
+
+
+QUESTIONS = {
+    "logs": first_log,
+    "files": lambda client, alloc: client.list_files(alloc.id, "/"),
+    "checks": lambda client, alloc: client.alloc_checks(alloc.id),
+    "a signal": lambda client, alloc: client.signal_alloc(alloc.id, task="web", signal="SIGHUP"),
+    "exec": command,
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_a_question_waits_until_the_allocation_is_taken_up(run_client, driver, alloc: Allocation, name: str):
+    slow = SlowDriver(driver)
+    async with run_client(with_driver=slow, wait_ready=False) as client, asyncio.timeout(60):
+        asked = asyncio.ensure_future(QUESTIONS[name](client, alloc))
+        await settle()
+        assert not asked.done()
+
+        slow.may_speak.set()
+
+        await asked
+
+
+async def test_an_allocation_that_is_not_among_those_taken_up_is_unknown(run_client, driver, alloc: Allocation):
+    slow = SlowDriver(driver)
+    async with run_client(with_driver=slow, wait_ready=False) as client:
+        asked = asyncio.ensure_future(client.alloc_checks(placed("other").id))
+        await settle()
+        slow.may_speak.set()
+
+        with pytest.raises(NotFound, match="this node does not run it"):
+            await asyncio.wait_for(asked, 60)
+
+
+async def test_a_question_does_not_wait_for_ever(run_client, driver, alloc: Allocation):
+    env = FakeEnv()
+    async with run_client(with_driver=SlowDriver(driver), env=env, wait_ready=False) as client:
+        asked = asyncio.ensure_future(client.alloc_checks(alloc.id))
+        await env.advance(client_module.RESTORE_LIMIT_S + 1)
+
+        with pytest.raises(Unavailable, match="try again in a moment"):
+            await asyncio.wait_for(asked, 60)
