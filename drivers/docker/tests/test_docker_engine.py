@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
+from yurt.sdk.containers.watch import Watch
 from yurt.sdk.driver import (
     HEALTHY,
     UNDETECTED,
@@ -160,6 +161,30 @@ async def test_an_engine_that_is_not_there_is_undetected_with_the_way_to_get_one
     assert (found.health, "apt install docker.io" in found.fix) == (UNDETECTED, True)
     with pytest.raises(DriverError, match="does not exist"):
         await bench.start(shell("true"))
+
+
+async def test_a_start_before_the_first_look_knows_the_runtimes_of_the_engine(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Watch, "begin", lambda *_: None)
+    await bench.start(shell("true"))
+    assert "runc" in bench.driver._eye.runtimes
+
+
+async def test_the_first_container_of_a_dev_agent_is_guarded_before_it_is_made(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Watch, "begin", lambda *_: None)
+    bench.driver._config = replace(bench.driver._config, is_dev=True)
+    guards, create = [], bench.driver._acts.create
+
+    async def watched_create(name: str, body: Mapping[str, Any]) -> str:
+        guards.append(bench.driver._janitor.process)
+        return await create(name, body)
+
+    monkeypatch.setattr(bench.driver._acts, "create", watched_create)
+    await bench.start(shell("true"))
+    assert [guard is not None for guard in guards] == [True]
 
 
 async def test_a_container_sees_its_folders_variables_and_user(bench: Bench) -> None:

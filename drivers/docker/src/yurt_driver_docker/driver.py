@@ -81,7 +81,7 @@ class DockerDriver:
         self._watch = Watch(self._engine, self._eye, on_end=self._tasks.on_end, on_list=self._tasks.on_list)
         self._pauses = PauseContainers(self._engine, self._acts, config, self._images)
         self._dangling = Dangling(
-            config.dangling, self._clock, made_at=self._eye.made_at, knows=self._tasks.knows, remove=self._acts.remove
+            config.dangling, self._clock, made=self._eye.made, knows=self._tasks.knows, remove=self._acts.remove
         )
         self._holder = Holder(config.owner, self._engine.target.socket_path, self._background)
         self._janitor = Janitor(
@@ -102,11 +102,15 @@ class DockerDriver:
         """Clear old mounts away; once the engine works load the `docker` package, and plan the removal of images."""
         await self._holder.open()
         await self._watch.up.wait()
-        if self._config.is_dev and self._engine.target.socket_path:
-            await asyncio.to_thread(self._janitor.start)
+        await self._guard()
         with suppress(DriverError):
             await self._engine.warm_up()
         self._images.shelf.collect_left_over()
+
+    async def _guard(self) -> None:
+        """Before the first container of a dev agent is made, see to it that none outlives the agent."""
+        if self._config.is_dev and self._engine.target.socket_path and self._janitor.process is None:
+            await asyncio.to_thread(self._janitor.start)
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
         """Whether the engine works, and again after each change."""
@@ -121,6 +125,7 @@ class DockerDriver:
     async def start_task(self, request: TaskRequest) -> TaskHandle:
         """Get the image, make the container, start it."""
         self._begin()
+        await self._guard()
         config: TaskConfig = request.config
         holds = await self._holder.holds(request.dirs.alloc_dir)
 
@@ -143,7 +148,9 @@ class DockerDriver:
         return handle_of(task, inspected, NAME, self._clock())
 
     async def _site(self, request: TaskRequest, image_id: str, hold: Hold) -> Site:
-        """What is known beside the task."""
+        """What is known beside the task; the engine's runtimes are asked for when the first look has yet to come."""
+        if not self._eye.runtimes:
+            await self._eye.look()
         return Site(
             config=self._config,
             image_id=image_id,
@@ -195,12 +202,13 @@ class DockerDriver:
         if self._tasks.has(handle.task_id):
             return
         self._begin()
-        container = await self._found(handle) if handle.is_intent else msgspec.convert(handle.state, Container)
-        inspected: dict[str, Any] = {}
-        with suppress(EngineDown):
-            inspected = await self._acts.inspect(container.container_id)
-        if not self._tasks.has(handle.task_id):
-            self._take_up(ContainerTask(handle.task_id, container), inspected)
+        with self._tasks.seeking(handle.task_id):
+            container = await self._found(handle) if handle.is_intent else msgspec.convert(handle.state, Container)
+            inspected: dict[str, Any] = {}
+            with suppress(EngineDown):
+                inspected = await self._acts.inspect(container.container_id)
+            if not self._tasks.has(handle.task_id):
+                self._take_up(ContainerTask(handle.task_id, container), inspected)
 
     async def _found(self, handle: TaskHandle) -> Container:
         """The container that was made for a task of which only the id is known; one never started is removed."""
@@ -254,6 +262,7 @@ class DockerDriver:
     async def create_network(self, alloc_id: str, *, hostname: str = "") -> str:
         """Make the namespace of a group's network, kept by a pause container; returns its path."""
         self._begin()
+        await self._guard()
         return await self._pauses.create(alloc_id, hostname)
 
     async def destroy_network(self, alloc_id: str) -> None:

@@ -8,7 +8,8 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 import aiohttp
-from yurt.sdk.containers.common import OWNER_LABEL, ROLE_LABEL
+from yurt.sdk.containers.common import OWNER_LABEL, ROLE_LABEL, TASK_LABEL
+from yurt.sdk.containers.dangling import Made
 from yurt.sdk.containers.engine import Engine
 from yurt.sdk.driver import Fingerprint
 from yurt.sdk.errors import NotFound
@@ -60,10 +61,11 @@ class DockerEye:
         found: list[dict[str, Any]] = await self.engine.ask("/containers/json", {"all": "1", "filters": filters})
         return found
 
-    async def made_at(self) -> dict[str, float]:
-        """The second in which each container was made; pause containers are the network's, and left out."""
+    async def made(self) -> dict[str, Made]:
+        """What each container was made for, and when; pause containers are the network's, and left out."""
+        found = {str(each["Id"]): (each, each.get("Labels") or {}) for each in await self.listing(self.owned)}
         return {
-            str(each["Id"]): float(each.get("Created") or 0)
-            for each in await self.listing(self.owned)
-            if not (each.get("Labels") or {}).get(ROLE_LABEL)
+            container_id: Made(str(labels.get(TASK_LABEL, "")), float(each.get("Created") or 0))
+            for container_id, (each, labels) in found.items()
+            if not labels.get(ROLE_LABEL)
         }

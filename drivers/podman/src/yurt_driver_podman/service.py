@@ -13,7 +13,7 @@ import msgspec
 from yurt.sdk.containers import exec_session, execute
 from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, parse_stamp
-from yurt.sdk.containers.dangling import Dangling
+from yurt.sdk.containers.dangling import Dangling, Made
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.containers.held import LABEL as HELD_LABEL
 from yurt.sdk.containers.held import Hold, Holder
@@ -62,7 +62,7 @@ class PodmanService:
         self._starter = Starter(self._acts, self._maker, self._images.shelf, self.tasks)
         self.watch = Watch(self._engine, self._eye, on_end=self.tasks.on_end, on_list=self.tasks.on_list)
         self.dangling = Dangling(
-            config.dangling, clock, made_at=self._made_at, knows=self.tasks.knows, remove=self._acts.remove
+            config.dangling, clock, made=self._made, knows=self.tasks.knows, remove=self._acts.remove
         )
         self._holder = Holder(f"{config.owner}-{socket}", self._socket_path, self._background)
         self._janitor = Janitor(self._socket_path, PREFIX, self._eye.owned, unmount=self._holder.places.clear_command)
@@ -82,16 +82,26 @@ class PodmanService:
         """Clear old mounts away; once the engine works load the `podman` package, and plan the removal of images."""
         await self._holder.open()
         await self.watch.up.wait()
-        if self._config.is_dev:
-            await asyncio.to_thread(self._janitor.start)
+        await self._guard()
         with suppress(DriverError):
             await self._engine.warm_up()
         self._images.shelf.collect_left_over()
 
-    async def _made_at(self) -> dict[str, float]:
-        """All containers of this client, with the second of their making."""
+    async def _guard(self) -> None:
+        """Before the first container of a dev agent is made, see to it that none outlives the agent."""
+        if self._config.is_dev and self._janitor.process is None:
+            await asyncio.to_thread(self._janitor.start)
+
+    async def _made(self) -> dict[str, Made]:
+        """What each container of this client was made for, and when."""
         found = await self._engine.ask("/containers/json", {"all": "true", "filters": labelled(self._eye.owned)})
-        return {str(each["Id"]): parse_stamp(str(each["Created"]).encode()) / NANOSECONDS for each in found or ()}
+        return {
+            str(each["Id"]): Made(
+                str((each.get("Labels") or {}).get(TASK_LABEL, "")),
+                parse_stamp(str(each["Created"]).encode()) / NANOSECONDS,
+            )
+            for each in found or ()
+        }
 
     def progress(self, task_id: str) -> AsyncIterator[str]:
         """How far the task's image is."""
@@ -100,6 +110,7 @@ class PodmanService:
     async def start_task(self, request: TaskRequest) -> TaskHandle:
         """Get the image, make the container, start it."""
         self.begin()
+        await self._guard()
         holds = await self._holder.holds(request.dirs.alloc_dir)
 
         async def body(image_id: str) -> Mapping[str, Any]:
@@ -172,6 +183,10 @@ class PodmanService:
         if self.tasks.has(handle.task_id):
             return
         self.begin()
+        with self.tasks.seeking(handle.task_id):
+            await self._recover(handle)
+
+    async def _recover(self, handle: TaskHandle) -> None:
         if handle.is_intent:
             container = await self._found(handle)
         else:

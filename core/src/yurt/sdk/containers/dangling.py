@@ -1,4 +1,8 @@
-"""Removes containers of this client that no task knows: left by an agent that died between making and noting one."""
+"""Removes containers of this client that no task knows: left by an agent that died between making and noting one.
+
+Tasks start and are found again while containers are listed and removed. So each container is looked at again right
+before it goes, and one whose task is on its way counts as known.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,8 +19,17 @@ from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.value import NANOSECONDS, UnixNano
 
 log = logging.getLogger(__name__)
-List = Callable[[], Awaitable[Mapping[str, float]]]
-"""The removable containers of this client, with the second of their making."""
+
+
+class Made(NamedTuple):
+    """For which task a container was made, and in which second."""
+
+    task_id: str
+    at_s: float
+
+
+List = Callable[[], Awaitable[Mapping[str, Made]]]
+"""The removable containers of this client, by their ids."""
 
 
 class DanglingRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,13 +49,13 @@ class Dangling:
         rules: DanglingRules,
         clock: Callable[[], UnixNano],
         *,
-        made_at: List,
-        knows: Callable[[str], bool],
+        made: List,
+        knows: Callable[[str, str], bool],
         remove: Callable[[str], Awaitable[None]],
     ) -> None:
         self.rules = rules
         self.clock = clock
-        self.made_at = made_at
+        self.made = made
         self.knows = knows
         self.remove = remove
 
@@ -57,18 +71,17 @@ class Dangling:
 
     async def sweep(self) -> list[str]:
         """Remove what dangles now, or only tell in a dry run; returns the ids."""
-        made_at = await self.made_at()
-        now_s = self.clock() / NANOSECONDS
-        found = [
-            container_id
-            for container_id, at_s in made_at.items()
-            if not self.knows(container_id) and now_s - at_s >= self.rules.grace_s
-        ]
-        for container_id in found:
+        found, now_s = await self.made(), self.clock() / NANOSECONDS
+        old = {container_id: made for container_id, made in found.items() if now_s - made.at_s >= self.rules.grace_s}
+        dangling = []
+        for container_id, made in old.items():
+            if self.knows(container_id, made.task_id):
+                continue
+            dangling.append(container_id)
             if self.rules.dry_run:
                 log.info("container %.12s dangles (dry run: it stays)", container_id)
                 continue
             log.info("container %.12s dangles and is removed", container_id)
             with suppress(DriverError):
                 await self.remove(container_id)
-        return found
+        return dangling

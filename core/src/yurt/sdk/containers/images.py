@@ -12,6 +12,7 @@ import functools
 import json
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,10 +49,16 @@ class ImageShelf:
         self._removes = removes
         self._users: dict[str, set[str]] = {}
         self._ours: set[str] | None = None
+        self._going: dict[str, asyncio.Future[bool]] = {}
 
     def hold(self, image_id: str, task_id: str) -> None:
         """A task uses the image."""
         self._users.setdefault(image_id, set()).add(task_id)
+
+    async def is_lost(self, image_id: str) -> bool:
+        """Whether an image that was just held is removed all the same: that had begun before."""
+        going = self._going.get(image_id)
+        return going is not None and await asyncio.shield(going)
 
     def release(self, image_id: str, task_id: str) -> None:
         """A task uses it no more; unused, an image of ours goes after the delay."""
@@ -93,13 +100,20 @@ class ImageShelf:
 
     async def _is_removed(self, image_id: str) -> bool:
         """Remove an image now; False where somebody uses it, or the engine does not answer."""
+        if image_id in self._going:
+            return await asyncio.shield(self._going[image_id])
+        is_gone, going = False, asyncio.get_running_loop().create_future()
+        self._going[image_id] = going
         try:
-            await self._remove(image_id)
+            with suppress(NotFound):
+                await self._remove(image_id)
+            is_gone = True
         except (Conflict, EngineDown):
-            return False
-        except NotFound:
-            return True
-        return True
+            pass
+        finally:
+            del self._going[image_id]
+            going.set_result(is_gone)
+        return is_gone
 
     def _known(self) -> set[str]:
         """The images that this client brought here."""

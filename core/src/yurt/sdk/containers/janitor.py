@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 from contextlib import suppress
@@ -70,30 +71,39 @@ def main() -> None:
 
 
 class Janitor:
-    """The agent's side of the program; `unmount` is the command that clears away what was mounted for containers."""
+    """The agent's side of the program; `unmount` is the command that clears away what was mounted for containers.
+
+    Its methods block, and may be called at once on several threads.
+    """
 
     def __init__(self, socket_path: str, prefix: str, label: str, *, unmount: tuple[str, ...]) -> None:
         self.arguments = (socket_path, prefix, label, *unmount)
         self.process: subprocess.Popen[bytes] | None = None
+        self._turn = threading.Lock()
+        self._is_dismissed = False
 
     def start(self) -> None:
-        """Start it, in a session of its own so that Ctrl-C does not end it."""
+        """Start it unless it runs, in a session of its own so that Ctrl-C does not end it; not after `dismiss`."""
         command = [sys.executable, "-I", "-S", "-E", os.path.abspath(__file__), *self.arguments]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        with self._turn:
+            if self.process is None and not self._is_dismissed:
+                self.process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def dismiss(self) -> None:
         """The driver lets go of its containers: they stay."""
-        if self.process is None or self.process.stdin is None:
+        with self._turn:
+            self._is_dismissed = True
+            process, self.process = self.process, None
+        if process is None or process.stdin is None:
             return
         with suppress(OSError):
-            self.process.stdin.write(KEEP)
-            self.process.stdin.close()
+            process.stdin.write(KEEP)
+            process.stdin.close()
         try:
-            self.process.wait(CALL_S)
+            process.wait(CALL_S)
         except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
-        self.process = None
+            process.send_signal(signal.SIGKILL)
+            process.wait()
 
 
 if __name__ == "__main__":

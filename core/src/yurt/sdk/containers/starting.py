@@ -17,6 +17,7 @@ from yurt.sdk.errors import Conflict, NotFound, RecoverableError
 from yurt.sdk.value import UnixNano
 
 Inspected = Mapping[str, Any]
+IMAGE_ROUNDS = 5
 
 
 class StartingActs(MakingActs, Protocol):
@@ -66,8 +67,7 @@ class Starter:
             raise
 
     async def _start(self, request: TaskRequest, recipe: Recipe) -> tuple[ContainerTask, Inspected]:
-        image_id = await recipe.image()
-        self._shelf.hold(image_id, request.task_id)
+        image_id = await self._held_image(request.task_id, recipe)
         container_id = ""
         try:
             body = await recipe.body(image_id)
@@ -93,6 +93,25 @@ class Starter:
             address=recipe.address(inspected),
         )
         return ContainerTask(request.task_id, container), inspected
+
+    async def _held_image(self, task_id: str, recipe: Recipe) -> str:
+        """Bring the image and hold it; brought again when its removal, after its last use, had begun by then."""
+        for _ in range(IMAGE_ROUNDS):
+            image_id = await recipe.image()
+            self._shelf.hold(image_id, task_id)
+            if not await self._is_lost(image_id, task_id):
+                return image_id
+        raise RecoverableError("the image was removed again and again while the task started")
+
+    async def _is_lost(self, image_id: str, task_id: str) -> bool:
+        """Whether a held image is gone; then, or when waiting for that is given up, it is held no more."""
+        is_lost = True
+        try:
+            is_lost = await self._shelf.is_lost(image_id)
+        finally:
+            if is_lost:
+                self._shelf.release(image_id, task_id)
+        return is_lost
 
     async def run(self, container_id: str, holds: Holds) -> Inspected:
         """Start a container that is made, and look whether it has the mounts that were checked."""

@@ -8,8 +8,9 @@ do waiters learn of it. While the engine is away a task stays as it was; the wat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from signal import SIGKILL
 from typing import Any, Protocol
 
@@ -95,6 +96,7 @@ class ContainerTasks:
         self._clock = clock
         self._tasks: dict[str, ContainerTask | None] = {}
         self._by_container: dict[str, ContainerTask] = {}
+        self._sought: Counter[str] = Counter()
 
     def reserve(self, task_id: str) -> None:
         """Take the id for a task that is about to start."""
@@ -124,9 +126,19 @@ class ContainerTasks:
             raise NotFound(f"the {self._background.owner} driver knows no task {task_id}")
         return task
 
-    def knows(self, container_id: str) -> bool:
-        """Whether a container is a task's."""
-        return container_id in self._by_container
+    @contextmanager
+    def seeking(self, task_id: str) -> Iterator[None]:
+        """The container of an earlier agent's task is looked for meanwhile."""
+        self._sought[task_id] += 1
+        try:
+            yield
+        finally:
+            self._sought[task_id] -= 1
+
+    def knows(self, container_id: str, task_id: str) -> bool:
+        """Whether a container is a task's; one that was made for `task_id` may become it while that starts."""
+        is_starting = task_id in self._tasks and self._tasks[task_id] is None
+        return container_id in self._by_container or is_starting or self._sought[task_id] > 0
 
     def is_running(self, container_id: str) -> bool:
         """Whether a container is that of a task which has not ended."""

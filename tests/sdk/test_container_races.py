@@ -1,0 +1,157 @@
+"""What container drivers do beside their calls, while tasks start and are found again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.dangling import Dangling, DanglingRules, Made
+from yurt.sdk.containers.images import ImageShelf
+from yurt.sdk.containers.janitor import Janitor
+from yurt.sdk.containers.making import Maker
+from yurt.sdk.containers.starting import Recipe, Starter
+from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
+from yurt.sdk.driver import LogRotation
+from yurt.sdk.value import NANOSECONDS, UnixNano
+
+NOW_S = 1_000
+IMAGE, TASK = "sha256:1", "alloc/web/0"
+WAIT_S = 30.0
+
+
+class Engine:
+    """Containers and what is done with them."""
+
+    def __init__(self) -> None:
+        self.containers = {"c1": Made("a/web/0", 0), "c2": Made("b/web/0", 0), "young": Made("c/web/0", NOW_S)}
+
+    async def made(self) -> Mapping[str, Made]:
+        return dict(self.containers)
+
+    async def remove(self, container_id: str) -> None:
+        del self.containers[container_id]
+
+
+@pytest.fixture
+async def background() -> AsyncIterator[Background]:
+    made = Background("test")
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def tasks(background: Background) -> ContainerTasks:
+    """A table without an engine: nothing of it is asked here."""
+    return ContainerTasks(None, background, lambda: UnixNano(0))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def dangling(engine: Engine, tasks: ContainerTasks) -> Dangling:
+    rules = DanglingRules(enabled=True, period_s=1, grace_s=10, dry_run=False)
+    return Dangling(
+        rules, lambda: UnixNano(NOW_S * NANOSECONDS), made=engine.made, knows=tasks.knows, remove=engine.remove
+    )
+
+
+def take_up(tasks: ContainerTasks, task_id: str, container_id: str) -> None:
+    """A task is known from now on."""
+    container = Container(container_id=container_id, image_id=IMAGE, logs_dir="", task_name="web", logs=LogRotation())
+    tasks.add(ContainerTask(task_id, container), pid=0)
+
+
+async def test_old_containers_that_no_task_knows_go(engine: Engine, tasks: ContainerTasks, dangling: Dangling) -> None:
+    take_up(tasks, "b/web/0", "c2")
+    assert (await dangling.sweep(), list(engine.containers)) == (["c1"], ["c2", "young"])
+
+
+async def test_a_container_whose_task_is_found_while_another_is_removed_stays(
+    engine: Engine, tasks: ContainerTasks, dangling: Dangling
+) -> None:
+    async def remove(container_id: str) -> None:
+        take_up(tasks, "b/web/0", "c2")
+        await engine.remove(container_id)
+
+    dangling.remove = remove
+    assert (await dangling.sweep(), list(engine.containers)) == (["c1"], ["c2", "young"])
+
+
+async def test_a_container_whose_task_starts_or_is_looked_for_stays(
+    engine: Engine, tasks: ContainerTasks, dangling: Dangling
+) -> None:
+    tasks.reserve("a/web/0")
+    with tasks.seeking("b/web/0"):
+        assert await dangling.sweep() == []
+    tasks.give_up("a/web/0")
+    assert (await dangling.sweep(), list(engine.containers)) == (["c1", "c2"], ["young"])
+
+
+def test_a_janitor_that_was_dismissed_does_not_start_any_more() -> None:
+    janitor = Janitor("/no/socket", "", "yurt.owner=nobody", unmount=("true",))
+    janitor.dismiss()
+    janitor.start()
+    assert janitor.process is None
+
+
+def test_a_janitor_starts_once() -> None:
+    janitor = Janitor("/no/socket", "", "yurt.owner=nobody", unmount=("true",))
+    janitor.start()
+    first = janitor.process
+    janitor.start()
+    assert first is not None and janitor.process is first
+    janitor.dismiss()
+    assert first.returncode == 0
+
+
+class Shop:
+    """An engine with one image, which takes its time to remove it."""
+
+    def __init__(self) -> None:
+        self.has_image = True
+        self.pulls = 0
+        self.removing, self.may_remove = asyncio.Event(), asyncio.Event()
+
+    async def image(self) -> str:
+        if not self.has_image:
+            self.pulls += 1
+            self.has_image = True
+        return IMAGE
+
+    async def remove(self, image_id: str) -> None:
+        self.removing.set()
+        await self.may_remove.wait()
+        self.has_image = False
+
+
+async def test_a_start_that_gets_an_image_in_removal_brings_it_again(
+    background: Background, tasks: ContainerTasks, tmp_path: Path
+) -> None:
+    shop = Shop()
+    shelf = ImageShelf(background, tmp_path / "images", shop.remove, delay_s=0, removes=True)
+    shelf.own(IMAGE)
+    shelf.hold(IMAGE, "earlier")
+    shelf.release(IMAGE, "earlier")
+    async with asyncio.timeout(WAIT_S):
+        await shop.removing.wait()
+    acts: Any = None
+    maker = Maker(acts, background, is_running=tasks.is_running, command="test")
+    starter = Starter(acts, maker, shelf, tasks)
+    recipe = Recipe(
+        image=shop.image, body=acts, address=acts, rotation=acts, holds=acts, attempts=1, is_terminal=False,
+    )  # fmt: skip
+
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
+        held = group.create_task(starter._held_image(TASK, recipe))
+        await asyncio.sleep(0)
+        shop.may_remove.set()
+
+    assert (held.result(), shop.has_image, shop.pulls) == (IMAGE, True, 1)
+    assert shelf._users == {IMAGE: {TASK}}
