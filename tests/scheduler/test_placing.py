@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from yurt import scheduler
 from yurt.fsm import apply
 from yurt.scheduler.attempts import Attempt
@@ -217,6 +218,14 @@ def test_an_affinity_wins_over_packing_and_an_anti_affinity_is_avoided() -> None
     metrics = attempt.plan.placements[0].metrics
     assert metrics is not None and metrics.score_meta_data[0].node_id == attempt.plan.placements[0].node_id
     assert metrics.score_meta_data[0].scores["node-affinity"] == 0.5 and len(metrics.score_meta_data) == 5
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_a_score_table_names_what_was_looked_at_also_where_it_is_0(count: int) -> None:
+    placements = _placed(_nodes(9), _job(count)).plan.placements
+    names = {tuple(sorted(m.scores)) for p in placements if p.metrics is not None for m in p.metrics.score_meta_data}
+    assert len(placements) == count
+    assert names == {("binpack", "job-anti-affinity", "node-affinity", "node-reschedule-penalty")}
 
 
 def test_the_spread_algorithm_prefers_empty_nodes_and_binpack_full_ones() -> None:

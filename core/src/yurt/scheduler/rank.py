@@ -281,7 +281,10 @@ class Ranker:
         if found is None:
             anti = self._anti_affinity(own)
             total, count = binpack + anti, 1 + (own > 0)
-            scores = {"binpack": binpack / UNIT, "job-anti-affinity": anti / UNIT, "node-reschedule-penalty": 0.0}
+            scores = {
+                "binpack": binpack / UNIT, "job-anti-affinity": anti / UNIT, "node-affinity": 0.0,
+                "node-reschedule-penalty": 0.0,
+            }  # fmt: skip
             for name, value in (("node-affinity", affinity), ("devices", devices)):
                 if value is not None:
                     scores[name] = value / UNIT

@@ -153,7 +153,7 @@ def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> Run
         key = (binpack, anti, affinity[at] if affinity is not None else 0)
         scores = shown.get(key)
         if scores is None:
-            scores = shown[key] = _parts(key, has_affinity=affinity is not None)
+            scores = shown[key] = _parts(key)
         row = rows[at]
         place = heads.index(at) if at in heads else SCORES_KEPT - 1
         del heads[place : place + 1]
@@ -180,14 +180,14 @@ def _heads_after(ranker: Ranker, levels: _Levels, ats: IntArray) -> list[tuple[i
         row, k = int(levels.rows[at]), int(taken[at])
         affinity = int(ranker.affinity[row]) if ranker.affinity is not None else 0
         key = (int(levels.binpacks[at, k]), int(levels.anti[at, k]), affinity)
-        scores = _parts(key, has_affinity=ranker.affinity is not None)
+        scores = _parts(key)
         norm = round(float(heads[at])) / UNIT
         found.append((at, NodeScoreMeta(node_id=ranker.view.rows.ids[row], scores=scores, norm_score=norm)))
     return found
 
 
-def _parts(key: tuple[int, int, int], *, has_affinity: bool) -> Mapping[str, float]:
-    scores = {"binpack": key[0] / UNIT, "job-anti-affinity": key[1] / UNIT, "node-reschedule-penalty": 0.0}
-    if has_affinity:
-        scores["node-affinity"] = key[2] / UNIT
-    return scores
+def _parts(key: tuple[int, int, int]) -> Mapping[str, float]:
+    return {
+        "binpack": key[0] / UNIT, "job-anti-affinity": key[1] / UNIT, "node-affinity": key[2] / UNIT,
+        "node-reschedule-penalty": 0.0,
+    }  # fmt: skip
