@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Unavailable
-from yurt.storage.etcd import space
+from yurt.storage.etcd import room, space
 from yurt.storage.etcd.client import Compacted, EtcdClient
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.members import member_status, no_space_alarms
 from yurt.storage.etcd.messages import message
-from yurt.storage.log import LogFull
+from yurt.storage.etcd.turns import Turns
+from yurt.storage.log import LogFull, LogRoom
 from yurt.testing.agent import wait_for
 from yurt.testing.etcd import LocalMember, local_etcd, missing
 from yurt.testing.log_server import LogServer, running, wait_equal, wait_leader
@@ -77,21 +78,20 @@ async def test_an_exhausted_quota_is_told_and_ends_when_a_snapshot_makes_room(
     assert {record.levelno for record in caplog.records if "exhausted" in record.getMessage()} == {logging.ERROR}
 
 
-async def test_three_servers_store_twice_their_quota_and_lose_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Snapshots make room, appends are refused where they come too late."""
-    monkeypatch.setattr(space, "LOOK_S", 0.1)
-    monkeypatch.setattr(space, "REWRITE_PAUSE_S", 0.2)
+async def test_three_servers_store_twice_their_quota_and_never_exhaust_it(tmp_path: Path) -> None:
+    """Snapshots make room, appends are refused where they come too late; files are rewritten one after another."""
     with local_etcd(3, quota_bytes=LARGE_QUOTA_BYTES) as etcd:
         async with AsyncExitStack() as stack:
             servers = [
                 await stack.enter_async_context(running(LogServer(each.name, crowded_log(each, tmp_path))))
                 for each in etcd.members
             ]
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
             for server in servers:
-                keepers = await stack.enter_async_context(asyncio.TaskGroup())
-                stack.callback(keepers.create_task(keep_short(server)).cancel)
+                stack.callback(tasks.create_task(keep_short(server)).cancel)
+                stack.callback(tasks.create_task(ask_rooms(server, servers)).cancel)
+            alarmed: set[str] = set()
+            stack.callback(tasks.create_task(watch_alarms(etcd.members[0], alarmed)).cancel)
             leader = await wait_leader(servers)
             refusals = await append_many(servers, LARGE_QUOTA_BYTES * 2 // LARGE_BATCH_BYTES)
             assert all("etcd is nearly full" in text and "nothing was stored" in text for text in refusals)
@@ -100,6 +100,79 @@ async def test_three_servers_store_twice_their_quota_and_lose_nothing(
             client = EtcdClient((etcd.members[0].endpoint,))
             await wait_room(client, 2 * LARGE_QUOTA_BYTES)
             await client.close()
+            assert not alarmed
+
+
+async def ask_rooms(server: LogServer, servers: list[LogServer]) -> None:
+    """What servers tell each other, without the way between them."""
+    while True:
+        await server.log.wait_rooms_wanted()
+        for other in servers:
+            if other is not server and other.log.room is not None:
+                server.log.hear_room(other.name, other.log.room)
+
+
+async def watch_alarms(member: LocalMember, alarmed: set[str]) -> None:
+    """Gather the alarms that are raised, also those that are taken back."""
+    client = EtcdClient((member.endpoint,))
+    try:
+        while True:
+            with suppress(Conflict, Unavailable):
+                alarmed.update(f"{alarm.memberID:x}" for alarm in await no_space_alarms(client))
+            await asyncio.sleep(0.1)
+    finally:
+        await client.close()
+
+
+async def test_a_follower_whose_file_is_nearly_full_stops_appends_until_it_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "FORGOTTEN_S", 1.0)
+    monkeypatch.setattr(room, "SILENT_S", 0.5)
+    with local_etcd(quota_bytes=LARGE_QUOTA_BYTES) as etcd:
+        (member,) = etcd.members
+        log = crowded_log(member, tmp_path)
+        async with running(LogServer(member.name, log)) as server:
+            await wait_leader([server])
+            await server.append([1])
+            log.hear_room("srv2.global", LogRoom(size=LARGE_QUOTA_BYTES, revision=1))
+            with pytest.raises(LogFull, match=r"etcd is nearly full .* at srv2.global.*, nothing was stored"):
+                await server.append([2])
+            server.is_ready = True
+            await log.wait_rooms_wanted()  # and it does not answer
+            async with asyncio.timeout(30):
+                while server.applied != [1, 2]:
+                    with suppress(LogFull):
+                        await server.append([2])
+                    server.is_ready = True
+                    await asyncio.sleep(0.05)
+        assert server.level.epoch == 1
+
+
+async def test_one_server_at_a_time_has_the_turn_and_a_dead_ones_ends() -> None:
+    with local_etcd() as etcd:
+        client = EtcdClient(etcd.endpoints)
+        first, second = (Turns(client, b"turn", name=name, limit_s=1.0, env=RealEnv()) for name in ("srv1", "srv2"))
+        async with first.turn() as is_own:
+            assert is_own
+            async with second.turn() as is_others:
+                assert not is_others
+        async with second.turn() as is_own:
+            assert is_own
+        await client.put(b"turn", b"srv1")  # as one leaves it who dies
+        async with asyncio.timeout(30):
+            while True:
+                if await has_turn(second):
+                    break
+                await asyncio.sleep(0.05)
+        await client.put(b"turn", b"srv2")  # as this server itself left it
+        assert await has_turn(second)
+        await client.close()
+
+
+async def has_turn(turns: Turns) -> bool:
+    async with turns.turn() as is_own:
+        return is_own
 
 
 def crowded_log(member: LocalMember, folder: Path) -> EtcdLog:

@@ -29,7 +29,8 @@ class PeerCalls:
 
     async def status(self) -> PeerStatus:
         """How this server fares."""
-        return PeerStatus(index=self._server.state.index, is_leader=self._server.is_leader)
+        server = self._server
+        return PeerStatus(index=server.state.index, is_leader=server.is_leader, room=server.command_log.room)
 
     async def snapshot(self, after: int) -> AsyncGenerator[SnapshotPart]:
         """The present state."""

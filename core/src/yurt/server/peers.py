@@ -15,6 +15,7 @@ from yurt.sdk.value import Value
 from yurt.server.keyring import RootKey
 from yurt.server.ports import NodePort
 from yurt.server.work import PlanReply
+from yurt.storage.log import LogRoom
 from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Outcome, Plan
@@ -31,10 +32,14 @@ from yurt.structs.service import ServiceRegistration
 
 
 class PeerStatus(Value):
-    """How a server fares: the index that it has applied, and whether it leads."""
+    """How a server fares: the index that it has applied, whether it leads, and how large its log's file is.
+
+    `room` is None where there is no quota, and of older servers.
+    """
 
     index: int
     is_leader: bool = False
+    room: LogRoom | None = None
 
 
 class SnapshotPart(Value):

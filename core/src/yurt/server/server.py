@@ -41,6 +41,7 @@ from yurt.server.peers import NoPeers, PeerPort, Peers
 from yurt.server.ports import NodePort
 from yurt.server.replay import History, replay
 from yurt.server.roles import Roles
+from yurt.server.rooms import tell_rooms
 from yurt.server.root_keys import RootKeys
 from yurt.server.services import Services
 from yurt.server.snapshots import Snapshotter
@@ -199,6 +200,7 @@ class Server:
             for number in range(self.config.num_schedulers):
                 supervised(group, f"scheduler worker {number} for the leader", self._work_for_leader())
             supervised(group, "snapshots", self._snapshotter.run())
+            supervised(group, "room of the log", tell_rooms(self._log, lambda: self.peers))
             supervised(group, "garbage collector", self._heap.run())
 
     async def stop(self) -> None:

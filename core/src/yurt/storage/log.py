@@ -53,6 +53,17 @@ class LogFull(Unavailable):
     """There is no room; nothing was stored, the term goes on, and room is being made."""
 
 
+class LogRoom(Value):
+    """The file that keeps the log at one server: its bytes, those in use, and the revision of the log that they show.
+
+    Revisions are the engine's own: they grow with each entry, and are the same for all servers.
+    """
+
+    size: int = 0
+    size_in_use: int = 0
+    revision: int = 0
+
+
 class Leadership(Value):
     """Who may append from now on: this server, or the one named `leader` ("": nobody known).
 
@@ -124,6 +135,19 @@ class CommandLog(Protocol):
 
     async def wait_crowded(self) -> None:
         """Return when room runs short: a snapshot now lets the log be trimmed. Never where nothing is short."""
+        ...
+
+    @property
+    def room(self) -> LogRoom | None:
+        """How large the file beside this server is, which may stop all servers; None where there is no quota."""
+        ...
+
+    async def wait_rooms_wanted(self) -> None:
+        """Return when the other servers are to be asked for their `room`; never where there is no quota."""
+        ...
+
+    def hear_room(self, server: str, room: LogRoom) -> None:
+        """What another server answered. Who does not answer holds nothing up."""
         ...
 
     async def close(self) -> None:

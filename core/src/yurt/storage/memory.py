@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
-from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState, LogTrimmed
+from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogRoom, LogState, LogTrimmed
 from yurt.structs.commands import AnyCommand
 
 KEPT_BATCHES = 256
@@ -91,6 +91,18 @@ class MemoryLog:
     async def wait_crowded(self) -> None:
         """There is no quota."""
         await asyncio.Event().wait()
+
+    @property
+    def room(self) -> LogRoom | None:
+        """There is no quota."""
+        return None
+
+    async def wait_rooms_wanted(self) -> None:
+        """There is no quota."""
+        await asyncio.Event().wait()
+
+    def hear_room(self, server: str, room: LogRoom) -> None:
+        """There is no quota."""
 
     async def close(self) -> None:
         """End the campaign; the entries stay for another `open` of the same object."""

@@ -19,7 +19,7 @@ import msgspec
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.storage import snapshot_files
 from yurt.storage.data_dir import DataDir
-from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogBroken, LogState
+from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogBroken, LogRoom, LogState
 from yurt.storage.sqlite_worker import SqliteWorker
 from yurt.structs.commands import AnyCommand, decode_commands
 
@@ -151,6 +151,18 @@ class SqliteLog:
     async def wait_crowded(self) -> None:
         """There is no quota."""
         await asyncio.Event().wait()
+
+    @property
+    def room(self) -> LogRoom | None:
+        """There is no quota."""
+        return None
+
+    async def wait_rooms_wanted(self) -> None:
+        """There is no quota."""
+        await asyncio.Event().wait()
+
+    def hear_room(self, server: str, room: LogRoom) -> None:
+        """There is no quota."""
 
     async def close(self) -> None:
         """Give the folder up; calling it again does nothing."""

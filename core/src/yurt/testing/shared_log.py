@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from enum import Enum
 
 from yurt.sdk.errors import Conflict, Unavailable
-from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState, LogTrimmed
+from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogRoom, LogState, LogTrimmed
 from yurt.structs.commands import AnyCommand
 
 
@@ -200,6 +200,18 @@ class LogView:
     async def wait_crowded(self) -> None:
         """There is room."""
         await asyncio.Event().wait()
+
+    @property
+    def room(self) -> LogRoom | None:
+        """There is no quota."""
+        return None
+
+    async def wait_rooms_wanted(self) -> None:
+        """There is no quota."""
+        await asyncio.Event().wait()
+
+    def hear_room(self, server: str, room: LogRoom) -> None:
+        """There is no quota."""
 
     async def close(self) -> None:
         """End what waits; the entries stay."""

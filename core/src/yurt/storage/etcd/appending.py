@@ -26,10 +26,11 @@ async def append(
 ) -> None:
     """Store the commands in a term of this server.
 
-    Raises Conflict when the term has ended, Invalid when they are too large: nothing was stored. Raises Unavailable
-    when the outcome is unknown; the term has ended then.
+    Raises Conflict when the term has ended, Invalid when they are too large, LogFull when etcd has no room for them:
+    nothing was stored. Raises Unavailable when the outcome is unknown; the term has ended then.
     """
     value, head = encode_entry(first_index, commands, term.head.digest)
+    leading.check_room(len(value))
     store = [put(keys.entry(first_index), value), put(keys.head, encode_head(head))]
     compare = [leading.fence(term), is_value(keys.head, encode_head(term.head))]
     look = get(keys.lead, keys.lead_end)
@@ -50,5 +51,5 @@ async def append(
         leading.learn(answer.responses[0].response_range.kvs)
         raise Conflict("another server leads by now, nothing was stored")
     term.head = head
-    term.stored_bytes += len(value)
+    leading.on_stored(answer.header.revision, len(value))
     leading.answered()

@@ -4,7 +4,7 @@
 a digest of them and of the entry before: so an entry stands for all the history that led to it.
 `lead/` holds what all servers watch: `epoch` (who leads), `head` (the last index and its entry's digest) and `alive` (a
 sign of life of the leader). `snapshots/<server>` says up to which index a server has the state on its own disk, and
-when it last said so.
+when it last said so. `turn` names the server whose member rewrites its file just now.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ class Keys:
         self.epoch, self.head, self.alive = (self.lead + name for name in (b"epoch", b"head", b"alive"))
         self.snapshots = self.root + b"snapshots/"
         self.snapshots_end = end_of(self.snapshots)
+        self.turn = self.root + b"turn"
 
     def entry(self, first_index: int) -> bytes:
         """Where an entry lies."""

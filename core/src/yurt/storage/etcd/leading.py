@@ -62,7 +62,6 @@ class Term:
         self.revision = revision
         self.head = head
         """The end of the log: this server alone moves it on."""
-        self.stored_bytes = 0
         self.end = Interrupt()
 
 
@@ -84,9 +83,13 @@ class Leading:
         self.seen = Seen()
         self.term: Term | None = None
         self.on_no_space: Callable[[], None] = lambda: None
+        self.check_room: Callable[[int], None] = lambda _: None
+        """Raises LogFull when an entry of so many bytes is not to be appended."""
+        self.on_stored: Callable[[int, int], None] = lambda _, __: None
+        """Told of each entry that was appended: etcd's revision, and its bytes."""
         self._client = client
         self._keys = keys
-        self._env = env
+        self.env = env
         self._position = position
         self._candidacy = Candidacy(name)
         self._heard_at = env.monotonic()
@@ -108,7 +111,7 @@ class Leading:
 
     def answered(self) -> None:
         """etcd has stored something of this term."""
-        self._answered_at = self._env.monotonic()
+        self._answered_at = self.env.monotonic()
 
     def learn(self, rows: Sequence[Message]) -> None:
         """Keys that were read or watched; what is older than what is known changes nothing."""
@@ -121,7 +124,7 @@ class Leading:
         if seen is self.seen:
             return
         self.seen = seen
-        self._heard_at = self._env.monotonic()
+        self._heard_at = self.env.monotonic()
         if self.term is not None and seen.epoch_revision > self.term.revision:
             self.lose(self.term, f"{seen.epoch.server or 'nobody'} leads from now on")
         self._tell()
@@ -141,7 +144,7 @@ class Leading:
         if self.term is not term:
             return
         self.term = None
-        self._candidacy.lost(self._env.monotonic(), chance=self._env.random())
+        self._candidacy.lost(self.env.monotonic(), chance=self.env.random())
         log.info("this server leads no more, its term %d is over: %s", term.number, reason)
         self._tell()
         term.end.raise_()
@@ -188,7 +191,7 @@ class Leading:
             except YurtError as error:
                 level = logging.DEBUG if isinstance(error, Compacted | Unavailable | WentBack) else logging.WARNING
                 log.log(level, "who leads is read again: %s", error)
-                await self._env.sleep(RETRY_PAUSE_S * (1 + self._env.random()))
+                await self.env.sleep(RETRY_PAUSE_S * (1 + self.env.random()))
 
     async def run(self) -> None:
         """Campaign, and give signs of life while leading, until cancelled."""
@@ -202,7 +205,7 @@ class Leading:
                 self.on_no_space()
             except YurtError as error:
                 log.debug("etcd: %s", error)
-            await self._env.sleep(POLL_S)
+            await self.env.sleep(POLL_S)
 
     async def campaign(self, reason: Reason) -> None:
         """Try to begin a term, on what was seen last; `term` and `seen` say what became of it. Raises Unavailable."""
@@ -216,14 +219,14 @@ class Leading:
         try:
             answer = await self._client.txn(compare, success, [look], timeout_s=self._candidacy.limit_s)
         except YurtError:
-            self._candidacy.failed(self._env.monotonic(), chance=self._env.random())
+            self._candidacy.failed(self.env.monotonic(), chance=self.env.random())
             raise
-        now = self._env.monotonic()
+        now = self.env.monotonic()
         self.learn(answer.responses[-1].response_range.kvs)
         if not answer.succeeded:
-            self._candidacy.beaten(now, chance=self._env.random())
+            self._candidacy.beaten(now, chance=self.env.random())
         elif self.seen.epoch_revision == answer.header.revision:
-            self._candidacy.won(now, chance=self._env.random())
+            self._candidacy.won(now, chance=self.env.random())
             self._answered_at = now
             self.term = Term(epoch.number, answer.header.revision, head=self.seen.head)
             log.info("this server leads, term %d, from index %d (%s)", epoch.number, self.seen.head.index, reason)
@@ -256,7 +259,7 @@ class Leading:
     async def vacate(self, term: Term, heir: str) -> bool:
         """Give the term up for another server; whether it still was this server's to give."""
         self.lose(term, f"it is given {'to ' + heir if heir else 'away'}")
-        self._candidacy.resigned(self._env.monotonic())
+        self._candidacy.resigned(self.env.monotonic())
         epoch = Epoch(number=term.number, heir=heir)
         answer = await self._client.txn([self.fence(term)], [put(self._keys.epoch, msgspec.json.encode(epoch))])
         return bool(answer.succeeded)
@@ -269,7 +272,7 @@ class Leading:
 
     async def _follow(self) -> None:
         own_leads = await self._own_leads()
-        now, seen = self._env.monotonic(), self.seen
+        now, seen = self.env.monotonic(), self.seen
         silent_s = now - self._heard_at
         if silent_s > FORGOTTEN_S:
             self._tell()
@@ -287,7 +290,7 @@ class Leading:
             await self.campaign(reason)
 
     async def _lead(self, term: Term) -> None:
-        if self._env.monotonic() - self._answered_at < ALIVE_S:
+        if self.env.monotonic() - self._answered_at < ALIVE_S:
             return
         try:
             answer = await self._client.txn([self.fence(term)], [put(self._keys.alive, b"")], timeout_s=ALIVE_LIMIT_S)
@@ -295,7 +298,7 @@ class Leading:
             self.lose(term, str(error))
             raise
         except YurtError as error:
-            if self._env.monotonic() - self._answered_at >= ANSWER_S:
+            if self.env.monotonic() - self._answered_at >= ANSWER_S:
                 self.lose(term, f"etcd has not taken anything for {ANSWER_S:g} s: {error}")
             raise
         if answer.succeeded:
@@ -334,7 +337,7 @@ class Leading:
         if self.term is not None:
             level = Leadership(is_leader=True, epoch=self.term.number, leader=self.name)
         else:
-            is_heard = self._env.monotonic() - self._heard_at <= FORGOTTEN_S
+            is_heard = self.env.monotonic() - self._heard_at <= FORGOTTEN_S
             leader = epoch.server if is_heard and epoch.server != self.name else ""
             level = Leadership(is_leader=False, epoch=epoch.number, leader=leader)
         if level != self._level:

@@ -27,10 +27,11 @@ from yurt.storage.etcd.keys import LAYOUT, Format, Keys, Mark, is_at, put
 from yurt.storage.etcd.leading import NO_LEADER, Leading
 from yurt.storage.etcd.members import list_members, member_status, move_leader
 from yurt.storage.etcd.reading import LogReader
+from yurt.storage.etcd.room import Rooms
 from yurt.storage.etcd.settings import EtcdSecurity
 from yurt.storage.etcd.space import Space
 from yurt.storage.etcd.waits import Interrupt, Interrupted
-from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState
+from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogRoom, LogState
 from yurt.structs.commands import AnyCommand
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,8 @@ class EtcdLog:
         self._background = Background("command log")
         for work in (
             self._leading.watch, self._leading.run, self._leading.answer_confirms, self._space.compact_at_times,
-            self._space.make_room_when_full, self._space.report_snapshots, self._space.watch_room,
+            self._space.compact_as_it_grows, self._space.make_room_when_full, self._space.report_snapshots,
+            self._space.watch_room,
         ):  # fmt: skip
             self._background.start(work.__name__, work)
         return state
@@ -115,7 +117,6 @@ class EtcdLog:
             if first_index != term.head.index + 1:
                 raise Conflict(f"the next index of the command log is {term.head.index + 1}, not {first_index}")
             if commands:
-                self._space.check_room()
                 await append(term, first_index, commands, client=self._client, keys=self._keys, leading=self._leading)
                 self._reader.has_applied(term.head)
 
@@ -194,6 +195,20 @@ class EtcdLog:
         self._check_open()
         await self._space.is_crowded.wait()
 
+    @property
+    def room(self) -> LogRoom | None:
+        """How large the file of the member beside is; None while it is not known."""
+        return self._rooms.own if self._rooms.own.size else None
+
+    async def wait_rooms_wanted(self) -> None:
+        """Return when the others are to be asked for theirs; never where the quota is not known."""
+        self._check_open()
+        await self._space.wait_rooms_wanted()
+
+    def hear_room(self, server: str, room: LogRoom) -> None:
+        """What another server said of the member beside it."""
+        self._rooms.hear(server, room)
+
     async def close(self) -> None:
         """Give the folder up; calling it again does nothing."""
         self._closing.raise_()
@@ -225,8 +240,8 @@ class EtcdLog:
             position=lambda: self._reader.position,
         )
         self._leading.be_patient(self._patience)
-        self._space = Space(self._client, self._keys, reader=self._reader, leading=self._leading, env=self._env)
-        self._space.quota_bytes = self._quota_bytes
+        self._rooms = Rooms(self._quota_bytes if self._own_endpoint else 0, name=self._name)
+        self._space = Space(self._client, self._keys, reader=self._reader, leading=self._leading, rooms=self._rooms)
         self._space.hand_over = self.resign
 
     def _check_open(self) -> None:

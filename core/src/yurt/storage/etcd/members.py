@@ -23,7 +23,7 @@ class EtcdPeer(Value, rename=None):
 
 
 class EtcdStatus(Value, rename=None):
-    """What a member says of itself; ids are 0 for nobody, sizes are bytes."""
+    """What a member says of itself; ids are 0 for nobody, sizes are bytes, `revision` is that of its keys."""
 
     member_id: int
     leader_id: int
@@ -33,6 +33,7 @@ class EtcdStatus(Value, rename=None):
     applied_index: int
     size: int
     size_in_use: int
+    revision: int = 0
     errors: tuple[str, ...] = ()
     is_learner: bool = False
 
@@ -82,6 +83,7 @@ async def member_status(client: EtcdClient, endpoint: str = "", *, timeout_s: fl
         applied_index=answer.raftAppliedIndex,
         size=answer.dbSize,
         size_in_use=answer.dbSizeInUse,
+        revision=answer.header.revision,
         errors=tuple(answer.errors),
         is_learner=answer.isLearner,
     )

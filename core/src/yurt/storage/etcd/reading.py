@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final
 
 from yurt.runtime.env import Env
@@ -47,6 +47,8 @@ class LogReader:
     def __init__(self, client: EtcdClient, keys: Keys, *, env: Env, closing: Interrupt) -> None:
         self.position = 0
         """The last index that this server has applied: who follows is done with it, or it was appended here."""
+        self.on_read: Callable[[int, int], None] = lambda _, __: None
+        """Told of each entry that was read: etcd's revision where it was stored, and its bytes."""
         self._marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
         self._client = client
         self._keys = keys
@@ -187,6 +189,7 @@ class LogReader:
             self.has_applied(found.mark)
 
     def _entry(self, row: Message) -> FoundEntry:
+        self.on_read(row.mod_revision, len(row.value))
         return decode_entry(self._keys.first_index(row.key), row.value)
 
     async def _missing(self, index: int) -> Conflict:

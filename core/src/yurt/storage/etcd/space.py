@@ -5,9 +5,10 @@ server that has it is always among those that can form a cluster.
 
 When etcd's quota is exhausted it stores nothing, neither a new term nor how far a snapshot reaches; so it is not to
 come to that. From half of the quota on every server saves snapshots and the log is kept as short as they allow; space
-that is free inside a member's file is given back to the disk. Appends are refused when a tenth of the quota is left,
-until there is room again. Should the quota be exhausted nevertheless (it may be another one's etcd, or a smaller quota
-than before), deleting and compacting still work, so each server makes room in the member beside it.
+that is free inside a member's file is given back to the disk, by one server at a time and by the leading one last.
+Appends are refused when a tenth of the quota is left in any member's file (see `room`), until there is room again.
+Should the quota be exhausted nevertheless (it may be another one's etcd, or a smaller quota than before), deleting and
+compacting still work, so each server makes room in the member beside it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from typing import Final
 
 import msgspec
 
-from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, YurtError
 from yurt.sdk.value import NANOSECONDS
-from yurt.storage.etcd.client import Compacted, EtcdClient
+from yurt.storage.etcd.client import Compacted, EtcdClient, NoSpace
 from yurt.storage.etcd.keys import Keys, Report, remove
 from yurt.storage.etcd.leading import Leading, Term
 from yurt.storage.etcd.members import list_members, member_status, no_space_alarms
 from yurt.storage.etcd.reading import LogReader
+from yurt.storage.etcd.room import CROWDED, Rooms
+from yurt.storage.etcd.turns import Turns
 from yurt.storage.log import LogFull
 
 log = logging.getLogger(__name__)
@@ -38,15 +40,13 @@ REPORT_PAUSE_S: Final = 1.0
 REPORT_EVERY_S: Final = 600.0
 GONE_S: Final = 24 * 3600
 """A server that has said nothing for so long is waited for no more, where nobody says who the servers are."""
-CROWDED, LARGE, FULL = 0.5, 0.75, 0.9
-"""Parts of the quota: from where the log is kept short, a file is rewritten that is not dense, appends are refused."""
-DENSE: Final = 0.75
-"""A file of which a larger part is in use is not worth being rewritten."""
-GROWTH: Final = 2
-"""Bytes that an entry's byte may take in the file until it is looked at again."""
-LOOK_S: Final = 0.5
-REWRITE_PAUSE_S: Final = 5.0
-"""Up to so many seconds apart members rewrite their files: they answer nothing meanwhile."""
+LOOK_S, LOOK_CROWDED_S = 0.5, 0.2
+"""Seconds between two looks at the member beside: usually, and when a file takes half of the quota."""
+ASK_POLL_S: Final = 0.1
+LAST_WAIT_S: Final = 10.0
+"""For so long at most a leading server lets the others go first with rewriting their files."""
+TURN_S, TURN_BYTES_PER_S = 5.0, 32 * 1024 * 1024
+"""How long a rewriting may take: some seconds, and as the quota is large."""
 ROOM_PAUSE_S: Final = 15.0
 """Seconds between two attempts to make room."""
 
@@ -58,22 +58,24 @@ async def _keep_on() -> None:
 class Space:
     """Deletes and compacts, for one server; `snapshot_index` is what that one has on its own disk."""
 
-    def __init__(self, client: EtcdClient, keys: Keys, *, reader: LogReader, leading: Leading, env: Env) -> None:
+    def __init__(self, client: EtcdClient, keys: Keys, *, reader: LogReader, leading: Leading, rooms: Rooms) -> None:
         self.snapshot_index = 0
         self._client = client
         self._keys = keys
         self._reader = reader
         self._leading = leading
-        self._name, self._own_endpoint = leading.name, leading.own_endpoint
-        self._env = env
+        self._name, self._own_endpoint, self._env = leading.name, leading.own_endpoint, leading.env
         self._reported_index, self._reported_at = -1, 0.0
-        self.quota_bytes = 0
+        self._rooms = rooms
+        limit_s = TURN_S + rooms.quota_bytes / TURN_BYTES_PER_S
+        self._turns = Turns(client, keys.turn, name=leading.name, limit_s=limit_s, env=leading.env)
+        self._loose_since: float | None = None
         self.is_crowded = asyncio.Event()
         self.hand_over: Callable[[], Awaitable[None]] = _keep_on
-        self._size = self._in_use = self._counted_from = 0
-        self._counted_in: Term | None = None
         self._is_full = asyncio.Event()
         leading.on_no_space = self._is_full.set
+        leading.check_room = self.check_room
+        leading.on_stored = reader.on_read = rooms.appended.add
 
     async def servers(self) -> tuple[str, ...]:
         """The servers that count: those of etcd's members, or with an etcd that stands by itself all that were there
@@ -85,62 +87,81 @@ class Space:
         reports = await self._reports()
         return tuple(sorted(server for server, report in reports.items() if now - report.at < GONE_S * NANOSECONDS))
 
-    @property
-    def size(self) -> int:
-        """How much of the quota is taken: bytes of the file, and what may have been added since it was looked at.
-
-        What is free inside the file is not counted on: an entry takes pages that lie side by side, and those of deleted
-        ones are free only some transactions later.
-        """
-        term = self._leading.term
-        added = term.stored_bytes - self._counted_from if term is not None and term is self._counted_in else 0
-        return self._size + GROWTH * added
-
-    def check_room(self) -> None:
-        """Raises LogFull when nothing more is to be appended."""
-        if self.quota_bytes and self.size >= FULL * self.quota_bytes:
+    def check_room(self, size: int) -> None:
+        """Raises LogFull when an entry of so many bytes is not to be appended."""
+        quota, now = self._rooms.quota_bytes, self._env.monotonic()
+        if quota and self._rooms.is_full(size, now):
+            taken, server = self._rooms.largest(now)
             raise LogFull(
-                f"etcd is nearly full ({self.size} bytes of {self.quota_bytes}), nothing was stored; room is being made"
+                f"etcd is nearly full ({taken} bytes of {quota} at {server}), nothing was stored; room is being made"
             )
 
     async def watch_room(self) -> None:
         """Look how full the member beside is, and have it give back what is free in its file; until cancelled."""
         was_full = False
-        while self.quota_bytes and self._own_endpoint:
+        while self._rooms.quota_bytes:
             try:
                 await self._look()
-                is_full = self.size >= FULL * self.quota_bytes
-                if is_full and not was_full:
-                    log.error(
-                        "etcd is nearly full, nothing more is appended until there is room: %d bytes of %d; "
-                        "when this comes again, give it more (etcd { quota_bytes = ... })",
-                        self.size,
-                        self.quota_bytes,
-                    )
-                was_full = is_full
-                if self._size >= LARGE * self.quota_bytes and self._in_use <= DENSE * self._size:
-                    await self._rewrite()
+                was_full = self._tell_full(was_full)
+                await self._rewrite_in_turn()
+            except NoSpace:
+                self._is_full.set()
             except YurtError as error:
                 log.debug("etcd does not tell its size: %s", error)
-            await self._env.sleep(LOOK_S)
+            is_far = self._rooms.largest(self._env.monotonic())[0] < CROWDED * self._rooms.quota_bytes
+            await self._env.sleep(LOOK_S if is_far else LOOK_CROWDED_S)
+
+    async def wait_rooms_wanted(self) -> None:
+        """Return when the others are to be asked how large their files are; never without a quota."""
+        if not self._rooms.quota_bytes:
+            await asyncio.Event().wait()
+        while not self._rooms.is_asking_due(self._env.monotonic()):
+            await self._env.sleep(ASK_POLL_S)
+        self._rooms.asked(self._env.monotonic())
 
     async def _look(self) -> None:
-        term = self._leading.term
-        before = term.stored_bytes if term is not None else 0
-        status = await member_status(self._client, self._own_endpoint)
-        self._size, self._in_use = status.size, status.size_in_use
-        self._counted_in, self._counted_from = term, before
-        if self._in_use >= CROWDED * self.quota_bytes:
+        self._rooms.look(await member_status(self._client, self._own_endpoint))
+        if self._rooms.is_crowded:
             self.is_crowded.set()
         else:
             self.is_crowded.clear()
 
-    async def _rewrite(self) -> None:
+    def _tell_full(self, was_full: bool) -> bool:
+        """Say it once when room is running out; whether it is."""
+        now = self._env.monotonic()
+        taken, server = self._rooms.largest(now)
+        is_full = self._rooms.is_full(0, now)
+        if is_full and not was_full:
+            log.error(
+                "etcd is nearly full, nothing more is appended until there is room: %d bytes of %d at %s; "
+                "when this comes again, give it more (etcd { quota_bytes = ... })",
+                taken,
+                self._rooms.quota_bytes,
+                server,
+            )
+        return is_full
+
+    async def _rewrite_in_turn(self) -> None:
         """Give free space back to the disk, apart from the other servers, and not while this one leads."""
-        await self._env.sleep(self._env.random() * REWRITE_PAUSE_S)
+        if not self._rooms.is_loose:
+            self._loose_since = None
+            return
+        now = self._env.monotonic()
+        if self._loose_since is None:
+            self._loose_since = now
+        leads_on = self._rooms.is_another_loose(now) and now - self._loose_since < LAST_WAIT_S
+        if self._leading.term is not None and leads_on:
+            return
+        async with self._turns.turn() as is_own:
+            if is_own:
+                await self._rewrite()
+
+    async def _rewrite(self) -> None:
         if self._leading.term is not None:
             await self.hand_over()
+        self._rooms.rewrite()
         await self._defragment(self._own_endpoint)
+        await self._look()
 
     async def report(self) -> None:
         """Say how far this server's snapshot reaches; raises Unavailable."""
@@ -186,6 +207,19 @@ class Space:
             except YurtError as error:
                 log.debug("etcd was not compacted: %s", error)
                 await self._env.sleep(ROOM_PAUSE_S)
+
+    async def compact_as_it_grows(self) -> None:
+        """While this server leads, have etcd forget old revisions step by step; until cancelled."""
+        while self._rooms.quota_bytes:
+            revision = self._rooms.next_compaction()
+            if revision and self._leading.term is None:
+                self._rooms.compacted(revision, now=self._env.monotonic())  # the leader has it done
+            elif revision:
+                try:
+                    await self._compact(revision)
+                except YurtError as error:
+                    log.debug("etcd was not compacted: %s", error)
+            await self._env.sleep(LOOK_CROWDED_S)
 
     async def make_room_when_full(self) -> None:
         """When the quota is exhausted, delete, compact, defragment and take the alarm back; until cancelled."""
@@ -242,6 +276,7 @@ class Space:
             await self._client.compact(revision, is_waited_for=is_waited_for)
         except Compacted as error:
             log.debug("%s", error)
+        self._rooms.compacted(revision, now=self._env.monotonic())
 
     async def _reports(self) -> dict[str, Report]:
         found = await self._client.range(self._keys.snapshots, self._keys.snapshots_end)

@@ -1,0 +1,184 @@
+"""How much of etcd's quota is taken: what the largest of the members' files takes, for each member has its own. Pure.
+
+Files differ although all members hold the same: each writes its pages at its own pace, and gives them back at its own
+time. The first one beyond the quota stops all of them. So a server counts the file of the member beside it, of which it
+hears twice a second, those of the others, whose servers it asks, and what was appended since each of them was seen.
+
+What is free inside a file is not counted on: an entry takes pages that lie side by side, and those of deleted ones are
+free only some transactions later. A file grows up to a tenth of a second after etcd has acknowledged an entry, so a
+look is taken to show what was stored before the look before it.
+
+A compaction takes room before it gives any: next to each entry lies an old value of the log's end, and where that is
+taken out the entry is written anew, so that all that was appended since the last compaction lies in the file twice for
+a while. Compactions are therefore made as the log grows, in steps, and the next one's room is kept free.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from typing import Final, NamedTuple
+
+from yurt.storage.etcd.members import EtcdStatus
+from yurt.storage.log import LogRoom
+
+CROWDED, LARGE, FULL = 0.5, 0.75, 0.9
+"""Parts of the quota: from where the log is kept short, a file is rewritten that is not dense, appends are refused."""
+DENSE: Final = 0.75
+"""A file of which a larger part is in use is not worth being rewritten."""
+GROWTH: Final = 2
+"""Bytes that an entry's byte may take in a file until it is looked at again."""
+ASK_PART: Final = 1 / 64
+"""The others are asked again when so much of the quota may have been taken since."""
+ASK_S, ASK_MAX_S = 0.2, 2.0
+"""Seconds between two questions while files are large: when something was or is to be appended, and else."""
+SILENT_S: Final = 2.0
+"""Of a server that has not answered for so long only its last word counts: a member that is away does not grow."""
+FORGOTTEN_S: Final = 10.0
+"""After this not even that: an absent member must not keep the others from writing."""
+STEP_PART: Final = 1 / 32
+"""etcd forgets old revisions whenever so much of the quota was appended."""
+SETTLE_S: Final = 0.6
+"""After this a compaction shows in the sizes of the files."""
+MARKS_MAX: Final = 4_096
+
+
+class Appended:
+    """Bytes of the log by etcd's revision, whoever appended them; entries are told in their order."""
+
+    def __init__(self) -> None:
+        self._revisions, self._totals = [0], [0]
+
+    def add(self, revision: int, size: int) -> None:
+        """An entry that was stored at a revision; one that was told before is not counted again."""
+        if revision <= self._revisions[-1]:
+            return
+        self._revisions.append(revision)
+        self._totals.append(self._totals[-1] + size)
+        if len(self._revisions) > MARKS_MAX:
+            self._forget_every_other()
+
+    @property
+    def newest(self) -> int:
+        """The revision of the newest entry, 0 before the first one."""
+        return self._revisions[-1]
+
+    def since(self, revision: int) -> int:
+        """Bytes of the entries after a revision; a few more where that is long ago."""
+        return self._totals[-1] - self._totals[max(0, bisect_right(self._revisions, revision) - 1)]
+
+    def _forget_every_other(self) -> None:
+        """Leave marks out, but never the newest."""
+        self._revisions = [*self._revisions[:-1:2], self._revisions[-1]]
+        self._totals = [*self._totals[:-1:2], self._totals[-1]]
+
+
+class Told(NamedTuple):
+    """What a server said last, and since when a later question to it is not answered."""
+
+    room: LogRoom
+    asked_at: float | None = None
+
+    def silent_s(self, now: float) -> float:
+        """For how long it owes an answer."""
+        return 0.0 if self.asked_at is None else now - self.asked_at
+
+
+class Rooms:
+    """What one server knows of the files of all members; without a quota nothing is known, and nothing is short."""
+
+    def __init__(self, quota_bytes: int, *, name: str) -> None:
+        self.quota_bytes = quota_bytes
+        self.appended = Appended()
+        self.own = LogRoom()
+        self._name = name
+        self._others: dict[str, Told] = {}
+        self._looked_revision = -1
+        self._asked_revision, self._asked_at = 0, float("-inf")
+        self._marked = self._compacted = self._settled = 0
+        self._settling: deque[tuple[float, int]] = deque()
+
+    @property
+    def is_crowded(self) -> bool:
+        """The log is to be kept short."""
+        return self.own.size_in_use >= CROWDED * self.quota_bytes
+
+    @property
+    def is_loose(self) -> bool:
+        """The file beside is worth being rewritten."""
+        return self._is_loose(self.own)
+
+    def look(self, status: EtcdStatus) -> None:
+        """What the member beside says of itself now."""
+        revision = self._looked_revision if self._looked_revision >= 0 else status.revision
+        self.own = LogRoom(size=status.size, size_in_use=status.size_in_use, revision=min(revision, status.revision))
+        self._looked_revision = status.revision
+
+    def rewrite(self) -> None:
+        """The file beside is being rewritten: what was free is gone afterwards, and it grows from there."""
+        self.own = LogRoom(size=self.own.size_in_use, size_in_use=self.own.size_in_use, revision=self.own.revision)
+
+    def hear(self, server: str, room: LogRoom) -> None:
+        """What another server says of the member beside it."""
+        self._others[server] = Told(room)
+
+    def is_asking_due(self, now: float) -> bool:
+        """Whether the others are to be asked again."""
+        added, waited_s = GROWTH * self.appended.since(self._asked_revision), now - self._asked_at
+        if added >= ASK_PART * self.quota_bytes:
+            return True
+        taken, _ = self.largest(now)
+        is_busy = added > 0 or taken >= FULL * self.quota_bytes
+        return taken >= CROWDED * self.quota_bytes and waited_s >= (ASK_S if is_busy else ASK_MAX_S)
+
+    def asked(self, now: float) -> None:
+        """The others are being asked."""
+        self._asked_revision, self._asked_at = self.appended.newest, now
+        for server, told in self._others.items():
+            if told.asked_at is None:
+                self._others[server] = Told(told.room, now)
+
+    def largest(self, now: float) -> tuple[int, str]:
+        """The bytes that the largest file may have by now, and whose it is."""
+        sizes = [(self._grown(self.own), self._name)]
+        for server, told in self._others.items():
+            if (silent_s := told.silent_s(now)) < FORGOTTEN_S:
+                sizes.append((self._grown(told.room) if silent_s < SILENT_S else told.room.size, server))
+        return max(sizes)
+
+    def is_full(self, size: int, now: float) -> bool:
+        """Whether an entry of so many bytes is not to be appended."""
+        taken, _ = self.largest(now)
+        needed = taken + self._reserve(now) + GROWTH * size
+        return taken >= FULL * self.quota_bytes or needed >= self.quota_bytes
+
+    def next_compaction(self) -> int:
+        """The revision before which etcd is to forget all; 0 while the log has not grown by a step.
+
+        It is the newest one of the last call, for who watches the log may be a moment behind.
+        """
+        revision, self._marked = self._marked, self.appended.newest
+        is_due = revision > self._compacted and self.appended.since(self._compacted) >= STEP_PART * self.quota_bytes
+        return revision if is_due else 0
+
+    def compacted(self, revision: int, *, now: float) -> None:
+        """etcd forgets what was before a revision."""
+        if revision > self._compacted:
+            self._compacted = revision
+            self._settling.append((now, revision))
+
+    def is_another_loose(self, now: float) -> bool:
+        """Whether the file of another member is worth being rewritten too."""
+        return any(self._is_loose(told.room) and told.silent_s(now) < SILENT_S for told in self._others.values())
+
+    def _reserve(self, now: float) -> int:
+        """What the next compaction takes."""
+        while self._settling and now - self._settling[0][0] >= SETTLE_S:
+            self._settled = self._settling.popleft()[1]
+        return self.appended.since(self._settled)
+
+    def _grown(self, room: LogRoom) -> int:
+        return room.size + GROWTH * self.appended.since(room.revision)
+
+    def _is_loose(self, room: LogRoom) -> bool:
+        return room.size >= LARGE * self.quota_bytes and room.size_in_use <= DENSE * room.size
