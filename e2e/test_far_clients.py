@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.testing.agent import Agent, ApiFailure, pid_is_alive, raw_exec_job, register, stop_jobs, wait_for
+from yurt.testing.agent import Agent, ApiFailure, free_ports, pid_is_alive, raw_exec_job, register, stop_jobs, wait_for
 
 YEARLY = {"Enabled": True, "SpecType": "cron", "Spec": "0 0 1 1 *"}
 SERVER_ONLY = {"server": {"enabled": True}, "client": {"enabled": False}}
@@ -158,6 +158,19 @@ def test_a_client_that_was_there_before_its_server_joins_when_that_comes(tmp_pat
             wait_for("the node", lambda: [n["Status"] for n in main.get("/v1/nodes")] == ["ready"])
         finally:
             early.interrupt()
+
+
+def test_a_client_is_sent_to_its_server_by_a_command(tmp_path: Path) -> None:
+    with cluster(tmp_path) as (main, _):
+        astray = far_agent(tmp_path, "astray", *free_ports(1))
+        astray.spawn()
+        try:
+            wait_for("its first try", lambda: "registering the node failed" in astray.log.read_text())
+            address = f"127.0.0.1:{rpc_port(main)}"
+            assert astray.cli("node", "config", "-update-servers", "-servers", address).stdout == f"{address}\n"
+            wait_for("the node", lambda: [n["Status"] for n in main.get("/v1/nodes")] == ["ready"])
+        finally:
+            astray.interrupt()
 
 
 def test_a_client_without_servers_says_what_is_missing(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 ABSENT = frozenset({
     "acl", "alloc pause", "check", "deployment unblock", "job action",
-    "job actions", "keygen", "keyring", "license", "login", "node config",
+    "job actions", "keygen", "keyring", "license", "login",
     "operator client-state", "operator gossip", "operator keygen", "operator keyring",
     "operator raft info", "operator raft logs", "operator raft migrate-backend",
     "operator raft state", "operator snapshot agent", "operator snapshot state", "operator utilization", "quota",

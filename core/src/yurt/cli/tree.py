@@ -101,6 +101,7 @@ _SUMMARIES = {
     "namespace inspect": "Print a namespace as JSON",
     "namespace list": "List namespaces",
     "namespace status": "Show a namespace",
+    "node config": "Show or change the servers of a client",
     "node drain": "Move everything away from a node",
     "node eligibility": "Let a node have new allocations, or not",
     "node identity get": "Show what the identity of a node says",
