@@ -135,6 +135,26 @@ async def test_what_allocations_left_that_nobody_knows_goes_at_the_next_start(no
     assert plugins.asked == ADDED + DELETED and not namespaces.identity(made.namespace)
 
 
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+async def test_what_a_dead_agent_left_goes_with_an_agent_of_the_same_network_namespace(
+    node: Node, plugins: Plugins, tmp_path: Path, is_elsewhere: bool
+):
+    first, (alloc, group) = await node.networks(), asking()
+    await first.join(alloc, group, grouped(node.driver))
+    record = node.records.read(alloc.id)
+    assert record is not None and record.owner.network
+    network = record.owner.network + is_elsewhere
+    left = replace(record, owner=replace(record.owner, state_dir=str(tmp_path / "gone"), network=network))
+    node.records.write(left)
+
+    second = await node.networks()
+    if is_elsewhere:
+        assert second._left == {}
+    else:
+        await until_idle(second.keep_house(), lambda: not list(node.records.folder.iterdir()))
+        assert plugins.asked == ADDED + DELETED
+
+
 async def until_idle(work: Any, is_done: Callable[[], bool]) -> None:
     """Run work that never ends until something has come true."""
     task = asyncio.ensure_future(work)

@@ -109,7 +109,7 @@ class Networks:
             is_own = record.owner.state_dir == self._owner.state_dir
             if is_own and record.alloc_id in allocs:
                 self._known[record.alloc_id] = record
-            elif is_own or record.owner.is_gone:
+            elif is_own or record.owner.leaves_to(self._owner):
                 left[record.alloc_id] = record
         return left
 
@@ -134,10 +134,10 @@ class Networks:
 
     async def _clear(self) -> None:
         """Take away what should be gone."""
-        for record in tuple(self._left.values()):
-            async with self._lock(record.alloc_id):
-                del self._left[record.alloc_id]
-                if record.alloc_id not in self._known:
+        for alloc_id in tuple(self._left):
+            async with self._lock(alloc_id):
+                record = self._left.pop(alloc_id, None)
+                if record is not None and alloc_id not in self._known:
                     await self._undo(record)
 
     async def _check(self, record: NetworkRecord) -> None:

@@ -4,7 +4,9 @@
 
 A record is written before anything is made and removed after everything is gone, so that whatever an agent left, a
 later one finds: its own, by the state directory, and those of agents that will never come back, because their state
-directory is gone or, for dev agents, their process. Blocking; call in a thread.
+directory is gone or, for dev agents, their process. These it takes away only from within the same network namespace:
+elsewhere the plugins would find none of the interfaces and rules, which would stay for good. Blocking; call in a
+thread.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import msgspec
 
 from yurt.client.alloc_dir import component
 from yurt.client.networks.cni import Attachment, NetworkConfig
+from yurt.client.networks.namespaces import identity
 from yurt.executor.processes import is_alive, start_time
 from yurt.sdk.value import Value
 from yurt.structs.alloc import AllocNetworkStatus
@@ -30,16 +33,24 @@ PRIVATE, PUBLIC = 0o600, 0o644
 
 
 class Owner(Value):
-    """The agent that a network belongs to; the process is told for dev agents alone."""
+    """The agent that a network belongs to; the process is told for dev agents alone.
+
+    `network` tells the network namespace that it runs in; 0 is not known, in records of earlier versions.
+    """
 
     state_dir: str
     pid: int = 0
     start_time: int = 0
+    network: int = 0
 
     @property
     def is_gone(self) -> bool:
         """A dev agent that has ended, or one whose state has been removed; blocking."""
         return not (is_alive(self.pid, self.start_time) if self.pid else os.path.isdir(self.state_dir))
+
+    def leaves_to(self, other: Owner) -> bool:
+        """Whether another agent has to take its networks away; blocking."""
+        return self.network in (0, other.network) and self.is_gone
 
 
 class NetworkRecord(Value):
@@ -62,7 +73,8 @@ class NetworkRecord(Value):
 def owner_of(state_dir: str, *, is_dev: bool) -> Owner:
     """This agent."""
     pid = os.getpid() if is_dev else 0
-    return Owner(state_dir=state_dir, pid=pid, start_time=start_time(pid) if pid else 0)
+    network = identity("/proc/self/ns/net")
+    return Owner(state_dir=state_dir, pid=pid, start_time=start_time(pid) if pid else 0, network=network)
 
 
 class RecordFolder:
