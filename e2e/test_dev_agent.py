@@ -128,7 +128,7 @@ def test_following_a_log_shows_lines_as_they_come(dev_agent: Agent) -> None:
     )
 
     assert "tick" in follow.stdout
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < 60
     numbers = [int(line.split()[1]) for line in str(later).splitlines()]
     assert numbers == list(range(1, len(numbers) + 1))
     dev_agent.call("DELETE", "/v1/job/ticks")
@@ -170,8 +170,8 @@ def odd_duration() -> str:
 
 
 def cgroups() -> list[Path]:
-    """Every cgroup of this machine."""
-    return [path for path in Path("/sys/fs/cgroup").rglob("*") if path.is_dir()]
+    """Every cgroup of this machine; those that go meanwhile may be among them."""
+    return [Path(folder, name) for folder, names, _ in os.walk("/sys/fs/cgroup") for name in names]
 
 
 def sleeping(duration: str) -> set[int]:
@@ -246,7 +246,7 @@ def test_an_allocation_that_takes_too_much_disk_is_stopped(dev_agent: Agent) -> 
     }
     register(dev_agent, job)
     failed = wait_for(
-        "its end", lambda: [each for each in dev_agent.allocs("glutton") if each["ClientStatus"] == "failed"], 30
+        "its end", lambda: [each for each in dev_agent.allocs("glutton") if each["ClientStatus"] == "failed"]
     )[0]
     events = [event["DisplayMessage"] for event in failed["TaskStates"]["main"]["Events"]]
     assert any("of 120 MiB of ephemeral_disk; raise ephemeral_disk" in text for text in events), events

@@ -82,7 +82,7 @@ def test_an_exec_task_runs_isolated_answers_commands_and_leaves_nothing(lasting_
     register(agent, job("cell", "exec", shell(TICKER)))
     (alloc,) = agent.running("cell", 1)
     took_s = time.monotonic() - before
-    assert took_s < 5, took_s
+    assert took_s < 30, took_s
     wait_for("output", lambda: "nobody /local" in agent.cli("alloc", "logs", alloc["ID"]).stdout)
 
     agent.call("DELETE", "/v1/job/cell")

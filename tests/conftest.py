@@ -11,6 +11,8 @@ from yurt.client.secrets_dir import unmount_secrets
 
 ALLOWED_GROWTH = 8
 """Descriptors that caches of libraries may keep open from one test to the next."""
+END_LIMIT_S = 20.0
+"""How long a child that is about to end may take on a machine that has much else to do."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,7 +41,7 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 def is_alive(process: psutil.Process) -> bool:
     """Running, or a zombie that nobody waited for."""
     try:
-        process.wait(timeout=2)
+        process.wait(timeout=END_LIMIT_S)
     except psutil.TimeoutExpired:
         return True
     except psutil.NoSuchProcess:

@@ -109,7 +109,7 @@ async def test_events_tell_metadata_and_never_items(api: Api) -> None:
     await put(api, user="geheim")
     async with api.client.get("/v1/event/stream", params={"topic": "Variable:nomad/jobs/web"}) as stream:
         await stream.content.readline()
-        line = await asyncio.wait_for(stream.content.readline(), 5)
+        line = await asyncio.wait_for(stream.content.readline(), 60)
     assert b"geheim" not in line and b'"VariableUpdated"' in line and b'"Deleted":false' in line
 
 

@@ -110,7 +110,7 @@ async def test_leadership_is_gained_at_once_and_the_stream_ends_with_the_log(log
     assert (await anext(stream)).is_leader
     await log.close()
     with pytest.raises(StopAsyncIteration):
-        await asyncio.wait_for(anext(stream), 5)
+        await asyncio.wait_for(anext(stream), 60)
 
 
 async def test_the_newest_snapshot_comes_back(log: CommandLog) -> None:
@@ -158,7 +158,7 @@ async def test_following_begins_with_what_there_is_and_ends_with_the_log(log: Co
     await asyncio.sleep(0)
     await log.close()
     with pytest.raises(StopAsyncIteration):
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, 60)
 
 
 async def test_who_leads_is_confirmed_until_the_log_is_closed(log: CommandLog) -> None:

@@ -127,8 +127,8 @@ async def test_a_signal_may_be_refused(driver: MockDriver, request_of: MakeReque
 async def test_kill_after_delays_the_end(driver: MockDriver, request_of: MakeRequest) -> None:
     handle = await driver.start_task(request_of(run_for="1h", kill_after="50ms"))
     before = asyncio.get_running_loop().time()
-    await driver.stop_task(handle.task_id, signal="SIGINT", timeout=seconds(10))
-    assert 0.04 < asyncio.get_running_loop().time() - before < 5
+    await driver.stop_task(handle.task_id, signal="SIGINT", timeout=seconds(100))
+    assert 0.04 < asyncio.get_running_loop().time() - before < 50
     assert (await driver.wait_task(handle.task_id)).signal == 2
 
 
@@ -155,7 +155,7 @@ async def test_it_falls_ill_by_turns_when_told(request_of: MakeRequest) -> None:
     driver = MockDriver(PluginOptions(shutdown_periodic_after=True, shutdown_periodic_duration=1))
     answers = driver.fingerprint()
     first = await anext(answers)
-    second = await asyncio.wait_for(anext(answers), 5)
+    second = await asyncio.wait_for(anext(answers), 60)
     assert (first.health, second.health) == ("healthy", "unhealthy")
     assert second.fix
     await driver.close()

@@ -109,7 +109,7 @@ async def test_a_guest_that_ignores_the_power_button_is_ended_after_the_timeout(
     loop = asyncio.get_running_loop()
     before = loop.time()
     await bench.driver.stop_task(handle.task_id, signal="SIGINT", timeout=seconds(0.5))
-    assert 0.5 <= loop.time() - before < 10
+    assert 0.5 <= loop.time() - before < 60
 
 
 async def test_a_monitor_that_is_gone_does_not_keep_a_machine_from_stopping(bench: Machines) -> None:
