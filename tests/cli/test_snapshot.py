@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
+
+import pytest
+from yurt.sdk.value import replace
+from yurt.state import Snapshot
+from yurt.storage.archive import write_archive
+from yurt.structs.csi_volume import CSIVolume
+from yurt.structs.variable import EncryptedVariable, VariableLock
+from yurt.testing import factories
 
 
 def test_an_archive_without_a_fitting_digest_is_not_written(api: Any, run: Any, tmp_path: Path) -> None:
@@ -22,3 +31,49 @@ def test_a_missing_file_is_told(run: Any, tmp_path: Path) -> None:
 def test_what_the_agent_refuses_is_told(api: Any, run: Any, tmp_path: Path) -> None:
     api.answers["/v1/operator/snapshot"] = (400, "the file is no snapshot of Yurt")
     assert "no snapshot of Yurt" in run("operator", "snapshot", "save", str(tmp_path / "x"))[2]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A snapshot with secrets of a node, a volume and a lock."""
+    edit = Snapshot.empty().edit(40)
+    node = replace(factories.node(), name="one", secret_id="of-the-node")
+    edit.put("nodes", node.id, node)
+    for name in ("web", "batch"):
+        job = factories.job(name)
+        edit.put("jobs", job.key, job)
+    edit.put("csi_volumes", ("default", "data"), CSIVolume(id="data", secrets={"password": "of-the-volume"}))
+    lock = VariableLock(id="of-the-lock")
+    edit.put("variables", ("default", "a/b"), EncryptedVariable(path="a/b", data=b"sealed", lock=lock))
+    path = tmp_path / "a.snap"
+    with path.open("wb") as file:
+        write_archive(edit.commit(), file, version="1")
+    return path
+
+
+def test_the_state_in_a_snapshot_is_printed_without_secrets(run: Any, archive: Path) -> None:
+    code, out, err = run("operator", "snapshot", "state", str(archive))
+    found = json.loads(out)
+    assert (code, err, found["Index"]) == (0, "", 40)
+    assert sorted(row["ID"] for row in found["Jobs"]) == ["batch", "web"]
+    assert found["Nodes"][0]["Name"] == "one" and found["Variables"][0]["Path"] == "a/b"
+    assert found["CSIVolumes"][0]["Secrets"] == {"password": "<hidden>"}
+    assert "of-the-" not in out
+
+
+def test_rows_of_a_snapshot_are_chosen_by_filters(run: Any, archive: Path) -> None:
+    words = ("operator", "snapshot", "state", "-filter", 'ID == "web"', "-filter", 'Type == "service"')
+    code, out, _ = run(*words, str(archive))
+    assert code == 0
+    assert {name: len(rows) for name, rows in json.loads(out).items() if name != "Index"} == {"Jobs": 1}
+    code, _, err = run("operator", "snapshot", "state", "-filter", "Nonsense == 1", str(archive))
+    assert code == 1 and "Nonsense" in err
+    code, _, err = run("operator", "snapshot", "state", "-filter", "(", str(archive))
+    assert code == 1 and "failed to read filter expression" in err
+
+
+def test_a_file_that_is_no_snapshot_has_no_state(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("nothing")
+    for path, text in ((tmp_path / "x", "is no snapshot of Yurt"), (tmp_path / "y", "cannot be read: No such file")):
+        code, out, err = run("operator", "snapshot", "state", str(path))
+        assert (code, out) == (1, "") and text in err

@@ -9,7 +9,7 @@ ABSENT = frozenset({
     "job actions", "keygen", "keyring", "license", "login",
     "operator client-state", "operator gossip", "operator keygen", "operator keyring",
     "operator raft info", "operator raft logs", "operator raft migrate-backend",
-    "operator raft state", "operator snapshot agent", "operator snapshot state", "operator utilization", "quota",
+    "operator raft state", "operator snapshot agent", "operator utilization", "quota",
     "recommendation", "secret", "sentinel", "setup", "ui",
     "volume snapshot",
 })  # fmt: skip

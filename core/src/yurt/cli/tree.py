@@ -135,6 +135,7 @@ _SUMMARIES = {
     "operator snapshot inspect": "Show what a snapshot holds",
     "operator snapshot restore": "Restore the state from a file",
     "operator snapshot save": "Write the state to a file",
+    "operator snapshot state": "Print the state in a snapshot as JSON",
     "plugin list": "List Yurt's plugins and how they fare",
     "plugin reload": "Read the code of a plugin again, with its tasks kept",
     "plugin status": "Show the CSI plugins that jobs run",

@@ -74,9 +74,14 @@ def read_archive(source: IO[bytes]) -> Archive:
     return found
 
 
+def state_of(archive: Archive) -> Snapshot:
+    """The state itself; raises Invalid where it cannot be read."""
+    return snapshot.decode(unframed(archive.data))
+
+
 def table_facts(archive: Archive) -> tuple[TableFacts, ...]:
     """The tables of the state that have rows, by name."""
-    state = snapshot.decode(unframed(archive.data))
+    state = state_of(archive)
     return tuple(sorted(TableFacts(table.name, len(table)) for table in state.tables() if len(table)))
 
 
