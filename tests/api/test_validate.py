@@ -9,6 +9,7 @@ import pytest
 from yurt.api.decode import decode_job
 from yurt.api.rules import escapes, multi_error
 from yurt.api.validate import validate_job
+from yurt.sdk.value import replace
 
 TASK: dict[str, Any] = {"Name": "main", "Driver": "raw_exec", "Config": {"command": "/bin/true"}}
 GROUP: dict[str, Any] = {"Name": "web", "Count": 1, "Tasks": [TASK]}
@@ -213,3 +214,11 @@ def test_a_name_that_is_no_signal_is_doubted() -> None:
     template = {"DestPath": "x", "EmbeddedTmpl": "x", "ChangeMode": "signal", "ChangeSignal": "SIGBAR"}
     _, warnings = validate_job(decode_job(task(KillSignal="SIGFOO", Templates=[template]))[0])
     assert ['kill_signal "SIGFOO"' in warnings[0], 'change_signal "SIGBAR"' in warnings[1]] == [True, True]
+
+
+def test_a_group_that_was_looked_at_before_is_judged_by_the_type_of_each_job() -> None:
+    service_job = decode_job(group(Migrate={"MaxParallel": 1}))[0]
+    batch_job = replace(service_job, type="batch")
+    assert [validate_job(each)[0] for each in (service_job, service_job)] == [(), ()]
+    assert "does not allow migrate block" in validate_job(batch_job)[0][0]
+    assert validate_job(service_job)[0] == ()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from yurt.api.no_effect import constraint_doubts, group_no_effects
 from yurt.api.rules import duplicates, multi_error, nested, one_of
@@ -28,19 +29,53 @@ NAMESPACE = re.compile(r"[a-zA-Z0-9-]{1,128}\Z")
 NODE_POOL = re.compile(r"[a-zA-Z0-9-_]{1,128}\Z")
 NAME_MAX = 1024
 PAYLOADS = ("optional", "required", "forbidden")
+VERDICTS_KEPT = 4
+"""Groups of different kinds that jobs in turn may have."""
 
 __all__ = ["multi_error", "validate_job"]
 
 
 def validate_job(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(errors, warnings) of a job."""
+    verdicts = [_verdicts.of(job, group) for group in job.task_groups]
     errors = [*_job_problems(job), *_kind_problems(job)]
-    for group in job.task_groups:
-        errors.extend(nested(f"Task group {group.name}", group_problems(job, group)))
+    errors.extend(text for verdict in verdicts for text in verdict.problems)
     warnings = [*constraint_doubts(job.constraints)]
-    for group in job.task_groups:
-        warnings.extend(f'Group "{group.name}" has warnings: {text}' for text in group_warnings(group))
+    warnings.extend(text for verdict in verdicts for text in verdict.warnings)
     return tuple(errors), tuple(warnings)
+
+
+class _Verdict(NamedTuple):
+    """What was found in a group of a job of some type; nothing else of the job matters to its groups."""
+
+    job_type: str
+    group: TaskGroup
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+class _Verdicts:
+    """The last verdicts: jobs come in lots, and those of a lot often ask for the same; a job is planned, then run."""
+
+    def __init__(self) -> None:
+        self._last: tuple[_Verdict, ...] = ()
+
+    def of(self, job: Job, group: TaskGroup) -> _Verdict:
+        """What is wrong or doubtful in a group."""
+        for known in self._last:
+            if known.job_type == job.type and known.group == group:
+                return known
+        found = _Verdict(
+            job.type,
+            group,
+            tuple(nested(f"Task group {group.name}", group_problems(job, group))),
+            tuple(f'Group "{group.name}" has warnings: {text}' for text in group_warnings(group)),
+        )
+        self._last = (found, *self._last[: VERDICTS_KEPT - 1])
+        return found
+
+
+_verdicts = _Verdicts()
 
 
 def _job_problems(job: Job) -> Iterator[str]:
