@@ -7,18 +7,24 @@ its client says so, here as in the state.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import takewhile
+from operator import attrgetter
 
 import numpy as np
 
 from yurt.sdk.value import replace
 from yurt.state import Change, Snapshot
-from yurt.state.columns import USED_WIDTH, Columns, IntArray
+from yurt.state.columns import CHUNK, Columns, IntArray
 from yurt.state.usage import Usage, usage_of_resources
 from yurt.structs.plan import Plan
 
 Takers = list[tuple[Usage, list[str]]]
 """Usages, and the node of each who takes one: a node may be there more than once."""
+_Amounts = list[tuple[Usage, list[int]]]
+"""The same with the rows of the nodes that are known."""
 
 
 def foresee(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
@@ -37,6 +43,8 @@ def foresee(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
 
 MANY = 64
 """From so many placements on they are laid over the state as a sum."""
+FEW = 8
+"""Fewer rows are counted one by one."""
 
 
 class OnTheirWay:
@@ -74,9 +82,13 @@ class OnTheirWay:
     def view(self, state: Snapshot) -> Snapshot:
         """The state with all that is on its way."""
         if self._view is None or state is not self._state:
-            self.remove([plan for plan in self._plans.values() if _is_stored(state, plan)])
+            self.remove(self._stored(state))
             self._view, self._state = self._laid_over(state), state
         return self._view
+
+    def _stored(self, state: Snapshot) -> list[Plan]:
+        """The plans that the state holds already: they are stored in the order in which they were added."""
+        return list(takewhile(partial(_is_stored, state), filter(attrgetter("placements"), self._plans.values())))
 
     def _laid_over(self, state: Snapshot) -> Snapshot:
         if not self._plans:
@@ -92,8 +104,10 @@ class _Taken:
 
     def __init__(self) -> None:
         self._sums: IntArray = np.zeros((0, 0), np.int64)
+        self._uses: Counter[int] = Counter()
+        """How many plans take something in a chunk of rows."""
         self._rows: object = None
-        self._parts: dict[int, tuple[Plan, IntArray, IntArray]] = {}
+        self._parts: dict[int, tuple[Plan, _Amounts]] = {}
         self._others: set[int] = set()
         """Plans that take something exclusive or change what is stored."""
 
@@ -105,14 +119,26 @@ class _Taken:
         if found is None:
             self._others.add(id(plan))
             return
-        self._parts[id(plan)] = (plan, *found)
-        np.add.at(self._sums, found[0], found[1])
+        self._parts[id(plan)] = (plan, found)
+        self._count(found, 1)
 
     def remove(self, plan: Plan) -> None:
         self._others.discard(id(plan))
         part = self._parts.pop(id(plan), None)
         if part is not None:
-            np.subtract.at(self._sums, part[1], part[2])
+            self._count(part[1], -1)
+
+    def _count(self, amounts: _Amounts, sign: int) -> None:
+        """Add what a plan takes, or take it away."""
+        for number in {row // CHUNK for _, rows in amounts for row in rows}:
+            self._uses[number] += sign
+        for usage, rows in amounts:
+            taken = np.array(usage.amounts, np.int64) * sign
+            if len(rows) < FEW:
+                for row in rows:
+                    self._sums[row] += taken
+            else:
+                np.add.at(self._sums, rows, taken)
 
     def over(self, state: Snapshot) -> Columns | None:
         """The state's columns with the sums, or None when they do not tell all."""
@@ -120,7 +146,7 @@ class _Taken:
             return None
         if state.columns.rows is not self._rows:
             self._begin(state)
-        return state.columns.plus(self._sums)
+        return state.columns.plus(self._sums, [number for number, uses in self._uses.items() if uses])
 
     def _begin(self, state: Snapshot) -> None:
         """Nodes came or went, so rows may have moved: sum up anew."""
@@ -128,28 +154,23 @@ class _Taken:
         self._rows, self._sums = columns.rows, np.zeros(columns.used.shape, np.int64)
         plans = [part[0] for part in self._parts.values()]
         self._parts.clear()
+        self._uses.clear()
         for plan in plans:
             self.add(state, plan)
 
 
-def _amounts(state: Snapshot, plan: Plan) -> tuple[IntArray, IntArray] | None:
-    """The rows that a plan touches and the amounts that it takes there; None when that does not say all."""
+def _amounts(state: Snapshot, plan: Plan) -> _Amounts | None:
+    """What a plan takes and on which rows; None when that does not say all."""
     row_of = state.columns.rows.get
     takers = takers_of(state, plan)
     if any(usage.is_exclusive for usage, _ in takers) or any(update.resources is not None for update in plan.in_place):
         return None
-    rows: list[int] = []
-    amounts = np.zeros((len(plan.placements), USED_WIDTH), np.int64)
-    for usage, node_ids in takers:
-        found = [row for row in map(row_of, node_ids) if row is not None]
-        amounts[len(rows) : len(rows) + len(found)] = usage.amounts
-        rows.extend(found)
-    return np.array(rows, np.int64), amounts[: len(rows)]
+    return [(usage, [row for row in map(row_of, node_ids) if row is not None]) for usage, node_ids in takers]
 
 
 def _is_stored(state: Snapshot, plan: Plan) -> bool:
     """Whether the state holds the plan already, as its placements tell."""
-    return bool(plan.placements) and plan.placements[0].id in state.allocs
+    return plan.placements[0].id in state.allocs
 
 
 def takers_of(snapshot: Snapshot, plan: Plan) -> Takers:

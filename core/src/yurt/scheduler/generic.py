@@ -99,9 +99,9 @@ class GenericAttempt:
 
     def run(self) -> tuple[Plan, Outcome]:
         """Plan and outcome."""
-        results = reconcile(self._situation())
+        latest = self.snapshot.latest_deployment(self.evaluation.namespace, self.evaluation.job_id)
+        results = reconcile(self._situation(latest))
         self.followups = results.followups
-        latest = self._latest()
         current = latest if latest is not None and self._is_current(latest) else None
         self.deployment = results.deployment or (
             current if current is not None and current.status in DEPLOYMENT_ACTIVE else None
@@ -116,20 +116,17 @@ class GenericAttempt:
         plan = self._plan(results)
         return plan, self._outcome(results, plan)
 
-    def _situation(self) -> Situation:
+    def _situation(self, latest: Deployment | None) -> Situation:
         return Situation(
             job=self.job,
             evaluation=self.evaluation,
             allocs=self.allocs,
             nodes={alloc.node_id: self.snapshot.nodes.get(alloc.node_id) for alloc in self.allocs},
-            deployment=self._latest(),
+            deployment=latest,
             now=self.now,
             ids=self.ids,
             fits_in_place=self._fits_in_place,
         )
-
-    def _latest(self) -> Deployment | None:
-        return self.snapshot.latest_deployment(self.evaluation.namespace, self.evaluation.job_id)
 
     def _is_current(self, deployment: Deployment) -> bool:
         job = self.job

@@ -74,6 +74,8 @@ class GroupReconciler:
 
     def run(self, allocs: list[Allocation]) -> bool:
         """Reconcile; whether the group has nothing left to do."""
+        if not allocs and self.state is None:
+            return self._begin()
         allocs = self._relevant(allocs)
         allocs = self._drop_old_canaries(allocs)
         classes = classify_all(allocs, self.context.nodes, is_batch=self.is_batch, now=self.context.now)
@@ -117,6 +119,16 @@ class GroupReconciler:
         self.results.desired[self.group.name] = DesiredUpdates(**self.counts)
         is_moving = bool(classes.migrate or present.now or present.later or self._holds_failed(present.present))
         return not (destructive or in_place or place or is_moving or classes.reconnecting or is_canarying)
+
+    def _begin(self) -> bool:
+        """As `run` for a group that has no allocations and is in no deployment: it only has to be placed."""
+        name = self.group.name
+        names = NameIndex(self.job.id, name, self.group.count, ())
+        place = [Place(name, free) for free in names.next(self.group.count)]
+        self._place(place, [], is_canarying=False)
+        self._track([], [], [], place)
+        self.results.desired[name] = DesiredUpdates(**self.counts)
+        return not place
 
     def _holds_failed(self, present: list[Allocation]) -> bool:
         """Whether failed allocations of the deployment wait to be marked for replacement.

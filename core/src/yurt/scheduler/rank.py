@@ -75,6 +75,8 @@ class Ranker:
         self.ties = Ties(view.rows.ties, options.salt)
         self.affinity = _affinities(view, job, group)
         self._own = np.zeros(len(mask), np.int64)
+        self._own_rows: set[int] = set()
+        """The rows that have, or had, allocations of the group."""
         self.spread = SpreadScore(view.snapshot, job, group)
         self.devices: IntArray | None = None
         self._cells: Cells | None = None
@@ -111,6 +113,7 @@ class Ranker:
         """Allocations of the same job and group that are on these rows."""
         self._forget_all()
         self._has_own = True
+        self._own_rows.update(rows)
         for row in rows:
             self._own[row] += sign
             if self.spread.is_used:
@@ -128,8 +131,9 @@ class Ranker:
 
         So many placements of its own are to come.
         """
-        rows = self._own.nonzero()[0].tolist()
-        self._own[rows] = 0
+        rows, self._own_rows = sorted(self._own_rows), set()
+        for row in rows:
+            self._own[row] = 0
         self._has_own = False
         if self._is_stale or self._generation != self.view.generation:
             return
@@ -177,6 +181,7 @@ class Ranker:
     def placed(self, row: int) -> None:
         """A placement of this group went to the row."""
         self._own[row] += 1
+        self._own_rows.add(row)
         self._has_own = True
         changed = self.spread.count(row) if self.spread.is_used else ()
         if not self._is_stale:
@@ -188,6 +193,7 @@ class Ranker:
     def placed_run(self, rows: IntArray) -> None:
         """Placements of a run went to the rows, one for each time that a row is named."""
         np.add.at(self._own, rows, 1)
+        self._own_rows.update(rows.tolist())
         self._has_own = True
         self._forget_all()
         self._is_stale = True

@@ -227,15 +227,14 @@ class Columns:
         changed = self._known.stale.union(stale)
         return _Known(self._known.used, changed) if 2 * len(changed) <= len(self._chunks) else None
 
-    def plus(self, sums: IntArray) -> Columns:
-        """The columns with further usage, given as amounts for each row."""
-        chunks, changed = list(self._chunks), []
-        for number in np.flatnonzero(sums.reshape(len(chunks), -1).any(axis=1)).tolist():
+    def plus(self, sums: IntArray, numbers: Sequence[int]) -> Columns:
+        """The columns with further usage, given as amounts for each row; none but the chunks `numbers` have any."""
+        chunks = list(self._chunks)
+        for number in numbers:
             used = chunks[number].used + sums[number * CHUNK : (number + 1) * CHUNK]
             used.flags.writeable = False
             chunks[number] = chunks[number].with_used(used)
-            changed.append(number)
-        known = self.known_used(changed)
+        known = self.known_used(numbers)
         return Columns(self.nodes, tuple(chunks), rows=self.rows, free=self._free, held=self.held, known=known)
 
     def taking(self, takers: Iterable[tuple[Usage, Sequence[str]]]) -> Columns:
