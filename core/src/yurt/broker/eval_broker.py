@@ -181,6 +181,11 @@ class EvalBroker:
             times.append(self._delayed[0][0])
         return UnixNano(min(times)) if times else None
 
+    @property
+    def has_cancelable(self) -> bool:
+        """There are evaluations to cancel."""
+        return bool(self._cancelable)
+
     def take_cancelable(self, limit: int) -> tuple[Evaluation, ...]:
         """Up to `limit` evaluations to cancel; they are no longer here."""
         ids = list(self._cancelable)[:limit]

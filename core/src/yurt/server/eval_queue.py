@@ -130,7 +130,8 @@ class EvalQueue:
         """The worker is done."""
         self.broker.ack(delivery.evaluation.id, delivery.token, now=self._env.now())
         self._changed.set()
-        self._reapable.set()
+        if self.broker.has_cancelable:
+            self._reapable.set()
 
     def nack(self, delivery: Delivery) -> None:
         """The worker failed."""
