@@ -137,6 +137,25 @@ async def test_a_watch_ends_with_its_member_and_stands_again_elsewhere(etcd: Loc
         await client.close()
 
 
+async def test_a_watch_that_ends_late_leaves_the_endpoint_that_it_had(etcd: LocalEtcd) -> None:
+    client = EtcdClient(etcd.endpoints[:2])
+    start = (await client.put(b"l", b"0")).header.revision
+    watch = client.watch(b"l", b"m", start_revision=start)
+    await anext(watch)
+    etcd.members[0].kill()
+    try:
+        with pytest.raises(Unavailable):
+            await client.put(b"l", b"1")
+        with pytest.raises(Unavailable, match=etcd.endpoints[0]):
+            async for _ in watch:
+                pass
+        await client.status()
+    finally:
+        etcd.members[0].start()
+        etcd.wait_ready()
+        await client.close()
+
+
 class Pairs:
     """Certificates in files."""
 

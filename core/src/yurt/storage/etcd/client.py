@@ -134,7 +134,8 @@ class EtcdClient:
         described = method("Watch", "Watch")
         # A member that lost its majority says so only when asked; another one may be better.
         metadata = (("hasleader", "true"),) if len(self.endpoints) > 1 else None
-        call = self._channel(self._endpoint).stream_stream(
+        endpoint = self._endpoint
+        call = self._channel(endpoint).stream_stream(
             described.path,
             request_serializer=described.request.SerializeToString,
             response_deserializer=described.response.FromString,
@@ -152,8 +153,8 @@ class EtcdClient:
                 yield response
             raise Unavailable("etcd ended the watch")
         except grpc.aio.AioRpcError as error:
-            self._leave(self._endpoint, error)
-            raise _translated(error, self._endpoint) from None
+            self._leave(endpoint, error)
+            raise _translated(error, endpoint) from None
         finally:
             call.cancel()
 

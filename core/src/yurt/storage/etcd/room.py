@@ -146,10 +146,16 @@ class Rooms:
                 sizes.append((self._grown(told.room) if silent_s < SILENT_S else told.room.size, server))
         return max(sizes)
 
+    def reserve(self, now: float) -> int:
+        """Bytes that the next compaction may take for a while."""
+        while self._settling and now - self._settling[0][0] >= SETTLE_S:
+            self._settled = self._settling.popleft()[1]
+        return self.appended.since(self._settled)
+
     def is_full(self, size: int, now: float) -> bool:
         """Whether an entry of so many bytes is not to be appended."""
         taken, _ = self.largest(now)
-        needed = taken + self._reserve(now) + GROWTH * size
+        needed = taken + self.reserve(now) + GROWTH * size
         return taken >= FULL * self.quota_bytes or needed >= self.quota_bytes
 
     def next_compaction(self) -> int:
@@ -170,12 +176,6 @@ class Rooms:
     def is_another_loose(self, now: float) -> bool:
         """Whether the file of another member is worth being rewritten too."""
         return any(self._is_loose(told.room) and told.silent_s(now) < SILENT_S for told in self._others.values())
-
-    def _reserve(self, now: float) -> int:
-        """What the next compaction takes."""
-        while self._settling and now - self._settling[0][0] >= SETTLE_S:
-            self._settled = self._settling.popleft()[1]
-        return self.appended.since(self._settled)
 
     def _grown(self, room: LogRoom) -> int:
         return room.size + GROWTH * self.appended.since(room.revision)

@@ -93,7 +93,8 @@ class Space:
         if quota and self._rooms.is_full(size, now):
             taken, server = self._rooms.largest(now)
             raise LogFull(
-                f"etcd is nearly full ({taken} bytes of {quota} at {server}), nothing was stored; room is being made"
+                f"etcd is nearly full ({taken} bytes of {quota} at {server}, compaction needs "
+                f"{self._rooms.reserve(now)}), nothing was stored; room is being made"
             )
 
     async def watch_room(self) -> None:
