@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yurt.cli.absent import ABSENT, INSTEAD
 from yurt.cli.absent import absent_command
 from yurt.cli.tree import ALIASES, COMMANDS, GROUPS
 
@@ -86,13 +87,19 @@ def test_make_dev_passes_flags_on() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["check", "operator raft info", "volume snapshot create", "acl token self",
+    ["volume snapshot create", "acl token self",
      "volume snapshot list", "quota list"],
 )  # fmt: skip
 def test_what_yurt_lacks_is_no_typing_mistake(run: Any, words: str) -> None:
     code, _, said = run(*words.split())
     assert code == 127
     assert "is not in this version of Yurt" in said and "did you mean" not in said
+
+
+def test_what_yurt_lacks_for_good_names_what_serves_instead(run: Any) -> None:
+    assert INSTEAD.keys() <= ABSENT
+    code, _, said = run("operator", "snapshot", "agent")
+    assert code == 127 and said.endswith("yurt operator snapshot save FILE\n")
 
 
 def test_no_command_is_both_there_and_absent() -> None:

@@ -8,12 +8,19 @@ ABSENT = frozenset({
     "acl", "alloc pause", "check", "deployment unblock", "job action",
     "job actions", "keygen", "keyring", "license", "login",
     "operator client-state", "operator gossip", "operator keygen", "operator keyring",
-    "operator raft info", "operator raft logs", "operator raft migrate-backend",
-    "operator raft state", "operator snapshot agent", "operator utilization", "quota",
+    "operator raft migrate-backend", "operator snapshot agent", "operator utilization", "quota",
     "recommendation", "secret", "sentinel", "setup", "ui",
     "volume snapshot",
 })  # fmt: skip
 """Commands and whole groups; a group stands for all that is in it."""
+INSTEAD = {
+    "license": "Yurt needs no license.",
+    "operator gossip": "There is no gossip: TLS encrypts what servers say, with certificates of: yurt tls cert create",
+    "operator raft migrate-backend": "A server's log has one form, which each version reads: there is nothing to do.",
+    "operator snapshot agent": "Have a periodic job, or cron, run: yurt operator snapshot save FILE",
+    "operator utilization": "Figures for a monitoring system are given by: yurt operator metrics",
+}
+"""What serves instead of some of them."""
 
 
 def absent_command(words: Sequence[str]) -> str:

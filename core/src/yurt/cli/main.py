@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from yurt.cli.absent import absent_command
+from yurt.cli.absent import INSTEAD, absent_command
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.suggest import did_you_mean
 from yurt.cli.tree import ALIASES, COMMANDS, GROUPS
@@ -56,10 +56,8 @@ def _dispatch(words: list[str]) -> int:
     asked = f"{name} {rest[0]}".strip()
     absent = absent_command([*name.split(), *rest])
     if absent:
-        print(
-            f"`{absent}` is not in this version of Yurt. What there is: yurt {name} -help".replace("  ", " "),
-            file=sys.stderr,
-        )
+        instead = INSTEAD.get(absent) or f"What there is: yurt {name} -help".replace("  ", " ")
+        print(f"`{absent}` is not in this version of Yurt. {instead}", file=sys.stderr)
         return EXIT_NOT_A_COMMAND
     kind = "flag" if rest[0].startswith("-") else "command"
     print(f'There is no {kind} "{asked}"{did_you_mean(rest[0], known, prefix=f"{name} ".lstrip())}.', file=sys.stderr)

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import texts
+from yurt.cli.operator.state_text import lines
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import wire_name
-
-if TYPE_CHECKING:
-    from yurt.state import Snapshot
-    from yurt.state.table import Table
-
-HIDDEN = "<hidden>"
-Row = dict[str, Any]
-Keep = Callable[[Mapping[str, Any]], bool]
 
 
 def run(call: Invocation) -> int:
@@ -38,46 +28,6 @@ def run(call: Invocation) -> int:
     except Invalid as error:
         raise CliError(f"{path}: {error}") from None
     return 0
-
-
-def lines(state: Snapshot, filters: Sequence[Keep]) -> Iterator[str]:
-    """The state as JSON, one row a line; of the tables that have the fields of the filters, the rows that fit.
-
-    Raises Invalid when no table has them.
-    """
-    from yurt.api.encode import encode_builtins
-
-    unfit: Invalid | None = None
-    fits = not filters
-    yield f'{{\n  "Index": {state.index}'
-    for table in state.tables():
-        try:
-            rows = [row for row in rows_of(table) if all(keep(row) for keep in filters)]
-        except Invalid as error:
-            unfit = error
-            continue
-        fits = fits or bool(len(table))
-        if rows:
-            texts = ",\n    ".join(encode_builtins(row).decode() for row in rows)
-            yield f'  ,"{wire_name(table.name)}": [\n    {texts}\n  ]'
-    if not fits and unfit is not None:
-        raise unfit
-    yield "}"
-
-
-def rows_of(table: Table[Any, Any]) -> Iterator[Row]:
-    """The rows as the API spells them, without what only their owners may know."""
-    from yurt.api.encode import to_wire
-
-    for value in table.values():
-        wire = to_wire(value)
-        if table.name == "nodes":
-            wire["SecretID"] = HIDDEN
-        elif table.name == "csi_volumes":
-            wire["Secrets"] = dict.fromkeys(wire["Secrets"] or {}, HIDDEN)
-        elif table.name == "variables" and wire["Lock"]:
-            wire["Lock"]["ID"] = HIDDEN
-        yield wire
 
 
 COMMAND = Command(
