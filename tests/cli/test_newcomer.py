@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.cli.absent import ABSENT, INSTEAD
-from yurt.cli.absent import absent_command
+from yurt.cli.absent import ABSENT, INSTEAD, absent_command
 from yurt.cli.tree import ALIASES, COMMANDS, GROUPS
 
 ROOT = Path(__file__).parents[2]
