@@ -376,6 +376,17 @@ async def test_a_server_that_lags_does_not_lead(etcd: LocalEtcd, region: str, tm
         await reading
 
 
+async def test_nothing_is_trimmed_where_a_report_of_a_snapshot_cannot_be_read(
+    etcd: LocalEtcd, region: str, servers: list[LogServer]
+) -> None:
+    leader = await append_by_leader(servers, [0])
+    client = EtcdClient(etcd.endpoints)
+    await client.put(Keys(region).snapshot("srv9.global"), b"no report")
+    with pytest.raises(Conflict, match=r"snapshots/srv9.global in etcd can not be read"):
+        await leader.log.trim(1, keep=0)
+    await client.close()
+
+
 async def test_names_of_members_are_those_of_servers(etcd: LocalEtcd) -> None:
     client = EtcdClient(etcd.endpoints)
     assert [peer.name for peer in await list_members(client)] == [member.name for member in etcd.members]

@@ -26,6 +26,7 @@ from yurt.storage.etcd.client import Compacted, EtcdClient, NoSpace
 from yurt.storage.etcd.keys import Keys, Report, remove
 from yurt.storage.etcd.leading import Leading, Term
 from yurt.storage.etcd.members import list_members, member_status, no_space_alarms
+from yurt.storage.etcd.messages import Message
 from yurt.storage.etcd.reading import LogReader
 from yurt.storage.etcd.room import CROWDED, Rooms
 from yurt.storage.etcd.turns import Turns
@@ -42,7 +43,6 @@ GONE_S: Final = 24 * 3600
 """A server that has said nothing for so long is waited for no more, where nobody says who the servers are."""
 LOOK_S, LOOK_CROWDED_S = 0.5, 0.2
 """Seconds between two looks at the member beside: usually, and when a file takes half of the quota."""
-ASK_POLL_S: Final = 0.1
 LAST_WAIT_S: Final = 10.0
 """For so long at most a leading server lets the others go first with rewriting their files."""
 TURN_S, TURN_BYTES_PER_S = 5.0, 32 * 1024 * 1024
@@ -109,16 +109,19 @@ class Space:
                 self._is_full.set()
             except YurtError as error:
                 log.debug("etcd does not tell its size: %s", error)
-            is_far = self._rooms.largest(self._env.monotonic())[0] < CROWDED * self._rooms.quota_bytes
-            await self._env.sleep(LOOK_S if is_far else LOOK_CROWDED_S)
+            await self._pause()
 
     async def wait_rooms_wanted(self) -> None:
         """Return when the others are to be asked how large their files are; never without a quota."""
         if not self._rooms.quota_bytes:
             await asyncio.Event().wait()
         while not self._rooms.is_asking_due(self._env.monotonic()):
-            await self._env.sleep(ASK_POLL_S)
+            await self._pause()
         self._rooms.asked(self._env.monotonic())
+
+    async def _pause(self) -> None:
+        is_far = self._rooms.largest(self._env.monotonic())[0] < CROWDED * self._rooms.quota_bytes
+        await self._env.sleep(LOOK_S if is_far else LOOK_CROWDED_S)
 
     async def _look(self) -> None:
         self._rooms.look(await member_status(self._client, self._own_endpoint))
@@ -220,7 +223,7 @@ class Space:
                     await self._compact(revision)
                 except YurtError as error:
                     log.debug("etcd was not compacted: %s", error)
-            await self._env.sleep(LOOK_CROWDED_S)
+            await self._pause()
 
     async def make_room_when_full(self) -> None:
         """When the quota is exhausted, delete, compact, defragment and take the alarm back; until cancelled."""
@@ -281,8 +284,13 @@ class Space:
 
     async def _reports(self) -> dict[str, Report]:
         found = await self._client.range(self._keys.snapshots, self._keys.snapshots_end)
-        told = {
-            row.key[len(self._keys.snapshots) :].decode(): msgspec.json.decode(row.value, type=Report)
-            for row in found.kvs
-        }
+        told = {row.key[len(self._keys.snapshots) :].decode(): _report_of(row) for row in found.kvs}
         return told | {self._name: Report(index=self.snapshot_index, at=self._env.now())}
+
+
+def _report_of(row: Message) -> Report:
+    """Raises Conflict where somebody wrote what is none: a majority can not be made out without it."""
+    try:
+        return msgspec.json.decode(row.value, type=Report)
+    except msgspec.DecodeError as error:
+        raise Conflict(f"the key {row.key.decode()} in etcd can not be read: {error}") from error
