@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from yurt.testing.agent import Agent, raw_exec_job, register, running_agent, wait_for
 from yurt.testing.engines import DockerEngine, missing
+from yurt.testing.leaks import data_dir_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the plugin mounts folders, which takes root")
 
@@ -113,8 +114,9 @@ def test_a_job_waits_for_its_plugin_and_an_agent_that_stops_leaves_no_mounts(tmp
         wait_for("holder to wait", lambda: agent.get("/v1/job/holder/summary")["Summary"]["g"]["Queued"] == 1)
         register(agent, plugin_job(tmp_path / "storage"))
         agent.running("holder", 1)
-        (state,) = {place.partition("/csi/p/")[0] for place in csi_mounts(Path("/"))}
-    assert not csi_mounts(Path(state))
+        state = data_dir_of(agent)
+        assert csi_mounts(state)
+    assert not csi_mounts(state)
 
 
 NO_DOCKER = missing("dockerd", "containerd", "docker", "busybox", "ip")

@@ -46,6 +46,8 @@ from yurt.structs.status import (
 log = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
+CLEANING_LIMIT_S = 20.0
+"""How long is waited until drivers have freed what ended runs held."""
 UNMOUNTING = "Tasks have ended, volumes are being unmounted"
 
 
@@ -159,6 +161,12 @@ class AllocRunner:
     async def wait_over(self) -> None:
         """Wait until nothing of the allocation runs any more."""
         await self._over.wait()
+
+    async def wait_cleaned(self) -> None:
+        """Wait, within a bound, until the drivers have freed what ended runs held, and nothing writes any more."""
+        cleaning = {work for task in self.tasks.values() for work in task.cleaning}
+        if cleaning:
+            await asyncio.wait(cleaning, timeout=CLEANING_LIMIT_S)
 
     async def wait_stopped(self) -> None:
         """Wait for the end of an allocation that is meant to end; of another there is nothing to wait for."""

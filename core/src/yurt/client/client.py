@@ -78,8 +78,6 @@ RESTORE_LIMIT_S = 30.0
 """How long questions about allocations wait until a client has taken up what it ran."""
 END_LIMIT_S = 30.0
 """How long the data of an allocation is waited for that is about to end."""
-CLEANING_LIMIT_S = 20.0
-"""How long a stopping client waits for drivers to free what ended tasks held."""
 
 
 class Client:
@@ -443,6 +441,7 @@ class Client:
         if runner is not None:
             runner.stop()
             await runner.wait_over()
+            await runner.wait_cleaned()
         await self.networks.release(alloc_id)
         await self.csi.volumes.release(alloc_id)
         await asyncio.to_thread(remove_alloc_dir, self.config.alloc_dir, alloc_id)
@@ -462,11 +461,7 @@ class Client:
 
     async def finish_cleaning(self) -> None:
         """Wait, within a bound, until the drivers have freed what ended tasks held: a container, say."""
-        cleaning = {
-            work for runner in self.runners.values() for task in runner.tasks.values() for work in task.cleaning
-        }
-        if cleaning:
-            await asyncio.wait(cleaning, timeout=CLEANING_LIMIT_S)
+        await asyncio.gather(*(runner.wait_cleaned() for runner in self.runners.values()))
 
     # What servers ask of this node (`yurt.server.ports.NodePort`).
 
@@ -530,7 +525,10 @@ class Client:
 
     async def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
         """Run a command in a running task."""
-        driver, task_id = (await self._runner(request.alloc_id)).running_task(request.task)
+        runner = await self._runner(request.alloc_id)
+        driver, task_id = runner.running_task(request.task)
+        if request.is_action:
+            request = replace(request, command=runner.tasks[request.task].filled(request.command))
         async with aclosing(self._execs.run(driver, task_id, request, inputs)) as frames:
             async for frame in frames:
                 yield frame

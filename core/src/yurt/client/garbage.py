@@ -86,5 +86,9 @@ class GarbageCollector:
                 group.create_task(self._remove(runner.alloc.id))
 
     async def _remove(self, alloc_id: str) -> None:
+        """Remove a directory in which nothing is left that writes."""
+        runner = self._runners().get(alloc_id)
+        if runner is not None:
+            await runner.wait_cleaned()
         async with self._slots:
             await asyncio.to_thread(remove_alloc_dir, self._config.alloc_dir, alloc_id)
