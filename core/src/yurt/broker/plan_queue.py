@@ -66,7 +66,11 @@ def cut_plan(plan: Plan, limit: int = PART_LIMIT) -> tuple[Plan, ...]:
         deployment_updates=(),
         gangs={},
     )
-    parts = [_part(bare, rows) for rows in _bundles(plan, limit)]
+    if size_of(plan) == len(plan.placements):
+        lots = (plan.placements[at : at + limit] for at in range(0, len(plan.placements), limit))
+        parts = [replace(bare, placements=lot) for lot in lots]
+    else:
+        parts = [_part(bare, rows) for rows in _bundles(plan, limit)]
     parts[0] = replace(parts[0], deployment=plan.deployment)
     parts[-1] = replace(parts[-1], deployment_updates=plan.deployment_updates)
     return tuple(parts)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from yurt.scheduler.ids import Ties
-from yurt.state.columns import IntArray, TieArray
+from yurt.state.arrays import IntArray, TieArray
 
 IMPOSSIBLE = -np.inf
 BLOCKS_MIN, BLOCKS_EACH = 64, 4

@@ -18,7 +18,8 @@ from yurt.scheduler.operators import DISTINCT_HOSTS
 from yurt.scheduler.placer import GroupPlacer
 from yurt.scheduler.ports import PortProblem, port_problems
 from yurt.sdk.value import replace
-from yurt.state.columns import ALLOCS, CPU, DATACENTER, DISK, IS_NODE, IS_READY, MEMORY, POOL, IntArray
+from yurt.state.arrays import IntArray
+from yurt.state.columns import ALLOCS, CPU, DATACENTER, DISK, IS_NODE, IS_READY, MEMORY, POOL
 from yurt.state.usage import usage_of_resources
 from yurt.structs.alloc import AllocatedCpuResources
 from yurt.structs.constraint import Constraint

@@ -20,7 +20,7 @@ import numpy as np
 
 from yurt.scheduler.ids import Ties
 from yurt.scheduler.spread import SpreadScore
-from yurt.state.columns import IntArray, TieArray, order_of
+from yurt.state.arrays import IntArray, TieArray, order_of
 
 MANY: Final = 20
 """With so many cells the next best rows are told one per line: all rows of a cell fare alike."""

@@ -17,7 +17,8 @@ import numpy as np
 
 from yurt.sdk.value import replace
 from yurt.state import Change, Snapshot
-from yurt.state.columns import CHUNK, Columns, IntArray
+from yurt.state.arrays import IntArray
+from yurt.state.columns import CHUNK, Columns
 from yurt.state.usage import Usage, usage_of_resources
 from yurt.structs.plan import Plan
 

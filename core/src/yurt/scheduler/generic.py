@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from operator import attrgetter
 
 from yurt.scheduler.blocked import Blockers, blocked_eval
@@ -226,10 +227,12 @@ class GenericAttempt:
             return 0
         if first.previous is not None or first.group in self.singly or not self._placer(job, first.group).can_run:
             return 0
-        end = at
-        while end < len(wanted) and wanted[end].previous is None and wanted[end].group == first.group:
-            end += 1
-        return end - at
+        length = 0
+        for place in islice(wanted, at, None):
+            if place.previous is not None or place.group != first.group:
+                break
+            length += 1
+        return length
 
     def _place_run(self, job: Job, places: list[Place]) -> int:
         """Place as many as fit of some equal placements; the answer is how many."""
@@ -243,31 +246,43 @@ class GenericAttempt:
                 other.placed_run_elsewhere(rows, name)
         deployment = self.deployment
         deployment_id = deployment.id if deployment is not None and name in deployment.task_groups else ""
-        node_ids, used = self.view.rows.ids, list(dict.fromkeys(rows))
-        nodes = self.snapshot.nodes.rows([node_ids[row] for row in used])
-        names = {row: node.name for row, node in zip(used, nodes, strict=True)}
-        canary = AllocDeploymentStatus(canary=True)
-        ids = self.ids.next_many("alloc", len(rows))
-        metric, version, resources = placer.metric(), job.version, placer.ask.plain.resources
+        node_ids, node_names = self.view.rows.ids, self._names_of(rows)
+        ids, metric = self.ids.next_many("alloc", len(rows)), placer.metric()
+        plain = Placement(
+            id="",
+            name="",
+            task_group=name,
+            node_id="",
+            job_version=job.version,
+            resources=placer.ask.plain.resources,
+            deployment_id=deployment_id,
+        )
+        canary = replace(plain, deployment_status=AllocDeploymentStatus(canary=True))
         self.placements.extend(
             [
-                Placement(
+                replace(
+                    canary if place.is_canary else plain,
                     id=alloc_id,
                     name=place.name,
-                    task_group=name,
                     node_id=node_ids[row],
-                    node_name=names[row],
-                    job_version=version,
-                    resources=resources,
+                    node_name=node_names[row],
                     metrics=replace(metric, score_meta_data=table),
-                    deployment_id=deployment_id,
-                    deployment_status=canary if place.is_canary else None,
                 )
                 for alloc_id, place, row, table in zip(ids, places, rows, tables, strict=False)
             ]
         )
         self.queued[name] -= len(rows)
         return len(rows)
+
+    def _names_of(self, rows: Sequence[int]) -> Mapping[int, str]:
+        """The names of these rows' nodes, perhaps with others: they are looked up once for all attempts."""
+        known: dict[int, str] = self.view.rows.names
+        unknown = list(set(rows).difference(known))
+        if unknown:
+            ids = self.view.rows.ids
+            nodes = self.snapshot.nodes.rows([ids[row] for row in unknown])
+            known.update((row, node.name) for row, node in zip(unknown, nodes, strict=True))
+        return known
 
     def _place_one(self, job: Job, place: Place, *, expected: int) -> bool:
         older = place.job if place.job is not None and self._is_known(place.job) else None

@@ -11,10 +11,14 @@ from struct import Struct
 
 import numpy as np
 
-from yurt.state.columns import IntArray, TieArray
+from yurt.state.arrays import IntArray, TieArray
 
 _MASK = (1 << 64) - 1
 UUID_PARTS = Struct("8s4s4s4s12s")
+UUID_LENGTH = 36
+UUID_DIGITS = np.array([at for at in range(UUID_LENGTH) if at not in (8, 13, 18, 23)])
+FEW = 32
+"""So many ids are made sooner one by one."""
 
 
 class Ids:
@@ -46,7 +50,17 @@ class Ids:
             block.update(f"{kind}{self._count}".encode())
             texts.append(block.hexdigest())
         digits = "".join(texts).encode()
+        return _formed(digits, number)
+
+
+def _formed(digits: bytes, number: int) -> list[str]:
+    """So many UUIDs from their digits."""
+    if number <= FEW:
         return [b"-".join(parts).decode() for parts in UUID_PARTS.iter_unpack(digits)][:number]
+    text = np.full((number, UUID_LENGTH), ord("-"), np.uint8)
+    text[:, UUID_DIGITS] = np.frombuffer(digits, np.uint8).reshape(-1, len(UUID_DIGITS))[:number]
+    whole = text.tobytes().decode()
+    return [whole[at : at + UUID_LENGTH] for at in range(0, len(whole), UUID_LENGTH)]
 
 
 def number_of(seed: int, *scope: str) -> int:

@@ -17,6 +17,7 @@ from yurt.scheduler.bookings import overbooked
 from yurt.scheduler.limits import LimitsOf, exceeded, limits_now, no_limits, take
 from yurt.scheduler.ports import reserved_bits
 from yurt.sdk.value import replace
+from yurt.state.arrays import tally
 from yurt.state.columns import ALLOCS, CPU, DISK, IS_NODE, IS_READY, MEMORY, NOTHING_HELD, Held, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import Usage, is_using, usage_of, usage_of_resources
@@ -97,31 +98,28 @@ class _Checker:
         What the plan stops there is not counted as free, so other nodes may have room too.
         """
         plan, columns, rows_of = self.plan, self.snapshot.columns, self.snapshot.columns.rows.get
-        doubtful = {update.node_id for update in plan.in_place} | {update.node_id for update in plan.attributes}
-        known = set(self.snapshot.allocs.present([placement.id for placement in plan.placements]))
-        rows: dict[int, list[int]] = {}
-        usages: dict[int, Usage] = {}
-        for usage, placements in self._by_usage():
-            for placement in placements:
-                row = rows_of(placement.node_id)
-                if row is None or usage.is_exclusive or (known and placement.id in known):
-                    doubtful.add(placement.node_id)
-                else:
-                    usages[id(usage)] = usage
-                    rows.setdefault(id(usage), []).append(row)
         if not self._versions_known():
             return frozenset()
+        doubtful = {update.node_id for update in plan.in_place} | {update.node_id for update in plan.attributes}
+        known = set(self.snapshot.allocs.present([placement.id for placement in plan.placements]))
+        if known:
+            doubtful.update(placement.node_id for placement in plan.placements if placement.id in known)
         used, offered = columns.used.copy(), columns.nodes.offered
-        for key, usage in usages.items():
-            numbers = np.bincount(np.array(rows[key]), minlength=len(used))
-            used += numbers[:, None] * np.array(usage.amounts, np.int64)
-        fits = (offered[:, IS_NODE] > 0) & (offered[:, IS_READY] > 0)
+        touched = np.zeros(len(used), np.bool_)
+        for usage, placements in self._by_usage():
+            node_ids = [placement.node_id for placement in placements]
+            if usage.is_exclusive:
+                doubtful.update(node_ids)
+                continue
+            rows, times = tally(np.array([row for row in map(rows_of, node_ids) if row is not None], np.int64))
+            used[rows] += times[:, None] * np.array(usage.amounts, np.int64)
+            touched[rows] = True
+        fits = touched & (offered[:, IS_NODE] > 0) & (offered[:, IS_READY] > 0)
         for column, _ in DIMENSIONS:
             fits &= used[:, column] <= offered[:, column]
         fits &= (offered[:, ALLOCS] == 0) | (used[:, ALLOCS] <= offered[:, ALLOCS])
         ids = columns.nodes.ids
-        touched = {row for each in rows.values() for row in each}
-        return frozenset(ids[row] for row in touched if fits[row]) - doubtful
+        return frozenset([ids[row] for row in fits.nonzero()[0].tolist()]) - doubtful
 
     def _by_usage(self) -> list[tuple[Usage, list[Placement]]]:
         """The placements in their order, those together that share what they take."""

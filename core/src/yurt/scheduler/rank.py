@@ -22,7 +22,8 @@ from yurt.scheduler.feasible import BoolArray, check_mask, constraint_check, rem
 from yurt.scheduler.ids import Ties
 from yurt.scheduler.spread import UNIT, FloatArray, SpreadScore
 from yurt.scheduler.view import DIMENSIONS, View
-from yurt.state.columns import ALLOCS, CPU, MEMORY, USED_WIDTH, Columns, IntArray
+from yurt.state.arrays import IntArray
+from yurt.state.columns import ALLOCS, CPU, MEMORY, USED_WIDTH, Columns
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import NodeScoreMeta

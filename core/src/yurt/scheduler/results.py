@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import DesiredUpdates, Evaluation
@@ -23,7 +25,7 @@ NODE_TAINTED = "alloc not needed as node is tainted"
 RESCHEDULED = "alloc was rescheduled because it failed"
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True, gc=False):
     """An allocation to place. `stops` says that `previous` is stopped only together with this placement, and why."""
 
     group: str

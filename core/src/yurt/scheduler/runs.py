@@ -11,6 +11,7 @@ in the same order.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -20,7 +21,8 @@ from yurt.scheduler.best import IMPOSSIBLE, best_rows, nth_highest
 from yurt.scheduler.rank import SCORES_KEPT, Ranker
 from yurt.scheduler.spread import UNIT, FloatArray
 from yurt.scheduler.view import DIMENSIONS
-from yurt.state.columns import ALLOCS, IntArray
+from yurt.state.arrays import IntArray
+from yurt.state.columns import ALLOCS
 from yurt.structs.metrics import NodeScoreMeta
 
 CELLS_MAX = 1 << 15
@@ -142,26 +144,28 @@ def _levels(ranker: Ranker, rows: IntArray, count: int, depth: int) -> _Levels:
 def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> Run:
     """The placements with their score tables, made from the last one backwards."""
     upcoming = _heads_after(ranker, levels, ats)
-    heads, table = [at for at, _ in upcoming], tuple([meta for _, meta in upcoming])
+    heads = deque((at for at, _ in upcoming), SCORES_KEPT)
+    table = deque((meta for _, meta in upcoming), SCORES_KEPT)
     ids, rows = ranker.view.rows.ids, levels.rows.tolist()
     affinity = ranker.affinity[levels.rows].tolist() if ranker.affinity is not None else None
     shown: dict[tuple[int, int, int], Mapping[str, float]] = {}
     norms = (np.rint(levels.scores[ats, ks]) / UNIT).tolist()
     parts = zip(ats.tolist(), levels.binpacks[ats, ks].tolist(), levels.anti[ats, ks].tolist(), norms, strict=True)
     found = Run([], [])
+    add_row, add_table = found.rows.append, found.tables.append
     for at, binpack, anti, norm in reversed(list(parts)):
         key = (binpack, anti, affinity[at] if affinity is not None else 0)
         scores = shown.get(key)
         if scores is None:
             scores = shown[key] = _parts(key)
         row = rows[at]
-        place = heads.index(at) if at in heads else SCORES_KEPT - 1
-        del heads[place : place + 1]
-        heads.insert(0, at)
-        meta = NodeScoreMeta(node_id=ids[row], scores=scores, norm_score=norm)
-        table = (meta, *table[:place], *table[place + 1 :])
-        found.rows.append(row)
-        found.tables.append(table)
+        if at in heads:
+            place = heads.index(at)
+            del heads[place], table[place]
+        heads.appendleft(at)
+        table.appendleft(NodeScoreMeta(node_id=ids[row], scores=scores, norm_score=norm))
+        add_row(row)
+        add_table(tuple(table))
     found.rows.reverse()
     found.tables.reverse()
     return found

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from yurt.scheduler.feasible import property_codes, remembered
-from yurt.state.columns import IntArray, numbered
+from yurt.state.arrays import IntArray, numbered
 from yurt.state.store import Snapshot
 from yurt.structs.constraint import Spread
 from yurt.structs.job import Job, TaskGroup

@@ -199,7 +199,7 @@ class SystemAttempt:
         canaries = self._canaries_wanted(group, len(destructive))
         if canaries is not None:
             self.counts[group.name]["ignore"] += len(destructive) - canaries
-            return [place._replace(is_canary=True) for place in destructive[:canaries]]
+            return [replace(place, is_canary=True) for place in destructive[:canaries]]
         budget = self._budget(group, len(destructive))
         self.counts[group.name]["ignore"] += len(destructive) - budget
         return destructive[:budget]

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from yurt.state.columns import ALLOCS, CORES, CPU, DISK, MEMORY, NOTHING_HELD, Held, IntArray, tally, with_usage
+from yurt.state.arrays import IntArray, tally
+from yurt.state.columns import ALLOCS, CORES, CPU, DISK, MEMORY, NOTHING_HELD, Held, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation

@@ -22,19 +22,18 @@ from typing import Any, Final, NamedTuple
 
 import immutables
 import numpy as np
-import numpy.typing as npt
 
+from yurt.state.arrays import IntArray, TieArray, distinct, numbered, tally
 from yurt.state.usage import AMOUNT_MAX, Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation
 from yurt.structs.node import Node
 from yurt.structs.questions import is_ready
+from yurt.structs.status import CLIENT_TERMINAL
 
 CHUNK = 256
 CPU, MEMORY, DISK, CORES, ALLOCS = range(5)
 """Columns of `used`, and the first columns of `offered` (ALLOCS there is the node's own limit, 0 for none)."""
 USED_WIDTH = 5
-SMALL_MAX = (1 << 15) - 1
-"""Numbers that are sorted by their digits, which takes a fraction of the time."""
 MANY_ROWS = 48
 """From so many rows on amounts are added as arrays."""
 IS_NODE, IS_READY, SHAPE, DATACENTER, POOL, NODE_CLASS = range(USED_WIDTH, USED_WIDTH + 6)
@@ -42,9 +41,6 @@ OFFERED_WIDTH = USED_WIDTH + 6
 
 USED_BY: Final = attrgetter("allocated_resources", "job", "task_group", "client_status")
 """Allocations that agree in these use the same."""
-
-IntArray = npt.NDArray[np.int64]
-TieArray = npt.NDArray[np.uint64]
 
 
 class Shape(NamedTuple):
@@ -116,6 +112,8 @@ class NodeRows:
         self.classes = classes
         self.memo: dict[Hashable, Any] = {}
         """Answers that depend on these columns alone, kept by whoever computed them."""
+        self.names: dict[int, str] = {}
+        """Names of nodes by row, as far as somebody has looked them up."""
 
     @cached_property
     def offered(self) -> IntArray:
@@ -216,7 +214,7 @@ class Columns:
             return []
         now, then = ([columns._chunks[number].used for number in numbers] for columns in (self, since))
         places = np.flatnonzero(np.concatenate(now) != np.concatenate(then)) // USED_WIDTH
-        return [numbers[place // CHUNK] * CHUNK + place % CHUNK for place in dict.fromkeys(places.tolist())]
+        return [numbers[place // CHUNK] * CHUNK + place % CHUNK for place in distinct(places)]
 
     def known_used(self, stale: Iterable[int]) -> _Known | None:
         """What a successor, of which the chunks `stale` differ, may start from instead of joining all chunks."""
@@ -310,9 +308,9 @@ class _Editor:
     def count_new(self, allocs: Iterable[Allocation]) -> None:
         """Add what allocations use; those that follow each other and use the same are added together."""
         for _, group in groupby(allocs, key=USED_BY):
-            alike = list(filter(is_using, group))
-            if alike:
-                self.take_all(self._usage(alike[0]), [alloc.node_id for alloc in alike])
+            alike = list(group)
+            if alike[0].client_status not in CLIENT_TERMINAL:
+                self.take_all(self._usage(alike[0]), [alloc.node_id for alloc in alike if alloc.node_id])
 
     def _usage(self, alloc: Allocation) -> Usage:
         """What an allocation uses; computed once for all that share their resources."""
@@ -344,7 +342,9 @@ class _Editor:
             for node_id in node_ids:
                 self.take(node_id, usage)
         else:
-            self._coming.setdefault(usage, []).extend(map(self._row, node_ids))
+            known = [row for row in map(self._rows.get, node_ids) if row is not None]
+            rows = known if len(known) == len(node_ids) else map(self._row, node_ids)
+            self._coming.setdefault(usage, []).extend(rows)
 
     def set_node(self, node_id: str, node: Node | None) -> None:
         """Write or clear what a node offers."""
@@ -452,33 +452,6 @@ class _Editor:
             nodes.pools.number(node.node_pool),
             nodes.classes.number(node.node_class),
         )
-
-
-def numbered(values: IntArray) -> tuple[IntArray, IntArray]:
-    """For each value its number among the distinct ones in their order, and where each of these stands first.
-
-    As numpy's `unique`, which is not used: its first call imports a part of numpy that nothing else needs, for 60 ms.
-    """
-    order = order_of(values)
-    in_order = values[order]
-    is_first = np.ones(len(values), np.bool_)
-    np.not_equal(in_order[1:], in_order[:-1], out=is_first[1:])
-    numbers: IntArray = np.empty(len(values), np.int64)
-    numbers[order] = np.cumsum(is_first) - 1
-    return numbers, order[is_first]
-
-
-def order_of(values: IntArray | TieArray) -> IntArray:
-    """The places of the values in ascending order; equal ones as they stand."""
-    is_small = len(values) and values.min() >= 0 and values.max() <= SMALL_MAX
-    found: IntArray = np.argsort(values.astype(np.int16) if is_small else values, kind="stable")
-    return found
-
-
-def tally(values: IntArray) -> tuple[IntArray, IntArray]:
-    """The distinct values in their order, and how many times each is there."""
-    numbers, firsts = numbered(values)
-    return values[firsts], np.bincount(numbers)
 
 
 def shape_of(node: Node) -> Shape:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, count, islice
 from operator import attrgetter
 from struct import pack, unpack
 from typing import Final
+
+from msgspec.structs import astuple
 
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
@@ -28,6 +30,11 @@ ID_BYTES: Final = 16
 ID_LENGTH: Final = 36
 DASHES: Final = (8, 13, 18, 23)
 NO_SCORES: Final[tuple[NodeScoreMeta, ...]] = ()
+
+_id, _name, _node_id, _node_name, _metrics = map(attrgetter, ("id", "name", "node_id", "node_name", "metrics"))
+_MORE: Final = tuple(map(attrgetter, ("previous_allocation", "reschedule_tracker", "preempted_allocations")))
+"""What a block cannot hold of a placement."""
+assert AllocationMetric.__struct_fields__[-1] == "score_meta_data"
 
 
 def packed(plan: Plan) -> Plan:
@@ -80,35 +87,30 @@ def _runs(placements: Sequence[Placement]) -> Iterator[list[Placement]]:
 def _packed_run(job_id: str, run: Sequence[Placement]) -> PlacementBlock | None:
     """The block of a run; None when some placement has more to say than a block can hold."""
     first = run[0]
-    if any(one.previous_allocation or one.reschedule_tracker or one.preempted_allocations for one in run):
+    if any(any(map(more, run)) for more in _MORE):
         return None
     indexes = _indexes(job_id, run)
     tables = _tables(run)
     if indexes is None or tables is None:
         return None
-    node_ids = [one.node_id for one in run]
-    numbers = {node_id: number for number, node_id in enumerate(dict.fromkeys(node_ids))}
-    names = {one.node_id: one.node_name for one in run}
-    scores = {id(score): score for table in tables for score in table}
+    node_ids, node_names = list(map(_node_id, run)), list(map(_node_name, run))
+    names = dict(zip(node_ids, node_names, strict=True))
+    numbers = dict(zip(names, count(), strict=False))
+    shown = list(chain.from_iterable(tables))
+    keys = list(map(id, shown))
+    scores = dict(zip(keys, shown, strict=True))
     parts = _Parts()
-    pairs: list[int] = []
-    for score in scores.values():
-        node_id = score.node_id
-        node = numbers.get(node_id)
-        if node is None:
-            node = numbers[node_id] = len(numbers)
-        pairs += (node, parts.number(score))
-    ids, nodes = packed_ids([one.id for one in run]), packed_ids(list(numbers))
+    pairs = [
+        number
+        for score in scores.values()
+        for number in (numbers.setdefault(score.node_id, len(numbers)), parts.number(score))
+    ]
+    ids, nodes = packed_ids(list(map(_id, run))), packed_ids(list(numbers))
     is_large = max(len(scores), len(numbers), len(parts.rows)) > NUMBERS_MAX
-    if (
-        ids is None
-        or nodes is None
-        or parts.is_odd
-        or is_large
-        or any(one.node_name != names[one.node_id] for one in run)
-    ):
+    is_renamed = list(map(names.__getitem__, node_ids)) != node_names
+    if ids is None or nodes is None or parts.is_odd or is_large or is_renamed:
         return None
-    places = {key: number for number, key in enumerate(scores)}
+    places = dict(zip(scores, count(), strict=False))
     return PlacementBlock(
         task_group=first.task_group,
         job_version=first.job_version,
@@ -121,42 +123,43 @@ def _packed_run(job_id: str, run: Sequence[Placement]) -> PlacementBlock | None:
         indexes=pack(f"<{len(run)}I", *indexes),
         nodes=nodes,
         node_names=tuple(names.values()),
-        rows=pack(f"<{len(run)}H", *[numbers[node_id] for node_id in node_ids]),
+        rows=pack(f"<{len(run)}H", *map(numbers.__getitem__, node_ids)),
         part_names=parts.names,
         parts=pack(f"<{len(parts.rows) * len(parts.names)}d", *[value for row in parts.rows for value in row]),
         score_rows=pack(f"<{len(pairs)}H", *pairs),
         scores=pack(f"<{len(scores)}d", *[score.norm_score for score in scores.values()]),
-        tables=pack(f"<{len(tables[0]) * len(run)}H", *[places[id(score)] for table in tables for score in table]),
+        tables=pack(f"<{len(keys)}H", *map(places.__getitem__, keys)),
     )
 
 
 def _indexes(job_id: str, run: Sequence[Placement]) -> list[int] | None:
     """The indexes of the names; None when some name has another form."""
-    names, opening = [one.name for one in run], len(alloc_name(job_id, run[0].task_group, 0)) - 2
+    names, opening = list(map(_name, run)), alloc_name(job_id, run[0].task_group, 0).removesuffix("0]")
+    start = len(opening)
     try:
-        indexes = [int(name[opening:-1]) for name in names]
+        first = int(names[0][start:-1])
+        if names == [f"{opening}{index}]" for index in range(first, first + len(names))]:
+            return list(range(first, first + len(names)))
+        indexes = [int(name[start:-1]) for name in names]
     except ValueError:
         return None
-    group = run[0].task_group
-    is_usual = names == [alloc_name(job_id, group, index) for index in indexes]
+    is_usual = names == [f"{opening}{index}]" for index in indexes]
     return indexes if is_usual and max(indexes) < 1 << 32 and min(indexes) >= 0 else None
-
-
-_but_tables = attrgetter(*(field for field in AllocationMetric.__struct_fields__ if field != "score_meta_data"))
 
 
 def _tables(run: Sequence[Placement]) -> list[tuple[NodeScoreMeta, ...]] | None:
     """The score tables, equally long; None when they are not all in which the metrics of the run differ."""
-    metrics = [one.metrics for one in run]
+    metrics = list(map(_metrics, run))
     first = metrics[0]
     if first is None:
         return None if any(metrics) else [NO_SCORES] * len(run)
-    shared, size = _but_tables(first), len(first.score_meta_data)
+    *shared, table = astuple(first)
     tables = []
     for metric in metrics:
-        if metric is None or len(metric.score_meta_data) != size or _but_tables(metric) != shared:
+        *fields, found = (None,) if metric is None else astuple(metric)
+        if fields != shared or len(found) != len(table):
             return None
-        tables.append(metric.score_meta_data)
+        tables.append(found)
     return tables
 
 

@@ -43,7 +43,7 @@ def is_server_terminal(alloc: Allocation) -> bool:
 
 def is_terminal(alloc: Allocation) -> bool:
     """Either side considers the allocation over."""
-    return is_client_terminal(alloc) or is_server_terminal(alloc)
+    return alloc.client_status in status.CLIENT_TERMINAL or alloc.desired_status in status.SERVER_TERMINAL
 
 
 def unknown_since(alloc: Allocation) -> int:
