@@ -115,7 +115,7 @@ scaling           Stored; has no effect.
 secret            Values from a secret provider.
 identity          A signed token for the task, renewed in time; one for Consul or Vault is refused when the task
                   starts.
-action            Shown by the API; can not be run in this version.
+action            A command that `job action` runs in the task; `${...}` in it are replaced as in `config`.
 schedule          Times at which the task runs.
 """,
     "TaskLifecycle": """

@@ -20,7 +20,6 @@ TASK_BLOCKS = {
     "service": 'service {\n name = "s"\n}',
     "dispatch_payload": 'dispatch_payload {\n file = "p"\n}',
     "consul": 'consul {\n namespace = "n"\n}',
-    "action": 'action "a" {\n command = "/bin/true"\n}',
     "scaling": 'scaling "cpu" {\n max = 2\n}',
     "resources > numa": 'resources {\n cores = 1\n numa {\n affinity = "none"\n }\n}',
 }

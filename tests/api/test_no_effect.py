@@ -52,7 +52,6 @@ def test_a_field_of_a_group_without_effect_is_named(field: str, document: dict[s
         ("resources.iops", {"Resources": {"IOPS": 5}}),
         ("kind", {"Kind": "connect-proxy:web"}),
         ('scaling "cpu"', {"ScalingPolicies": [{"Type": "vertical_cpu", "Max": 5}]}),
-        ('action "a"', {"Actions": [{"Name": "a", "Command": "/bin/true"}]}),
         ('identity "db"', {"Identities": [{"Name": "db", "Audience": ["db"]}]}),
     ],
 )

@@ -38,7 +38,6 @@ def task_no_effects(group: TaskGroup, task: Task) -> Iterator[str]:
         ("kind", bool(task.kind)),
     ]
     named += [(f'scaling "{policy.type.removeprefix("vertical_")}"', True) for policy in task.scaling_policies]
-    named += [(f'action "{action.name}"', True) for action in task.actions]
     named += [
         (f'identity "{identity.name}"', True)
         for identity in identities

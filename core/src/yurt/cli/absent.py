@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 ABSENT = frozenset({
-    "acl", "alloc pause", "check", "deployment unblock", "job action",
-    "job actions", "keygen", "keyring", "license", "login",
+    "acl", "alloc pause", "check", "deployment unblock", "keygen", "keyring", "license", "login",
     "operator client-state", "operator gossip", "operator keygen", "operator keyring",
     "operator raft migrate-backend", "operator snapshot agent", "operator utilization", "quota",
     "recommendation", "secret", "sentinel", "setup", "ui",

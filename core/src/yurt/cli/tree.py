@@ -71,6 +71,7 @@ _SUMMARIES = {
     "eval replay": "Make an evaluation again from the log, and compare",
     "eval status": "Show an evaluation: what it placed, and why not the rest",
     "fmt": "Bring job files into the usual form",
+    "job action": "Run a command that a job declares, in one of its tasks",
     "job allocs": "List the allocations of a job",
     "job convert": "Turn a job file into JSON, or JSON into a job file",
     "job deployments": "List the deployments of a job",
@@ -185,6 +186,7 @@ def _module(name: str) -> str:
 COMMANDS: dict[str, tuple[str, str]] = {name: (_module(name), summary) for name, summary in _SUMMARIES.items()}
 
 ALIASES = {
+    "action": "job action",
     "alloc-status": "alloc status",
     "alloc-exec": "alloc exec",
     "debug": "operator debug",

@@ -394,6 +394,11 @@ class TaskRunner:
         """End the task for good, as failed."""
         self.post(machine.Kill(reason=event, is_failure=True))
 
+    def filled(self, texts: tuple[str, ...]) -> tuple[str, ...]:
+        """Texts of the job with their `${...}` replaced, as in the configuration of the task."""
+        assert self.driver is not None, self.name
+        return self._setups.filled(self.alloc, self.driver, texts)
+
     async def exec(self, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command inside the running task."""
         driver = self.driver

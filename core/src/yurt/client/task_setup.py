@@ -18,7 +18,16 @@ from yurt.client.devices.claims import claim_of, reachable
 from yurt.client.identities import TaskIdentities, handed_out, is_final
 from yurt.client.networks.manager import TaskNetwork
 from yurt.client.requirements import notice, unavailable
-from yurt.client.task_env import EnvInputs, build_env, lookup_in, ports_given, ports_of_task, replace_in, visible_dirs
+from yurt.client.task_env import (
+    EnvInputs,
+    build_env,
+    lookup_in,
+    ports_given,
+    ports_of_task,
+    replace_in,
+    replace_references,
+    visible_dirs,
+)
 from yurt.client.templates.manager import Spawn, TaskControl, TaskTemplates
 from yurt.client.templates.targets import TemplatePlace
 from yurt.client.volumes import VolumesThere, absent_paths, mounts_of
@@ -140,6 +149,15 @@ class TaskSetup:
         driver = self._context.drivers.get(spec.task.driver)
         if driver is not None and (spec.task.templates or handed_out(spec.task)):
             self._resuming = self._spawn(self._resume(spec, driver), lambda _: None)
+
+    def filled(self, alloc: Allocation, driver: Driver, texts: tuple[str, ...]) -> tuple[str, ...]:
+        """Texts with their `${...}` replaced: by what the task knows, but what templates and devices put in its
+        environment.
+        """
+        dirs = alloc_dir.task_dirs(self._context.config.alloc_dir, alloc.id, self.name)
+        inputs = self._env_inputs(task_spec(alloc, self.name), driver, dirs)
+        lookup = lookup_in(inputs.node, inputs.region, build_env(inputs))
+        return tuple(replace_references(text, lookup) for text in texts)
 
     async def _resume(self, spec: TaskSpec, driver: Driver) -> None:
         """Templates are compared with what the task has seen, so they need its environment as it was."""

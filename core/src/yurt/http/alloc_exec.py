@@ -16,7 +16,7 @@ import base64
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -32,6 +32,9 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import YurtError
 from yurt.sdk.exec import TerminalSize
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
+
+if TYPE_CHECKING:
+    from yurt.server.ports import NodePort
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 ARGUMENTS_MAX = 4096
@@ -71,10 +74,14 @@ async def exec_in_task(call: Call) -> web.StreamResponse:
     """GET /v1/client/allocation/:id/exec."""
     check_origin(call.request)
     alloc_id, node = node_of_alloc(call, call.part("id"))
+    return await converse(call, node, read_request(call.query, alloc_id))
+
+
+async def converse(call: Call, node: NodePort, request: ExecRequest) -> web.StreamResponse:
+    """Open the websocket once the command runs, and pass on what either side sends."""
     peer = web.WebSocketResponse(max_msg_size=FRAME_BYTES_MAX, compress=False, timeout=CLOSE_LIMIT_S)
     is_opened = asyncio.Event()
     inputs = read_inputs(peer, is_opened, has_handshake=flag(call.query, "ws_handshake"))
-    request = read_request(call.query, alloc_id)
     if not peer.can_prepare(call.request).ok:
         raise Refused(400, "this route speaks websocket: ask for an upgrade")
     async with contextlib.aclosing(node.exec_task(request, inputs)) as frames:

@@ -13,7 +13,7 @@ from yurt.api.diff import job_diff
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index
 from yurt.api.stubs import alloc_stub
-from yurt.http import job_actions, job_tags, services
+from yurt.http import job_actions, job_exec, job_tags, services
 from yurt.http.call import Call, Handler, changed_state, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.jobs import register_job
@@ -218,6 +218,7 @@ def _methods(get: Handler | None = None, write: Handler | None = None) -> Mappin
 SUFFIXES: Mapping[str, Mapping[str, Handler]] = {
     "/dispatch/payload": _methods(write=job_actions.dispatch_payload),
     "/periodic/force": _methods(write=job_actions.force_periodic),
+    "/action": _methods(job_exec.run_action),
     "/actions": _methods(actions),
     "/allocations": _methods(allocations),
     "/deployment": _methods(deployment),

@@ -17,6 +17,8 @@ class ExecRequest(Value):
     task: str
     command: tuple[str, ...]
     tty: bool = False
+    is_action: bool = False
+    """The job declares the command: `${...}` in it are replaced as in the task's configuration."""
 
 
 class ExecInput(Value):

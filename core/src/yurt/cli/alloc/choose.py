@@ -16,15 +16,17 @@ def chosen_alloc(call: Invocation, name: str) -> Json:
     if not call.flags.is_on("job"):
         return find_alloc(call, name)
     job = find_job(call, name)
-    allocs: list[Json] = (
-        call.api.get(api_path("job", job["ID"], "allocations"), {"namespace": job.get("Namespace")}) or []
-    )
-    group = call.flags.text("group")
+    return newest_running(call, job["ID"], job.get("Namespace") or "default", call.flags.text("group"))
+
+
+def newest_running(call: Invocation, job_id: str, namespace: str, group: str) -> Json:
+    """The newest running allocation of a job, of a group where that is given; when none runs, the newest of all."""
+    allocs: list[Json] = call.api.get(api_path("job", job_id, "allocations"), {"namespace": namespace}) or []
     fitting = [alloc for alloc in allocs if not group or alloc["TaskGroup"] == group]
     running = [alloc for alloc in fitting if alloc["ClientStatus"] == "running"] or fitting
     if not running:
         where = f' in the group "{group}"' if group else ""
-        raise CliError(f'The job "{job["ID"]}" has no allocations{where}')
+        raise CliError(f'The job "{job_id}" has no allocations{where}')
     newest = max(running, key=lambda alloc: alloc.get("CreateIndex") or 0)
     whole: Json = call.api.get(api_path("allocation", newest["ID"]))
     return whole

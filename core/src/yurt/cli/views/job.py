@@ -63,6 +63,7 @@ def show_job(call: Invocation, job: Json, *, is_short: bool, with_evals: bool, a
     if deployment:
         call.screen.title("Latest Deployment")
         call.screen.line(summary_text(deployment, id_length=call.id_length))
+    _show_actions(call, job)
     call.screen.title("Allocations")
     show_allocs(call, allocs)
 
@@ -146,6 +147,19 @@ def _show_summary(call: Invocation, summary: Json) -> None:
     call.screen.title("Summary")
     rows = [[name, *(str(groups[name].get(key) or 0) for key in SUMMARY)] for name in sorted(groups)]
     call.screen.table("|".join(["Task Group", *SUMMARY]), rows)
+
+
+def _show_actions(call: Invocation, job: Json) -> None:
+    """With -verbose: the commands that tasks declare."""
+    rows = [
+        [action["Name"], group["Name"], task["Name"]]
+        for group in job.get("TaskGroups") or ()
+        for task in group.get("Tasks") or ()
+        for action in task.get("Actions") or ()
+    ]
+    if rows and call.is_verbose:
+        call.screen.title("Actions")
+        call.screen.table("Action Name|Task Group|Task", rows)
 
 
 def _show_evaluations(call: Invocation, evaluations: list[Json]) -> None:
