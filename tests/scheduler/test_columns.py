@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,3 +67,23 @@ def test_columns_made_in_a_thread_are_brought_forward_to_what_came_meanwhile(mon
     rebuilt = Columns.rebuild(state.nodes.values(), state.allocs.values())
     monkeypatch.setattr(Columns, "rebuild", None)
     assert state.columns.content() == rebuilt.content()
+
+
+def test_many_nodes_that_come_do_not_wait_until_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    apply_changes = Columns.apply
+
+    def counting(columns: Columns, changes: Iterable[Any]) -> Columns:
+        found = tuple(changes)
+        counted.append(len(found))
+        return apply_changes(columns, found)
+
+    monkeypatch.setattr(Columns, "apply", counting)
+    state = Snapshot.empty()
+    assert state.columns.content() == {}
+    for index in range(1, 601):
+        node = factories.node(factories.number_id(index, kind=1))
+        state = apply(state, c.RegisterNode(node=node), index=index).state
+    waiting = 600 - sum(counted)
+    assert len(counted) >= 2 and waiting <= 251 and max(counted) <= 251
+    assert len(state.columns.content()) == 600

@@ -125,9 +125,10 @@ _change: Callable[[tuple[str, Hashable, Any, Any]], Change] = partial(tuple.__ne
 Changes = tuple[Change, ...]
 
 
-SHOWN_IN_COLUMNS = frozenset({"allocs", "nodes"})
+COLUMNS_WORK = {"allocs": 1, "nodes": 8}
+"""What it takes to count a change of a table that the columns show."""
 LATER_MAX = 2_000
-"""Changes that wait to be counted in the columns until somebody asks."""
+"""How much may wait to be counted in the columns until somebody asks."""
 
 
 class _Origin:
@@ -144,7 +145,7 @@ class _Later(NamedTuple):
 
     origin: _Origin
     changes: tuple[Changes, ...]
-    number: int
+    work: int
 
 
 class Snapshot:
@@ -389,16 +390,17 @@ class Transaction:
         """The state that this transaction leads to, with the columns of the one before brought forward."""
         base = self.base
         later, columns = base._later, base._columns
-        changes = tuple(change for change in self._changes.values() if change.table in SHOWN_IN_COLUMNS)
+        changes = tuple(change for change in self._changes.values() if change.table in COLUMNS_WORK)
         if not changes or (columns is None and later is None):
             after._columns, after._later = columns, later
             return after
+        work = sum(COLUMNS_WORK[change.table] for change in changes)
         if columns is not None:
-            after._later = _Later(_Origin(columns), (changes,), len(changes))
+            after._later = _Later(_Origin(columns), (changes,), work)
         elif later is not None:
-            after._later = _Later(later.origin, (*later.changes, changes), later.number + len(changes))
+            after._later = _Later(later.origin, (*later.changes, changes), later.work + work)
         follows = after._later
-        if follows is not None and follows.number > LATER_MAX and follows.origin.columns is not None:
+        if follows is not None and follows.work > LATER_MAX and follows.origin.columns is not None:
             assert after.columns is not None
         return after
 
