@@ -10,6 +10,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,7 +19,9 @@ from yurt.executor.spec import CgroupPlan, ProcessHandle, ProcessSpec
 from yurt.executor.start_files import StartFiles
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.errors import NotFound
-from yurt.testing.fakes import eventually
+from yurt.storage.client_db import ClientDatabase
+from yurt.testing.client_objects import placed
+from yurt.testing.fakes import FakeServerPort, eventually
 from yurt.testing.real_agent import ALLOC_ID, agent_client, server_that_knows, shell_alloc
 
 plugin = pytest.importorskip("yurt_driver_raw_exec.plugin", reason="the raw_exec driver is not installed")
@@ -45,6 +48,10 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+TASK_ID = f"{uuid.uuid4()}/web/0"
+"""Of executors that share the cgroups' folder with those of other processes of tests."""
 
 
 def running(marker: str) -> list[int]:
@@ -104,6 +111,22 @@ async def test_agents_killed_at_any_moment_of_a_start_leave_one_process_at_most_
         await eventually(lambda: list((tmp_path / "plugins" / "executor").iterdir()) == [])
 
 
+async def test_the_directory_of_an_allocation_is_whole_though_its_agent_was_killed_while_it_was_made(
+    run_client: Any, server: FakeServerPort, database: ClientDatabase, tmp_path: Path
+):
+    async with run_client() as killed:
+        alloc = placed(killed.node_id)
+    await database.put_alloc(alloc)
+    begun = tmp_path / "alloc" / alloc.id / "alloc"
+    begun.mkdir(parents=True)
+    server.put_alloc(alloc)
+
+    async with run_client():
+        await eventually(lambda: server.status_of(alloc.id) == "running")
+
+    assert sorted(path.name for path in begun.iterdir()) == ["data", "logs", "tmp"]
+
+
 def sleeper(folder: Path, task_id: str) -> ProcessSpec:
     """A process that stays."""
     return ProcessSpec(
@@ -127,7 +150,7 @@ async def executor_in(folder: Path) -> AsyncIterator[ProcessExecutor]:
 
 
 async def test_a_request_that_nobody_took_is_withdrawn_and_never_carried_out(tmp_path: Path):
-    task_id = "a/web/0"
+    task_id = TASK_ID
     async with executor_in(tmp_path) as killed, executor_in(tmp_path) as present:
         await killed.open()
         folder = tmp_path / "executor"
@@ -144,13 +167,13 @@ async def test_a_request_that_nobody_took_is_withdrawn_and_never_carried_out(tmp
 
 async def test_a_task_is_found_by_its_id_with_its_own_times(tmp_path: Path):
     async with executor_in(tmp_path) as first, executor_in(tmp_path) as second:
-        handle = await first.start(sleeper(tmp_path, "a/web/0"))
+        handle = await first.start(sleeper(tmp_path, TASK_ID))
 
-        await second.recover_by_id("a/web/0")
+        await second.recover_by_id(TASK_ID)
 
-        assert second.pid_of("a/web/0") == handle.pid
-        second.check_alive("a/web/0")
-        await second.destroy("a/web/0")
+        assert second.pid_of(TASK_ID) == handle.pid
+        second.check_alive(TASK_ID)
+        await second.destroy(TASK_ID)
         assert not psutil.pid_exists(handle.pid)
 
 
@@ -166,9 +189,9 @@ def write_taken(folder: Path, known: ProcessHandle) -> None:
 async def test_a_shim_that_was_killed_before_it_had_started_its_task_leaves_nothing(tmp_path: Path):
     async with executor_in(tmp_path) as executor:
         folder = tmp_path / "executor"
-        write_taken(folder, executor._planned_handle("a/web/0", CgroupPlan()))
+        write_taken(folder, executor._planned_handle(TASK_ID, CgroupPlan()))
 
         with pytest.raises(NotFound):
-            await executor.recover_by_id("a/web/0")
+            await executor.recover_by_id(TASK_ID)
 
         assert list(folder.iterdir()) == []

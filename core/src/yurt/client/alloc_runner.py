@@ -177,10 +177,10 @@ class AllocRunner:
         if record is None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.context.store.put_alloc(self.alloc))
-                group.create_task(
-                    asyncio.to_thread(alloc_dir.build_alloc_dir, self.context.config.alloc_dir, self.alloc.id)
-                )
+                group.create_task(self._build_dir())
         else:
+            if not record.tasks:  # an agent that was killed may have made some of it, or nothing
+                await self._build_dir()
             self._health_status = record.deployment_status or self._health_status
             async with asyncio.TaskGroup() as group:
                 for name, runner in self.tasks.items():
@@ -188,6 +188,9 @@ class AllocRunner:
         if is_server_terminal(self.alloc):
             self.stop()
         self._schedule_expiry()
+
+    async def _build_dir(self) -> None:
+        await asyncio.to_thread(alloc_dir.build_alloc_dir, self.context.config.alloc_dir, self.alloc.id)
 
     async def _carry_over(self) -> None:
         """Take the sticky data of the allocation that this one replaces, before anything of this one runs."""
