@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 ABSENT = frozenset({
-    "acl", "alloc pause", "check", "deployment unblock", "keygen", "keyring", "license", "login",
+    "acl", "alloc pause", "deployment unblock", "keygen", "keyring", "license", "login",
     "operator client-state", "operator gossip", "operator keygen", "operator keyring",
     "operator raft migrate-backend", "operator snapshot agent", "operator utilization", "quota",
-    "recommendation", "secret", "sentinel", "setup", "ui",
+    "recommendation", "secret", "sentinel", "setup",
     "volume snapshot",
 })  # fmt: skip
 """Commands and whole groups; a group stands for all that is in it."""
