@@ -11,6 +11,7 @@ import http.client
 import itertools
 import json
 import queue
+import socket
 import statistics
 import subprocess
 import sys
@@ -132,22 +133,19 @@ class BenchedServer:
         """Register jobs over some connections at once."""
         waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         for body in bodies:
-            waiting.put(body)
+            waiting.put(registration(body))
         failures: list[str] = []
 
         def send() -> None:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
-            for _ in range(len(bodies)):
-                try:
-                    body = waiting.get_nowait()
-                except queue.Empty:
-                    break
-                connection.request("PUT", "/v1/jobs", body)
-                answer = connection.getresponse()
-                text = answer.read()
-                if answer.status != 200:
-                    failures.append(text.decode())
-            connection.close()
+            with Connection(self.port) as connection:
+                while True:
+                    try:
+                        request = waiting.get_nowait()
+                    except queue.Empty:
+                        return
+                    status, text = connection.ask(request)
+                    if status != 200:
+                        failures.append(text.decode())
 
         senders = [threading.Thread(target=send) for _ in range(min(SENDERS, len(bodies)))]
         for sender in senders:
@@ -173,6 +171,40 @@ class BenchedServer:
         placed = [row["JobSummary"]["Summary"]["main"]["Starting"] for row in rows]
         if placed != [count] * jobs:
             raise RuntimeError(f"the API shows {sum(placed)} allocations of {len(placed)} jobs")
+
+
+class Connection:
+    """A connection that stays open and takes requests as they go over the wire.
+
+    The standard library's client writes headers and body one after the other, and takes a third of a millisecond for
+    an answer, which the server lacks where both share two cores.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
+        self._answers = self._socket.makefile("rb")
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._answers.close()
+        self._socket.close()
+
+    def ask(self, request: bytes) -> tuple[int, bytes]:
+        """The status and the body of the answer, which tells its length."""
+        self._socket.sendall(request)
+        status, length = int(self._answers.readline().split()[1]), 0
+        while (line := self._answers.readline().lower().strip()) != b"":
+            name, _, value = line.partition(b":")
+            if name == b"content-length":
+                length = int(value)
+        return status, self._answers.read(length)
+
+
+def registration(body: bytes) -> bytes:
+    """The request that registers a job."""
+    return b"PUT /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 class Reader:
