@@ -24,8 +24,8 @@ from yurt.structs.plan import Plan
 
 Takers = list[tuple[Usage, list[str]]]
 """Usages, and the node of each who takes one: a node may be there more than once."""
-_Amounts = list[tuple[Usage, list[int]]]
-"""The same with the rows of the nodes that are known."""
+_Amounts = list[tuple[Usage, list[int] | IntArray]]
+"""The same with the rows of the nodes that are known, as an array when there are many."""
 
 
 def foresee(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
@@ -106,7 +106,7 @@ class _Taken:
     def __init__(self) -> None:
         self._sums: IntArray = np.zeros((0, 0), np.int64)
         self._uses: Counter[int] = Counter()
-        """How many plans take something in a chunk of rows."""
+        """How many usages of plans take something in a chunk of rows."""
         self._rows: object = None
         self._parts: dict[int, tuple[Plan, _Amounts]] = {}
         self._others: set[int] = set()
@@ -131,15 +131,17 @@ class _Taken:
 
     def _count(self, amounts: _Amounts, sign: int) -> None:
         """Add what a plan takes, or take it away."""
-        for number in {row // CHUNK for _, rows in amounts for row in rows}:
-            self._uses[number] += sign
         for usage, rows in amounts:
             taken = np.array(usage.amounts, np.int64) * sign
-            if len(rows) < FEW:
+            if isinstance(rows, list):
                 for row in rows:
                     self._sums[row] += taken
+                chunks = list({row // CHUNK for row in rows})
             else:
                 np.add.at(self._sums, rows, taken)
+                chunks = np.bincount(rows // CHUNK).nonzero()[0].tolist()
+            for number in chunks:
+                self._uses[number] += sign
 
     def over(self, state: Snapshot) -> Columns | None:
         """The state's columns with the sums, or None when they do not tell all."""
@@ -166,7 +168,8 @@ def _amounts(state: Snapshot, plan: Plan) -> _Amounts | None:
     takers = takers_of(state, plan)
     if any(usage.is_exclusive for usage, _ in takers) or any(update.resources is not None for update in plan.in_place):
         return None
-    return [(usage, [row for row in map(row_of, node_ids) if row is not None]) for usage, node_ids in takers]
+    known = [(usage, [row for row in map(row_of, node_ids) if row is not None]) for usage, node_ids in takers]
+    return [(usage, rows if len(rows) < FEW else np.array(rows, np.int64)) for usage, rows in known]
 
 
 def _is_stored(state: Snapshot, plan: Plan) -> bool:

@@ -101,8 +101,9 @@ class _Checker:
         if not self._versions_known():
             return frozenset()
         doubtful = {update.node_id for update in plan.in_place} | {update.node_id for update in plan.attributes}
-        known = set(self.snapshot.allocs.present([placement.id for placement in plan.placements]))
-        if known:
+        allocs = self.snapshot.allocs
+        if allocs.count_where("job", (plan.namespace, plan.job_id)):
+            known = set(allocs.present([placement.id for placement in plan.placements]))
             doubtful.update(placement.node_id for placement in plan.placements if placement.id in known)
         used, offered = columns.used.copy(), columns.nodes.offered
         touched = np.zeros(len(used), np.bool_)

@@ -370,8 +370,9 @@ class Ranker:
             for row in changed:
                 binpacks[row], has_room[row] = self._fit(row)
         else:
-            used, offered = view.used[changed], view.offered[changed]
-            binpacks[changed], has_room[changed] = self.binpacks(used, offered), self._has_room(used, offered)
+            rows = np.array(changed, np.int64)
+            used, offered = view.used[rows], view.offered[rows]
+            binpacks[rows], has_room[rows] = self.binpacks(used, offered), self._has_room(used, offered)
         return _Fits(view.columns, binpacks, has_room)
 
     def _has_room(self, used: IntArray, offered: IntArray) -> BoolArray:
