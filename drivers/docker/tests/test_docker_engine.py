@@ -354,9 +354,9 @@ async def test_a_task_is_taken_up_while_the_engine_is_away(bench: Bench) -> None
 async def test_an_engine_that_hangs_is_unhealthy_and_nothing_hangs_with_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("yurt.sdk.containers.engine.ASK_S", 2.0)
     handle = await bench.start(shell("while [ ! -e /local/stop ]; do sleep 0.02; done; exit 6"))
     waiting = asyncio.get_running_loop().create_task(bench.wait(handle))
+    monkeypatch.setattr("yurt.sdk.containers.engine.ASK_S", 2.0)
     bench.engine.send(signal.SIGSTOP)
     try:
         found = await bench.until_health(UNHEALTHY)

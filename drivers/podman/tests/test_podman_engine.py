@@ -169,10 +169,10 @@ async def test_a_flood_is_collected_over_the_engines_own_rotation(bench: Bench) 
 async def test_an_engine_that_hangs_is_unhealthy_and_nothing_hangs_with_it(
     bench: Bench, engine: PodmanEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("yurt.sdk.containers.engine.ASK_S", 2.0)
     handle = await bench.start(shell("while [ ! -e /local/stop ]; do echo x; sleep 0.1; done; exit 6"))
     waiting = asyncio.get_running_loop().create_task(bench.wait(handle.task_id))
     await until_health(bench, HEALTHY)
+    monkeypatch.setattr("yurt.sdk.containers.engine.ASK_S", 2.0)
     engine.send(signal.SIGSTOP)
     try:
         assert "did not answer" in await until_health(bench, UNHEALTHY)
