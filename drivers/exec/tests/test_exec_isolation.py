@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 from yurt.sdk.driver import ExitResult, TaskHandle, TaskResources
 from yurt.sdk.errors import DriverError, NotFound
+from yurt.sdk.exec import StreamsExec
 from yurt.sdk.executor import ContainerExecutor
 from yurt.sdk.value import replace, seconds
 from yurt.testing.driver_suite import Bench
@@ -256,6 +257,23 @@ async def test_a_command_over_its_time_is_killed_inside(cell: Cell) -> None:
         await cell.driver.exec_task(cell.task_id, ("sleep", "777"), timeout=seconds(0.5))
     listed = await cell.driver.exec_task(cell.task_id, ("sh", "-c", "cat /proc/[0-9]*/cmdline"), timeout=seconds(10))
     assert b"777" not in listed.stdout
+
+
+async def test_a_command_is_not_taken_for_one_of_an_earlier_agent_with_the_same_pid(cell: Cell) -> None:
+    await cell.begin("sleep 1000")
+    assert isinstance(cell.driver, StreamsExec)
+    await cell.driver.exec_stream(cell.task_id, ("sleep", "1000"), tty=False)
+    (config,) = (cell.folder / "state" / "oci" / "bundles").glob("*/config.json")
+    (left,) = config.parent.glob("exec-*.pid")
+    await cell.throw_away()
+    left.write_text(str(os.getpid()))  # as one leaves it that is killed
+    await cell.driver.recover_task(cell.handle)
+
+    assert isinstance(cell.driver, StreamsExec)
+    session: Any = await cell.driver.exec_stream(cell.task_id, ("sleep", "1000"), tty=False)
+
+    assert os.getpid() not in session.other_leaders()
+    await session.close()
 
 
 async def test_a_program_without_a_handler_ends_by_the_stop_signal_at_once(cell: Cell) -> None:

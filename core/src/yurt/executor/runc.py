@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
+import secrets
 import shutil
 import signal
 from functools import partial
@@ -64,7 +64,6 @@ class Runc:
     def __init__(self, program: str, folder: Path) -> None:
         self.program = program
         self.folder = folder
-        self._numbers = itertools.count()
 
     def command(self, *words: str, log_file: Path | None = None) -> tuple[str, ...]:
         """A command line of runc."""
@@ -88,7 +87,9 @@ class Runc:
         self, container: str, process: dict[str, Any], *, scratch: Path, tty: bool
     ) -> ProcessSession:  # fmt: skip
         """Begin a process in a container; raises DriverError when it cannot be run."""
-        base = scratch / f"exec-{os.getpid()}-{next(self._numbers)}"
+        base = (
+            scratch / f"exec-{secrets.token_hex(8)}"
+        )  # an agent that was killed had other files, even as the same pid
         process_file, pid_file, log_file = (base.with_suffix(suffix) for suffix in (".json", ".pid", ".log"))
         write_private(process_file, msgspec.json.encode({**process, "terminal": tty}))
         words = ("exec", "--process", str(process_file), "--pid-file", str(pid_file), container)
