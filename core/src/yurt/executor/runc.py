@@ -87,9 +87,7 @@ class Runc:
         self, container: str, process: dict[str, Any], *, scratch: Path, tty: bool
     ) -> ProcessSession:  # fmt: skip
         """Begin a process in a container; raises DriverError when it cannot be run."""
-        base = (
-            scratch / f"exec-{secrets.token_hex(8)}"
-        )  # an agent that was killed had other files, even as the same pid
+        base = scratch / f"exec-{secrets.token_hex(8)}"  # files of an agent that was killed may be there still
         process_file, pid_file, log_file = (base.with_suffix(suffix) for suffix in (".json", ".pid", ".log"))
         write_private(process_file, msgspec.json.encode({**process, "terminal": tty}))
         words = ("exec", "--process", str(process_file), "--pid-file", str(pid_file), container)
