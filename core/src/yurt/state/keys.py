@@ -1,6 +1,6 @@
 """Sets of keys, as the entries of an index hold them: immutable, and small for the few keys that most entries have.
 
-A few keys are a tuple, which takes a third of the time and of the memory of a map; more than `FEW` are a map to None,
+A few keys are a tuple, which takes a quarter of the time and of the memory of a map; more than `FEW` are a map to None,
 of which a copy with a further key shares all but a path. Who has a key in an entry knows it: none is added twice.
 """
 
