@@ -6,6 +6,7 @@ from yurt.storage.etcd.members import EtcdStatus
 from yurt.storage.etcd.room import (
     ASK_MAX_S,
     ASK_S,
+    COMPACT_FULL_S,
     FORGOTTEN_S,
     GROWTH,
     MARKS_MAX,
@@ -80,12 +81,28 @@ def test_no_entry_is_appended_that_the_next_compaction_leaves_no_room_for() -> N
     known.look(seen(600, 12))
     assert not known.is_full(150, 0.0)
     assert known.is_full(155, 0.0)
-    assert known.next_compaction() == 0
-    assert known.next_compaction() == 11
+    assert known.next_compaction(0.0) == 0
+    assert known.next_compaction(0.0) == 11
     known.compacted(11, now=0.0)
-    assert known.next_compaction() == 0
+    assert known.next_compaction(0.0) == 0
     assert known.is_full(155, SETTLE_S / 2)
     assert not known.is_full(155, SETTLE_S)
+
+
+def test_while_an_entry_has_no_room_etcd_forgets_what_was_deleted_and_the_others_are_asked() -> None:
+    """Who deleted entries may have lost its term before it had them forgotten; nothing is appended that would."""
+    known = rooms(400)
+    known.asked(0.0)
+    assert known.next_compaction(0.0) == 0
+    assert not known.is_asking_due(ASK_MAX_S)
+    assert known.is_full(300, 0.0)
+    known.refused(300)
+    assert known.is_asking_due(ASK_S)
+    assert known.next_compaction(0.0) == 10
+    known.compacted(10, now=0.0)
+    known.look(seen(400, 12))
+    assert known.next_compaction(COMPACT_FULL_S / 2) == 0
+    assert known.next_compaction(COMPACT_FULL_S) == 12
 
 
 def test_a_tenth_of_the_quota_stays_free() -> None:

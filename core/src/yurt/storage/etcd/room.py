@@ -38,6 +38,8 @@ FORGOTTEN_S: Final = 10.0
 """After this not even that: an absent member must not keep the others from writing."""
 STEP_PART: Final = 1 / 32
 """etcd forgets old revisions whenever so much of the quota was appended."""
+COMPACT_FULL_S: Final = 2.0
+"""And so often while there is no room, for entries may be deleted that are not forgotten yet."""
 SETTLE_S: Final = 0.6
 """After this a compaction shows in the sizes of the files."""
 MARKS_MAX: Final = 4_096
@@ -95,7 +97,8 @@ class Rooms:
         self._others: dict[str, Told] = {}
         self._looked_revision = -1
         self._asked_revision, self._asked_at = 0, float("-inf")
-        self._marked = self._compacted = self._settled = 0
+        self._marked = self._compacted = self._settled = self._refused = 0
+        self._compacted_at = float("-inf")
         self._settling: deque[tuple[float, int]] = deque()
 
     @property
@@ -127,9 +130,8 @@ class Rooms:
         added, waited_s = GROWTH * self.appended.since(self._asked_revision), now - self._asked_at
         if added >= ASK_PART * self.quota_bytes:
             return True
-        taken, _ = self.largest(now)
-        is_busy = added > 0 or taken >= FULL * self.quota_bytes
-        return taken >= CROWDED * self.quota_bytes and waited_s >= (ASK_S if is_busy else ASK_MAX_S)
+        is_busy = added > 0 or self.is_full(self._refused, now)
+        return self.is_near(now) and waited_s >= (ASK_S if is_busy else ASK_MAX_S)
 
     def asked(self, now: float) -> None:
         """The others are being asked."""
@@ -158,19 +160,29 @@ class Rooms:
         needed = taken + self.reserve(now) + GROWTH * size
         return taken >= FULL * self.quota_bytes or needed >= self.quota_bytes
 
-    def next_compaction(self) -> int:
-        """The revision before which etcd is to forget all; 0 while the log has not grown by a step.
+    def is_near(self, now: float) -> bool:
+        """Whether room is short, or may be soon."""
+        return self.largest(now)[0] >= CROWDED * self.quota_bytes or self.is_full(self._refused, now)
+
+    def refused(self, size: int) -> None:
+        """An entry of so many bytes was not appended: room is to be made for it."""
+        self._refused = size
+
+    def next_compaction(self, now: float) -> int:
+        """The revision before which etcd is to forget all; 0 while the log has not grown by a step, and there is room.
 
         It is the newest one of the last call, for who watches the log may be a moment behind.
         """
         revision, self._marked = self._marked, self.appended.newest
-        is_due = revision > self._compacted and self.appended.since(self._compacted) >= STEP_PART * self.quota_bytes
-        return revision if is_due else 0
+        is_due = self.appended.since(self._compacted) >= STEP_PART * self.quota_bytes
+        if now - self._compacted_at >= COMPACT_FULL_S and self.is_full(self._refused, now):
+            revision, is_due = self._looked_revision, True
+        return revision if is_due and revision > self._compacted else 0
 
     def compacted(self, revision: int, *, now: float) -> None:
         """etcd forgets what was before a revision."""
         if revision > self._compacted:
-            self._compacted = revision
+            self._compacted, self._compacted_at = revision, now
             self._settling.append((now, revision))
 
     def is_another_loose(self, now: float) -> bool:

@@ -28,7 +28,7 @@ from yurt.storage.etcd.leading import Leading, Term
 from yurt.storage.etcd.members import list_members, member_status, no_space_alarms
 from yurt.storage.etcd.messages import Message
 from yurt.storage.etcd.reading import LogReader
-from yurt.storage.etcd.room import CROWDED, Rooms
+from yurt.storage.etcd.room import Rooms
 from yurt.storage.etcd.turns import Turns
 from yurt.storage.log import LogFull
 
@@ -42,7 +42,7 @@ REPORT_EVERY_S: Final = 600.0
 GONE_S: Final = 24 * 3600
 """A server that has said nothing for so long is waited for no more, where nobody says who the servers are."""
 LOOK_S, LOOK_CROWDED_S = 0.5, 0.2
-"""Seconds between two looks at the member beside: usually, and when a file takes half of the quota."""
+"""Seconds between two looks at the member beside: usually, and when room may run short."""
 LAST_WAIT_S: Final = 10.0
 """For so long at most a leading server lets the others go first with rewriting their files."""
 TURN_S, TURN_BYTES_PER_S = 5.0, 32 * 1024 * 1024
@@ -91,6 +91,7 @@ class Space:
         """Raises LogFull when an entry of so many bytes is not to be appended."""
         quota, now = self._rooms.quota_bytes, self._env.monotonic()
         if quota and self._rooms.is_full(size, now):
+            self._rooms.refused(size)
             taken, server = self._rooms.largest(now)
             raise LogFull(
                 f"etcd is nearly full ({taken} bytes of {quota} at {server}, compaction needs "
@@ -120,8 +121,7 @@ class Space:
         self._rooms.asked(self._env.monotonic())
 
     async def _pause(self) -> None:
-        is_far = self._rooms.largest(self._env.monotonic())[0] < CROWDED * self._rooms.quota_bytes
-        await self._env.sleep(LOOK_S if is_far else LOOK_CROWDED_S)
+        await self._env.sleep(LOOK_CROWDED_S if self._rooms.is_near(self._env.monotonic()) else LOOK_S)
 
     async def _look(self) -> None:
         self._rooms.look(await member_status(self._client, self._own_endpoint))
@@ -215,7 +215,7 @@ class Space:
     async def compact_as_it_grows(self) -> None:
         """While this server leads, have etcd forget old revisions step by step; until cancelled."""
         while self._rooms.quota_bytes:
-            revision = self._rooms.next_compaction()
+            revision = self._rooms.next_compaction(self._env.monotonic())
             if revision and self._leading.term is None:
                 self._rooms.compacted(revision, now=self._env.monotonic())  # the leader has it done
             elif revision:
