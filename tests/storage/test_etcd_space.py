@@ -140,13 +140,18 @@ async def test_a_follower_whose_file_is_nearly_full_stops_appends_until_it_is_fo
                 await server.append([2])
             server.is_ready = True
             await log.wait_rooms_wanted()  # and it does not answer
-            async with asyncio.timeout(30):
-                while server.applied != [1, 2]:
-                    with suppress(LogFull):
-                        await server.append([2])
-                    server.is_ready = True
-                    await asyncio.sleep(0.05)
+            await appended_in_the_end(server)
         assert server.level.epoch == 1
+
+
+async def appended_in_the_end(server: LogServer) -> None:
+    """Append 2 behind 1 as soon as there is room."""
+    async with asyncio.timeout(30):
+        while server.applied != [1, 2]:
+            with suppress(LogFull):
+                await server.append([2])
+            server.is_ready = True
+            await asyncio.sleep(0.05)
 
 
 async def test_one_server_at_a_time_has_the_turn_and_a_dead_ones_ends() -> None:
@@ -161,9 +166,7 @@ async def test_one_server_at_a_time_has_the_turn_and_a_dead_ones_ends() -> None:
             assert is_own
         await client.put(b"turn", b"srv1")  # as one leaves it who dies
         async with asyncio.timeout(30):
-            while True:
-                if await has_turn(second):
-                    break
+            while not await has_turn(second):  # noqa: ASYNC110 - another process decides
                 await asyncio.sleep(0.05)
         await client.put(b"turn", b"srv2")  # as this server itself left it
         assert await has_turn(second)
