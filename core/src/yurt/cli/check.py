@@ -12,8 +12,6 @@ from yurt.cli.flags import number
 from yurt.sdk.errors import YurtError
 
 Json = dict[str, Any]
-WELL, CRITICAL, UNKNOWN = 0, 2, 3
-"""What Nagios and its like take exit codes for."""
 ALIVE = "alive"
 
 
@@ -30,7 +28,7 @@ def run(call: Invocation) -> int:
         found = [(False, " ".join(str(error).split()))]
     is_well = bool(found) and all(is_fine for is_fine, _ in found)
     call.screen.line(f"{'OK' if is_well else 'CRITICAL'} - {'; '.join(text for _, text in found) or 'nothing runs'}")
-    return WELL if is_well else CRITICAL
+    return 0 if is_well else 1
 
 
 def health_of(call: Invocation) -> Json:
@@ -71,16 +69,14 @@ def _counted(count: int, what: str, least: int) -> str:
 
 COMMAND = Command(
     "check",
-    "Say in one line whether the agent is well, for Nagios and its like.",
+    "Say in one line whether the agent is well, for monitors and scripts.",
     run,
     (
         number("min-peers", "A server needs so many other servers of its region that are alive."),
         number("min-servers", "A client needs to know so many servers.", default=1),
     ),
     details="""
-The exit code is 0 for an agent that is well, 2 for one that is not or does not answer, and 3 for a wrong command line.
+The exit code is 0 for an agent that is well, and 1 for one that is not or does not answer.
 Each part of the agent that runs is looked at: a server must know a leader, the node of a client must be ready.
 """,
-    failure_code=CRITICAL,
-    usage_code=UNKNOWN,
 )
