@@ -249,6 +249,33 @@ async def test_revisions_are_forgotten_while_a_server_leads(tmp_path: Path, monk
         await client.close()
 
 
+async def test_forgetting_a_part_of_a_long_log_needs_no_room_for_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old values between entries are taken out as the log grows, not all at once, which would write it all anew."""
+    monkeypatch.setattr(space, "LOOK_S", 0.05)
+    monkeypatch.setattr(space, "LOOK_CROWDED_S", 0.05)
+    with local_etcd(quota_bytes=LARGE_QUOTA_BYTES) as etcd:
+        (member,) = etcd.members
+        log = crowded_log(member, tmp_path)
+        client = EtcdClient(etcd.endpoints)
+        async with running(LogServer(member.name, log)) as server:
+            await wait_leader([server])
+            for first in range(0, 100, 20):
+                revision = (await client.range(b"a")).header.revision
+                for number in range(first, first + 20):
+                    await server.append([number], size=LARGE_BATCH_BYTES)
+                await wait_forgotten(client, revision)
+            size = (await member_status(client)).size
+            await log.save_snapshot(10, [b"state"])
+            revision = (await client.range(b"a")).header.revision
+            await log.trim(10, keep=0)
+            await wait_forgotten(client, revision)
+            await client.put(b"a", b"")
+            assert (await member_status(client)).size < size + 40 * LARGE_BATCH_BYTES
+        await client.close()
+
+
 async def wait_forgotten(client: EtcdClient, revision: int) -> None:
     """Wait until what was at a revision can no longer be read."""
     request = message("RangeRequest", key=b"a", revision=revision)
