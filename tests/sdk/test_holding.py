@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -12,7 +14,8 @@ from pathlib import Path
 import pytest
 from yurt.sdk import mounting
 from yurt.sdk.containers.background import Background
-from yurt.sdk.containers.held import Holder
+from yurt.sdk.containers.held import Holder, Holds, View
+from yurt.sdk.errors import DriverError
 from yurt.sdk.holding import Places
 from yurt.sdk.opening import HOLD_FLAGS
 from yurt.testing.rights import may_mount
@@ -66,3 +69,41 @@ async def test_nothing_is_held_before_the_old_places_are_cleared() -> None:
         may_end.set()
 
     assert rounds == [True]
+
+
+@pytest.fixture
+def container() -> Iterator[subprocess.Popen[bytes]]:
+    """What stands for the first process of a container."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield process
+        process.kill()
+
+
+def holds_of(container: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, *, ends: bool) -> Holds:
+    """One source, at whose place the container shows something else; the container may end while that is seen."""
+
+    def is_other(*_: object) -> bool:
+        if ends:
+            container.kill()
+            container.wait()
+        return True
+
+    holds = Holds(Holder("test", "", Background("test")), "/alloc", group="g", view=View(is_visible=True))
+    holds.plan("/alloc/data", "/data")
+    monkeypatch.setattr(holds, "_is_other", is_other)
+    return holds
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="containers are looked at in /proc")
+async def test_a_container_that_shows_something_else_is_refused(
+    container: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DriverError, match="shows another folder at /data"):
+        await holds_of(container, monkeypatch, ends=False).check({"State": {"Pid": container.pid}})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="containers are looked at in /proc")
+async def test_what_a_container_shows_that_has_just_ended_is_no_matter(
+    container: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await holds_of(container, monkeypatch, ends=True).check({"State": {"Pid": container.pid}})

@@ -239,7 +239,7 @@ class Holds:
             return
         try:
             for source in self.sources:
-                if source.is_seen and self._is_other(root, source):
+                if source.is_seen and self._is_other(root, source) and has_root(pid):
                     raise self._mismatch(source)
         finally:
             os.close(root)
@@ -267,6 +267,15 @@ class Holds:
             f'the mount at {source.target} is not "{source.path}" of the allocation, which was checked: somebody put'
             " something else in its place while the container started, and the container was removed"
         )
+
+
+def has_root(pid: int) -> bool:
+    """Whether a process has not ended: when its end has come so far, its mounts go, and show what lies beneath them."""
+    try:
+        os.close(os.open(f"/proc/{pid}/root", HOLD_FLAGS | os.O_DIRECTORY))
+    except OSError:
+        return False
+    return True
 
 
 def refusal(source: Source, error: OSError) -> DriverError:
