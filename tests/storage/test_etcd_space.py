@@ -262,10 +262,7 @@ async def test_forgetting_a_part_of_a_long_log_needs_no_room_for_all_of_it(
         async with running(LogServer(member.name, log)) as server:
             await wait_leader([server])
             for first in range(0, 100, 20):
-                revision = (await client.range(b"a")).header.revision
-                for number in range(first, first + 20):
-                    await server.append([number], size=LARGE_BATCH_BYTES)
-                await wait_forgotten(client, revision)
+                await append_and_forget(server, client, range(first, first + 20))
             size = (await member_status(client)).size
             await log.save_snapshot(10, [b"state"])
             revision = (await client.range(b"a")).header.revision
@@ -274,6 +271,14 @@ async def test_forgetting_a_part_of_a_long_log_needs_no_room_for_all_of_it(
             await client.put(b"a", b"")
             assert (await member_status(client)).size < size + 40 * LARGE_BATCH_BYTES
         await client.close()
+
+
+async def append_and_forget(server: LogServer, client: EtcdClient, numbers: range) -> None:
+    """Append large entries, and wait until etcd has forgotten what was before them."""
+    revision = (await client.range(b"a")).header.revision
+    for number in numbers:
+        await server.append([number], size=LARGE_BATCH_BYTES)
+    await wait_forgotten(client, revision)
 
 
 async def wait_forgotten(client: EtcdClient, revision: int) -> None:
