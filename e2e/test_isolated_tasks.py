@@ -129,9 +129,9 @@ def test_tasks_that_a_restart_of_the_machine_ended_are_started_again(tmp_path: P
         wait_for("no process", lambda: not any(map(pid_is_alive, before)))
         agent.start()
 
-        now = wait_for("new processes", lambda: processes_in(cgroups_of(alloc["ID"])) - before)
         wait_for("output", lambda: agent.cli("alloc", "logs", alloc["ID"]).stdout == "begun\nbegun\n")
-        assert all(map(pid_is_alive, now))
+        now = processes_in(cgroups_of(alloc["ID"])) - before
+        assert now and all(map(pid_is_alive, now))
         (found,) = agent.running("again", 1)
         assert (found["ID"], found["TaskStates"]["main"]["Restarts"]) == (alloc["ID"], 1)
 
