@@ -8,6 +8,7 @@ more: a second fsync may report a success that the first one made impossible (in
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol
 
@@ -153,3 +154,23 @@ class CommandLog(Protocol):
     async def close(self) -> None:
         """Give the log up; what was acknowledged stays."""
         ...
+
+
+class WithoutQuota:
+    """What logs without a quota say of it: there is always room."""
+
+    async def wait_crowded(self) -> None:
+        """Never."""
+        await asyncio.Event().wait()
+
+    @property
+    def room(self) -> LogRoom | None:
+        """Nothing to tell."""
+        return None
+
+    async def wait_rooms_wanted(self) -> None:
+        """Never."""
+        await asyncio.Event().wait()
+
+    def hear_room(self, server: str, room: LogRoom) -> None:
+        """Room of others is of no use."""

@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
-from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogRoom, LogState, LogTrimmed
+from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState, LogTrimmed, WithoutQuota
 from yurt.structs.commands import AnyCommand
 
 KEPT_BATCHES = 256
 """Entries kept by default: in one process nobody reads them again."""
 
 
-class MemoryLog:
+class MemoryLog(WithoutQuota):
     """Keeps the newest `keep` entries (None: all until they are trimmed); reading a forgotten one raises Conflict."""
 
     def __init__(self, *, keep: int | None = KEPT_BATCHES) -> None:
@@ -87,22 +87,6 @@ class MemoryLog:
         """Forget entries that lie more than `keep` below."""
         while self._entries and self._entries[0].last_index < below - keep:
             self._entries.popleft()
-
-    async def wait_crowded(self) -> None:
-        """There is no quota."""
-        await asyncio.Event().wait()
-
-    @property
-    def room(self) -> LogRoom | None:
-        """There is no quota."""
-        return None
-
-    async def wait_rooms_wanted(self) -> None:
-        """There is no quota."""
-        await asyncio.Event().wait()
-
-    def hear_room(self, server: str, room: LogRoom) -> None:
-        """There is no quota."""
 
     async def close(self) -> None:
         """End the campaign; the entries stay for another `open` of the same object."""

@@ -19,7 +19,7 @@ import msgspec
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.storage import snapshot_files
 from yurt.storage.data_dir import DataDir
-from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogBroken, LogRoom, LogState
+from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogBroken, LogState, WithoutQuota
 from yurt.storage.sqlite_worker import SqliteWorker
 from yurt.structs.commands import AnyCommand, decode_commands
 
@@ -39,7 +39,7 @@ _encoder = msgspec.msgpack.Encoder()
 Row = tuple[int, int, bytes, bytes]
 
 
-class SqliteLog:
+class SqliteLog(WithoutQuota):
     """The log of a single server: the database file at `path`, in a folder that belongs to it."""
 
     def __init__(self, path: Path) -> None:
@@ -147,22 +147,6 @@ class SqliteLog:
         bound = min(below - keep, snapshot)
         while await self._open_worker.call(partial(_trim, bound=bound)) == TRIM_ROWS:
             pass
-
-    async def wait_crowded(self) -> None:
-        """There is no quota."""
-        await asyncio.Event().wait()
-
-    @property
-    def room(self) -> LogRoom | None:
-        """There is no quota."""
-        return None
-
-    async def wait_rooms_wanted(self) -> None:
-        """There is no quota."""
-        await asyncio.Event().wait()
-
-    def hear_room(self, server: str, room: LogRoom) -> None:
-        """There is no quota."""
 
     async def close(self) -> None:
         """Give the folder up; calling it again does nothing."""

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from enum import Enum
 
 from yurt.sdk.errors import Conflict, Unavailable
-from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogRoom, LogState, LogTrimmed
+from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState, LogTrimmed, WithoutQuota
 from yurt.structs.commands import AnyCommand
 
 
@@ -70,7 +70,7 @@ class SharedLog:
         return [command for entry in self.entries for command in entry.commands]
 
 
-class LogView:
+class LogView(WithoutQuota):
     """A `CommandLog` of one server."""
 
     def __init__(self, shared: SharedLog, name: str, snapshot: tuple[int, tuple[bytes, ...]] | None = None) -> None:
@@ -196,22 +196,6 @@ class LogView:
         bound = min(below - keep, reached[len(reached) // 2])
         if self._shared.leader == self.name and bound > self._shared.first_index:
             self._shared.trim(bound)
-
-    async def wait_crowded(self) -> None:
-        """There is room."""
-        await asyncio.Event().wait()
-
-    @property
-    def room(self) -> LogRoom | None:
-        """There is no quota."""
-        return None
-
-    async def wait_rooms_wanted(self) -> None:
-        """There is no quota."""
-        await asyncio.Event().wait()
-
-    def hear_room(self, server: str, room: LogRoom) -> None:
-        """There is no quota."""
 
     async def close(self) -> None:
         """End what waits; the entries stay."""
