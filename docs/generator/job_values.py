@@ -29,8 +29,8 @@ OPERATORS = notes("""
 !=                They differ, or one is missing; also written `not`.
 <                 Whole numbers, then other numbers, else texts are compared; also `<=`, `>` and `>=`.
 regexp            The value, a regular expression, matches somewhere in the attribute.
-version           The attribute is a version within the value, such as `>= 1.2, < 2.0`.
-semver            The same by the strict rules of semantic versions.
+version           The attribute is a version within the value, such as `>= 1.2, < 2.0`; `~> 1.2` lets its end grow.
+semver            The same by the strict rules of semantic versions; `~>` is not one of its operators.
 set_contains      The attribute, a list with commas, holds every element of the value; also `set_contains_all`.
 set_contains_any  It holds at least one of them.
 is_set            The attribute exists.
@@ -121,7 +121,7 @@ def operators_section() -> str:
     text = (
         "## Operators\n\nOf constraints and affinities. A side that does not resolve on a node makes every operator "
         "false but `!=` and "
-        "`is_not_set`. Regular expressions are Python's."
+        "`is_not_set`. Regular expressions are RE2's, without scripts as `\\p{Greek}`."
     )
     return text + "\n\n" + table(("Operator", "Holds when"), rows)
 

@@ -101,6 +101,7 @@ def test_good_blocks_have_no_problems(document: dict[str, Any]) -> None:
         (job(Constraints=[{"LTarget": "a", "Operand": "like"}]), 'Unknown constraint type "like"'),
         (job(Constraints=[{"LTarget": "a", "Operand": "regexp", "RTarget": "["}]), "failed to compile"),
         (job(Constraints=[{"LTarget": "a", "Operand": "version", "RTarget": "new"}]), "Malformed constraint"),
+        (job(Constraints=[{"LTarget": "a", "Operand": "semver", "RTarget": "~> 1.2"}]), "Malformed constraint"),
         (job(Constraints=[{"LTarget": "a", "Operand": "distinct_property", "RTarget": "0"}]), "count of 1 or greater"),
         (job(Constraints=[{"RTarget": "a", "Operand": "="}]), "No LTarget provided"),
         (job(Affinities=[{"LTarget": "a", "RTarget": "b", "Operand": "=", "Weight": 0}]), "weight cannot be zero"),

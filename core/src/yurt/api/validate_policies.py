@@ -54,13 +54,19 @@ def _operand_problems(operand: str, value: str, what: str) -> Iterator[str]:
         if problem:
             yield f"Regular expression failed to compile: {problem}"
     elif operand in _VERSIONS:
-        if not is_open(value) and not all(_VERSION_TERM.match(term) for term in value.split(",")):
+        if not is_open(value) and not all(_is_version_term(term, operand) for term in value.split(",")):
             yield f"{operand.capitalize()} {what} is invalid: Malformed constraint: {value[:64]}"
     elif operand in _SETS:
         if not value:
             yield "Set contains constraint requires an RTarget"
     elif operand not in _COMPARISONS | {"distinct_property", "is_set", "is_not_set"}:
         yield f'Unknown {what} type "{operand[:64]}": use a comparison (=, !=, <, <=, >, >=), {one_of(OPERATORS)}'
+
+
+def _is_version_term(term: str, operand: str) -> bool:
+    """Whether one of the terms between commas can be read; `~>` is no operator of semantic versions."""
+    found = _VERSION_TERM.match(term)
+    return found is not None and not (operand == "semver" and found[1] == "~>")
 
 
 def affinity_problems(affinities: tuple[Affinity, ...], what: str, job_type: str) -> Iterator[str]:

@@ -6,8 +6,11 @@ node's attribute may hold anything.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
+from operator import ge, gt, le, lt
+from typing import Any
 
 from yurt.scheduler.regexps import compiled
 from yurt.scheduler.versions import is_version_within
@@ -42,29 +45,30 @@ def answers(operand: str, right: str, lefts: Sequence[str | None]) -> list[bool]
 
 
 def _is_ordered(operand: str) -> Callable[[str, str], bool]:
+    order = _ORDERS[operand]
+
     def compare(left: str, right: str) -> bool:
         for parse in (_integer, _number):
             one, other = parse(left), parse(right)
             if one is not None and other is not None:
-                return _ORDERS[operand](_sign(one, other))
-        return _ORDERS[operand]((left > right) - (left < right))
+                return order(one, other)
+        return order(left, right)
 
     return compare
 
 
-def _sign(one: float, other: float) -> int:
-    return (one > other) - (one < other)
-
-
-def _integer(text: str) -> float | None:
-    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else None
+def _integer(text: str) -> int | None:
+    """A number of 64 bits."""
+    found = int(text) if _INTEGER.fullmatch(text) else None
+    return found if found is not None and -(1 << 63) <= found < 1 << 63 else None
 
 
 def _number(text: str) -> float | None:
-    try:
+    """A decimal number, not too large for a float; or `inf`, `infinity` (with a sign or without), `nan`."""
+    if _SPECIAL.fullmatch(text):
         return float(text)
-    except ValueError:
-        return None
+    found = float(text) if _DECIMAL.fullmatch(text) else None
+    return found if found is not None and math.isfinite(found) else None
 
 
 def _matches(left: str, right: str) -> bool:
@@ -76,12 +80,10 @@ def _items(text: str) -> set[str]:
     return {item.strip() for item in text.split(",")}
 
 
-_ORDERS: dict[str, Callable[[int], bool]] = {
-    "<": lambda sign: sign < 0,
-    "<=": lambda sign: sign <= 0,
-    ">": lambda sign: sign > 0,
-    ">=": lambda sign: sign >= 0,
-}
+_INTEGER = re.compile(r"[+-]?[0-9]{1,64}")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_SPECIAL = re.compile(r"[+-]?inf(?:inity)?|nan", re.IGNORECASE | re.ASCII)
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 _TWO_SIDED: dict[str, Callable[[str, str], bool]] = {
     **{operand: _is_ordered(operand) for operand in _ORDERS},
     "regexp": _matches,

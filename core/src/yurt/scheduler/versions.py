@@ -1,8 +1,9 @@
 """Version constraints: `>= 1.2, < 2`, `~> 1.2.3`, `!= 1.4`.
 
 `version` reads versions generously (a leading v, any number of parts) and lets a pre-release satisfy only a
-constraint that names a pre-release of the same version. `semver` reads strict Semantic Versioning 2.0, where
-1.2.3-beta simply comes before 1.2.3.
+constraint that names a pre-release of the same version. `~>` lets the last part that is written grow, so that `~> 4`
+admits 5.0; with a pre-release it admits pre-releases alone. `semver` reads strict Semantic Versioning 2.0, where
+1.2.3-beta simply comes before 1.2.3; it has no `~>`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 CACHE = 1024
+PESSIMISTIC = "~>"
 _LOOSE = re.compile(r"v?([0-9]+(?:\.[0-9]+)*)(?:-?([0-9A-Za-z][0-9A-Za-z.~-]*))?(?:\+[0-9A-Za-z.~-]+)?")
 _STRICT = re.compile(r"v?([0-9]+(?:\.[0-9]+){0,2})(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?")
 _CONSTRAINT = re.compile(r"\s*(=|!=|>=|<=|>|<|~>|)\s*([^\s=<>!~]\S*)\s*")
@@ -67,7 +69,7 @@ def _constraints(text: str, strict: bool) -> tuple[tuple[str, Version], ...] | N
     for part in text.split(","):
         match = _CONSTRAINT.fullmatch(part)
         version = _version(match[2], strict) if match is not None else None
-        if match is None or version is None:
+        if match is None or version is None or (strict and match[1] == PESSIMISTIC):
             return None
         found.append((match[1] or "=", version))
     return tuple(found)
@@ -78,16 +80,22 @@ def _meets(found: Version, operand: str, than: Version, *, strict: bool) -> bool
         return (found.order == than.order) == (operand == "=")
     if not strict and not _is_prerelease_allowed(found, than):
         return False
-    if operand == "~>":
-        return (
-            found.order >= than.order and found.parts[: max(1, than.given - 1)] == than.parts[: max(1, than.given - 1)]
-        )
+    if operand == PESSIMISTIC:
+        return _is_close(found, than)
     return {
         ">": found.order > than.order,
         ">=": found.order >= than.order,
         "<": found.order < than.order,
         "<=": found.order <= than.order,
     }[operand]
+
+
+def _is_close(found: Version, than: Version) -> bool:
+    """Whether only the last written part is above the constraint's; what is less exact than it is not."""
+    kept = than.given - 1
+    if than.prerelease and not found.prerelease:
+        return False
+    return found.order >= than.order and found.parts[:kept] == than.parts[:kept] and max(3, found.given) >= than.given
 
 
 def _is_prerelease_allowed(found: Version, than: Version) -> bool:
