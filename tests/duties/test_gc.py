@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.duties.gc import Cutoffs, collect
+from yurt.duties.gc import Cutoffs, collect, dead_jobs, delete_jobs, left_behind
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Snapshot
 from yurt.structs.commands import (
@@ -51,9 +51,11 @@ def placed(state_of: Any, job: Job, client_status: str, *, on: Snapshot | None =
 
 
 def collected(state_of: Any, state: Snapshot, cutoff: int = LATER) -> Snapshot:
-    for command in tuple(collect(state, all_before(cutoff), LATER)):
-        state = state_of(command, on=state)
-    return state
+    cutoffs = all_before(cutoff)
+    jobs = dead_jobs(state, cutoffs, LATER)
+    state = state_of(*delete_jobs(jobs), on=state)
+    state = state_of(*left_behind(state, jobs), on=state)
+    return state_of(*collect(state, cutoffs, LATER), on=state)
 
 
 def names(state: Snapshot) -> dict[str, list[str]]:
@@ -95,6 +97,41 @@ def test_allocations_of_a_batch_job_that_may_run_again_stay(state_of: Any) -> No
     done = AllocUpdate(id="alloc-work", node_id="n1", client_status="complete")
     state = state_of(UpdateAllocsFromClient(updates=(done,), now=factories.NOW), on=state)
     assert "alloc-work" in names(collected(state_of, state, factories.NOW - 1))["allocs"]
+
+
+def test_a_batch_job_that_ended_by_itself_goes_whole_at_the_threshold_of_jobs(state_of: Any) -> None:
+    job = factories.job("work", type="batch", submit_time=factories.NOW)
+    state = placed(state_of, job, "complete")
+    never = UnixNano(0)
+    ripe = replace(all_before(LATER), eval=never, batch_eval=never)
+    (key,) = dead_jobs(state, ripe, LATER)
+    assert dead_jobs(state, replace(ripe, job=UnixNano(factories.NOW - 1)), LATER) == ()
+    state = state_of(*delete_jobs((key,)), on=state)
+    assert names(state_of(*left_behind(state, (key,)), on=state)) == {"jobs": [], "evals": [], "allocs": []}
+
+
+def test_a_batch_job_with_a_young_evaluation_stays(state_of: Any) -> None:
+    state = placed(state_of, factories.job("work", type="batch"), "complete")
+    young = Evaluation(id="young", job_id="work", type="batch", status="complete", modify_time=UnixNano(LATER + 1))
+    state = state_of(UpsertEvaluations(evaluations=(young,)), on=state)
+    assert names(collected(state_of, state))["allocs"] == ["alloc-work"]
+
+
+def test_a_job_that_came_back_to_life_keeps_what_it_would_run_again_without(state_of: Any) -> None:
+    job = factories.job("work", type="batch")
+    state = placed(state_of, job, "complete")
+    keys = dead_jobs(state, all_before(LATER), LATER)
+    state = state_of(UpsertEvaluations(evaluations=(Evaluation(id="new", job_id="work", status="pending"),)), on=state)
+    state = state_of(*delete_jobs(keys), on=state)
+    assert list(left_behind(state, keys)) == []
+    assert names(state)["allocs"] == ["alloc-work"]
+
+
+def test_evaluations_of_a_running_batch_job_that_placed_nothing_go(state_of: Any) -> None:
+    state = placed(state_of, factories.job("work", type="batch"), "running")
+    empty = Evaluation(id="empty", job_id="work", type="batch", status="complete", modify_time=factories.NOW)
+    state = state_of(UpsertEvaluations(evaluations=(empty,)), on=state)
+    assert names(collected(state_of, state))["evals"] == ["eval-work"]
 
 
 def test_a_node_that_is_down_and_empty_goes_and_one_in_use_stays(state_of: Any) -> None:

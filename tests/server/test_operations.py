@@ -9,6 +9,7 @@ import pytest
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.sdk.schema import Attribute, Schema
 from yurt.sdk.value import seconds
+from yurt.server.config import GcThresholds
 from yurt.server.requests import DispatchRequest, Kept
 from yurt.server.stats import gauges
 from yurt.storage.memory import MemoryLog
@@ -301,13 +302,25 @@ async def test_forced_garbage_collection_forgets_what_is_over_and_nothing_else(b
     await bench.server.jobs.register(factories.job())
     await bench.until(lambda: len(bench.live()) == 1)
     await bench.report("complete", "done")
-    await bench.server.jobs.deregister("default", "done")
     await bench.idle()
-    await bench.server.system.collect_garbage()
     await bench.server.system.collect_garbage()
     state = bench.server.state
     assert [job.id for job in state.jobs.values()] == ["web"]
     assert {alloc.job_id for alloc in state.allocs.values()} == {"web"}
+
+
+async def test_an_ended_batch_job_is_forgotten_after_its_threshold(run_server: Any) -> None:
+    thresholds = GcThresholds(interval_s=10.0, job_s=60.0)
+    async with run_server(gc=thresholds) as bench:
+        node = await bench.add_node()
+        await bench.server.jobs.register(batch("done"))
+        await bench.until(lambda: len(bench.live("done")) == 1)
+        await bench.report("complete", "done")
+        await bench.idle()
+        await bench.pass_time(48, node)
+        assert ("default", "done") in bench.server.state.jobs
+        await bench.pass_time(32, node)
+        await bench.until(lambda: not bench.server.state.allocs and not bench.server.state.jobs)
 
 
 async def test_a_node_that_nobody_attached_cannot_be_reached(bench: Any) -> None:

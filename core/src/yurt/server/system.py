@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from yurt.duties.gc import Cutoffs, collect
+from yurt.duties.gc import Cutoffs, collect, dead_jobs, delete_jobs, left_behind
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
-from yurt.structs.commands import SetAutopilotConfiguration, SetSchedulerConfiguration
+from yurt.structs.commands import AnyCommand, SetAutopilotConfiguration, SetSchedulerConfiguration
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
@@ -59,8 +60,15 @@ class System:
         return (await self._server.propose(command)).index
 
     async def _collect(self, cutoffs: Cutoffs, now: UnixNano) -> int:
+        """Jobs first: what they leave behind goes when they are gone."""
+        jobs = dead_jobs(self._server.state, cutoffs, now)
+        count = await self._propose(delete_jobs(jobs))
+        count += await self._propose(left_behind(self._server.state, jobs))
+        return count + await self._propose(collect(self._server.state, cutoffs, now))
+
+    async def _propose(self, commands: Iterable[AnyCommand]) -> int:
         count = 0
-        for command in tuple(collect(self._server.state, cutoffs, now)):
+        for command in tuple(commands):
             await self._server.propose(command)
             count += 1
         return count
