@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from yurt import scheduler
 from yurt.fsm import apply
 from yurt.scheduler.plan_check import check_plan
@@ -10,6 +11,7 @@ from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
+from yurt.structs.network import NetworkResource, Port
 from yurt.structs.plan import Plan
 from yurt.structs.resources import Resources
 from yurt.testing import factories
@@ -93,6 +95,30 @@ def test_stops_are_always_accepted_and_make_room_for_what_replaces_them() -> Non
     assert check_plan(state, replace(plan, stops=())).rejected_nodes == {plan.placements[0].node_id: "cpu"}
     down = _do(state, c.SetNodeStatus(node_id=plan.stops[0].node_id, status="down", updated_at=1))
     assert check_plan(down, replace(plan, placements=())).is_full
+
+
+@pytest.mark.parametrize("is_of_task", [False, True])
+def test_a_static_port_that_may_collide_is_shared_and_one_that_may_not_is_refused(is_of_task: bool) -> None:
+    address = NetworkResource(mode="host", device="eth0", ip="10.0.0.1")
+    offered = replace(factories.node().node_resources, networks=(address,))
+    state = _do(Snapshot.empty(), c.RegisterNode(node=factories.node(NODES[0], node_resources=offered)))
+    open_job, strict = (_port_job(name, loose=name == "open", is_of_task=is_of_task) for name in ("open", "strict"))
+    for job in (open_job, strict):
+        state = _do(state, c.RegisterJob(job=job))
+    late = _plan(state, strict)
+    plan = _plan(state, open_job)
+    assert len(plan.placements) == 2 and check_plan(state, plan).is_full
+    state = _do(state, c.ApplyPlan(plan=plan))
+    assert check_plan(state, late).rejected_nodes == {NODES[0]: "reserved alloc port collision"}
+
+
+def _port_job(name: str, *, loose: bool, is_of_task: bool) -> Job:
+    """Two allocations that want the same static port, or one that wants it alone."""
+    network = NetworkResource(reserved_ports=(Port(label="http", value=80, ignore_collision=loose),))
+    task = factories.task(resources=Resources(cpu=10, memory_mb=10, networks=(network,) if is_of_task else ()))
+    networks = () if is_of_task else (network,)
+    group = factories.group(count=2 if loose else 1, tasks=(task,), networks=networks)
+    return factories.job(name, task_groups=(group,))
 
 
 def test_an_empty_plan_is_accepted() -> None:

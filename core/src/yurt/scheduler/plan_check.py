@@ -20,7 +20,7 @@ from yurt.sdk.value import replace
 from yurt.state.arrays import tally
 from yurt.state.columns import ALLOCS, CPU, DISK, IS_NODE, IS_READY, MEMORY, NOTHING_HELD, Held, with_usage
 from yurt.state.store import Snapshot
-from yurt.state.usage import Usage, is_using, usage_of, usage_of_resources
+from yurt.state.usage import PortKey, Usage, is_using, usage_of, usage_of_resources
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import Node
@@ -276,14 +276,19 @@ def _is_shared(held: Held, coming: list[Usage], kind: str) -> bool:
 
 def _things(usage: Usage, kind: str) -> tuple[object, ...]:
     found: dict[str, tuple[object, ...]] = {
-        "port": usage.ports, "core": usage.cores, "device": usage.devices, "volume": usage.volumes,
+        "port": _colliding(usage), "core": usage.cores, "device": usage.devices, "volume": usage.volumes,
     }  # fmt: skip
     return found[kind]
 
 
+def _colliding(usage: Usage) -> tuple[PortKey, ...]:
+    """The ports that nobody else may hold."""
+    return usage.ports if not usage.tolerant else tuple(port for port in usage.ports if port not in usage.tolerant)
+
+
 def _takes_reserved(node: Node, coming: list[Usage]) -> bool:
     bits = reserved_bits(node.reserved_resources.networks.reserved_host_ports)
-    return any(bits >> port & 1 for usage in coming for _, port in usage.ports)
+    return any(bits >> port & 1 for usage in coming for _, port in _colliding(usage))
 
 
 def _nothing(plan: Plan) -> Plan:

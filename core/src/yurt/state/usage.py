@@ -38,6 +38,8 @@ class Usage(NamedTuple):
     devices: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
     """Host volumes that it writes alone."""
+    tolerant: tuple[PortKey, ...] = ()
+    """Those of the ports that it takes though another holds them (`ignore_collision`)."""
 
     @property
     def amounts(self) -> tuple[int, int, int, int, int]:
@@ -92,6 +94,7 @@ def _computed(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
             for instance in device.device_ids
         ),
         volumes=single_writer_volumes(group) if group is not None else (),
+        tolerant=tuple(_tolerant(resources)),
     )
 
 
@@ -135,6 +138,16 @@ def _task_sums(resources: AllocatedResources, group: TaskGroup | None) -> tuple[
 
 def _bounded(amount: int) -> int:
     return 0 if amount < 0 else min(amount, AMOUNT_MAX)
+
+
+def _tolerant(resources: AllocatedResources) -> Iterable[PortKey]:
+    """The static ports that may collide; what was given at another address has the same label."""
+    fixed = [port for network in resources.shared.networks for port in network.reserved_ports if port.ignore_collision]
+    labels = {port.label for port in fixed}
+    yield from ((mapping.host_ip, mapping.value) for mapping in resources.shared.ports if mapping.label in labels)
+    for task in resources.tasks.values():
+        for network in task.networks:
+            yield from ((network.ip, port.value) for port in network.reserved_ports if port.ignore_collision)
 
 
 def _ports(resources: AllocatedResources) -> Iterable[PortKey]:
