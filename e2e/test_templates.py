@@ -141,8 +141,8 @@ def test_an_agent_that_was_killed_finds_the_same_text_and_restarts_nothing(tmp_p
         wait_for("a restart", lambda: output(agent, "kept").count("pid=") == 2)
         shown = agent.cli("alloc", "fs", agent.allocs("kept")[0]["ID"], "main/local/conf")
         assert shown.stdout == "bert"
-        stored = b"".join(path.read_bytes() for path in (data / "server").rglob("*") if path.is_file())
-        assert b"anna" not in stored and b"bert" not in stored
+    stored = b"".join(path.read_bytes() for path in (data / "server").rglob("*") if path.is_file())
+    assert b"anna" not in stored and b"bert" not in stored
 
 
 def to_symlink(task: Path, outside: Path) -> None:

@@ -81,11 +81,12 @@ async def test_ended_evaluations_can_be_deleted_and_others_not(api_with_node: Ap
     assert (await api.get(f"/v1/evaluation/{row['ID']}")).status == 404
 
 
-async def test_a_filter_deletes_what_is_safe(api: Api) -> None:
+@pytest.mark.parametrize(("query", "body"), [("", {"Filter": 'JobID == "a"'}), ("?filter=JobID+%3D%3D+%22a%22", None)])
+async def test_a_filter_deletes_what_is_safe(api: Api, query: str, body: Any) -> None:
     for name in ("a", "b"):
         await api.register(name, TaskGroups=NOTHING)
     await api.wait_until("/v1/evaluations", lambda rows: all(row["Status"] == "complete" for row in rows))
-    answer = await api.call("DELETE", "/v1/evaluations", {"Filter": 'JobID == "a"'})
+    answer = await api.call("DELETE", f"/v1/evaluations{query}", body)
     assert answer.json == {"Count": 1}
     assert [row["JobID"] for row in (await api.get("/v1/evaluations")).json] == ["b"]
 

@@ -56,7 +56,7 @@ async def count(call: Call) -> web.Response:
 
 
 class EvaluationsDeleteBody(Value):
-    """DELETE /v1/evaluations: ids, or a filter expression."""
+    """DELETE /v1/evaluations: ids, or a filter expression; that may also be in the query."""
 
     eval_ids: tuple[str, ...] = ()
     filter: str = ""
@@ -64,16 +64,17 @@ class EvaluationsDeleteBody(Value):
 
 async def delete(call: Call) -> web.Response:
     """DELETE /v1/evaluations: those that have ended and whose allocations have ended too."""
-    body = await call.body(EvaluationsDeleteBody)
-    if body.eval_ids and body.filter:
+    body = await call.body(EvaluationsDeleteBody, optional=True)
+    expression = body.filter or call.options.filter
+    if body.eval_ids and expression:
         raise Refused(400, "evals cannot be deleted by both ID and filter")
-    if not body.eval_ids and not body.filter:
+    if not body.eval_ids and not expression:
         raise Refused(400, "evals must be deleted by either ID or filter")
     if len(body.eval_ids) > DELETE_IDS_MAX:
         raise Refused(400, f"request includes {len(body.eval_ids)} evaluation IDs, must be {DELETE_IDS_MAX} or fewer")
     state = call.read_state()
-    if body.filter:
-        keep = compile_filter(body.filter)
+    if expression:
+        keep = compile_filter(expression)
         found = [row for row in state.evals.values() if call.options.sees(row.namespace) and keep(to_wire(row))]
         ids = [row.id for row in found if not _why_kept(state, row)]
     else:
