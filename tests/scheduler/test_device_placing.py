@@ -193,6 +193,13 @@ def test_a_device_is_pinned_by_its_id(target: str) -> None:
         ("${device.attr.cores_clock}", ">=", "1.5 GHz", True),
         ("${device.attr.cores_clock}", "<", "1 GHz", False),
         ("${device.attr.power}", "<=", "0.7kW", True),
+        ("${device.attr.power}", "<", "1 MW", True),
+        ("${device.attr.power}", ">", "1 mW", True),
+        ("${device.attr.memory}", "<", "1 PiB", True),
+        ("${device.attr.memory}", ">", "70", False),
+        ("${device.attr.memory}", ">", "1 GHz", False),
+        ("${device.attr.memory}", "!=", "1 GHz", True),
+        ("${device.attr.power}", "=", "700 B", False),
         ("${device.attr.numa_node}", "=", "1", True),
         ("${device.attr.numa_node}", "=", "2", False),
         ("${device.model}", "regexp", "H1..$", True),
@@ -214,6 +221,23 @@ def test_affinities_choose_the_kind_and_the_node() -> None:
     assert _given(found) == [["h"]]
     assert found.plan.placements[0].metrics is not None
     assert found.plan.placements[0].metrics.score_meta_data[0].scores["devices"] == 1.0
+
+
+def test_an_affinity_for_devices_that_is_not_met_counts_as_nothing_in_the_mean() -> None:
+    wish = Affinity(l_target="${device.model}", operand="=", r_target=H100, weight=80)
+    job = _job(_ask(affinities=(wish,)))
+    large = factories.group(tasks=(factories.task(resources=Resources(cpu=3900, memory_mb=8000)),))
+    other = factories.job("other", task_groups=(large,))
+    used = factories.alloc(other, on=_node(1), client_status="running")
+    edit = _state([_node(1, _kind(A100, [_card("a")])), _node(2, _kind(H100, [_card("h")]))], job).edit(100)
+    edit.put("allocs", used.id, used)
+    found = _attempt(edit.commit(), job)
+    assert _given(found) == [["h"]]
+    metrics = found.plan.placements[0].metrics
+    assert metrics is not None
+    (_, full) = metrics.score_meta_data
+    assert full.scores["binpack"] > 0.9 and full.scores["devices"] == 0.0
+    assert full.norm_score == pytest.approx(full.scores["binpack"] / 2, abs=1e-9)
 
 
 def test_two_requests_of_which_one_is_choosy_both_find_theirs() -> None:

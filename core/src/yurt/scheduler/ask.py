@@ -41,6 +41,8 @@ class Ask:
         self.volumes = single_writer_volumes(group)
         self.has_device_affinities = any(device.affinities or device.first_available for _, device in self.devices)
         """Whether nodes are told apart by how well their devices suit the group."""
+        self.asks_affinities = any(device.affinities for _, device in self.devices)
+        """Whether that is a part of every node's score, also where no affinity is met (semantics 15)."""
         resources = AllocatedResources(
             tasks={
                 task.name: AllocatedTaskResources(

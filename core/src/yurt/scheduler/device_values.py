@@ -1,7 +1,7 @@
 """Values of devices: attributes with units, and whether a constraint holds for an instance.
 
 An instance has the attributes of its group and its own, which win. Quantities are compared in one unit: bytes, hertz,
-watts, bytes a second.
+watts, bytes a second. Those of different kinds, or with a unit and without one, are neither equal nor in any order.
 """
 
 from __future__ import annotations
@@ -13,12 +13,24 @@ from yurt.scheduler.operators import holds
 from yurt.structs.constraint import Constraint
 from yurt.structs.node import Attribute, NodeDevice, NodeDeviceResource
 
-_UNITS = {
-    "": 1.0, "b": 1.0, "k": 1e3, "kb": 1e3, "kib": 2.0**10, "m": 1e6, "mb": 1e6, "mib": 2.0**20, "g": 1e9, "gb": 1e9,
-    "gib": 2.0**30, "t": 1e12, "tb": 1e12, "tib": 2.0**40, "hz": 1.0, "khz": 1e3, "mhz": 1e6, "ghz": 1e9, "mw": 1e-3,
-    "w": 1.0, "kw": 1e3, "b/s": 1.0, "kb/s": 1e3, "kib/s": 2.0**10, "mb/s": 1e6, "mib/s": 2.0**20, "gb/s": 1e9,
-    "gib/s": 2.0**30,
-}  # fmt: skip
+_BINARY = {"k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40, "p": 2.0**50, "e": 2.0**60}
+_DECIMAL = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18}
+_SIZES = {
+    "b": 1.0,
+    **_DECIMAL,
+    **{f"{prefix}b": scale for prefix, scale in _DECIMAL.items()},
+    **{f"{prefix}ib": scale for prefix, scale in _BINARY.items()},
+}
+_UNITS: dict[str, tuple[str, float]] = {
+    "": ("", 1.0),
+    **{unit: ("B", scale) for unit, scale in _SIZES.items()},
+    **{f"{unit}/s": ("B/s", scale) for unit, scale in _SIZES.items() if unit.endswith("b")},
+    **{f"{prefix}hz": ("Hz", _DECIMAL.get(prefix, 1.0)) for prefix in ("", "k", "m", "g")},
+    **{f"{prefix}w": ("W", _DECIMAL.get(prefix, 1.0)) for prefix in ("", "k", "g")},
+    "mw": ("W", 1e-3),
+    "MW": ("W", 1e6),
+}
+"""What a unit measures, and in how many of it: in any case of the letters, but that a milliwatt is no megawatt."""
 _QUANTITY = re.compile(r"([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z/]*)")
 _COMPARED = frozenset({"=", "==", "is", "!=", "not", "<", "<=", ">", ">="})
 _LISTING = frozenset({"=", "==", "is", "set_contains", "set_contains_all", "set_contains_any"})
@@ -47,7 +59,8 @@ def text_of(kind: NodeDeviceResource, instance: NodeDevice | None, name: str) ->
 def number_of(kind: NodeDeviceResource, instance: NodeDevice | None, name: str) -> float | None:
     """An attribute as a number in the base of its unit: bytes for sizes."""
     text = text_of(kind, instance, name)
-    return None if text is None else _quantity(text)
+    found = None if text is None else _quantity(text)
+    return None if found is None else found[1]
 
 
 def meets(operand: str, kind: NodeDeviceResource, left: str, right: str, instance: NodeDevice | None = None) -> bool:
@@ -56,7 +69,9 @@ def meets(operand: str, kind: NodeDeviceResource, left: str, right: str, instanc
     if one is not None and other is not None and operand in _COMPARED:
         first, second = _quantity(one), _quantity(other)
         if first is not None and second is not None:
-            one, other = repr(first), repr(second)
+            if first[0] != second[0]:
+                return operand in ("!=", "not")
+            one, other = repr(first[1]), repr(second[1])
     return holds(operand, one, other)
 
 
@@ -96,7 +111,8 @@ def _text(attribute: Attribute) -> str | None:
     return None if value is None else f"{value} {attribute.unit}".strip()
 
 
-def _quantity(text: str) -> float | None:
+def _quantity(text: str) -> tuple[str, float] | None:
+    """What is measured, and how much: ("B", 1024.0) for `1 KiB`."""
     match = _QUANTITY.fullmatch(text.strip())
-    scale = _UNITS.get(match[2].lower()) if match is not None else None
-    return None if match is None or scale is None else float(match[1]) * scale
+    found = None if match is None else _UNITS.get(match[2]) or _UNITS.get(match[2].lower())
+    return None if match is None or found is None else (found[0], float(match[1]) * found[1])

@@ -224,7 +224,8 @@ class GroupPlacer:
         found = preempt(self.view, self.job, self.group, self.ask, row=row, salt=self._salt)
         if found is not None:
             self.ranker.forget(row)
-            parts = [value for name, value in self.ranker.meta(row).scores.items() if value or name == "binpack"]
+            scores = self.ranker.meta(row).scores
+            parts = [value for name, value in scores.items() if self.ranker.is_part(name, value)]
             parts.append(preemption_score(found[1]))
             score = round(sum(parts) / len(parts) * UNIT) / UNIT
             for victim in found[1]:
@@ -262,7 +263,7 @@ class GroupPlacer:
         shown = {name: value for name, value in meta.scores.items() if name in ALONE}
         if victims:
             shown["preemption"] = preemption_score(victims)
-        parts = [value for name, value in shown.items() if value or name == "binpack"]
+        parts = [value for name, value in shown.items() if self.ranker.is_part(name, value)]
         return replace(meta, scores=shown, norm_score=round(sum(parts) / len(parts) * UNIT) / UNIT)
 
     def _refusal(self, row: int, reasons: list[str]) -> AllocationMetric:

@@ -295,10 +295,14 @@ class Ranker:
             for name, value in (("node-affinity", affinity), ("devices", devices)):
                 if value is not None:
                     scores[name] = value / UNIT
-                    total, count = total + value, count + (value != 0)
+                    total, count = total + value, count + self.is_part(name, value)
             found = self._alike[key] = (scores, total, count)
         self._shown[row] = found
         return found
+
+    def is_part(self, name: str, value: float) -> bool:
+        """Whether a part that is shown counts for the mean: not those that are 0 for they do not apply."""
+        return value != 0 or name == "binpack" or (name == "devices" and self.ask.asks_affinities)
 
     def exhausted(self) -> dict[str, BoolArray]:
         """For each dimension the feasible rows that lack room for one more."""
@@ -342,7 +346,7 @@ class Ranker:
             for row in np.flatnonzero(room).tolist():
                 self.devices[row] = round(self.ask.device_score(view.node(row), view.held(row)) * UNIT)
             sums += self.devices
-            counts += self.devices != 0
+            counts += 1 if self.ask.asks_affinities else self.devices != 0
         self._sums, self._counts = sums, counts
 
     def _fits(self) -> _Fits:
