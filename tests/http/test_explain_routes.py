@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.structs.cluster import Namespace
+from yurt.structs.commands import UpsertNamespaces
 from yurt.testing.http_api import UNKNOWN_ID, Api, add_ready_node, job_document
+from yurt.testing.limits import quotas
 
 
 def _asking(memory_mb: int, **changes: Any) -> dict[str, Any]:
@@ -46,8 +49,26 @@ async def test_what_cannot_be_explained_says_so(api: Api) -> None:
     assert (await api.put("/v1/yurt/job/why-not", {})).text == "Job or JobID must be specified"
     refused = await api.put("/v1/yurt/job/why-not", {"Job": _asking(5)})
     assert refused.status == 400 and "minimum MemoryMB value is 10" in refused.text
-    template = await api.put("/v1/yurt/job/why-not", {"Job": _asking(50, ParameterizedJob={})})
-    assert template.status == 400 and 'job "web" is parameterized' in template.text
+
+
+async def test_of_a_job_that_only_launches_others_a_child_is_explained(api: Api) -> None:
+    await add_ready_node(api)
+    found = (await api.put("/v1/yurt/job/why-not", {"Job": _asking(10_000, ParameterizedJob={})})).json
+    assert found["JobID"] == "web" and found["Groups"][0]["Unplaced"] == 1
+    assert 'job "web" is parameterized: this is what one of its children would find now' in found["Warnings"]
+    periodic = {"Enabled": True, "Spec": "0 0 1 1 *", "SpecType": "cron"}
+    await api.register("web", Periodic=periodic, TaskGroups=_asking(50)["TaskGroups"])
+    known = (await api.put("/v1/yurt/job/why-not", {"JobID": "web"})).json
+    assert (known["JobID"], known["Groups"][0]["Placed"]) == ("web", 1) and "periodic" in known["Warnings"][0]
+
+
+async def test_a_quota_is_explained(api: Api) -> None:
+    await add_ready_node(api)
+    await api.server.propose(UpsertNamespaces(namespaces=(Namespace(name="default", quota="small"),)))
+    api.server.limits = {"limits": quotas}
+    (group,) = (await api.put("/v1/yurt/job/why-not", {"Job": _asking(1200)})).json["Groups"]
+    text = "quota small: memory exhausted (1200 needed, 1000 left)"
+    assert group["Blockers"] == [{"Kind": "quota", "Text": text, "Nodes": 1, "Alone": 1}]
 
 
 async def test_an_evaluation_is_replayed_and_an_unknown_one_is_not_found(api: Api) -> None:

@@ -14,6 +14,7 @@ from yurt.scheduler.explain import why, why_not
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
+from yurt.structs.cluster import Namespace, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.constraint import Constraint, Spread
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.explain import Edit, GroupExplanation
@@ -31,9 +32,11 @@ from yurt.structs.node import (
 from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
 from yurt.structs.volume import VolumeRequest
 from yurt.testing import factories
+from yurt.testing.limits import quotas
 from yurt.testing.nightly import cases
 
 CASES = cases(500)
+PREEMPTING = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
 ETH0 = NetworkResource(mode="host", device="eth0", ip="10.0.0.1")
 NOTHING: Mapping[str, Any] = {}
 
@@ -137,7 +140,7 @@ def test_a_driver_that_a_node_does_not_have_is_told_with_the_reason_that_it_give
 def test_a_missing_network_is_the_nodes_to_change_with_the_reason_that_it_gives() -> None:
     reason = {f"{NETWORK_PROBLEM}bridge": "CNI plugins portmap are missing"}
     found = _why_not(_state(_node(1, attributes=reason)), _job(networks=(NetworkResource(mode="bridge"),)))
-    assert _near(found) == {"node-1": ["missing network"]}
+    assert _near(found) == {"node-1": ['network "bridge" is missing: CNI plugins portmap are missing']}
     wanted = 'make the network "bridge" available on node node-1 (CNI plugins portmap are missing)'
     assert _only_change(found) == wanted
     assert _why_not(_state(_node(1)), _job(networks=(NetworkResource(mode="none"),))).placed == 1
@@ -160,6 +163,106 @@ def test_ports_devices_and_cores_are_named_with_what_is_free() -> None:
     found = _why_not(_run(state, replace(_job(1, cores), id="other")), _job(1, cores))
     assert _near(found)["node-1"][-1] == "2 cores short"
     assert _only_change(found) == 'ask 1 instead of 3 cores in task "web"'
+
+
+def test_of_nodes_with_too_few_cores_the_nearest_comes_first_and_their_mhz_are_not_told_again() -> None:
+    small, large = _node(1), _node(2)
+    cpu = replace(large.node_resources.cpu, cpu_shares=8000, total_cpu_cores=8, reservable_cpu_cores=tuple(range(8)))
+    large = replace(large, node_resources=replace(large.node_resources, cpu=cpu))
+    found = _why_not(_state(small, large), _job(1, Resources(cpu=0, cores=9, memory_mb=10)))
+    assert list(_near(found).items()) == [("node-2", ["1 core short"]), ("node-1", ["5 cores short"])]
+    assert [(blocker.text, blocker.alone) for blocker in found.blockers] == [("cores", 2)]
+    assert _only_change(found) == 'ask 8 instead of 9 cores in task "web"'
+
+
+def _gpu_job(name: str, *rules: Constraint, count: int = 1) -> Job:
+    device = RequestedDevice(name=name, count=count, constraints=rules)
+    return _job(1, Resources(cpu=1, memory_mb=10, devices=(device,)))
+
+
+def test_a_device_that_is_there_but_not_as_asked_is_told_from_one_that_is_not_there() -> None:
+    state = _state(_with_gpus(_node(1), 3), _node(2))
+    model = Constraint(l_target="${device.model}", operand="=", r_target="b200")
+    found = _why_not(state, _gpu_job("nvidia/gpu", model))
+    assert _near(found) == {
+        "node-1": ["none of its 3 nvidia/gpu meets ${device.model} = b200"],
+        "node-2": ['device "nvidia/gpu" is missing'],
+    }
+    wanted = 'drop the constraint ${device.model} = b200 of device "nvidia/gpu" in task "web"'
+    assert _only_change(found) == wanted
+    assert found.smallest_change is not None and found.smallest_change.places == 1
+    assert _only_change(_why_not(state, _gpu_job("amd/gpu"))) == 'leave out the device "amd/gpu" of task "web"'
+
+
+def test_a_name_that_no_node_has_is_called_so_with_the_one_that_may_be_meant() -> None:
+    rules = (
+        Constraint(l_target="${attr.os.nmae}", operand="=", r_target="debian"),
+        Constraint(l_target="${meta.tier}", operand="=", r_target="gold"),
+        Constraint(l_target="${meta.old}", operand="is_not_set"),
+        Constraint(l_target="${attr.os.name}", operand="=", r_target="debian"),
+    )
+    found = _why_not(_state(_node(1)), _job(job={"constraints": rules}))
+    assert found.notes == ("no node has ${attr.os.nmae}; ${attr.os.name} may be meant", "no node has ${meta.tier}")
+    assert _near(found)["node-1"][0] == "${attr.os.nmae} is not set, wanted: = debian"
+    assert _why_not(Snapshot.empty(), _job()).notes == ("there are no nodes",)
+
+
+def test_a_system_job_that_no_node_can_take_tells_why() -> None:
+    rule = Constraint(l_target="${attr.os.name}", operand="=", r_target="arch")
+    found = _why_not(_state(_node(1)), _job(job={"type": "system", "constraints": (rule,)}))
+    assert (found.desired, found.unplaced) == (0, 0)
+    assert _near(found) == {"node-1": ["${attr.os.name} is debian, wanted: = arch"]}
+    assert found.smallest_change is not None and found.smallest_change.places == 1
+
+
+def test_a_quota_is_a_blocker_on_every_node_and_no_change_of_nodes_is_suggested() -> None:
+    bound = Namespace(name="default", quota="small")
+    state = _state(_node(1), _node(2))
+    state = apply(state, c.UpsertNamespaces(namespaces=(bound,)), index=state.index + 1).state
+    job = _job(4, Resources(cpu=10, memory_mb=300))
+    found = why_not(state, job, now=factories.NOW, seed=1, limits=quotas).groups[0]
+    text = "quota small: memory exhausted (300 needed, 100 left)"
+    assert (found.placed, found.unplaced, found.near_misses, found.smallest_change) == (3, 1, (), None)
+    assert [(blocker.text, blocker.nodes, blocker.alone) for blocker in found.blockers] == [(text, 2, 2)]
+    system = why_not(state, replace(job, type="system"), now=factories.NOW, seed=1, limits=quotas).groups[0]
+    assert (system.placed, system.unplaced) == (2, 0)
+
+
+def test_what_may_be_preempted_counts_as_free() -> None:
+    state = _run(_state(_node(1)), replace(_job(1, Resources(cpu=3000, memory_mb=100)), id="low", priority=20))
+    state = _run(state, replace(_job(1, Resources(cpu=500, memory_mb=100)), id="peer", priority=50))
+    job = _job(1, Resources(cpu=3600, memory_mb=100))
+    assert _near(_why_not(state, job)) == {"node-1": ["3100 MHz CPU short"]}
+
+    state = apply(state, c.SetSchedulerConfiguration(configuration=PREEMPTING), index=state.index + 1).state
+    found = _why_not(state, job)
+    assert _near(found) == {"node-1": ["100 MHz CPU short"]}
+    assert _only_change(found) == 'lower the cpu of task "web" from 3600 to 3500 MHz'
+    assert found.smallest_change is not None and found.smallest_change.places == 1
+    assert found.notes == ("what 1 less important allocation that may be preempted uses counts as free below",)
+
+
+def test_a_job_that_is_placed_whole_or_not_tells_of_each_group_what_keeps_it() -> None:
+    small, large = factories.task(), factories.task(resources=Resources(cpu=3000, memory_mb=100))
+    groups = (factories.group("fits", tasks=(small,)), factories.group("large", count=3, tasks=(large,)))
+    job = factories.job(task_groups=groups, all_at_once=True)
+    fits, short = why_not(_state(_node(1), _node(2)), job, now=factories.NOW, seed=1).groups
+    assert fits.notes == ('all_at_once: nothing of the job is placed, for not all of group "large" finds room',)
+    assert short.notes == ("all_at_once: 2 of 3 find room, so nothing of the job is placed",)
+    assert not fits.blockers and short.blockers
+
+
+def test_an_allocation_tells_of_other_nodes_what_keeps_its_own_volume_off() -> None:
+    volumes = {"data": VolumeRequest(name="data", type="host", source="data", per_alloc=True)}
+    offered = {"data[0]": HostVolumeInfo(path="/data")}
+    state = _run(_state(_node(1, host_volumes=offered), _node(2)), _job(volumes=volumes))
+    (alloc,) = state.allocs_of_job("default", "web")
+    now = why(state, alloc, seed=1).now
+    assert now is not None and _near(now) == {"node-2": ['missing host volume "data[0]"']}
+
+
+def test_a_stopped_job_is_called_so() -> None:
+    assert _why_not(_state(_node(1)), _job(job={"stop": True})).notes == ("the job is stopped",)
 
 
 def test_a_volume_that_has_its_writer_is_named_and_cannot_be_helped() -> None:
@@ -244,7 +347,9 @@ def _random_job(random: Random, name: str) -> Job:
         Port(label="admin", value=90),
     )
     devices = (RequestedDevice(name="nvidia/gpu", count=random.randrange(1, 4)),) if random.random() < 0.3 else ()
-    resources = Resources(cpu=random.randrange(20, 1500), memory_mb=random.randrange(20, 1500), devices=devices)
+    cores = random.randrange(1, 6) if random.random() < 0.15 else 0
+    cpu = 0 if cores else random.randrange(20, 1500)
+    resources = Resources(cpu=cpu, cores=cores, memory_mb=random.randrange(20, 1500), devices=devices)
     distinct = [rule for rule in constraints if random.random() < 0.2]
     return _job(
         random.randrange(1, 5),
@@ -283,7 +388,7 @@ def _smaller(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
     """Every change that is smaller by one edit, or by one unit of one edit."""
     for at, edit in enumerate(edits):
         yield (*edits[:at], *edits[at + 1 :])
-        if edit.kind in ("cpu", "memory", "disk", "device") and edit.after + 1 < edit.before:
+        if edit.kind in ("cpu", "memory", "disk", "device", "cores") and edit.after + 1 < edit.before:
             yield (*edits[:at], replace(edit, after=edit.after + 1), *edits[at + 1 :])
 
 
@@ -293,7 +398,9 @@ def test_the_smallest_change_places_one_more_and_nothing_smaller_does(seed: int)
     suggested = 0
     for _ in range(max(1, CASES // 8)):
         state = _state(*(_random_node(random, number) for number in range(random.randrange(1, 5))))
-        state = _run(state, _random_job(random, "other"))
+        state = _run(state, replace(_random_job(random, "other"), priority=random.choice((30, 50))))
+        if seed % 2:
+            state = apply(state, c.SetSchedulerConfiguration(configuration=PREEMPTING), index=state.index + 1).state
         job = _random_job(random, "web")
         before = _placed(state, job, ())
         change = _why_not(state, job).smallest_change

@@ -44,3 +44,12 @@ async def test_jobs_that_are_planned_together_stay_within_their_limit(run_server
                 group.create_task(bench.server.jobs.register(_job(name, 1)))
         await bench.until(lambda: sum(("queued-allocs", "blocked") in bench.evals(name) for name in names) == 5)
         await bench.until(lambda: sum(len(bench.live(name)) for name in names) == 3)
+
+
+async def test_a_plan_tells_of_the_limit_that_a_registration_would_meet(run_server: Any) -> None:
+    async with run_server(limits=quotas) as bench:
+        await bench.add_node()
+        await bench.server.propose(UpsertNamespaces(namespaces=(Namespace(name="default", quota="small"),)))
+        planned = await bench.server.jobs.plan(_job("web", 4), diff=False)
+        (failed,) = planned.failed_tg_allocs.values()
+        assert failed.quota_exhausted == ("memory exhausted (300 needed, 100 left)",)

@@ -5,6 +5,7 @@ evaluation made again.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -50,8 +51,10 @@ async def why_not(call: Call) -> web.Response:
     job, warnings = _job(call, body)
     state = call.read_state()
     async with call.context.parsers:
-        found = await asyncio.to_thread(explain.why_not, state, job, now=call.context.env.now(), seed=_seed(call))
-    return json_answer(call, replace(found, warnings=warnings), index=state.index)
+        explained = partial(explain.why_not, state, _as_launched(job), now=call.context.env.now(), seed=_seed(call))
+        found = await asyncio.to_thread(explained, **call.server.limits)
+    found = replace(found, job_id=job.id, warnings=warnings)
+    return json_answer(call, found, index=state.index)
 
 
 async def replay(call: Call) -> web.Response:
@@ -84,8 +87,15 @@ def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
         warnings = (*told, *admission.warnings)
     if job.is_template:
         kind = "periodic" if job.periodic is not None else "parameterized"
-        raise Refused(400, f'job "{job.id}" is {kind}: it is never placed itself, ask for one of its children')
+        warnings = (*warnings, f'job "{job.id}" is {kind}: this is what one of its children would find now')
     return job, warnings
+
+
+def _as_launched(job: Job) -> Job:
+    """The job, or for one that only launches others a child of it, without payload or metadata."""
+    if not job.is_template:
+        return job
+    return replace(job, id=f"{job.id}/why-not", periodic=None, parameterized_job=None)
 
 
 def _seed(call: Call) -> int:

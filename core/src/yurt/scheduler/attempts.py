@@ -111,10 +111,10 @@ def _generic(
     return generic
 
 
-def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> Attempt:
+def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> Attempt:
     """What registering a job would do: the job laid over the snapshot as its next version, and attempted."""
     laid, evaluation = lay_over(snapshot, job, now=now, seed=seed)
-    return attempt(laid, evaluation, now=now, seed=seed)
+    return attempt(laid, evaluation, now=now, seed=seed, limits=limits)
 
 
 def lay_over(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> tuple[Snapshot, Evaluation]:

@@ -63,6 +63,8 @@ class Blocked:
         self.own: IntArray = placer.ranker.own
         self.asked = {column: placer.ask.plain.usage.amounts[column] for column, _, _ in AMOUNTS}
         self.held: dict[int, Held] = {}
+        self.with_cores: IntArray = np.zeros(len(self.nodes), np.int64)
+        """The MHz of the cores that each row lacks: who is told about the cores need not hear of them."""
         self.asked_cpu: IntArray = np.full(len(self.nodes), self.asked[CPU], np.int64)
         if placer.ask.is_exclusive:
             for row in np.flatnonzero(self.nodes).tolist():
@@ -127,7 +129,10 @@ class Blocked:
         ]
 
     def _amounts(self) -> list[Problem]:
-        found = [Problem(name, name, self.nodes & (self.short(column) > 0)) for column, name, _ in AMOUNTS]
+        least = {CPU: self.with_cores}
+        found = [
+            Problem(name, name, self.nodes & (self.short(column) > least.get(column, 0))) for column, name, _ in AMOUNTS
+        ]
         limit, used = self.view.offered[:, ALLOCS], self.view.used[:, ALLOCS]
         text = "max allocations exceeded"
         found.append(Problem("max_allocs", text, self.nodes & (limit > 0) & (used + 1 > limit)))
@@ -160,6 +165,7 @@ class Blocked:
         per_core = cpu.cpu_shares // max(1, cpu.total_cpu_cores or len(cpu.reservable_cpu_cores))
         if ask.cores:
             self.asked_cpu[row] = cpu_with_cores(placer, per_core)
+            self.with_cores[row] = per_core * max(0, ask.cores - cores_free)
         devices = device_shortages(node, held.devices, ask.devices) if ask.devices else ()
         ports = port_problems(node, held.ports, placer.group) if ask.has_ports else ()
         self.held[row] = Held(cores_free, per_core, devices, ports)

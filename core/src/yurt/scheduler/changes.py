@@ -14,16 +14,18 @@ from typing import NamedTuple
 from yurt.scheduler.blockers import AMOUNTS, Blocked, Problem, cpu_with_cores
 from yurt.scheduler.devices import has_devices
 from yurt.scheduler.distinct import limit_of
-from yurt.scheduler.feasible import OF_EVERY_NODE
+from yurt.scheduler.feasible import text_of_constraint
 from yurt.scheduler.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY
 from yurt.scheduler.ports import grant_ports
+from yurt.scheduler.shortfalls import missing_networks
 from yurt.sdk.value import replace
 from yurt.state.columns import CPU, DISK, NOTHING_HELD
 from yurt.structs.constraint import Constraint
 from yurt.structs.explain import Edit
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import NetworkResource, Port
-from yurt.structs.node import NETWORK_PROBLEM, DriverInfo, HostVolumeInfo, Node
+from yurt.structs.node import DriverInfo, HostVolumeInfo, Node
+from yurt.structs.resources import RequestedDevice
 from yurt.structs.status import ELIGIBLE
 from yurt.structs.task import Task
 
@@ -32,6 +34,9 @@ EQUIPMENT = frozenset({"driver", "volume", "network"})
 HOPELESS = frozenset({"status", "drain", "csi", "volume_claim", "max_allocs", "claim"})
 WHOLE = frozenset({"port", "host_network", "device", "cores"})
 """Kinds whose edits answer all problems of the kind at once."""
+
+LEFT_OUT = 1.5
+"""The size of asking nothing of a device any more: to drop one of its constraints changes less."""
 
 Cost = tuple[int, int, float]
 """(edits of a node's equipment, edits, their sizes relative to what is asked)."""
@@ -100,7 +105,7 @@ def _edits(blocked: Blocked, row: int, problem: Problem) -> list[Sized] | None:
         case "port":
             return _ports(blocked, row)
         case "device":
-            return _devices(blocked, row)
+            return device_edits(blocked, row)
         case "cores":
             return _cores(blocked, row)
         case _:
@@ -224,9 +229,7 @@ def _drivers(blocked: Blocked, row: int) -> Iterator[Edit]:
 
 def _networks(blocked: Blocked, row: int) -> Iterator[Edit]:
     node = blocked.view.node(row)
-    offered = {network.mode for network in node.node_resources.networks}
-    for mode in sorted({network.mode for network in blocked.placer.group.networks} - OF_EVERY_NODE - offered):
-        reason = node.attributes.get(f"{NETWORK_PROBLEM}{mode}") or node.attributes.get(f"{NETWORK_PROBLEM}all", "")
+    for mode, reason in missing_networks(blocked, node):
         text = f'make the network "{mode}" available on node {node.name}'
         yield Edit(kind="network", text=f"{text} ({reason})" if reason else text, name=mode, node_id=node.id)
 
@@ -264,7 +267,8 @@ def _ports(blocked: Blocked, row: int) -> list[Sized] | None:
     return [(Edit(kind="port", text=f'let port "{label}" be dynamic', name=label), 1.0) for label in labels]
 
 
-def _devices(blocked: Blocked, row: int) -> list[Sized]:
+def device_edits(blocked: Blocked, row: int) -> list[Sized]:
+    """What the group asks less of a row's devices, with the size of each edit."""
     found: list[Sized] = []
     own = int(blocked.own[row])
     for short in blocked.held[row].devices:
@@ -286,12 +290,18 @@ def _devices(blocked: Blocked, row: int) -> list[Sized]:
             continue
         after = (short.free + own * asked) // (own + 1)
         name = short.request.name
+        if short.rule is not None and not own:
+            rule = text_of_constraint(short.rule)
+            text = f'drop the constraint {rule} of device "{name}" in task "{short.task}"'
+            edit = Edit(kind="device_constraint", text=text, task=short.task, name=name, constraint=short.rule)
+            found.append((edit, 1.0))
+            continue
         if after > 0:
             text = f'ask {after} instead of {asked} of device "{name}" in task "{short.task}"'
         else:
             text = f'leave out the device "{name}" of task "{short.task}"'
         edit = Edit(kind="device", text=text, task=short.task, name=name, before=asked, after=after)
-        found.append((edit, (asked - after) / asked))
+        found.append((edit, (asked - after) / asked if after > 0 else LEFT_OUT))
     return found
 
 
@@ -376,7 +386,7 @@ def _apply(job: Job, group_name: str, edit: Edit) -> Job:
             return _without(job, group, edit)
         case "disk":
             changed = replace(group, ephemeral_disk=replace(group.ephemeral_disk, size_mb=edit.after))
-        case "cpu" | "memory" | "cores" | "device" | "device_memory":
+        case "cpu" | "memory" | "cores" | "device" | "device_constraint" | "device_memory":
             tasks = tuple(_changed_task(task, edit) if task.name == edit.task else task for task in group.tasks)
             changed = replace(group, tasks=tasks)
         case "port" | "host_network":
@@ -401,17 +411,27 @@ def _changed_task(task: Task, edit: Edit) -> Task:
         case "cores":
             resources = replace(resources, cores=edit.after)
         case _:
-            devices, is_done = [], False
-            for device in resources.devices:
-                field = "memory_mb" if edit.kind == "device_memory" else "count"
-                is_it = not is_done and device.name == edit.name and getattr(device, field) == edit.before
-                is_done |= is_it
-                if not is_it:
-                    devices.append(device)
-                elif edit.after > 0:
-                    devices.append(replace(device, **{field: edit.after}))
-            resources = replace(resources, devices=tuple(devices))
+            resources = replace(resources, devices=_changed_devices(resources.devices, edit))
     return replace(task, resources=resources)
+
+
+def _changed_devices(devices: tuple[RequestedDevice, ...], edit: Edit) -> tuple[RequestedDevice, ...]:
+    """The requests with the first that an edit means changed, or left out."""
+    field = "memory_mb" if edit.kind == "device_memory" else "count"
+    for at, device in enumerate(devices):
+        if device.name != edit.name:
+            continue
+        if edit.kind == "device_constraint":
+            if edit.constraint not in device.constraints:
+                continue
+            rules = tuple(rule for rule in device.constraints if rule != edit.constraint)
+            changed = [replace(device, constraints=rules)]
+        elif getattr(device, field) == edit.before:
+            changed = [replace(device, **{field: edit.after})] if edit.after > 0 else []
+        else:
+            continue
+        return (*devices[:at], *changed, *devices[at + 1 :])
+    return devices
 
 
 def _without(job: Job, group: TaskGroup, edit: Edit) -> Job:

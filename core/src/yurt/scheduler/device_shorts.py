@@ -6,10 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from yurt.scheduler.bookings import capacity_mb, modes_of
-from yurt.scheduler.devices import Item, Stock, find_offer, grant_devices, room_for_share, wish_of
+from yurt.scheduler.device_values import admits
+from yurt.scheduler.devices import Item, Stock, find_offer, grant_devices, is_named, room_for_share, wish_of
+from yurt.scheduler.feasible import text_of_constraint
 from yurt.scheduler.topology import REQUIRE
 from yurt.sdk.device import MIG
 from yurt.sdk.value import replace
+from yurt.structs.constraint import Constraint
 from yurt.structs.node import Node
 from yurt.structs.resources import RequestedDevice
 
@@ -17,7 +20,7 @@ from yurt.structs.resources import RequestedDevice
 class DeviceShort(NamedTuple):
     """A request that a node cannot meet: so many of what is asked could be given; `text` says what lacks.
 
-    `room_mb` is what a share could have at most.
+    `room_mb` is what a share could have at most; without the constraint `rule` all that is asked could be given.
     """
 
     at: int
@@ -26,6 +29,7 @@ class DeviceShort(NamedTuple):
     free: int
     text: str = ""
     room_mb: int = 0
+    rule: Constraint | None = None
 
 
 def device_shortages(
@@ -61,6 +65,8 @@ def _short(stock: Stock, at: int, task: str, request: RequestedDevice, least: in
         number = len(request.first_available)
         return DeviceShort(at, task, request, 0, f"none of {number} alternatives fits, the first: {first.text}")
     items = stock.matching(request)
+    if not items:
+        return DeviceShort(at, task, request, 0, _nothing_text(stock, request), rule=_rule_in_the_way(stock, request))
     if request.all_of_node:
         free = sum(stock.is_free(item) for item in items)
         text = f"{len(items) - free} of its {len(items)} {request.name} are taken, all are asked for"
@@ -70,6 +76,29 @@ def _short(stock: Stock, at: int, task: str, request: RequestedDevice, least: in
     if request.share:
         return _share_short(stock, at, task, request, items)
     return DeviceShort(at, task, request, least, _whole_text(stock, request, items, least))
+
+
+def _nothing_text(stock: Stock, request: RequestedDevice) -> str:
+    """Why no device of the node is one that is asked for, taken or not."""
+    name = request.name
+    named = [item for item in stock.items if is_named(item.kind, name)]
+    healthy = [item for item in named if item.instance.healthy]
+    if not healthy:
+        return f"none of its {len(named)} {name} is healthy" if named else f'device "{name}" is missing'
+    unmet = [
+        rule for rule in request.constraints if not any(admits(item.kind, item.instance, (rule,)) for item in healthy)
+    ]
+    texts = " and ".join(map(text_of_constraint, unmet or request.constraints))
+    return f"none of its {len(healthy)} {name} meets {texts}"
+
+
+def _rule_in_the_way(stock: Stock, request: RequestedDevice) -> Constraint | None:
+    """The constraint of a request without which the node could meet it now."""
+    for rule in request.constraints:
+        others = tuple(other for other in request.constraints if other != rule)
+        if find_offer(stock, replace(request, constraints=others)) is not None:
+            return rule
+    return None
 
 
 def _whole_text(stock: Stock, request: RequestedDevice, items: list[Item], least: int) -> str:

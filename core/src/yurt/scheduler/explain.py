@@ -1,27 +1,43 @@
 """Explanations: why a job's allocations are where they are, or are not placed, and the least that would change it.
 
 Nothing here is part of placing. An explanation runs an attempt on the state as it is, keeps what it looked at, and
-asks of every node all that stands in the way (`blockers`) and what the least change is (`changes`).
+asks of every node all that stands in the way (`blockers`) and what the least change is (`changes`). Where the job may
+preempt, what it could end counts as free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from yurt.scheduler.attempts import lay_over
-from yurt.scheduler.blockers import AMOUNTS, Blocked, Problem
-from yurt.scheduler.changes import EQUIPMENT, HOPELESS, Change, Cost, apply_edits, change_for, edited_node
+from yurt.scheduler.blockers import AMOUNTS, Blocked, Held, Problem
+from yurt.scheduler.changes import (
+    EQUIPMENT,
+    HOPELESS,
+    Change,
+    Cost,
+    apply_edits,
+    change_for,
+    device_edits,
+    edited_node,
+)
 from yurt.scheduler.feasible import BoolArray
 from yurt.scheduler.generic import GenericAttempt
+from yurt.scheduler.hints import unknown_names
 from yurt.scheduler.ids import Ids
+from yurt.scheduler.limits import LimitsOf, limits_now, no_limits
 from yurt.scheduler.placer import GroupPlacer
+from yurt.scheduler.preempt import is_allowed, victims_of
 from yurt.scheduler.shortfalls import shortfalls
 from yurt.scheduler.system import SystemAttempt
 from yurt.scheduler.view import View
 from yurt.sdk.value import UnixNano, replace
+from yurt.state.arrays import IntArray
+from yurt.state.columns import IS_NODE
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
@@ -34,9 +50,10 @@ from yurt.structs.explain import (
     NodeScore,
     SmallestChange,
 )
-from yurt.structs.job import Job
+from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import NodeScoreMeta
 from yurt.structs.plan import Plan
+from yurt.structs.questions import alloc_index
 from yurt.structs.status import CLIENT_TERMINAL, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
 
 NEAR_MISSES = 5
@@ -46,9 +63,18 @@ CHANGE_ROWS_MAX = 2000
 Machine = GenericAttempt | SystemAttempt
 
 
-def why_not(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> JobExplanation:
+class _Terms(NamedTuple):
+    """With what an attempt is made."""
+
+    now: UnixNano
+    seed: int
+    limits: LimitsOf
+
+
+def why_not(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> JobExplanation:
     """What registering the job (or evaluating it again as it is) would place, and why not the rest."""
-    machine, plan = _run(snapshot, job, now=now, seed=seed)
+    terms = _Terms(now, seed, limits)
+    machine, plan = _run(snapshot, job, terms)
     groups = []
     for group in job.task_groups:
         running = _running(machine, group.name)
@@ -61,18 +87,14 @@ def why_not(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> JobExp
             running=running,
             placed=len(placed),
             unplaced=unplaced,
-            notes=_notes(machine, group.name, group.count, running + len(placed) + unplaced),
+            notes=tuple(_notes(machine, group, running + len(placed) + unplaced)),
             scores=_scores(snapshot, placed[0].metrics.score_meta_data, placed[0].node_id)
             if placed and placed[0].metrics is not None
             else (),
         )
-        if unplaced and placer is not None:
-            made = _with_blockers(made, placer, only=_open_rows(machine, group.name))
-            change = made.smallest_change
-            if change is not None:
-                edited = apply_edits(job, group.name, change.edits)
-                places = unplaced - _unplaced(_with_nodes(snapshot, change), edited, group.name, now=now, seed=seed)
-                made = replace(made, smallest_change=replace(change, places=max(0, places)))
+        if placer is not None and (group.name in machine.failed or (group.count and not made.desired)):
+            made = _with_blockers(made, placer, only=_open_rows(machine, group.name), quota=_quota(machine, group.name))
+            made = _with_places(snapshot, job, made, terms)
         groups.append(made)
     return JobExplanation(namespace=job.namespace, job_id=job.id, index=snapshot.index, groups=tuple(groups))
 
@@ -94,8 +116,11 @@ def why(snapshot: Snapshot, alloc: Allocation, *, seed: int) -> AllocationExplan
             and other.desired_status not in SERVER_TERMINAL
         ]
         placer = GroupPlacer(view, job, group, seed=seed, own=others)
+        if placer.volumes.is_used:
+            placer.look_at_volumes(alloc_index(alloc.name))
+        ranked = _ranked_now(snapshot, placer, alloc.node_id)
         now = _with_blockers(GroupExplanation(name=group.name, desired=group.count), placer, only=None)
-        now = replace(now, smallest_change=None, scores=_ranked_now(snapshot, placer, alloc.node_id))
+        now = replace(now, smallest_change=None, scores=ranked)
     scores = _scores(snapshot, metrics.score_meta_data, alloc.node_id) if metrics is not None else ()
     return AllocationExplanation(
         alloc_id=alloc.id,
@@ -121,23 +146,38 @@ def why(snapshot: Snapshot, alloc: Allocation, *, seed: int) -> AllocationExplan
 # -- the attempt that is explained -------------------------------------------------------------------------------------
 
 
-def _run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> tuple[Machine, Plan]:
-    laid, evaluation = lay_over(snapshot, job, now=now, seed=seed)
-    machine = _machine(laid, evaluation, now=now, seed=seed)
+def _run(snapshot: Snapshot, job: Job, terms: _Terms) -> tuple[Machine, Plan]:
+    laid, evaluation = lay_over(snapshot, job, now=terms.now, seed=terms.seed)
+    machine = _machine(laid, evaluation, terms)
     plan, _ = machine.run()
     return machine, plan
 
 
-def _machine(snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, seed: int) -> Machine:
-    ids = Ids(seed, evaluation.id, "0")
+def _machine(snapshot: Snapshot, evaluation: Evaluation, terms: _Terms) -> Machine:
+    ids = Ids(terms.seed, evaluation.id, "0")
+    job = snapshot.jobs[evaluation.namespace, evaluation.job_id]
+    limits = partial(limits_now, terms.limits, snapshot, job)
     if evaluation.type in (JOB_SYSTEM, JOB_SYSBATCH):
-        return SystemAttempt(snapshot, evaluation, now=now, ids=ids, seed=seed)
-    return GenericAttempt(snapshot, evaluation, now=now, ids=ids, seed=seed)
+        system = SystemAttempt(snapshot, evaluation, now=terms.now, ids=ids, seed=terms.seed)
+        system.limits = tuple(limits())
+        return system
+    generic = GenericAttempt(snapshot, evaluation, now=terms.now, ids=ids, seed=terms.seed)
+    generic.limits_of = limits
+    return generic
 
 
-def _unplaced(snapshot: Snapshot, job: Job, group: str, *, now: UnixNano, seed: int) -> int:
-    """How many allocations of the group find no node when the job is as given."""
-    return _run(snapshot, job, now=now, seed=seed)[0].queued.get(group, 0)
+def _with_places(snapshot: Snapshot, job: Job, made: GroupExplanation, terms: _Terms) -> GroupExplanation:
+    """The explanation with how many more allocations its least change places."""
+    change = made.smallest_change
+    if change is None:
+        return made
+    edited = apply_edits(job, made.name, change.edits)
+    machine, plan = _run(_with_nodes(snapshot, change), edited, terms)
+    if isinstance(machine, SystemAttempt):
+        places = sum(placement.task_group == made.name for placement in plan.placements) - made.placed
+    else:
+        places = made.unplaced - machine.queued.get(made.name, 0)
+    return replace(made, smallest_change=replace(change, places=max(0, places)))
 
 
 def _with_nodes(snapshot: Snapshot, change: SmallestChange) -> Snapshot:
@@ -165,27 +205,56 @@ def _running(machine: Machine, group: str) -> int:
     )
 
 
-def _notes(machine: Machine, group: str, desired: int, seen: int) -> tuple[str, ...]:
-    """Why fewer allocations are placed than wanted, when it is not for want of room."""
-    if isinstance(machine, SystemAttempt):
-        return ()
-    if group in machine.broken:
-        return (f"gang: {machine.broken[group].gang}, so none of them is placed",)
-    if seen >= desired:
-        return ()
-    missing = desired - seen
+def _notes(machine: Machine, group: TaskGroup, seen: int) -> Iterator[str]:
+    """What else there is to know about what is not placed."""
+    job = machine.job
+    assert job is not None
+    if job.stop:
+        yield "the job is stopped"
+    if group.name in machine.failed or (group.count and not seen):
+        yield from unknown_names(machine.snapshot, job, group)
+        if not machine.snapshot.nodes:
+            yield "there are no nodes"
+    if isinstance(machine, GenericAttempt):
+        yield from _notes_of_whole(machine, group)
+        yield from _notes_of_later(machine, group, seen)
+
+
+def _notes_of_whole(machine: GenericAttempt, group: TaskGroup) -> Iterator[str]:
+    """What is not placed for others do not find room."""
+    if group.name in machine.broken:
+        yield f"gang: {machine.broken[group.name].gang}, so none of them is placed"
+    elif machine.job is not None and machine.job.all_at_once and machine.failed:
+        found, asked = machine.withdrawn.get(group.name, 0), machine.queued.get(group.name, 0)
+        others = ", ".join(f'"{name}"' for name in sorted(machine.failed) if name != group.name)
+        if group.name in machine.failed:
+            yield f"all_at_once: {found} of {asked} find room, so nothing of the job is placed"
+        else:
+            yield f"all_at_once: nothing of the job is placed, for not all of group {others} finds room"
+
+
+def _notes_of_later(machine: GenericAttempt, group: TaskGroup, seen: int) -> Iterator[str]:
+    """What waits for another evaluation."""
+    missing = group.count - seen
     later = [evaluation for evaluation in machine.followups if evaluation.wait_until]
-    if later:
-        return (f"{missing} wait for a delayed evaluation, evaluation {later[0].id[:8]}",)
     deployment = machine.deployment
-    if deployment is not None and group in deployment.task_groups:
-        return (f"{missing} wait for deployment {deployment.id[:8]}, which is {deployment.status}",)
-    return ()
+    if missing <= 0 or group.name in machine.broken or (machine.job is not None and machine.job.stop):
+        return
+    if later:
+        yield f"{missing} wait for a delayed evaluation, evaluation {later[0].id[:8]}"
+    elif deployment is not None and group.name in deployment.task_groups:
+        yield f"{missing} wait for deployment {deployment.id[:8]}, which is {deployment.status}"
+
+
+def _quota(machine: Machine, group: str) -> tuple[str, ...]:
+    """How one more allocation of the group would exceed a limit beside the nodes."""
+    failed = machine.failed.get(group)
+    return () if failed is None else tuple(f"quota {machine.limit_reached}: {text}" for text in failed.quota_exhausted)
 
 
 def _open_rows(machine: Machine, group: str) -> BoolArray | None:
     """For a system job the nodes that have no allocation of the group; None for all."""
-    if not isinstance(machine, SystemAttempt):
+    if not isinstance(machine, SystemAttempt) or not machine.failed:
         return None
     mask = np.zeros(len(machine.view.offered), np.bool_)
     failed = [node for node, groups in machine.failed_nodes.items() if group in groups]
@@ -196,21 +265,51 @@ def _open_rows(machine: Machine, group: str) -> BoolArray | None:
 # -- blockers, near misses, the least change ---------------------------------------------------------------------------
 
 
-def _with_blockers(made: GroupExplanation, placer: GroupPlacer, *, only: BoolArray | None) -> GroupExplanation:
+def _with_blockers(
+    made: GroupExplanation, placer: GroupPlacer, *, only: BoolArray | None, quota: tuple[str, ...] = ()
+) -> GroupExplanation:
+    metric = placer.failure()
+    notes = made.notes
+    if made.unplaced and is_allowed(placer.view, placer.job):
+        notes += _release_victims(placer)
     blocked = Blocked(placer)
     nodes = blocked.nodes if only is None else blocked.nodes & only
-    metric = placer.failure()
-    order = _nearest(blocked, nodes & (blocked.count > 0))
+    nearest = _nearest(blocked, nodes & (blocked.count > 0))
+    free = nodes & blocked.candidates & (blocked.count == 0)
+    limits = [_limit(text, blocked, free) for text in quota]
     return replace(
         made,
+        notes=notes,
         nodes_in_pool=metric.nodes_in_pool,
         nodes_evaluated=metric.nodes_evaluated,
         nodes_filtered=metric.nodes_filtered,
         nodes_exhausted=metric.nodes_exhausted,
-        blockers=tuple(_blockers(blocked, nodes)),
-        near_misses=tuple(_near_miss(blocked, row) for row in order.rows[:NEAR_MISSES]),
-        smallest_change=_smallest(blocked, order),
+        blockers=tuple(limits + _blockers(blocked, nodes)),
+        near_misses=() if quota and free.any() else tuple(_near_miss(blocked, row) for row in nearest.shown),
+        smallest_change=None if quota else _smallest(blocked, nearest),
     )
+
+
+def _release_victims(placer: GroupPlacer) -> tuple[str, ...]:
+    """Count as free what the job may preempt; the answer says so when that is anything."""
+    view, number = placer.view, 0
+    for row in np.flatnonzero(placer.view.rows.offered[:, IS_NODE]).tolist():
+        for victim in victims_of(view, placer.job, row):
+            view.release(victim)
+            number += 1
+    if not number:
+        return ()
+    text = (
+        "1 less important allocation that may be preempted uses"
+        if number == 1
+        else (f"{number} less important allocations that may be preempted use")
+    )
+    return (f"what {text} counts as free below",)
+
+
+def _limit(text: str, blocked: Blocked, free: BoolArray) -> Blocker:
+    nodes = int(np.count_nonzero(blocked.candidates))
+    return Blocker(kind="quota", text=text, nodes=nodes, alone=int(np.count_nonzero(free)))
 
 
 def _blockers(blocked: Blocked, nodes: BoolArray) -> list[Blocker]:
@@ -229,15 +328,16 @@ def _is_outside(problem: Problem) -> bool:
     return problem.kind in ("datacenter", "node_pool", "status", "drain", "eligibility")
 
 
-class _Order(NamedTuple):
-    """Rows from the nearest on, and for each the least that its change may cost."""
+class _Nearest(NamedTuple):
+    """Rows by what a change of them costs at least, with that cost; and the nearest by what they lack."""
 
     rows: list[int]
     least: list[Cost]
+    shown: list[int]
 
 
-def _nearest(blocked: Blocked, nodes: BoolArray) -> _Order:
-    """Rows without anything that no change brings come first; then by the least that they need."""
+def _nearest(blocked: Blocked, nodes: BoolArray) -> _Nearest:
+    """Rows without anything that no change brings come first; then by the least that they need; then by name."""
     size = len(nodes)
     hopeless, equipment = np.zeros(size, np.int64), np.zeros(size, np.int64)
     edits, weight = blocked.count.copy(), np.zeros(size)
@@ -249,21 +349,40 @@ def _nearest(blocked: Blocked, nodes: BoolArray) -> _Order:
             weight += problem.mask
     if "cores" in masks and "cpu" in masks:
         edits -= masks["cores"] & masks["cpu"]
+    for row, held in blocked.held.items():
+        weight[row] += _exclusive_weight(blocked, row, held)
+    lacking = weight.copy()
     for column, name, _ in AMOUNTS:
         if blocked.asked[column] and not (name == "cpu" and blocked.placer.ask.cores):
             short = np.maximum(0, blocked.short(column))
             weight += -(-short // (blocked.own + 1)) / blocked.asked[column]
+            lacking += short / blocked.asked[column]
     rows = np.flatnonzero(nodes)
-    keys = (blocked.rows.ties[rows], weight[rows], edits[rows], equipment[rows], hopeless[rows])
-    rows = rows[np.lexsort(keys)]
+    names = _ranks([blocked.view.node(row).name for row in rows.tolist()])
+    shown = np.lexsort((blocked.rows.ties[rows], names, lacking[rows], edits[rows], equipment[rows], hopeless[rows]))
+    by_cost = np.lexsort((blocked.rows.ties[rows], names, weight[rows], edits[rows], equipment[rows], hopeless[rows]))
+    nearest, rows = rows[shown[:NEAR_MISSES]], rows[by_cost]
     least = list(zip(equipment[rows].tolist(), edits[rows].tolist(), weight[rows].tolist(), strict=True))
-    return _Order(rows.tolist(), least)
+    return _Nearest(rows.tolist(), least, nearest.tolist())
 
 
-def _smallest(blocked: Blocked, order: _Order) -> SmallestChange | None:
+def _exclusive_weight(blocked: Blocked, row: int, held: Held) -> float:
+    """The least size of the edits that cores and devices need."""
+    asked, own = blocked.placer.ask.cores, int(blocked.own[row])
+    cores = max(0, asked - (held.cores_free + own * asked) // (own + 1)) / asked if asked else 0.0
+    return cores + sum(size for _, size in device_edits(blocked, row))
+
+
+def _ranks(names: Sequence[str]) -> IntArray:
+    """The place of each name among all of them in order."""
+    place = {name: at for at, name in enumerate(sorted(set(names)))}
+    return np.array([place[name] for name in names], np.int64)
+
+
+def _smallest(blocked: Blocked, nearest: _Nearest) -> SmallestChange | None:
     """The least change of all nodes; the order says when no later node can do with less."""
     best: tuple[Change, int] | None = None
-    for row, least in zip(order.rows[:CHANGE_ROWS_MAX], order.least, strict=False):
+    for row, least in zip(nearest.rows[:CHANGE_ROWS_MAX], nearest.least, strict=False):
         if best is not None and least >= best[0].cost:
             break
         change = change_for(blocked, row)

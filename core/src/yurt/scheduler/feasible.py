@@ -260,7 +260,7 @@ def checks_of(job: Job, group: TaskGroup) -> tuple[Check, ...]:
     modes = tuple(sorted({network.mode for network in group.networks} - OF_EVERY_NODE))
     if modes:
         checks.append(Check("missing network", ("networks", modes), lambda node: _has_networks(node, modes), False))
-    aliases = tuple(sorted(_host_networks(group)))
+    aliases = tuple(sorted(host_networks(group)))
     if aliases:
         text = f'missing host network "{", ".join(aliases)}" for port'
         checks.append(
@@ -280,12 +280,17 @@ def host_volumes_check(volumes: tuple[tuple[str, bool], ...]) -> Check:
     return Check(text, ("volumes", volumes), lambda node: _has_volumes(node, volumes), False)
 
 
+def text_of_constraint(constraint: Constraint) -> str:
+    """`${node.class} = big`."""
+    return " ".join(part for part in (constraint.l_target, constraint.operand, constraint.r_target) if part)
+
+
 def constraint_check(constraint: Constraint) -> Check:
     """The check of one constraint; its text is what the API's metrics show."""
     left, right, operand = constraint.l_target, constraint.r_target, constraint.operand
     is_per_node = is_unique(left) or is_unique(right)
     return Check(
-        text=" ".join(part for part in (left, operand, right) if part),
+        text=text_of_constraint(constraint),
         key=("constraint", left, operand, right),
         test=lambda node: holds(operand, resolve(left, node), resolve(right, node)),
         is_class_wide=not is_per_node,
@@ -329,7 +334,8 @@ def _has_networks(node: Node, modes: tuple[str, ...]) -> bool:
     return all(mode in offered for mode in modes)
 
 
-def _host_networks(group: TaskGroup) -> set[str]:
+def host_networks(group: TaskGroup) -> set[str]:
+    """The host networks that a group's ports name."""
     networks = [*group.networks, *(network for task in group.tasks for network in task.resources.networks)]
     aliases = {port.host_network for net in networks for port in (*net.reserved_ports, *net.dynamic_ports)}
     return aliases - {"", "default"}

@@ -63,6 +63,8 @@ class GenericAttempt:
         """Makes the limits of the job, as they are before the plan."""
         self.limits: Sequence[Limit] = ()
         self.limit_reached = ""
+        self.withdrawn: dict[str, int] = {}
+        """By group the placements of a job that is placed whole or not at all, when it is not."""
         self.missing: set[str] = set()
         """Volumes that placements would need, and that nobody has registered."""
         self.singly: set[str] = set()
@@ -171,6 +173,7 @@ class GenericAttempt:
 
     def _withdraw(self, wanted: list[Place], results: Results) -> None:
         """A gang is placed whole or not at all: some found no room, so none is placed and nothing is ended for it."""
+        self.withdrawn = Counter(placement.task_group for placement in self.placements)
         self.placements.clear()
         self.preemptions.clear()
         del self.stops[len(results.stops) :]

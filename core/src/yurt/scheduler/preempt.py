@@ -57,7 +57,7 @@ def preempt(
     view: View, job: Job, group: TaskGroup, ask: Ask, *, row: int, salt: int
 ) -> tuple[Grant, tuple[Allocation, ...]] | None:
     """The least important, closest allocations whose end makes room on a node; they are released in the view."""
-    candidates = _candidates(view, job, row)
+    candidates = victims_of(view, job, row)
     if not candidates:
         return None
     chosen: list[Allocation] = []
@@ -88,7 +88,7 @@ def situation(view: View, job: Job, ask: Ask, row: int) -> Hashable | None:
     """All that decides about the score of preempting on a row: equal situations get equal ones. None: ask the node."""
     if ask.is_exclusive:
         return None
-    candidates = sorted(_candidates(view, job, row), key=lambda alloc: alloc.id)
+    candidates = sorted(victims_of(view, job, row), key=lambda alloc: alloc.id)
     jobs: dict[tuple[str, str], int] = {}
     known = []
     for alloc in candidates:
@@ -107,7 +107,8 @@ def _fit(view: View, ask: Ask, row: int, salt: int) -> Grant | None:
     return grant
 
 
-def _candidates(view: View, job: Job, row: int) -> list[Allocation]:
+def victims_of(view: View, job: Job, row: int) -> list[Allocation]:
+    """The allocations on a node that the job may end: those of other jobs that are less important by 10 or more."""
     return [
         alloc
         for alloc in view.snapshot.allocs_of_node(view.rows.ids[row])

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from yurt.scheduler.blockers import AMOUNTS, Blocked, Problem
+from yurt.scheduler.feasible import OF_EVERY_NODE, host_networks
 from yurt.scheduler.targets import resolve
 from yurt.state.columns import ALLOCS
 from yurt.structs.constraint import Constraint
 from yurt.structs.explain import Shortfall
-from yurt.structs.node import DriverInfo, Node
+from yurt.structs.node import NETWORK_PROBLEM, DriverInfo, Node
 
 _NAMES = {"cpu": "CPU", "memory": "memory", "disk": "disk"}
 
@@ -62,6 +63,11 @@ def _texts(blocked: Blocked, row: int, problem: Problem) -> list[str]:
             return [f'in node pool "{node.node_pool}", not in the job\'s']
         case "driver":
             return list(_drivers(blocked, node))
+        case "network":
+            missing = missing_networks(blocked, node)
+            return [f'network "{mode}" is missing' + (f": {why}" if why else "") for mode, why in missing]
+        case "host_network":
+            return [f'host network "{name}" is missing' for name in _missing_host_networks(blocked, node)]
         case "claim":
             taken = sorted(blocked.view.held(row).volumes.intersection(blocked.placer.ask.volumes))
             return [f'host volume "{source}" has its one writer already' for source in taken]
@@ -83,9 +89,16 @@ def _constraint(constraint: Constraint, node: Node) -> str:
     left, right, operand = constraint.l_target, constraint.r_target, constraint.operand
     value = resolve(left, node)
     wanted = " ".join(part for part in (operand, right) if part)
+    if right.startswith("${"):
+        wanted += f" ({_shown(resolve(right, node))})"
     if not left.startswith("${"):
         return f"{left} {wanted} does not hold"
-    return f"{left} is {'not set' if value is None else value or 'empty'}, wanted: {wanted}"
+    shown = f"{left} is {_shown(value)}"
+    return shown if operand == "is_set" else f"{shown}, wanted: {wanted}"
+
+
+def _shown(value: str | None) -> str:
+    return "not set" if value is None else value or "empty"
 
 
 def _property(blocked: Blocked, row: int, problem: Problem) -> Shortfall:
@@ -106,6 +119,18 @@ def _drivers(blocked: Blocked, node: Node) -> Iterator[str]:
             yield f'driver "{driver}" is missing{told}'
         elif not info.healthy:
             yield f'driver "{driver}" is not healthy{told}'
+
+
+def missing_networks(blocked: Blocked, node: Node) -> Iterator[tuple[str, str]]:
+    """The modes of the group's networks that a node does not offer, and why, if it tells."""
+    offered = {network.mode for network in node.node_resources.networks}
+    for mode in sorted({network.mode for network in blocked.placer.group.networks} - OF_EVERY_NODE - offered):
+        reason = node.attributes.get(f"{NETWORK_PROBLEM}{mode}") or node.attributes.get(f"{NETWORK_PROBLEM}all", "")
+        yield mode, reason
+
+
+def _missing_host_networks(blocked: Blocked, node: Node) -> list[str]:
+    return sorted(host_networks(blocked.placer.group) - node.host_networks.keys())
 
 
 def _volumes(blocked: Blocked, node: Node) -> Iterator[str]:

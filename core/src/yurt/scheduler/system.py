@@ -360,6 +360,7 @@ class SystemAttempt:
             nodes_exhausted=known.nodes_exhausted + metric.nodes_exhausted,
             dimension_exhausted=dimensions,
             class_exhausted=classes,
+            quota_exhausted=known.quota_exhausted or metric.quota_exhausted,
         )
 
     # -- the end ---------------------------------------------------------------------------------------------------

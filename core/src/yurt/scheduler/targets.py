@@ -9,13 +9,14 @@ from typing import Final
 from yurt.structs.node import Node
 
 _UNIQUE_PREFIXES = ("${node.unique.", "${attr.unique.", "${meta.unique.")
-_FIELDS: Final = {
+FIELDS: Final = {
     "node.unique.id": "id",
     "node.unique.name": "name",
     "node.datacenter": "datacenter",
     "node.class": "node_class",
     "node.pool": "node_pool",
 }
+"""What a node is asked for besides its attributes and its metadata, and the field that has it."""
 
 
 def is_unique(target: str) -> bool:
@@ -34,7 +35,7 @@ def resolve(target: str, node: Node) -> str | None:
         return node.attributes.get(name[5:])
     if name.startswith("meta."):
         return node.meta.get(name[5:])
-    field: str | None = getattr(node, _FIELDS[name]) if name in _FIELDS else None
+    field: str | None = getattr(node, FIELDS[name]) if name in FIELDS else None
     return field
 
 
@@ -46,6 +47,6 @@ def resolve_all(target: str, nodes: Iterable[Node]) -> list[str | None]:
         return [node.attributes.get(key) for node in nodes]
     if name.startswith("meta."):
         return [node.meta.get(key) for node in nodes]
-    if name in _FIELDS:
-        return list(map(attrgetter(_FIELDS[name]), nodes))
+    if name in FIELDS:
+        return list(map(attrgetter(FIELDS[name]), nodes))
     return [resolve(target, node) for node in nodes]

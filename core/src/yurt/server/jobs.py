@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from yurt import scheduler
@@ -104,10 +105,9 @@ class Jobs:
         if job.is_template:
             return planned
         seed = int(self._server.env.uuid().replace("-", ""), 16)
-        if sum(group.count for group in job.task_groups) > THREAD_COUNT:
-            tried = await asyncio.to_thread(scheduler.dry_run, state, job, now=mint.now, seed=seed)
-        else:
-            tried = scheduler.dry_run(state, job, now=mint.now, seed=seed)
+        attempt = partial(scheduler.dry_run, state, job, now=mint.now, seed=seed, **self._server.limits)
+        is_large = sum(group.count for group in job.task_groups) > THREAD_COUNT
+        tried = await asyncio.to_thread(attempt) if is_large else attempt()
         annotations = tried.plan.annotations
         return replace(
             planned,
