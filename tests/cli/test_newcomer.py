@@ -67,7 +67,7 @@ def test_a_replacement_that_waits_names_its_group(api: Any, run: Any) -> None:
 def test_a_job_that_waits_names_the_command_that_tells_more(api: Any, run: Any) -> None:
     serve_job(api)
     metric = {"NodesEvaluated": 1, "ConstraintFiltered": {"missing drivers": 1}}
-    waiting = {"ID": EVAL_ID, "JobID": "web", "Status": "blocked", "FailedTGAllocs": {"g": metric}}
+    waiting: dict[str, Any] = {"ID": EVAL_ID, "JobID": "web", "Status": "blocked", "FailedTGAllocs": {"g": metric}}
     api.answers |= {
         "/v1/job/web/summary": {}, "/v1/job/web/evaluations": [waiting], "/v1/job/web/allocations": [],
         "/v1/job/web/deployment": lambda query: None,
@@ -75,6 +75,8 @@ def test_a_job_that_waits_names_the_command_that_tells_more(api: Any, run: Any) 
     shown = run("job", "status", "web")[1]
     assert 'Constraint "missing drivers": 1 nodes excluded by filter' in shown
     assert "`yurt job why-not web` names the nearest nodes and the smallest change." in shown
+    waiting["Namespace"] = "ops"
+    assert "`yurt job why-not -namespace ops web` names" in run("job", "status", "web")[1]
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")

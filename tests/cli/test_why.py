@@ -17,7 +17,9 @@ GROUP = {
     "Blockers": [
         {"Kind": "memory", "Text": "memory", "Nodes": 3, "Alone": 2}, {"Kind": "cpu", "Text": "cpu", "Nodes": 1},
     ],
-    "NearMisses": [{"NodeID": NODE, "NodeName": "node-7", "Shortfalls": [{"Text": "512 MB memory short"}]}],
+    "NearMisses": [
+        {"NodeID": NODE, "NodeName": "node-7", "Shortfalls": [{"Text": "512 MB memory short"}, {"Text": "1 core short"}]},
+    ],
     "SmallestChange": {"Text": "lower it", "NodeID": NODE, "NodeName": "node-7", "Places": 1},
     "Scores": SCORES,
 }  # fmt: skip
@@ -36,11 +38,31 @@ def test_why_not_tells_blockers_near_misses_and_the_least_change(api: Any, run: 
         'Job "web" on the state at index 9', "", 'Task Group "web"',
         "5 wanted, 1 there already, 2 can be placed, 2 cannot be placed", "", "What is in the way:",
         "  3 nodes  not enough memory  (nothing else on 2)", "  1 node   not enough cpu", "", "Nearest nodes:",
-        "  node-7: 512 MB memory short", "Smallest change: lower it",
+        "  node-7: 512 MB memory short; 1 core short", "Smallest change: lower it",
         "  (on node-7; places 1 more allocation, 1 still find no room)", "", "Scores of the first placement:",
         "     Node  binpack  Final", "  *  n1    0.5      0.5", "     n2    0.25     0.25",
     ]  # fmt: skip
     assert api.asked[-1][3] == {"Job": {"ID": "web", "TaskGroups": []}}
+
+
+def _with_group(api: Any, **changes: Any) -> None:
+    group = {"Name": "web", "Desired": 1, "Unplaced": 1, "Blockers": GROUP["Blockers"]} | changes
+    api.answers["/v1/yurt/job/why-not"] = {**ANSWER, "Groups": [group]}
+    api.answers["/v1/jobs"] = [{"ID": "web", "Namespace": "default"}]
+
+
+def test_why_not_says_what_else_helps_when_no_change_of_the_job_does(api: Any, run: Any) -> None:
+    _with_group(api, Notes=["no node has ${attr.x}"])
+    out = run("job", "why-not", "web")[1]
+    assert "1 cannot be placed\n  * no node has ${attr.x}\n" in out and "Nearest nodes" not in out
+    assert "No change of the job would place one more: what it lacks has to be added, freed or repaired." in out
+
+    _with_group(api, Blockers=[{"Kind": "quota", "Text": "quota team: memory exhausted", "Nodes": 3, "Alone": 3}])
+    assert "The quota has to be raised, or some of it freed." in run("job", "why-not", "web")[1]
+
+    _with_group(api, Desired=0, Unplaced=0)
+    code, out, _ = run("job", "why-not", "web")
+    assert code == 0 and "There is no node that it may run on\n\nWhat is in the way:\n  3 nodes" in out
 
 
 def test_why_not_takes_a_known_job_and_prints_json(api: Any, run: Any) -> None:
@@ -69,8 +91,9 @@ def test_alloc_why_tells_the_scores_then_and_what_rules_out_others_now(api: Any,
     assert code == 0
     assert "\nNode n1 was chosen of 4 that were looked at.\n" in out
     assert '* Constraint "a = b": 2 nodes excluded by filter' in out
-    assert "  node-7: 512 MB memory short" in out
+    assert "  node-7: 512 MB memory short; 1 core short" in out
     assert out.count("  *  n1    0.5      0.5") == 2
+    assert "not enough cpu\n\nNearest of them\n  node-7:" in out
 
 
 def test_the_status_of_an_evaluation_shows_the_nearest_nodes_where_the_agent_knows_them(api: Any, run: Any) -> None:
@@ -81,7 +104,13 @@ def test_the_status_of_an_evaluation_shows_the_nearest_nodes_where_the_agent_kno
     assert "Nearest nodes" not in run("eval", "status", "1111")[1]
 
     api.answers["/v1/yurt/job/why-not"] = ANSWER
-    assert 'Nearest nodes for group "web" now:\n  node-7: 512 MB memory short\n' in run("eval", "status", "1111")[1]
+    noted = {**GROUP, "Notes": ["gang: too few"]}
+    api.answers["/v1/yurt/job/why-not"] = {**ANSWER, "Groups": [noted]}
+    assert 'Group "web":\n  * gang: too few\n\nNearest nodes for' in run("eval", "status", "1111")[1]
+    assert (
+        'Nearest nodes for group "web" now:\n  node-7: 512 MB memory short; 1 core short\n'
+        in run("eval", "status", "1111")[1]
+    )
 
 
 def test_eval_replay_tells_the_digest_and_fails_when_the_plan_differs(api: Any, run: Any) -> None:

@@ -15,7 +15,7 @@ from yurt.http.app import make_app
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs.alloc import TaskEvent, TaskState
 from yurt.structs.commands import AllocUpdate, RegisterNode, UpdateAllocsFromClient
-from yurt.testing.http_api import NODE_ID, Api, ready_node
+from yurt.testing.http_api import NODE_ID, Api, job_document, ready_node
 
 ATTACK = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 
@@ -56,6 +56,18 @@ async def test_an_empty_cluster_says_what_to_do(api: Api) -> None:
     assert "No nodes." in text
     assert "Yurt 0.1.0" in text
     assert f'http-equiv="refresh" content="{ui.REFRESH_S}"' in text
+
+
+async def test_the_page_of_a_job_that_waits_tells_all_that_is_in_the_way(api_with_node: Api) -> None:
+    group = job_document()["TaskGroups"][0] | {"Count": 2}
+    group["Tasks"][0]["Resources"] = {"CPU": 90_000, "MemoryMB": 90_000}
+    await api_with_node.register("large", TaskGroups=[group])
+    await api_with_node.wait_until("/v1/job/large/evaluations", lambda evals: "blocked" in [e["Status"] for e in evals])
+
+    text = await page_of(api_with_node, "/ui/jobs/large")
+
+    assert "Group group: 2 not placed. 1 node was looked at; in the way: cpu (1), memory (1)." in text
+    assert "`yurt job why-not large` names the nearest nodes and the smallest change." in text
 
 
 async def test_the_servers_and_who_leads_are_shown(api: Api) -> None:

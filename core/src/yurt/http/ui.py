@@ -31,6 +31,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.member import Member
+from yurt.structs.metrics import AllocationMetric
 from yurt.structs.node import Node
 from yurt.structs.questions import is_client_terminal
 from yurt.structs.status import EVAL_BLOCKED
@@ -236,12 +237,29 @@ def _job_lines(state: Snapshot, job: Job) -> Iterable[str]:
         yield f"Deployment {deployment.id[:8]}: {deployment.status}. {deployment.status_description}"
     waiting = [row for row in state.evals.where("job", job.key) if row.status == EVAL_BLOCKED]
     for evaluation in nlargest(1, waiting, key=lambda row: row.create_index):
-        yield _waiting_line(evaluation, job)
+        yield from _waiting_lines(evaluation, job)
 
 
-def _waiting_line(evaluation: Evaluation, job: Job) -> str:
-    groups = ", ".join(sorted(evaluation.failed_tg_allocs)) or "some groups"
-    return f"Not everything could be placed ({groups}). `yurt job why-not {job.id}` says why."
+def _waiting_lines(evaluation: Evaluation, job: Job) -> Iterable[str]:
+    """What could not be placed when it was last tried, and why; at most `ROWS_MAX` groups."""
+    failed = evaluation.failed_tg_allocs
+    if not failed:
+        yield "Not everything could be placed."
+    for name in nsmallest(ROWS_MAX, failed):
+        yield f"Group {name}: {failed[name].coalesced_failures + 1} not placed. {reasons_text(failed[name])}."
+    space = "" if job.namespace == "default" else f"-namespace {job.namespace} "
+    yield f"`yurt job why-not {space}{job.id}` names the nearest nodes and the smallest change."
+
+
+def reasons_text(metric: AllocationMetric) -> str:
+    """`6 nodes were looked at; in the way: missing drivers (4), memory (2)`: all that a failed placement met."""
+    if not metric.nodes_evaluated:
+        return "No nodes were eligible for evaluation"
+    counts = (*sorted(metric.constraint_filtered.items()), *sorted(metric.dimension_exhausted.items()))
+    found = [f"{text} ({number})" for text, number in counts]
+    found += [f"quota: {text}" for text in metric.quota_exhausted] + ([f"gang: {metric.gang}"] if metric.gang else [])
+    nodes = "1 node was" if metric.nodes_evaluated == 1 else f"{metric.nodes_evaluated} nodes were"
+    return f"{nodes} looked at" + (f"; in the way: {', '.join(found)}" if found else "")
 
 
 def _alloc_row(alloc: Allocation) -> Row:

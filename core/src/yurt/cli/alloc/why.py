@@ -59,7 +59,10 @@ def _show_now(call: Invocation, now: Json) -> None:
         screen.line("\n".join(score_lines(now["Scores"])))
     if now.get("Blockers"):
         screen.title("What rules out other nodes now")
-        screen.line("\n".join([*blocker_lines(now), *near_miss_lines(now)]))
+        screen.line("\n".join(blocker_lines(now)))
+    if now.get("NearMisses"):
+        screen.title("Nearest of them")
+        screen.line("\n".join(near_miss_lines(now)))
 
 
 COMMAND = Command(

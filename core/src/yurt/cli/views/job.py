@@ -208,7 +208,10 @@ def _show_failure(call: Invocation, evaluations: list[Json]) -> None:
         call.screen.title("Placement Failure")
         lines = failure_lines(failed, call.screen, verbose=call.is_verbose, id_length=call.id_length)
         call.screen.line("\n".join(lines))
-        call.screen.line(f"\n`yurt job why-not {newest['JobID']}` names the nearest nodes and the smallest change.")
+        namespace = newest.get("Namespace") or "default"
+        space = "" if namespace == "default" else f"-namespace {namespace} "
+        command = f"yurt job why-not {space}{newest['JobID']}"
+        call.screen.line(f"\n`{command}` names the nearest nodes and the smallest change.")
 
 
 def show_task_states(call: Invocation, alloc: Json) -> None:

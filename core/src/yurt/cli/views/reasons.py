@@ -28,9 +28,14 @@ def ask_why_not(call: Invocation, body: Json, *, namespace: str | None = None) -
 
 
 def show_near_misses(call: Invocation, explanation: Json | None) -> None:
-    """The nearest nodes and the least change of each group that lacks allocations; nothing when none does."""
+    """Notes, the nearest nodes and the least change of each group that lacks allocations; nothing when none does."""
     for group in (explanation or {}).get("Groups") or ():
-        if group.get("Unplaced") and (group.get("NearMisses") or group.get("SmallestChange")):
+        if not group.get("Unplaced"):
+            continue
+        if group.get("Notes"):
+            call.screen.line(f'\nGroup "{group["Name"]}":')
+            call.screen.line("\n".join(note_lines(group)))
+        if group.get("NearMisses") or group.get("SmallestChange"):
             call.screen.line(f'\nNearest nodes for group "{group["Name"]}" now:')
             call.screen.line("\n".join([*near_miss_lines(group), *change_lines(group)]))
 
@@ -40,14 +45,14 @@ def show_group(call: Invocation, group: Json) -> None:
     screen = call.screen
     screen.title(f'Task Group "{group["Name"]}"')
     screen.line(_counts(group))
-    for note in group.get("Notes") or ():
-        screen.line(f"  * {note}")
-    blockers = group.get("Blockers") or []
-    if blockers and group.get("Unplaced"):
+    if group.get("Notes"):
+        screen.line("\n".join(note_lines(group)))
+    if group.get("Blockers"):
         screen.line("\nWhat is in the way:")
         screen.line("\n".join(blocker_lines(group)))
-        screen.line("\nNearest nodes:")
-        screen.line("\n".join(near_miss_lines(group)))
+        if group.get("NearMisses"):
+            screen.line("\nNearest nodes:")
+            screen.line("\n".join(near_miss_lines(group)))
         screen.line("\n".join(change_lines(group)))
     if group.get("Scores"):
         screen.line("\nScores of the first placement:")
@@ -55,11 +60,18 @@ def show_group(call: Invocation, group: Json) -> None:
 
 
 def _counts(group: Json) -> str:
+    if not group.get("Desired") and group.get("Blockers"):
+        return "There is no node that it may run on"
     parts = [f"{group.get('Desired') or 0} wanted"]
     for key, text in (("Running", "there already"), ("Placed", "can be placed"), ("Unplaced", "cannot be placed")):
         if group.get(key):
             parts.append(f"{group[key]} {text}")
     return ", ".join(parts)
+
+
+def note_lines(group: Json) -> list[str]:
+    """What else there is to know."""
+    return [f"  * {note}" for note in group.get("Notes") or ()]
 
 
 def blocker_lines(group: Json) -> list[str]:
@@ -74,9 +86,9 @@ def blocker_lines(group: Json) -> list[str]:
 
 
 def near_miss_lines(group: Json) -> list[str]:
-    """`node-7: 512 MB memory short`."""
+    """`node-7: 512 MB memory short; driver "docker" is missing`."""
     return [
-        f"  {miss.get('NodeName') or miss['NodeID'][:8]}: " + ", ".join(s["Text"] for s in miss.get("Shortfalls") or ())
+        f"  {miss.get('NodeName') or miss['NodeID'][:8]}: " + "; ".join(s["Text"] for s in miss.get("Shortfalls") or ())
         for miss in group.get("NearMisses") or ()
     ]
 
@@ -84,8 +96,10 @@ def near_miss_lines(group: Json) -> list[str]:
 def change_lines(group: Json) -> list[str]:
     """The least change, or that there is none."""
     change = group.get("SmallestChange")
+    if not change and any(blocker["Kind"] == "quota" for blocker in group.get("Blockers") or ()):
+        return ["The quota has to be raised, or some of it freed."]
     if not change:
-        return ["No change of the job alone would place one more; a node has to be added, freed or repaired."]
+        return ["No change of the job would place one more: what it lacks has to be added, freed or repaired."]
     node = change.get("NodeName") or change["NodeID"][:8]
     places = change.get("Places") or 0
     left = (group.get("Unplaced") or 0) - places
