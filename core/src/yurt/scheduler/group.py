@@ -16,6 +16,7 @@ from yurt.scheduler.reconnect import decide
 from yurt.scheduler.reschedule import due
 from yurt.scheduler.rescheduling import Rescheduling, split
 from yurt.scheduler.results import InPlace, Place, Results, Stop
+from yurt.scheduler.surplus import in_order_of_leaving
 from yurt.scheduler.waiting import waits_until
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs.alloc import Allocation
@@ -89,7 +90,6 @@ class GroupReconciler:
         lost = [*classes.lost, *classes.expiring]
         away.extend(self._disconnect(classes.disconnecting))
         is_waiting = self._wait_for_clients(lost, allocs)
-        self._reschedule_later(present.later)
         leaving = self._leaving_canaries(classes.migrate, present.now, lost)
         canaries = [alloc for alloc in present.present if alloc.id in self.canary_ids]
         left = [alloc for alloc in (*lost, *away) if alloc not in leaving]
@@ -102,6 +102,7 @@ class GroupReconciler:
         kept = self._stop_surplus(
             present.present, classes.migrate, lost, names, has_canaries=self._is_canarying(canaries)
         )
+        self._reschedule_later(present.later, kept)
         self._drop_unneeded(present.now, kept, classes)
         destructive, in_place = self._updates(kept)
         is_canarying = self._place_canaries(names, destructive, canaries, leaving, is_waiting=is_waiting)
@@ -117,7 +118,7 @@ class GroupReconciler:
         self._migrate(classes.migrate, names)
         self._track(allocs, destructive, in_place, place)
         self.results.desired[self.group.name] = DesiredUpdates(**self.counts)
-        is_moving = bool(classes.migrate or present.now or present.later or self._holds_failed(present.present))
+        is_moving = bool(classes.migrate or present.now or present.later or self._holds_failed(kept))
         return not (destructive or in_place or place or is_moving or classes.reconnecting or is_canarying)
 
     def _begin(self) -> bool:
@@ -260,7 +261,10 @@ class GroupReconciler:
             for alloc in allocs
         )
 
-    def _reschedule_later(self, later: list[tuple[Allocation, int]]) -> None:
+    def _reschedule_later(self, later: list[tuple[Allocation, int]], kept: list[Allocation]) -> None:
+        """Come back for those that keep their places until they are replaced."""
+        staying = {alloc.id for alloc in kept}
+        later[:] = [pair for pair in later if pair[0].id in staying]
         self.counts["reschedule_later"] += len(later)
         self._note(self._follow_up(later, TRIGGER_RETRY_FAILED_ALLOC), later)
 
@@ -301,12 +305,15 @@ class GroupReconciler:
         if surplus <= 0:
             return present
         promoted = self.state is not None and self.state.promoted
-        canary_names = {alloc.name for alloc in present if promoted and alloc.id in self.canary_ids}
-        order = self._victims([alloc for alloc in counted if not _is_terminal(alloc)], migrate, names, canary_names)
-        gone = set()
+        order = in_order_of_leaving(counted, migrate, names, self.canary_ids if promoted else ())
+        gone, staying = set(), {alloc.name for alloc in order[surplus:]}
         for alloc in order[:surplus]:
-            self._stop(alloc, why.NOT_NEEDED)
-            names.free(alloc)
+            if _is_terminal(alloc):
+                self.counts["ignore"] += 1
+            else:
+                self._stop(alloc, why.NOT_NEEDED)
+            if alloc.name not in staying:
+                names.free(alloc)
             gone.add(alloc.id)
         migrate[:] = [alloc for alloc in migrate if alloc.id not in gone]
         return [alloc for alloc in present if alloc.id not in gone]
@@ -319,30 +326,6 @@ class GroupReconciler:
         now.sort(key=lambda alloc: (index_of(alloc), alloc.create_index, alloc.id))
         self.counts["ignore"] += len(now[room:])
         del now[room:]
-
-    def _victims(
-        self, counted: list[Allocation], migrate: list[Allocation], names: NameIndex, canary_names: set[str]
-    ) -> list[Allocation]:
-        """All that may be stopped, in the order in which it is."""
-        migrating = {alloc.id for alloc in migrate}
-        everyone = [*counted, *migrate]
-        seen: set[str] = set()
-        twins = set()
-        for alloc in sorted(everyone, key=lambda a: (a.id in migrating, a.create_index, a.create_time, a.id)):
-            if alloc.name in seen:
-                twins.add(alloc.id)
-            seen.add(alloc.name)
-
-        def rank(alloc: Allocation) -> tuple[object, ...]:
-            if alloc.name in canary_names and alloc.id not in self.canary_ids:
-                place = 0
-            elif names.is_above(alloc):
-                place = 1
-            else:
-                place = 2 if alloc.id in twins else 3
-            return (place, alloc.id not in migrating, -index_of(alloc), -alloc.create_index, alloc.id)
-
-        return sorted(everyone, key=rank)
 
     def _updates(self, kept: list[Allocation]) -> tuple[list[Allocation], list[Allocation]]:
         """Those to replace and those updated in place; the rest is as it should be."""
