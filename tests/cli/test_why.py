@@ -18,7 +18,9 @@ GROUP = {
         {"Kind": "memory", "Text": "memory", "Nodes": 3, "Alone": 2}, {"Kind": "cpu", "Text": "cpu", "Nodes": 1},
     ],
     "NearMisses": [
-        {"NodeID": NODE, "NodeName": "node-7", "Shortfalls": [{"Text": "512 MB memory short"}, {"Text": "1 core short"}]},
+        {"NodeID": NODE, "NodeName": "node-7", "Shortfalls": [
+            {"Text": "512 MB memory short"}, {"Text": "1 core short"},
+        ]},
     ],
     "SmallestChange": {"Text": "lower it", "NodeID": NODE, "NodeName": "node-7", "Places": 1},
     "Scores": SCORES,
