@@ -80,7 +80,7 @@ async def test_events_tell_of_volumes_without_their_secrets(api: Api) -> None:
             if len(events) == 2:
                 break
     assert [event["Type"] for event in events] == ["CSIVolumeRegistered", "CSIVolumeDeregistered"]
-    assert events[0]["Payload"]["CSIVolume"]["Secrets"] == {"key": "[REDACTED]"}
+    assert events[0]["Payload"]["Volume"]["Secrets"] == {"key": "[REDACTED]"}
 
 
 async def test_volumes_and_plugins_are_found_by_the_beginning_of_their_ids(api: Api) -> None:

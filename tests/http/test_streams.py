@@ -14,7 +14,10 @@ import pytest
 from aiohttp import web
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
+from yurt.http.events import Wanted, events_of, parse_topics
 from yurt.sdk.errors import NotFound
+from yurt.state.store import Change
+from yurt.structs.host_volume import HostVolume
 from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, StreamFrame
 from yurt.testing.http_api import NODE_ID, Api
 
@@ -212,6 +215,15 @@ async def test_events_of_other_namespaces_are_left_out(api: Api) -> None:
     (event,) = await read_events(api, "topic=Job", 1)
     assert event["Key"] == "shown"
     assert (await read_events(api, "topic=Job&namespace=*", 1))[0]["Key"] == "hidden"
+
+
+@pytest.mark.parametrize("key", ["v1", "data", "mkdir"])
+def test_a_host_volume_is_told_by_its_id_its_name_or_its_plugin(key: str) -> None:
+    volume = HostVolume(id="v1", name="data", plugin_id="mkdir", namespace="default")
+    (event,) = events_of(7, (Change("host_volumes", "v1", None, volume),), "PutHostVolume")
+    assert Wanted(parse_topics([f"HostVolume:{key}"]), "default").takes(event)
+    assert not Wanted(parse_topics(["HostVolume:other"]), "default").takes(event)
+    assert (event["Key"], event["Payload"]["Volume"]["Name"]) == ("v1", "data")
 
 
 async def test_the_agents_log_can_be_followed(api: Api) -> None:

@@ -63,6 +63,8 @@ _TOPIC_OF_TABLE = {
     "host_volumes": "HostVolume", "jobs": "Job", "node_pools": "NodePool",
     "nodes": "Node", "services": "Service", "variables": "Variable",
 }  # fmt: skip
+_KIND_OF_TOPIC = {"CSIVolume": "Volume", "HostVolume": "Volume"}
+"""Under which name a row stands in the payload where that is not the topic."""
 _TELLS_DELETION = frozenset(
     {
         "CSIVolumeDeregistered",
@@ -117,7 +119,7 @@ def events_of(index: int, changes: tuple[Change, ...], command: str) -> Iterator
             "Index": index,
             "Key": getattr(row, "id", "") or getattr(row, "name", "") or getattr(row, "path", ""),
             "Namespace": getattr(row, "namespace", ""),
-            "Payload": _variable(change) if topic == "Variable" else {topic: _payload(topic, row)},
+            "Payload": _variable(change) if topic == "Variable" else _payload(topic, row),
             "Topic": topic,
             "Type": kind,
         }
@@ -126,8 +128,10 @@ def events_of(index: int, changes: tuple[Change, ...], command: str) -> Iterator
 def _filter_keys(topic: str, row: Any) -> list[str]:
     names = {
         "Allocation": ("job_id", "deployment_id"),
+        "CSIVolume": ("id", "name", "plugin_id"),
         "Deployment": ("job_id",),
         "Evaluation": ("job_id", "deployment_id"),
+        "HostVolume": ("id", "name", "plugin_id"),
         "Service": ("job_id", "service_name"),
     }
     return [key for name in names.get(topic, ()) if (key := getattr(row, name))]
@@ -139,7 +143,11 @@ def _variable(change: Change) -> dict[str, Any]:
     return {"Deleted": change.after is None, "Metadata": to_wire(metadata_of(row))}
 
 
-def _payload(topic: str, row: Any) -> Any:
+def _payload(topic: str, row: Any) -> dict[str, Any]:
+    return {_KIND_OF_TOPIC.get(topic, topic): _row(topic, row)}
+
+
+def _row(topic: str, row: Any) -> Any:
     if topic == "Node":
         return node_wire(row)
     if topic == "CSIVolume":
