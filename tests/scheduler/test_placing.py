@@ -151,6 +151,16 @@ def test_a_port_on_a_named_host_network_gets_that_networks_address() -> None:
     assert placement.resources.shared.ports[0].host_ip == "192.0.2.7"
 
 
+def test_reserved_cores_count_in_the_score_of_their_own_placement() -> None:
+    def binpack(cpu: int) -> float:
+        return float((20 - 10 ** (1 - cpu / 4000) - 10 ** (1 - 10 / 8192)) / 18)
+
+    attempt = _placed(_nodes(2), _job(1, Resources(cpu=0, cores=2, memory_mb=10)))
+    metrics = attempt.plan.placements[0].metrics
+    assert metrics is not None
+    assert [meta.scores["binpack"] for meta in metrics.score_meta_data] == pytest.approx([binpack(2000)] * 2)
+
+
 def test_cores_are_reserved_for_one_allocation_each() -> None:
     attempt = _placed(_nodes(1), _job(3, Resources(cpu=0, cores=2, memory_mb=10)))
     cores = [core for p in attempt.plan.placements for core in p.resources.tasks["web"].cpu.reserved_cores]

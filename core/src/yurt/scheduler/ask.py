@@ -99,6 +99,17 @@ class Ask:
         granted = grant_devices(node, held.devices, self.devices)
         return 0.0 if granted is None else granted[1]
 
+    def cpu_of_cores(self, mhz: int) -> int:
+        """The MHz that reserved cores come to where each has so many; tasks that never run together share."""
+        shares = {
+            task.name: mhz * task.resources.cores if task.resources.cores else task.resources.cpu
+            for task in self.group.tasks
+        }
+        tasks = {
+            name: AllocatedTaskResources(cpu=AllocatedCpuResources(cpu_shares=each)) for name, each in shares.items()
+        }
+        return usage_of_resources(AllocatedResources(tasks=tasks), self.group).cpu - self.plain.usage.cpu
+
     def note_topology(self, is_told: bool) -> None:
         """Devices of some nodes tell where they are: nodes where they lie together suit the group better."""
         if is_told and any(wants_topology(device) for _, device in self.devices):
@@ -106,9 +117,7 @@ class Ask:
 
     def _give_cores(self, tasks: dict[str, AllocatedTaskResources], node: Node, free: list[int]) -> bool:
         """Give each task its cores, those near its devices first; False when it requires such and there are too few."""
-        cpu = node.node_resources.cpu
-        total = cpu.total_cpu_cores or len(cpu.reservable_cpu_cores)
-        per_core = cpu.cpu_shares // max(1, total)
+        per_core = mhz_of_core(node)
         for task in self.group.tasks:
             if task.resources.cores:
                 near = near_cores(node, tasks[task.name].devices)
@@ -121,3 +130,9 @@ class Ask:
                 given = AllocatedCpuResources(cpu_shares=per_core * len(cores), reserved_cores=cores)
                 tasks[task.name] = replace(tasks[task.name], cpu=given)
         return True
+
+
+def mhz_of_core(node: Node) -> int:
+    """What one of a node's cores counts for."""
+    cpu = node.node_resources.cpu
+    return cpu.cpu_shares // max(1, cpu.total_cpu_cores or len(cpu.reservable_cpu_cores))

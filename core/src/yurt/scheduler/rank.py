@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from yurt.scheduler.ask import Ask
+from yurt.scheduler.ask import Ask, mhz_of_core
 from yurt.scheduler.best import IMPOSSIBLE, best_rows
 from yurt.scheduler.cells import Cells
 from yurt.scheduler.feasible import BoolArray, check_mask, constraint_check, remembered
@@ -23,7 +23,7 @@ from yurt.scheduler.ids import Ties
 from yurt.scheduler.spread import UNIT, FloatArray, SpreadScore
 from yurt.scheduler.view import DIMENSIONS, View
 from yurt.state.arrays import IntArray
-from yurt.state.columns import ALLOCS, CPU, MEMORY, USED_WIDTH, Columns
+from yurt.state.columns import ALLOCS, CPU, IS_NODE, MEMORY, USED_WIDTH, Columns
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import NodeScoreMeta
@@ -75,6 +75,8 @@ class Ranker:
         """The feasible rows that are not closed; the mask itself until one is."""
         self.ties = Ties(view.rows.ties, options.salt)
         self.affinity = _affinities(view, job, group)
+        self._core_mhz = _core_mhz(view, ask) if ask.cores else None
+        """What the reserved cores of one more would add on each row."""
         self._own = np.zeros(len(mask), np.int64)
         self._own_rows: set[int] = set()
         """The rows that have, or had, allocations of the group."""
@@ -355,6 +357,9 @@ class Ranker:
         kept = remembered(view.rows, "fits", dict)
         assert isinstance(kept, dict)
         key = (self.ask.plain.usage.amounts, self.is_spread_algorithm)
+        if self._core_mhz is not None:
+            used = self._with_cores(view.used)
+            return _Fits(view.columns, self.binpacks(used, view.offered), self._has_room(view.used, view.offered))
         known: _Fits | None = kept.get(key)
         changed = None if known is None else [*view.columns.changed_rows(known.columns), *view.changed_rows()]
         if known is None or changed is None or len(changed) * FEW_CHANGED > len(view.offered):
@@ -366,6 +371,12 @@ class Ranker:
             while len(kept) >= FITS_KEPT:
                 kept.pop(next(iter(tuple(kept))), None)
             kept[key] = found
+        return found
+
+    def _with_cores(self, used: IntArray) -> IntArray:
+        """What is used, and the cores that one more would reserve."""
+        found = used.copy()
+        found[:, CPU] += 0 if self._core_mhz is None else self._core_mhz
         return found
 
     def _brought_forward(self, known: _Fits, changed: list[int]) -> _Fits:
@@ -463,11 +474,12 @@ class Ranker:
         """The fitness of one row, and whether it has room."""
         view = self.view
         used, offered = view.used_on(row), view.offered_on(row)
-        key = (*used, *offered[:USED_WIDTH])
+        mhz = 0 if self._core_mhz is None else self._core_mhz.item(row)
+        key = (*used, *offered[:USED_WIDTH], mhz)
         known = self._fitness.get(key)
         if known is None:
             asked = self.ask.plain.usage
-            total = _power_of(used[CPU] + asked.cpu, offered[CPU]) + _power_of(
+            total = _power_of(used[CPU] + asked.cpu + mhz, offered[CPU]) + _power_of(
                 used[MEMORY] + asked.memory, offered[MEMORY]
             )
             raw = total - 2 if self.is_spread_algorithm else 20 - total
@@ -495,6 +507,22 @@ def _power(used: IntArray, offered: IntArray) -> FloatArray:
 
 def _power_of(used: int, offered: int) -> float:
     return math.exp((1 - used / offered) * LN10) if offered > 0 else 1.0
+
+
+def _core_mhz(view: View, ask: Ask) -> IntArray:
+    """For each row the MHz of the cores that an ask reserves."""
+
+    def compute() -> IntArray:
+        found = np.zeros(len(view.offered), np.int64)
+        for row in np.flatnonzero(view.offered[:, IS_NODE]).tolist():
+            found[row] = mhz_of_core(view.node(row))
+        found.flags.writeable = False
+        return found
+
+    of_one = remembered(view.rows, "MHz of a core", compute)
+    assert isinstance(of_one, np.ndarray)
+    known = {mhz: ask.cpu_of_cores(mhz) for mhz in set(of_one.tolist())}
+    return np.array([known[mhz] for mhz in of_one.tolist()], np.int64)
 
 
 def _affinities(view: View, job: Job, group: TaskGroup) -> IntArray | None:
