@@ -177,6 +177,7 @@ class GenericAttempt:
         self.placements.clear()
         self.preemptions.clear()
         del self.stops[len(results.stops) :]
+        self.attributes = dict(results.attributes)
         self.queued = {name: sum(1 for place in wanted if place.group == name) for name in self.queued}
 
     def _breaks_gangs(self, job: Job) -> bool:
@@ -436,10 +437,13 @@ class GenericAttempt:
         return self.view.row(place.previous.node_id)
 
     def _note_unplaced(self, place: Place) -> None:
+        """One that failed is stopped also when nothing can replace it yet; evaluations try again until it has been."""
         previous = place.previous
-        if not place.is_rescheduled or previous is None or is_unplaced(previous):
+        if not place.is_rescheduled or previous is None:
             return
-        if previous.desired_status in SERVER_TERMINAL:
+        if previous.desired_status not in SERVER_TERMINAL:
+            self.stops.append(AllocStop(id=previous.id, node_id=previous.node_id, description=place.stops))
+        if not is_unplaced(previous):
             known = self.attributes.get(previous.id) or AttributeUpdate(id=previous.id, node_id=previous.node_id)
             self.attributes[previous.id] = replace(known, reschedule_tracker=unplaced(previous))
 

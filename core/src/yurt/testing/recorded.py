@@ -325,7 +325,8 @@ def _plan(attempt: Attempt, snapshot: Snapshot) -> Data:
         }
         placed.setdefault(placement.node_id, []).append(row)
     changes = [(update.id, update.node_id) for update in plan.in_place]
-    changes.extend((update.id, update.node_id) for update in plan.attributes)
+    stopped = {stop.id for stop in plan.stops}
+    changes.extend((update.id, update.node_id) for update in plan.attributes if update.id not in stopped)
     for alloc_id, node_id in dict.fromkeys(changes):
         alloc = snapshot.allocs[alloc_id]
         row = {"ID": alloc.id, "Name": alloc.name, "TaskGroup": alloc.task_group, "DesiredStatus": alloc.desired_status}
