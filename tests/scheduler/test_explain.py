@@ -29,6 +29,8 @@ from yurt.structs.node import (
     NodeDevice,
     NodeDeviceResource,
 )
+from yurt.structs.plan import DeploymentUpdate
+from yurt.structs.policies import Gang
 from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
 from yurt.structs.volume import VolumeRequest
 from yurt.testing import factories
@@ -217,13 +219,14 @@ def test_a_system_job_that_no_node_can_take_tells_why() -> None:
 
 def test_a_quota_is_a_blocker_on_every_node_and_no_change_of_nodes_is_suggested() -> None:
     bound = Namespace(name="default", quota="small")
-    state = _state(_node(1), _node(2))
+    state = _state(_node(1), _node(2), _node(3, datacenter="dc2"))
     state = apply(state, c.UpsertNamespaces(namespaces=(bound,)), index=state.index + 1).state
     job = _job(4, Resources(cpu=10, memory_mb=300))
     found = why_not(state, job, now=factories.NOW, seed=1, limits=quotas).groups[0]
     text = "quota small: memory exhausted (300 needed, 100 left)"
     assert (found.placed, found.unplaced, found.near_misses, found.smallest_change) == (3, 1, (), None)
-    assert [(blocker.text, blocker.nodes, blocker.alone) for blocker in found.blockers] == [(text, 2, 2)]
+    blockers = [(blocker.text, blocker.nodes, blocker.alone) for blocker in found.blockers]
+    assert blockers == [(text, 2, 2), ("not in datacenter dc1", 1, 0)]
     system = why_not(state, replace(job, type="system"), now=factories.NOW, seed=1, limits=quotas).groups[0]
     assert (system.placed, system.unplaced) == (2, 0)
 
@@ -252,6 +255,22 @@ def test_a_job_that_is_placed_whole_or_not_tells_of_each_group_what_keeps_it() -
     assert not fits.blockers and short.blockers
 
 
+@pytest.mark.parametrize("changes", [{"job": {"all_at_once": True}}, {"gang": Gang(min=7)}])
+def test_the_smallest_change_of_a_gang_makes_room_for_all_that_must_run_together(changes: Any) -> None:
+    state = _state(_node(1), _node(2))
+    job = _job(7, Resources(cpu=1500, memory_mb=10), **changes)
+    found = _why_not(state, job)
+    assert _only_change(found) == 'lower the cpu of task "web" from 1500 to 1000 MHz'
+    assert found.smallest_change is not None and found.smallest_change.places == 7
+    (edit,) = found.smallest_change.edits
+    assert _placed(state, job, (edit,)) == 7 and _placed(state, job, (replace(edit, after=1001),)) == 0
+
+    cores = _why_not(state, _job(7, Resources(cpu=0, cores=2, memory_mb=10), **changes))
+    assert _only_change(cores) == 'ask 1 instead of 2 cores in task "web"'
+    far = _why_not(state, _job(200, Resources(cpu=1500, memory_mb=10), job={"all_at_once": True})).smallest_change
+    assert far is not None and far.places == 0
+
+
 def test_an_allocation_tells_of_other_nodes_what_keeps_its_own_volume_off() -> None:
     volumes = {"data": VolumeRequest(name="data", type="host", source="data", per_alloc=True)}
     offered = {"data[0]": HostVolumeInfo(path="/data")}
@@ -263,6 +282,17 @@ def test_an_allocation_tells_of_other_nodes_what_keeps_its_own_volume_off() -> N
 
 def test_a_stopped_job_is_called_so() -> None:
     assert _why_not(_state(_node(1)), _job(job={"stop": True})).notes == ("the job is stopped",)
+
+
+def test_what_a_deployment_that_failed_leaves_unplaced_is_said_to_wait_for_it() -> None:
+    job = _job(3, Resources(cpu=3000, memory_mb=100), update=factories.update_strategy())
+    state = _run(_state(_node(1), _node(2)), job)
+    (deployment,) = state.deployments.values()
+    update = DeploymentUpdate(deployment_id=deployment.id, status="failed")
+    state = apply(state, c.SetDeploymentStatus(update=update), index=state.index + 1).state
+    found = why_not(state, state.jobs[job.key], now=factories.NOW, seed=1).groups[0]
+    assert (found.running, found.unplaced) == (2, 0)
+    assert found.notes == (f"1 wait for deployment {deployment.id[:8]}, which is failed",)
 
 
 def test_a_volume_that_has_its_writer_is_named_and_cannot_be_helped() -> None:

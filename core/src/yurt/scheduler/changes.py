@@ -374,6 +374,26 @@ def apply_edits(job: Job, group_name: str, edits: tuple[Edit, ...]) -> Job:
     return job
 
 
+def joined(first: tuple[Edit, ...], then: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    """The edits of a change and of one that was found after it: those of the same thing become one."""
+    edits = {_subject(edit): edit for edit in first}
+    for edit in then:
+        known = edits.get(_subject(edit))
+        edits[_subject(edit)] = edit if known is None else _from(known.before, edit)
+    return tuple(edits.values())
+
+
+def _subject(edit: Edit) -> tuple[object, ...]:
+    return (edit.kind, edit.task, edit.name, edit.constraint, edit.node_id)
+
+
+def _from(before: int, edit: Edit) -> Edit:
+    """The edit as it is from another number."""
+    text = edit.text.replace(f" from {edit.before} to ", f" from {before} to ")
+    text = text.replace(f" instead of {edit.before} ", f" instead of {before} ")
+    return replace(edit, text=text, before=before)
+
+
 def _apply(job: Job, group_name: str, edit: Edit) -> Job:
     group = job.group(group_name)
     assert group is not None

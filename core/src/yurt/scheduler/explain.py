@@ -24,6 +24,7 @@ from yurt.scheduler.changes import (
     change_for,
     device_edits,
     edited_node,
+    joined,
 )
 from yurt.scheduler.feasible import BoolArray
 from yurt.scheduler.generic import GenericAttempt
@@ -52,13 +53,17 @@ from yurt.structs.explain import (
 )
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import NodeScoreMeta
+from yurt.structs.node import Node
 from yurt.structs.plan import Plan
 from yurt.structs.questions import alloc_index
-from yurt.structs.status import CLIENT_TERMINAL, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
+from yurt.structs.status import CLIENT_TERMINAL, DEPLOYMENT_SUCCESSFUL, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
 
 NEAR_MISSES = 5
 CHANGE_ROWS_MAX = 2000
 """Nodes looked at for the least change, in the order of the least that they may need."""
+
+CHANGE_ROUNDS_MAX = 32
+"""So many allocations get room one after another when a gang is to be placed; larger lacks are told for one of them."""
 
 Machine = GenericAttempt | SystemAttempt
 
@@ -167,29 +172,59 @@ def _machine(snapshot: Snapshot, evaluation: Evaluation, terms: _Terms) -> Machi
 
 
 def _with_places(snapshot: Snapshot, job: Job, made: GroupExplanation, terms: _Terms) -> GroupExplanation:
-    """The explanation with how many more allocations its least change places."""
-    change = made.smallest_change
-    if change is None:
-        return made
-    edited = apply_edits(job, made.name, change.edits)
-    machine, plan = _run(_with_nodes(snapshot, change), edited, terms)
+    """The explanation with how many more allocations its least change places.
+
+    Where all or many must run together room for one more places none: the change grows until it is enough.
+    """
+    group, change = job.group(made.name), made.smallest_change
+    assert group is not None
+    is_whole = job.all_at_once or group.least > 1
+    for _ in range(CHANGE_ROUNDS_MAX):
+        if change is None:
+            break
+        machine, plan = _run(_with_nodes(snapshot, change), apply_edits(job, made.name, change.edits), terms)
+        places = _places(machine, plan, made)
+        if places > 0 or not is_whole:
+            return replace(made, smallest_change=replace(change, places=max(0, places)))
+        more = _change_of(machine, made.name)
+        change = _both(change, more) if more is not None else None
+    return made
+
+
+def _places(machine: Machine, plan: Plan, made: GroupExplanation) -> int:
     if isinstance(machine, SystemAttempt):
-        places = sum(placement.task_group == made.name for placement in plan.placements) - made.placed
-    else:
-        places = made.unplaced - machine.queued.get(made.name, 0)
-    return replace(made, smallest_change=replace(change, places=max(0, places)))
+        return sum(placement.task_group == made.name for placement in plan.placements) - made.placed
+    return made.unplaced - machine.queued.get(made.name, 0)
+
+
+def _change_of(machine: Machine, name: str) -> SmallestChange | None:
+    """The least change for one more allocation of a group that found no room."""
+    placer = machine.placers.get(name)
+    if placer is None or name not in machine.failed or machine.failed[name].quota_exhausted:
+        return None
+    if is_allowed(placer.view, placer.job):
+        _release_victims(placer)
+    blocked = Blocked(placer)
+    return _smallest(blocked, _nearest(blocked, blocked.nodes & (blocked.count > 0)))
+
+
+def _both(first: SmallestChange, then: SmallestChange) -> SmallestChange:
+    """A change and one that follows it."""
+    edits = joined(first.edits, then.edits)
+    return replace(then, edits=edits, text="; ".join(edit.text for edit in edits))
 
 
 def _with_nodes(snapshot: Snapshot, change: SmallestChange) -> Snapshot:
     """The state with the nodes that a change concerns as it makes them."""
-    node = snapshot.nodes[change.node_id]
-    own = [edit for edit in change.edits if edit.node_id]
-    if not own:
+    nodes: dict[str, Node] = {}
+    for edit in change.edits:
+        if edit.node_id:
+            nodes[edit.node_id] = edited_node(nodes.get(edit.node_id) or snapshot.nodes[edit.node_id], edit)
+    if not nodes:
         return snapshot
-    for edit in own:
-        node = edited_node(node, edit)
     changed = snapshot.edit(snapshot.index + 1)
-    changed.put("nodes", node.id, node)
+    for node in nodes.values():
+        changed.put("nodes", node.id, node)
     return changed.commit()
 
 
@@ -237,12 +272,12 @@ def _notes_of_later(machine: GenericAttempt, group: TaskGroup, seen: int) -> Ite
     """What waits for another evaluation."""
     missing = group.count - seen
     later = [evaluation for evaluation in machine.followups if evaluation.wait_until]
-    deployment = machine.deployment
+    deployment = machine.told_deployment
     if missing <= 0 or group.name in machine.broken or (machine.job is not None and machine.job.stop):
         return
     if later:
         yield f"{missing} wait for a delayed evaluation, evaluation {later[0].id[:8]}"
-    elif deployment is not None and group.name in deployment.task_groups:
+    elif deployment is not None and group.name in deployment.task_groups and deployment.status != DEPLOYMENT_SUCCESSFUL:
         yield f"{missing} wait for deployment {deployment.id[:8]}, which is {deployment.status}"
 
 
@@ -284,7 +319,7 @@ def _with_blockers(
         nodes_evaluated=metric.nodes_evaluated,
         nodes_filtered=metric.nodes_filtered,
         nodes_exhausted=metric.nodes_exhausted,
-        blockers=tuple(limits + _blockers(blocked, nodes)),
+        blockers=(*limits, *(replace(each, alone=0) if quota else each for each in _blockers(blocked, nodes))),
         near_misses=() if quota and free.any() else tuple(_near_miss(blocked, row) for row in nearest.shown),
         smallest_change=None if quota else _smallest(blocked, nearest),
     )
