@@ -31,6 +31,7 @@ from yurt.structs.metrics import AllocationMetric
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Outcome, Placement, Plan
 from yurt.structs.questions import alloc_index
 from yurt.structs.status import (
+    CLIENT_FAILED,
     CLIENT_TERMINAL,
     DEPLOYMENT_ACTIVE,
     EVAL_BLOCKED,
@@ -372,11 +373,12 @@ class GenericAttempt:
             take(self.limits, self.view.usage_of(replaced), -1)
 
     def _tracker(self, place: Place) -> RescheduleTracker | None:
+        """The history that it carries on; what a new version replaces begins anew."""
         if place.previous is None:
             return None
         if place.is_rescheduled:
             return tracker_after(place.previous, self.now)
-        return place.previous.reschedule_tracker
+        return None if place.stops else place.previous.reschedule_tracker
 
     def _placer(self, job: Job, name: str) -> GroupPlacer:
         placer = self.placers.get(name)
@@ -424,10 +426,14 @@ class GenericAttempt:
         return is_own and self.evaluation.type == JOB_BATCH and ran_successfully(alloc)
 
     def _penalised(self, place: Place) -> frozenset[int]:
-        if not place.is_rescheduled or place.previous is None:
+        """The nodes on which the allocation, or one before it, failed: whatever it is replaced for."""
+        previous = place.previous
+        if previous is None:
             return frozenset()
-        tracker = place.previous.reschedule_tracker
-        nodes = [place.previous.node_id, *(event.prev_node_id for event in (tracker.events if tracker else ()))]
+        tracker = previous.reschedule_tracker
+        nodes = [event.prev_node_id for event in (tracker.events if tracker else ())]
+        if place.is_rescheduled or previous.client_status == CLIENT_FAILED:
+            nodes.append(previous.node_id)
         return frozenset(row for node in nodes if (row := self.view.row(node)) is not None)
 
     def _preferred(self, job: Job, place: Place) -> int | None:
