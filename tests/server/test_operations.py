@@ -309,6 +309,15 @@ async def test_forced_garbage_collection_forgets_what_is_over_and_nothing_else(b
     assert {alloc.job_id for alloc in state.allocs.values()} == {"web"}
 
 
+async def test_scaling_heeds_the_most_allocations_of_a_job(run_server: Any) -> None:
+    groups = (factories.group(update=None), factories.group("db", count=2, update=None))
+    async with run_server(job_max_count=5) as bench:
+        await bench.server.jobs.register(factories.job(task_groups=groups))
+        await bench.server.jobs.scale("default", "web", ScalingEvent(count=3), group="web")
+        with pytest.raises(Invalid, match="total count was greater than configured job_max_count: 6 > 5"):
+            await bench.server.jobs.scale("default", "web", ScalingEvent(count=4), group="web")
+
+
 async def test_an_ended_batch_job_is_forgotten_after_its_threshold(run_server: Any) -> None:
     thresholds = GcThresholds(interval_s=10.0, job_s=60.0)
     async with run_server(gc=thresholds) as bench:

@@ -87,9 +87,16 @@ def _cluster_problems(state: Snapshot, job: Job, config: ServerConfig) -> Iterat
         yield f'job "{job.id}" is in nonexistent node pool "{job.node_pool}"'
     if not 1 <= job.priority <= config.job_max_priority:
         yield f"Job priority must be between [1, {config.job_max_priority}]"
+    if too_many := count_problem(job, config):
+        yield too_many
+
+
+def count_problem(job: Job, config: ServerConfig) -> str:
+    """Why the job's groups ask for too many allocations together, or ''."""
     count = sum(group.count for group in job.task_groups)
-    if count > config.job_max_count:
-        yield f"total count was greater than configured job_max_count: {count} > {config.job_max_count}"
+    if count <= config.job_max_count:
+        return ""
+    return f"total count was greater than configured job_max_count: {count} > {config.job_max_count}"
 
 
 def _capability_problems(namespace: Namespace, job: Job) -> Iterator[str]:

@@ -21,7 +21,7 @@ from yurt.duties.periodic import next_launch
 from yurt.duties.scaling import scaled, scaling_problem
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import UnixNano, replace
-from yurt.server.admission import admit, with_counts_of, with_resources_of
+from yurt.server.admission import admit, count_problem, with_counts_of, with_resources_of
 from yurt.server.plan_annotations import annotated
 from yurt.server.requests import NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
@@ -229,6 +229,9 @@ class Jobs:
     async def _scale_to(self, job: Job, group: str, event: ScalingEvent, mint: Mint) -> JobRegistered:
         assert event.count is not None
         job = replace(scaled(job, group, event.count), submit_time=mint.now)
+        problem = count_problem(job, self._server.config)
+        if problem:
+            raise Invalid(problem)
         evaluation = None if job.is_template else evaluation_of(job, status.TRIGGER_SCALING, mint)
         if evaluation is not None and event.message:
             evaluation = replace(evaluation, status_description=event.message)
