@@ -159,7 +159,8 @@ server.raft_snapshot_interval  How often that is looked at.
 server.raft_multiplier    1 to 10: so many times longer silence is borne before another server leads.
 server.raft_trailing_logs How many commands the log keeps behind a snapshot.
 server.job_default_priority  The priority of a job that names none.
-server.job_max_priority   The greatest priority of a job.
+server.job_max_priority   The greatest priority of a job: 100 to 32766.
+server.job_max_source_size  A longer job file is not kept beside its job, such as `500KB`.
 server.job_max_count      The greatest sum of the counts of a job's groups.
 server.job_tracked_versions  How many versions of a job are kept.
 ui.enabled                `/ui/` answers with pages for a browser.

@@ -14,6 +14,7 @@ from yurt.agent.config_keys import ABSENT, ROOT, Block, Entry, Key
 from yurt.agent.data_dir import open_data_dir
 from yurt.agent.parts import bytes_of, client_config, server_config, shown_config, template_settings
 from yurt.sdk.errors import Conflict, Invalid
+from yurt.server.config import ServerConfig
 
 SERVER = {"server": {"enabled": True}, "client": {"enabled": True}, "data_dir": "/tmp/x"}
 
@@ -172,6 +173,31 @@ def test_settings_reach_server_and_client(tmp_path: Path) -> None:
     assert client.reserved.memory_mb == 64
     assert client.host_volumes["v"].path == "/srv"
     assert client.alloc_dir == str(tmp_path / "alloc")
+
+
+def settings_of(folder: Path, **server: Any) -> ServerConfig:
+    data = open_data_dir(str(folder))
+    data.close()
+    return server_config(config_of({"server": {"enabled": True, **server}, "data_dir": str(folder)}), data)
+
+
+def test_limits_of_jobs_reach_the_server(tmp_path: Path) -> None:
+    made = settings_of(tmp_path, job_max_source_size="2KB", job_max_priority=32_766, job_default_priority=200)
+    assert (made.job_max_source_size, made.job_max_priority, made.job_default_priority) == (2000, 32_766, 200)
+
+
+@pytest.mark.parametrize(
+    ("server", "text"),
+    [
+        ({"job_max_priority": 99}, "job_max_priority must be between 100 and 32766"),
+        ({"job_max_priority": 32_767}, "job_max_priority must be between 100 and 32766"),
+        ({"job_default_priority": 101}, "job_default_priority must be between 1 and 100"),
+        ({"job_max_source_size": "much"}, "'much' is not a size"),
+    ],
+)
+def test_limits_that_no_job_can_have_are_refused(tmp_path: Path, server: dict[str, Any], text: str) -> None:
+    with pytest.raises(Invalid, match=text):
+        settings_of(tmp_path, **server)
 
 
 def test_the_shown_configuration_hides_secrets() -> None:

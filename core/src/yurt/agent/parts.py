@@ -24,6 +24,8 @@ from yurt.structs.cluster import AutopilotConfiguration, PreemptionConfig, Sched
 from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
 
 SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ?([kmgt])?(i)?b?$", re.IGNORECASE)
+PRIORITY_USUAL, PRIORITY_LIMIT = 100, 32_766
+"""The greatest priority of a job: where nothing is said, and at most."""
 ENFORCEMENTS = ("none", "warn", "strict")
 SECRETS = frozenset({"token", "intro_token", "encrypt", "replication_token", "auth", "license_path"})
 
@@ -47,20 +49,33 @@ def server_config(config: AgentConfig, data: DataDir) -> ServerConfig:
     settings |= _renamed(
         given, {"raft_snapshot_threshold": "snapshot_threshold", "raft_trailing_logs": "trailing_entries"}
     )
-    return ServerConfig(
-        name=f"{config.name}.{config.region}",
-        region=config.region,
-        authoritative_region=given.get("authoritative_region", ""),
-        datacenter=config.datacenter,
-        dev=config.is_dev,
-        rpc_addr=config.advertise_rpc,
-        data_dir="" if config.is_dev else str(data.server),
-        gc=GcThresholds(**{ours: seconds_of(given[theirs], 0) for theirs, ours in gc.items() if theirs in given}),
-        introduction=introduction_config(given.get("client_introduction", {})),
-        scheduler_config=scheduler_config(given.get("default_scheduler_config", {})),
-        autopilot_config=autopilot_config(config.raw.get("autopilot", {})),
-        **settings,
+    if given.get("job_max_source_size"):
+        settings["job_max_source_size"] = bytes_of(given["job_max_source_size"], 0)
+    return _checked(
+        ServerConfig(
+            name=f"{config.name}.{config.region}",
+            region=config.region,
+            authoritative_region=given.get("authoritative_region", ""),
+            datacenter=config.datacenter,
+            dev=config.is_dev,
+            rpc_addr=config.advertise_rpc,
+            data_dir="" if config.is_dev else str(data.server),
+            gc=GcThresholds(**{ours: seconds_of(given[theirs], 0) for theirs, ours in gc.items() if theirs in given}),
+            introduction=introduction_config(given.get("client_introduction", {})),
+            scheduler_config=scheduler_config(given.get("default_scheduler_config", {})),
+            autopilot_config=autopilot_config(config.raw.get("autopilot", {})),
+            **settings,
+        )
     )
+
+
+def _checked(made: ServerConfig) -> ServerConfig:
+    """The settings; raises Invalid for priorities that no job may have (semantics, section 1)."""
+    if not PRIORITY_USUAL <= made.job_max_priority <= PRIORITY_LIMIT:
+        raise Invalid(f"server job_max_priority must be between {PRIORITY_USUAL} and {PRIORITY_LIMIT}")
+    if not 1 <= made.job_default_priority <= made.job_max_priority:
+        raise Invalid(f"server job_default_priority must be between 1 and {made.job_max_priority}")
+    return made
 
 
 def introduction_config(given: Mapping[str, Any]) -> IntroductionConfig:
