@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 ABSENT = frozenset({
     "acl", "alloc pause", "deployment unblock", "keygen", "keyring", "license", "login",
-    "operator client-state", "operator gossip", "operator keygen", "operator keyring",
-    "operator raft migrate-backend", "operator snapshot agent", "operator utilization", "quota",
-    "recommendation", "secret", "sentinel", "setup",
+    "operator gossip", "operator keygen", "operator keyring",
+    "operator raft migrate-backend", "operator snapshot agent", "operator snapshot redact",
+    "operator utilization", "quota", "recommendation", "secret", "sentinel", "setup",
     "volume snapshot",
 })  # fmt: skip
 """Commands and whole groups; a group stands for all that is in it."""
@@ -17,6 +17,7 @@ INSTEAD = {
     "operator gossip": "There is no gossip: TLS encrypts what servers say, with certificates of: yurt tls cert create",
     "operator raft migrate-backend": "A server's log has one form, which each version reads: there is nothing to do.",
     "operator snapshot agent": "Have a periodic job, or cron, run: yurt operator snapshot save FILE",
+    "operator snapshot redact": "There is nothing to take out: snapshots hold no keys, and variables only sealed.",
     "operator utilization": "Figures for a monitoring system are given by: yurt operator metrics",
 }
 """What serves instead of some of them."""

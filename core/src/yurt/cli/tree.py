@@ -124,6 +124,7 @@ _SUMMARIES = {
     "operator autopilot get-config": "Show how servers mind themselves",
     "operator autopilot health": "Show whether the servers are well",
     "operator autopilot set-config": "Change how servers mind themselves",
+    "operator client-state": "Print what a stopped client keeps on disk",
     "operator debug": "Gather what helps to find a fault in one archive",
     "operator metrics": "Print the metrics of the agent",
     "operator raft info": "Show which commands a stopped server's log holds",
