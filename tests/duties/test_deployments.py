@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.duties.deployments import Seen, failure_of, health_of, next_deadline, watch
+from yurt.duties.deployments import Failure, Seen, failed_by_user, failure_of, health_of, next_deadline, watch
 from yurt.sdk.value import replace, seconds
 from yurt.state import Snapshot
 from yurt.structs.alloc import AllocDeploymentStatus
@@ -111,15 +111,16 @@ def test_without_progress_by_the_deadline_the_deployment_fails(state_of: Any, mi
     state = deployed(state_of, factories.job())
     deadline = next_deadline(the(state))
     assert deadline == factories.NOW + seconds(600)
-    assert failure_of(state, the(state), mint_at(599).now) == ""
-    assert failure_of(state, the(state), mint_at(600).now) == "Failed due to progress deadline"
+    assert failure_of(state, the(state), mint_at(599).now) is None
+    failure = failure_of(state, the(state), mint_at(600).now)
+    assert failure == Failure("Failed due to progress deadline", frozenset({"web"}))
 
 
 def test_a_paused_deployment_does_not_run_out_of_time(state_of: Any, mint_at: Any) -> None:
     state = deployed(state_of, factories.job())
     paused = replace(the(state), status="paused")
     assert next_deadline(paused) is None
-    assert failure_of(state, paused, mint_at(10_000).now) == ""
+    assert failure_of(state, paused, mint_at(10_000).now) is None
 
 
 def test_auto_revert_goes_back_to_the_newest_stable_version(state_of: Any, mint_at: Any) -> None:
@@ -134,6 +135,20 @@ def test_auto_revert_goes_back_to_the_newest_stable_version(state_of: Any, mint_
     after = state_of(command, on=state)
     assert (after.jobs[new.key].version, dict(after.jobs[new.key].meta)) == (2, {})
     assert the(after).status == "failed"
+
+
+def test_only_a_group_that_has_failed_takes_the_job_back(state_of: Any, mint_at: Any) -> None:
+    update = factories.update_strategy(auto_revert=True)
+    groups = (factories.group(reschedule_policy=None), factories.group("other", update=update))
+    old = factories.job(task_groups=groups)
+    state = state_of(RegisterJob(job=old), SetJobStability(namespace="default", job_id="web", version=0, stable=True))
+    state = deployed(state_of, replace(old, meta={"release": "2"}), on=state)
+    ill = reported(state_of, state, "a1-0", healthy=False, status="failed")
+    command = watch(ill, the(ill), Seen(), mint_at())
+    assert isinstance(command, SetDeploymentStatus)
+    assert (command.update.status_description, command.job) == ("Failed due to unhealthy allocations", None)
+    told = failed_by_user(state, the(state), state.jobs[old.key], mint_at())
+    assert told.update.status_description == "Deployment marked as failed - rolling back to job version 0"
 
 
 def test_auto_revert_stays_when_there_is_nothing_to_go_back_to(state_of: Any, mint_at: Any) -> None:

@@ -2,7 +2,7 @@
 
 The scheduler decides that a deployment succeeded and how fast it goes on; this machine only wakes it when health
 changed. It fails the deployment when a group made no progress by its deadline, or when an allocation is unhealthy and
-cannot be replaced; a group with auto_revert then takes the job back to its newest stable version. An unhealthy
+cannot be replaced; where such a group has auto_revert, the job goes back to its newest stable version. An unhealthy
 allocation that may be replaced is marked for it, and so is one that failed after it had been healthy: allocations of an
 active deployment are not rescheduled otherwise, and nobody would look at it again once the deployment has succeeded.
 """
@@ -66,9 +66,9 @@ def watch(state: Snapshot, deployment: Deployment, seen: Seen, mint: Mint) -> An
     job = state.jobs.get((deployment.namespace, deployment.job_id))
     if job is None or not is_deployment_active(deployment):
         return None
-    reason = failure_of(state, deployment, mint.now)
-    if reason:
-        return failed(state, deployment, job, reason, mint)
+    failure = failure_of(state, deployment, mint.now)
+    if failure is not None:
+        return failed(state, deployment, job, failure, mint)
     if deployment.status != status.DEPLOYMENT_PAUSED and is_promotable(state, deployment):
         evaluation = _evaluation(job, deployment, mint)
         return PromoteDeployment(deployment_id=deployment.id, evaluation=evaluation, now=mint.now)
@@ -91,26 +91,42 @@ def next_deadline(deployment: Deployment) -> UnixNano | None:
     return UnixNano(min(times)) if times else None
 
 
-def failure_of(state: Snapshot, deployment: Deployment, now: UnixNano) -> str:
-    """Why the deployment has failed, or ''."""
-    for alloc in state.allocs.where("deployment", deployment.id):
-        group = deployment.task_groups.get(alloc.task_group)
-        if group is None or not _is_unhealthy(alloc):
-            continue
-        if not group.progress_deadline or not is_reschedulable(alloc, now):
-            return FAILED_ALLOCATIONS
+class Failure(NamedTuple):
+    """Why a deployment has failed, and in which groups."""
+
+    reason: str
+    groups: frozenset[str]
+
+
+def failure_of(state: Snapshot, deployment: Deployment, now: UnixNano) -> Failure | None:
+    """How the deployment has failed, if it has."""
+    groups = deployment.task_groups
+    ill = {
+        alloc.task_group
+        for alloc in state.allocs.where("deployment", deployment.id)
+        if alloc.task_group in groups
+        and _is_unhealthy(alloc)
+        and not (groups[alloc.task_group].progress_deadline and is_reschedulable(alloc, now))
+    }
+    if ill:
+        return Failure(FAILED_ALLOCATIONS, frozenset(ill))
     if deployment.status == status.DEPLOYMENT_PAUSED:
-        return ""
-    for group in deployment.task_groups.values():
-        if group.progress_deadline and 0 < group.require_progress_by <= now and _is_short(group):
-            return FAILED_DEADLINE
-    return ""
+        return None
+    short = {name: group for name, group in groups.items() if group.progress_deadline and _is_short(group)}
+    if any(0 < group.require_progress_by <= now for group in short.values()):
+        return Failure(FAILED_DEADLINE, frozenset(short))
+    return None
 
 
-def failed(state: Snapshot, deployment: Deployment, job: Job, reason: str, mint: Mint) -> SetDeploymentStatus:
-    """End the deployment as failed, going back to the newest stable version where a group asks for that."""
-    revert, text = None, reason
-    if any(group.auto_revert for group in deployment.task_groups.values()):
+def failed_by_user(state: Snapshot, deployment: Deployment, job: Job, mint: Mint) -> SetDeploymentStatus:
+    """End the deployment because somebody says so: all of its groups have failed."""
+    return failed(state, deployment, job, Failure(FAILED_BY_USER, frozenset(deployment.task_groups)), mint)
+
+
+def failed(state: Snapshot, deployment: Deployment, job: Job, failure: Failure, mint: Mint) -> SetDeploymentStatus:
+    """End the deployment, going back to the newest stable version where a group that has failed asks for that."""
+    revert, text = None, failure.reason
+    if any(deployment.task_groups[name].auto_revert for name in failure.groups):
         revert, suffix = rollback(state, deployment, job)
         text += suffix
     evaluation = _evaluation(job, deployment, mint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from yurt.duties.deployments import FAILED_BY_USER, failed
+from yurt.duties.deployments import failed_by_user
 from yurt.duties.evals import Mint, evaluation_of
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import replace
@@ -35,7 +35,7 @@ class Deployments:
     async def fail(self, deployment_id: str) -> DeploymentChanged:
         """End a deployment as failed, with the roll-back that its groups ask for."""
         deployment, job = self._find_active(deployment_id, "can't fail terminal deployment")
-        command = failed(self._server.state, deployment, job, FAILED_BY_USER, self._mint())
+        command = failed_by_user(self._server.state, deployment, job, self._mint())
         reverted = _reverted_version(command)
         changed = await self._store(command, command.evaluation)
         return replace(changed, reverted_job_version=reverted)
