@@ -13,6 +13,7 @@ from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.alloc import DesiredTransition
+from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, PeriodicConfig
 from yurt.structs.network import NetworkResource, Port
 from yurt.structs.policies import DisconnectStrategy
@@ -239,6 +240,22 @@ def test_a_system_job_runs_once_on_every_ready_node() -> None:
     cluster.do(c.RegisterNode(node=factories.node(factories.number_id(9, kind=1))))
     cluster.settle(job)
     assert len(cluster.live(job)) == 6
+
+
+@pytest.mark.parametrize("kind", [status.JOB_SYSTEM, status.JOB_SYSBATCH])
+def test_a_system_job_stays_on_a_node_that_no_longer_suits_it_until_there_is_a_new_version(kind: str) -> None:
+    cluster = Cluster(nodes=0)
+    role = Constraint(l_target="${meta.role}", operand="=", r_target="edge")
+    job = factories.job(type=kind, constraints=(role,))
+    suits = factories.node(factories.number_id(1, kind=1), meta={"role": "edge"})
+    cluster.do(c.RegisterNode(node=suits))
+    cluster.register(job)
+    cluster.settle(job)
+    for changed in (replace(suits, drivers={}), replace(suits, meta={})):
+        cluster.do(c.RegisterNode(node=changed))
+        assert not cluster.evaluate(job) and len(cluster.live(job)) == 1
+    cluster.register(replace(job, priority=60))
+    assert cluster.evaluate(job) and not cluster.live(job)
 
 
 def test_what_finds_no_room_waits_in_a_blocked_evaluation_that_says_why() -> None:

@@ -299,12 +299,15 @@ def constraint_check(constraint: Constraint) -> Check:
     )
 
 
+def is_for_node(job: Job, node: Node) -> bool:
+    """Whether a node is in the job's datacenters and pool."""
+    return is_in(node.datacenter, job.datacenters) and job.node_pool in (POOL_ALL, node.node_pool)
+
+
 def is_row_feasible(snapshot: Snapshot, job: Job, group: TaskGroup, row: int) -> bool:
     """Whether one node is in the job's datacenters and pool and passes the group's checks; ready or not."""
     node = snapshot.nodes[snapshot.columns.nodes.ids[row]]
-    if not is_in(node.datacenter, job.datacenters) or job.node_pool not in (POOL_ALL, node.node_pool):
-        return False
-    return all(check_mask(snapshot, check)[row] for check in checks_of(job, group))
+    return is_for_node(job, node) and all(check_mask(snapshot, check)[row] for check in checks_of(job, group))
 
 
 def class_counts(rows: NodeRows, mask: BoolArray) -> dict[str, int]:

@@ -18,7 +18,7 @@ from yurt.scheduler.classify import (
     strategy_of,
 )
 from yurt.scheduler.deploys import cancel_unneeded, fresh_state, is_complete, is_of_version, new_deployment
-from yurt.scheduler.feasible import is_row_feasible
+from yurt.scheduler.feasible import is_for_node, is_row_feasible
 from yurt.scheduler.followups import followups
 from yurt.scheduler.ids import Ids
 from yurt.scheduler.limits import Limit, exceeded, take
@@ -176,9 +176,12 @@ class SystemAttempt:
             counts["reconnect"] += 1
             self._attribute(alloc, append_state=(alloc.client_status, self.now))
         row = self.view.row(alloc.node_id)
-        if row is None or node is None or not is_row_feasible(self.snapshot, job, group, row):
+        is_current = self._is_current(alloc, job)
+        if row is None or node is None or not is_for_node(job, node):
             self._stop(alloc, why.NOT_NEEDED)
-        elif self._is_current(alloc, job) or not is_ready(node):
+        elif not is_current and not is_row_feasible(self.snapshot, job, group, row):
+            self._stop(alloc, why.NOT_NEEDED)
+        elif is_current or not is_ready(node):
             counts["ignore"] += 1
         else:
             updates.append(alloc)
