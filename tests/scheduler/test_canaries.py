@@ -111,3 +111,18 @@ def test_a_deployment_wants_all_that_its_group_will_have_also_what_waits_for_the
     assert (state.desired_total, state.desired_canaries, len(state.placed_canaries)) == (5, 1, 1)
     assert state.auto_promote and state.auto_revert and state.progress_deadline == update.progress_deadline
     assert deployment.status_description == "Deployment is running pending automatic promotion"
+
+
+def test_a_group_that_is_updated_all_at_once_has_no_canaries() -> None:
+    job = factories.job(task_groups=(factories.group(count=3),))
+    cluster = Cluster()
+    cluster.register(job)
+    cluster.settle(job)
+    update = factories.update_strategy(max_parallel=0, canary=1)
+    newer = factories.job(
+        task_groups=(factories.group(count=3, update=update, tasks=(factories.task(env={"V": "2"}),)),)
+    )
+    cluster.register(newer)
+    cluster.evaluate(newer)
+    assert cluster.names(newer) == [f"web.web[{index}]" for index in range(3)]
+    assert {alloc.job.version for alloc in cluster.live(newer) if alloc.job is not None} == {1}

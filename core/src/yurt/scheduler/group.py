@@ -379,9 +379,12 @@ class GroupReconciler:
         *,
         is_waiting: bool,
     ) -> bool:
-        """Place missing canaries, those in place of others first; whether the group waits for its canaries."""
+        """Place missing canaries, those in place of others first; whether the group waits for its canaries.
+
+        Without a deployment, which `max_parallel = 0` means, nobody could promote any.
+        """
         update = self.group.update
-        wanted = update.canary if update is not None and self.job.type == JOB_SERVICE else 0
+        wanted = update.canary if update is not None and update.max_parallel and self.job.type == JOB_SERVICE else 0
         promoted = self.state is not None and self.state.promoted
         is_required = bool(destructive or leaving) and len(canaries) < wanted and not promoted
         missing = wanted - len(canaries)
