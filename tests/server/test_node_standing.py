@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace, seconds
-from yurt.structs.commands import AllocUpdate, SetNodeStatus, UpdateAllocsFromClient
+from yurt.structs.cluster import NodePool
+from yurt.structs.commands import AllocUpdate, SetNodeStatus, UpdateAllocsFromClient, UpsertNodePools
 from yurt.structs.policies import DisconnectStrategy
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
 from yurt.testing import factories
@@ -116,3 +117,21 @@ async def test_nodes_whose_loss_cannot_be_stored_come_again(bench: Any, monkeypa
     await bench.env.advance(60)
 
     assert [status_of(bench, node) for node in nodes] == ["down"] * 3
+
+
+async def test_a_node_waits_until_the_authoritative_region_has_made_its_pool(run_server: Any) -> None:
+    async with run_server(region="west", authoritative_region="east") as bench:
+        node = await bench.add_node(node_pool="gpu")
+        await bench.server.heartbeat(node.id, "ready")
+        told = [event.message for event in bench.server.state.nodes[node.id].events]
+        assert told == ["Node registered", "Node registered but waiting for node pool to be created"]
+        assert (status_of(bench, node), "gpu" in bench.server.state.node_pools) == ("initializing", False)
+        await bench.server.propose(UpsertNodePools(pools=(NodePool(name="gpu"),)))
+        await bench.server.heartbeat(node.id, "ready")
+        assert status_of(bench, node) == "ready"
+
+
+async def test_the_authoritative_region_makes_the_pool_of_a_node(run_server: Any) -> None:
+    async with run_server(region="east", authoritative_region="east") as bench:
+        node = await bench.add_node(node_pool="gpu")
+        assert (status_of(bench, node), "gpu" in bench.server.state.node_pools) == ("ready", True)

@@ -26,6 +26,7 @@ from yurt.structs.node import Node, NodeEvent
 from yurt.structs.questions import is_expired, is_terminal
 
 SUBSYSTEM_CLUSTER: Final = "Cluster"
+WAITS_FOR_POOL: Final = "Node registered but waiting for node pool to be created"
 BUILT_IN_POOLS: Final = ("", "default", "all")
 SECOND: Final = 1_000_000_000
 
@@ -45,9 +46,20 @@ def granted_status(state: Snapshot, node: Node, asked: str) -> str:
         return asked if _has_reported(state, node) else status.NODE_INIT
     if node.status != status.NODE_INIT:
         return asked
-    if node.node_pool not in BUILT_IN_POOLS and node.node_pool not in state.node_pools:
+    if waits_for_pool(state, node):
         return status.NODE_INIT
     return asked if _has_reported(state, node) else status.NODE_INIT
+
+
+def waits_for_pool(state: Snapshot, node: Node) -> bool:
+    """The node's pool is not there: the authoritative region makes it, and has not yet."""
+    return node.node_pool not in BUILT_IN_POOLS and node.node_pool not in state.node_pools
+
+
+def pool_news(state: Snapshot, node: Node, now: UnixNano) -> NodeEvent | None:
+    """What is to be told of a node that waits for its pool, once."""
+    is_told = any(event.message == WAITS_FOR_POOL for event in node.events)
+    return cluster_event(WAITS_FOR_POOL, now) if waits_for_pool(state, node) and not is_told else None
 
 
 def missed_status(state: Snapshot, node: Node, now: UnixNano) -> str:

@@ -11,6 +11,7 @@ from yurt.duties.evals import Mint, evals_for_node
 from yurt.duties.nodes import (
     granted_status,
     missed_status,
+    pool_news,
     refused_report,
     registered,
     registration_needs_evals,
@@ -51,12 +52,20 @@ class NodeService:
     """The server's side of its clients."""
 
     def __init__(
-        self, *, env: Env, writer: LogWriter, waiter: StateWaiter, servers: Callable[[], tuple[str, ...]]
+        self,
+        *,
+        env: Env,
+        writer: LogWriter,
+        waiter: StateWaiter,
+        servers: Callable[[], tuple[str, ...]],
+        makes_pools: bool = True,
     ) -> None:
+        """`makes_pools`: a node's pool is made with it; else its node waits for the authoritative region to make it."""
         self._env = env
         self._writer = writer
         self._waiter = waiter
         self._servers = servers
+        self._makes_pools = makes_pools
         self._alloc_indexes: dict[str, int] = {}
         self._base_index = 0
         self._reports: list[_Report] = []
@@ -93,7 +102,7 @@ class NodeService:
         evaluations: tuple[Evaluation, ...] = ()
         if registration_needs_evals(known, node):
             evaluations = evals_for_node(state, node, mint, trigger=status.TRIGGER_NODE_UPDATE)
-        command = RegisterNode(node=node, evaluations=evaluations, create_node_pool=True)
+        command = RegisterNode(node=node, evaluations=evaluations, create_node_pool=self._makes_pools)
         applied = await self._writer.propose(command)
         return self._reply(node.id, heartbeats, applied.index)
 
@@ -112,6 +121,8 @@ class NodeService:
             was_lost = node.status in (status.NODE_DOWN, status.NODE_DISCONNECTED)
             event = "Node reregistered by heartbeat" if was_lost else ""
             index = (await self._writer.propose(set_status(state, node, granted, self._mint(), event=event))).index
+        elif not self._makes_pools and (news := pool_news(state, node, self._env.now())) is not None:
+            await self._writer.propose(AddNodeEvents(events={node_id: (news,)}))
         return self._reply(node_id, heartbeats, index)
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:

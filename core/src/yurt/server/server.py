@@ -101,7 +101,11 @@ class Server:
         self.writer = LogWriter(log, on_applied=self._on_applied, on_batch=self.watches.wake, on_failed=self._step_down)
         self.waiter = StateWaiter(self.watches, lambda: self.state)
         self.node_service = NodeService(
-            env=env, writer=self.writer, waiter=self.waiter, servers=lambda: self.peers.addresses
+            env=env,
+            writer=self.writer,
+            waiter=self.waiter,
+            servers=lambda: self.peers.addresses,
+            makes_pools=config.authoritative_region in ("", config.region),
         )
         self.jobs = Jobs(self)
         self.nodes = Nodes(self)
