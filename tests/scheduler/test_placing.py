@@ -268,6 +268,30 @@ def test_preemption_ends_only_much_less_important_allocations_and_as_few_as_need
     assert plan.placements[0].preempted_allocations == (plan.preemptions[0].id,)
 
 
+@pytest.mark.parametrize("target", ["distinct_hosts", "${node.datacenter}", "${node.unique.id}"])
+def test_preempting_for_cores_keeps_to_the_distinct_rules(target: str) -> None:
+    operand = target if target == "distinct_hosts" else "distinct_property"
+    rule = Constraint(l_target="" if operand == target else target, operand=operand)
+    low = replace(_job(1, Resources(cpu=4000, memory_mb=100)), id="low", name="low", priority=1)
+    urgent = replace(_job(2, Resources(cpu=0, cores=1, memory_mb=100), constraints=(rule,)), priority=90)
+    config = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
+    state = _state(_nodes(1), low, urgent, config=config)
+    state = apply(state, c.ApplyPlan(plan=_attempt(state, low).plan), index=state.index + 1).state
+    attempt = _attempt(state, urgent)
+    assert len(attempt.plan.placements) == len(attempt.plan.preemptions) == 1
+    assert attempt.outcome.evaluation.queued_allocations == {"web": 1}
+
+
+def test_what_preemption_frees_beyond_the_need_is_used_by_the_next() -> None:
+    low = replace(_job(1, Resources(cpu=0, cores=4, memory_mb=100)), id="low", name="low", priority=1)
+    urgent = replace(_job(4, Resources(cpu=0, cores=1, memory_mb=100)), priority=90)
+    config = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
+    state = _state(_nodes(1), low, urgent, config=config)
+    state = apply(state, c.ApplyPlan(plan=_attempt(state, low).plan), index=state.index + 1).state
+    plan = _attempt(state, urgent).plan
+    assert len(plan.placements) == 4 and len(plan.preemptions) == 1
+
+
 def test_a_host_volume_with_a_single_writer_is_held_by_one_allocation_of_a_node() -> None:
     nodes = [_node(number, host_volumes={"data": HostVolumeInfo(path="/data")}) for number in range(2)]
     alone = VolumeRequest(name="data", type="host", source="data", access_mode="single-node-single-writer")

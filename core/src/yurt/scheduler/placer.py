@@ -183,10 +183,10 @@ class GroupPlacer:
 
     def _taken(self, row: int, grant: Grant) -> None:
         self.view.take(row, grant.usage)
+        self.ranker.placed(row)
         if self.distinct.is_used:
             self.distinct.count((row,), self.group.name)
             self._close_refused()
-        self.ranker.placed(row)
 
     def _preempting(self) -> Placed | None:
         """The placement whose victims matter least, tried only when there is room nowhere."""

@@ -165,6 +165,11 @@ class Ranker:
         if self._is_stale or self._generation != self.view.generation:
             self._score_all()
 
+    def _reopen(self, row: int) -> None:
+        """A row that could not take any more was placed on all the same: others made room there, perhaps for more."""
+        self._open = self._open.copy()
+        self._open[row] = True
+
     def close(self, row: int) -> None:
         """The row cannot take any further placement of this group."""
         if self._open is self._feasible:
@@ -187,6 +192,8 @@ class Ranker:
         self._own_rows.add(row)
         self._has_own = True
         changed = self.spread.count(row) if self.spread.is_used else ()
+        if not self._open[row]:
+            self._reopen(row)
         if not self._is_stale:
             self._score_row(row)
             if self._cells is not None:
