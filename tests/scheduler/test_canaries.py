@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from yurt import scheduler
 from yurt.fsm import apply
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.structs import commands as c
@@ -126,3 +127,15 @@ def test_a_group_that_is_updated_all_at_once_has_no_canaries() -> None:
     cluster.evaluate(newer)
     assert cluster.names(newer) == [f"web.web[{index}]" for index in range(3)]
     assert {alloc.job.version for alloc in cluster.live(newer) if alloc.job is not None} == {1}
+
+
+def test_a_canary_that_fails_while_it_is_to_migrate_is_replaced_once() -> None:
+    cluster, job, canary = _canarying()
+    transitions = {canary.id: DesiredTransition(migrate=True, reschedule=True)}
+    cluster.do(c.SetDesiredTransitions(transitions=transitions, now=cluster.now))
+    cluster.end(canary, status.CLIENT_FAILED)
+    made = scheduler.attempt(cluster.state, factories.evaluation(job), now=UnixNano(cluster.now + seconds(60)), seed=1)
+    assert [(stop.id, stop.description) for stop in made.plan.stops] == [(canary.id, "alloc is being migrated")]
+    (placed,) = made.plan.placements
+    assert (placed.name, placed.previous_allocation) == (canary.name, canary.id)
+    assert placed.deployment_status is not None and placed.deployment_status.canary

@@ -400,7 +400,7 @@ class GroupReconciler:
 
     def _canary_for(self, alloc: Allocation) -> Place:
         """A canary in place of another one, under its name; of one that failed it carries on the history."""
-        if alloc.client_status != CLIENT_FAILED:
+        if alloc.client_status != CLIENT_FAILED or alloc.desired_transition.migrate:
             return Place(self.group.name, alloc.name, alloc, is_canary=True)
         self.counts["reschedule_now"] += 1
         self.counts["stop"] += 1
