@@ -280,6 +280,17 @@ def test_an_allocation_tells_of_other_nodes_what_keeps_its_own_volume_off() -> N
     assert now is not None and _near(now) == {"node-2": ['missing host volume "data[0]"']}
 
 
+def test_an_allocation_s_own_node_is_none_of_those_that_are_ruled_out() -> None:
+    state = _run(_state(_node(1), _node(2)), _job())
+    (alloc,) = state.allocs_of_job("default", "web")
+    full = replace(state.nodes[alloc.node_id], scheduling_eligibility="ineligible")
+    state = apply(state, c.RegisterNode(node=full), index=state.index + 1).state
+    asleep = c.SetNodeEligibility(node_id=full.id, eligibility="ineligible")
+    state = apply(state, asleep, index=state.index + 1).state
+    now = why(state, alloc, seed=1).now
+    assert now is not None and (now.blockers, now.near_misses) == ((), ())
+
+
 def test_a_stopped_job_is_called_so() -> None:
     assert _why_not(_state(_node(1)), _job(job={"stop": True})).notes == ("the job is stopped",)
 

@@ -124,7 +124,8 @@ def why(snapshot: Snapshot, alloc: Allocation, *, seed: int) -> AllocationExplan
         if placer.volumes.is_used:
             placer.look_at_volumes(alloc_index(alloc.name))
         ranked = _ranked_now(snapshot, placer, alloc.node_id)
-        now = _with_blockers(GroupExplanation(name=group.name, desired=group.count), placer, only=None)
+        others_only = np.array([node_id != alloc.node_id for node_id in view.rows.ids], np.bool_)
+        now = _with_blockers(GroupExplanation(name=group.name, desired=group.count), placer, only=others_only)
         now = replace(now, smallest_change=None, scores=ranked)
     scores = _scores(snapshot, metrics.score_meta_data, alloc.node_id) if metrics is not None else ()
     return AllocationExplanation(
