@@ -153,6 +153,10 @@ server.default_scheduler_config.preemption_config.system_scheduler_enabled  `sys
 server.default_scheduler_config.preemption_config.sysbatch_scheduler_enabled  `sysbatch` jobs may preempt.
 server.default_scheduler_config.preemption_config.batch_scheduler_enabled  `batch` jobs may preempt.
 server.default_scheduler_config.preemption_config.service_scheduler_enabled  `service` jobs may preempt.
+server.plan_rejection_tracker.enabled  A node that refuses plan after plan takes no more allocations, until it is made
+  eligible again: its events say so. Ten nodes at once at most, then one in six minutes.
+server.plan_rejection_tracker.node_threshold  After so many refused plans.
+server.plan_rejection_tracker.node_window  When they were refused within this time.
 server.event_buffer_size  How many commands the event stream can begin in the past.
 server.raft_snapshot_threshold  A snapshot is saved when the log has grown by this many commands.
 server.raft_snapshot_interval  How often that is looked at.

@@ -14,7 +14,7 @@ from yurt.agent.config_keys import ABSENT, ROOT, Block, Entry, Key
 from yurt.agent.data_dir import open_data_dir
 from yurt.agent.parts import bytes_of, client_config, server_config, shown_config, template_settings
 from yurt.sdk.errors import Conflict, Invalid
-from yurt.server.config import ServerConfig
+from yurt.server.config import RejectionConfig, ServerConfig
 
 SERVER = {"server": {"enabled": True}, "client": {"enabled": True}, "data_dir": "/tmp/x"}
 
@@ -184,6 +184,13 @@ def settings_of(folder: Path, **server: Any) -> ServerConfig:
 def test_limits_of_jobs_reach_the_server(tmp_path: Path) -> None:
     made = settings_of(tmp_path, job_max_source_size="2KB", job_max_priority=32_766, job_default_priority=200)
     assert (made.job_max_source_size, made.job_max_priority, made.job_default_priority) == (2000, 32_766, 200)
+
+
+def test_nodes_that_refuse_plans_are_taken_out_where_that_is_asked_for(tmp_path: Path) -> None:
+    tracker = {"enabled": True, "node_threshold": 7, "node_window": "1m"}
+    assert settings_of(tmp_path, plan_rejection_tracker=tracker).rejections == RejectionConfig(
+        enabled=True, threshold=7, window_s=60.0
+    )
 
 
 @pytest.mark.parametrize(

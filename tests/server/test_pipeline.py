@@ -12,6 +12,7 @@ import pytest
 from yurt import scheduler
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.value import UnixNano, replace
+from yurt.server.config import RejectionConfig
 from yurt.server.log_writer import ENTRY_BYTES, LogWriter, Prepared
 from yurt.storage.memory import MemoryLog
 from yurt.structs.alloc import TaskEvent, TaskState
@@ -107,6 +108,27 @@ async def test_a_plan_is_checked_against_those_that_are_still_being_written(run_
             log.go.set()
         assert submitted[0].result().is_full
         assert submitted[1].result().rejected_nodes == {node.id: "cpu"}
+
+
+async def test_a_node_that_refuses_plan_after_plan_takes_no_more(run_server: Any) -> None:
+    async with run_server(num_schedulers=0, rejections=RejectionConfig(enabled=True, threshold=3)) as bench:
+        node, other = await bench.add_node(), await bench.add_node()
+        await bench.server.jobs.register(job_of("web", cpu=9000))
+        for number in range(3):
+            assert bench.server.state.nodes[node.id].scheduling_eligibility == "eligible", number
+            await bench.server.term.applier.submit(*plan_of(bench, "web", node))
+        await bench.until(lambda: bench.server.state.nodes[node.id].scheduling_eligibility == "ineligible")
+        told = bench.server.state.nodes[node.id].events[-1]
+        assert (told.subsystem, told.details) == ("Scheduler", {"reason": "cpu"})
+        assert bench.server.state.nodes[other.id].scheduling_eligibility == "eligible"
+
+
+async def test_nodes_that_refuse_plans_stay_unless_that_is_asked_for(run_server: Any) -> None:
+    async with run_server(num_schedulers=0, rejections=RejectionConfig(threshold=1)) as bench:
+        node = await bench.add_node()
+        await bench.server.jobs.register(job_of("web", cpu=9000))
+        assert not (await bench.server.term.applier.submit(*plan_of(bench, "web", node))).is_full
+        assert bench.server.state.nodes[node.id].scheduling_eligibility == "eligible"
 
 
 async def test_plans_that_wait_are_refused_when_the_server_stops(run_server: Any) -> None:

@@ -19,7 +19,7 @@ from yurt.client.templates.settings import TemplateSettings
 from yurt.http.agent_info import AgentInfo
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Duration
-from yurt.server.config import GcThresholds, IntroductionConfig, ServerConfig
+from yurt.server.config import GcThresholds, IntroductionConfig, RejectionConfig, ServerConfig
 from yurt.structs.cluster import AutopilotConfiguration, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
 
@@ -62,6 +62,7 @@ def server_config(config: AgentConfig, data: DataDir) -> ServerConfig:
             data_dir="" if config.is_dev else str(data.server),
             gc=GcThresholds(**{ours: seconds_of(given[theirs], 0) for theirs, ours in gc.items() if theirs in given}),
             introduction=introduction_config(given.get("client_introduction", {})),
+            rejections=rejection_config(given.get("plan_rejection_tracker", {})),
             scheduler_config=scheduler_config(given.get("default_scheduler_config", {})),
             autopilot_config=autopilot_config(config.raw.get("autopilot", {})),
             **settings,
@@ -91,6 +92,16 @@ def introduction_config(given: Mapping[str, Any]) -> IntroductionConfig:
     if not 0 < made.default_ttl_s <= made.max_ttl_s:
         raise Invalid("server client_introduction: default_identity_ttl must be above 0 and at most max_identity_ttl")
     return made
+
+
+def rejection_config(given: Mapping[str, Any]) -> RejectionConfig:
+    """When a node that refuses plans takes no more allocations."""
+    usual = RejectionConfig()
+    return RejectionConfig(
+        enabled=given.get("enabled", usual.enabled),
+        threshold=given.get("node_threshold") or usual.threshold,
+        window_s=seconds_of(given.get("node_window"), usual.window_s),
+    )
 
 
 def scheduler_config(given: Mapping[str, Any]) -> SchedulerConfiguration:

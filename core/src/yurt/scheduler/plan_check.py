@@ -24,7 +24,7 @@ from yurt.state.usage import PortKey, Usage, is_using, usage_of, usage_of_resour
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import Node
-from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan, PlanResult
+from yurt.structs.plan import QUOTA_REFUSAL, AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan, PlanResult
 from yurt.structs.questions import is_ready
 from yurt.structs.status import (
     CLIENT_LOST,
@@ -243,7 +243,7 @@ class _Checker:
             if over is None:
                 take(asked, usage)
             else:
-                found[placement.node_id] = f"quota {over[0]}: {', '.join(over[1])}"
+                found[placement.node_id] = f"{QUOTA_REFUSAL}{over[0]}: {', '.join(over[1])}"
         return found
 
     def _usage(self, placement: Placement) -> Usage:

@@ -19,6 +19,14 @@ class GcThresholds(Value):
     deployment_s: float = HOUR_S
 
 
+class RejectionConfig(Value):
+    """When a node that refuses plans takes no more allocations: after `threshold` refusals in `window_s`."""
+
+    enabled: bool = False
+    threshold: int = 100
+    window_s: float = 300.0
+
+
 class IntroductionConfig(Value):
     """How new clients are introduced; `enforcement` is none, warn or strict."""
 
@@ -42,6 +50,7 @@ class ServerConfig(Value):
     failover_heartbeat_ttl_s: float = 300.0
     gc: GcThresholds = GcThresholds()
     introduction: IntroductionConfig = IntroductionConfig()
+    rejections: RejectionConfig = RejectionConfig()
     job_max_count: int = 50000
     job_max_priority: int = 100
     job_default_priority: int = 50

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from yurt import scheduler
 from yurt.broker import PlanQueue, cut_plan, size_of
+from yurt.broker.rejections import Rejections
 from yurt.duties.evals import Mint, evaluation_of, evaluations_of
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
@@ -34,11 +35,13 @@ from yurt.structs.commands import (
     DropStagedPlans,
     Rejected,
     Result,
+    SetNodeEligibility,
     StagePlan,
     UpsertEvaluations,
 )
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.plan import Outcome, Plan, PlanResult
+from yurt.structs.node import NodeEvent
+from yurt.structs.plan import QUOTA_REFUSAL, Outcome, Plan, PlanResult
 from yurt.structs.questions import is_ready
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ log = logging.getLogger(__name__)
 
 THREAD_SIZE: Final = 500
 """Plans that touch more allocations are checked beside the loop, not in it."""
+TAKEN_OUT: Final = "Node marked as ineligible for scheduling due to multiple plan rejections"
 QUEUE_LIMIT: Final = 1024
 ON_THEIR_WAY_MAX: Final = 128
 """Commands with plans that are being written while the next plan is checked."""
@@ -96,6 +100,8 @@ class PlanApplier:
         """What the scheduler and the check are given besides the state: `limits`, or nothing."""
         self.history: History | None = None
         """States kept for replays, where the log does not."""
+        self.rejections: Rejections | None = None
+        """Counts the nodes that refuse plans, where that is asked for."""
         self._queue: PlanQueue[_Submission] = PlanQueue()
         self._arrived = asyncio.Event()
         self._on_their_way: scheduler.OnTheirWay | None = None
@@ -177,6 +183,8 @@ class PlanApplier:
             result = scheduler.check_plan(view, plan, **self.limits)
         accepted = result.accepted
         self._metrics.observe_plan(plan, result, self._env.monotonic() - started)
+        if self.rejections is not None and result.rejected_nodes:
+            self._take_out(result, self.rejections)
         evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)
         if accepted.is_empty and not result.is_full:
             return replace(result, refresh_index=max(result.refresh_index, state.index))
@@ -192,6 +200,26 @@ class PlanApplier:
             self._on_their_way = scheduler.OnTheirWay()
         self._on_their_way.add(self._writer.state, parts)
         return _Checked(result, parts, written, staged, nodes_index)
+
+    def _take_out(self, result: PlanResult, rejections: Rejections) -> None:
+        """Have nodes that refuse plan after plan take no more allocations; one that is left out now comes again."""
+        now = self._env.now()
+        for node_id, reason in result.rejected_nodes.items():
+            node = self._writer.state.nodes.get(node_id)
+            if (
+                node is None
+                or not is_ready(node)
+                or reason.startswith(QUOTA_REFUSAL)
+                or not rejections.add(node_id, now)
+            ):
+                continue
+            log.warning("node %s refused plan after plan, at last for: %s; it is ineligible now", node_id, reason)
+            command = SetNodeEligibility(
+                node_id=node_id,
+                eligibility=status.INELIGIBLE,
+                event=NodeEvent(message=TAKEN_OUT, subsystem="Scheduler", details={"reason": reason}, timestamp=now),
+            )
+            self._writer.enqueue((command,)).add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _land(self, checked: _Checked, submission: _Submission, written: asyncio.Future[tuple[Result, ...]]) -> None:
         """Answer for a plan that is stored, or never will be."""

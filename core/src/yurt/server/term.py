@@ -7,7 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
+from yurt.broker.rejections import Rejections
 from yurt.runtime.supervise import keep_running, supervised
+from yurt.sdk.value import seconds
 from yurt.server.deployment_watcher import DeploymentWatcher
 from yurt.server.drainer import Drainer
 from yurt.server.eval_queue import EvalQueue
@@ -36,6 +38,9 @@ class Term:
         self.queue = EvalQueue(env=env, writer=writer, current=lambda: server.state)
         self.applier = PlanApplier(env=env, writer=writer, metrics=server.metrics)
         self.applier.limits = server.limits
+        if server.config.rejections.enabled:
+            window = seconds(server.config.rejections.window_s)
+            self.applier.rejections = Rejections(threshold=server.config.rejections.threshold, window=window)
         self.applier.history = server.history if server.config.dev else None
         self.heartbeats = Heartbeats(env=env, config=server.config, on_missed=server.node_service.missed)
         self.deployments = DeploymentWatcher(env=env, writer=writer)

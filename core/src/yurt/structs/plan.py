@@ -8,12 +8,16 @@ copy of the job per allocation.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from yurt.sdk.value import Timestamp, UnixNano, Value, no_entries
 from yurt.structs.alloc import AllocatedResources, AllocDeploymentStatus, RescheduleTracker
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation, PlanAnnotations
 from yurt.structs.metrics import AllocationMetric
+
+QUOTA_REFUSAL: Final = "quota "
+"""How the reason begins where a limit refuses a placement, not its node."""
 
 
 class Placement(Value):

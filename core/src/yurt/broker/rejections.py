@@ -1,0 +1,52 @@
+"""Nodes that refuse what is planned for them, again and again.
+
+The scheduler may not see why a node refuses; then it plans for the same node for ever, and other jobs wait. A node that
+refuses `threshold` plans within a window is to take no more allocations until an operator has looked at it. That is
+done to few nodes at a time (semantics, section 4): when most of them refuse, the fault lies elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Final
+
+from yurt.sdk.value import Duration, UnixNano, seconds
+
+NODES_MAX: Final = 50
+"""Nodes that are remembered; the one that has not refused for longest is forgotten first."""
+MARKS_MAX: Final = 10.0
+"""Nodes that may be taken out at once."""
+MARK_INTERVAL: Final = seconds(1800 / 5)
+"""After so long another one may be taken out."""
+
+
+class Rejections:
+    """When nodes refused plans of late; time enters only as `now`."""
+
+    def __init__(self, *, threshold: int, window: Duration) -> None:
+        self._threshold = max(1, threshold)
+        self._window = window
+        self._times: OrderedDict[str, deque[int]] = OrderedDict()
+        self._marks = MARKS_MAX
+        self._counted_at: int | None = None
+
+    def add(self, node_id: str, now: UnixNano) -> bool:
+        """The node refused a plan; True when it is to take no more allocations."""
+        times = self._times.setdefault(node_id, deque(maxlen=self._threshold))
+        self._times.move_to_end(node_id)
+        times.append(now)
+        if len(self._times) > NODES_MAX:
+            self._times.popitem(last=False)
+        if len(times) < self._threshold or now - times[0] > self._window or not self._may_mark(now):
+            return False
+        del self._times[node_id]
+        return True
+
+    def _may_mark(self, now: int) -> bool:
+        since = 0 if self._counted_at is None else now - self._counted_at
+        self._marks = min(MARKS_MAX, self._marks + since / MARK_INTERVAL)
+        self._counted_at = now
+        if self._marks < 1:
+            return False
+        self._marks -= 1
+        return True
