@@ -14,9 +14,10 @@ from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.alloc import DesiredTransition
 from yurt.structs.constraint import Constraint
-from yurt.structs.job import Job, PeriodicConfig
+from yurt.structs.job import Job, PeriodicConfig, TaskGroup
 from yurt.structs.network import NetworkResource, Port
 from yurt.structs.policies import DisconnectStrategy
+from yurt.structs.resources import Resources
 from yurt.structs.service import Service
 from yurt.testing import factories
 from yurt.testing.cluster import ROUNDS, Cluster
@@ -256,6 +257,25 @@ def test_a_system_job_stays_on_a_node_that_no_longer_suits_it_until_there_is_a_n
         assert not cluster.evaluate(job) and len(cluster.live(job)) == 1
     cluster.register(replace(job, priority=60))
     assert cluster.evaluate(job) and not cluster.live(job)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_what_one_group_of_a_system_job_gives_up_another_may_take_at_once(is_gone: bool) -> None:
+    def group(name: str, cpu: int, **changes: Any) -> TaskGroup:
+        task = factories.task(resources=Resources(cpu=cpu, memory_mb=10))
+        return factories.group(name, tasks=(task,), update=None, migrate=None, reschedule_policy=None, **changes)
+
+    cluster = Cluster(nodes=1)
+    other = factories.job("other", priority=1, task_groups=(group("other", 900),))
+    old = factories.job(type=status.JOB_SYSTEM, task_groups=(group("large", 3000),))
+    for job in (other, old):
+        cluster.register(job)
+        cluster.settle(job)
+    away = (Constraint(l_target="${node.class}", operand="=", r_target="other"),) if is_gone else ()
+    cluster.register(replace(old, task_groups=(group("small", 1000), group("large", 2000, constraints=away))))
+    assert cluster.evaluate(old)
+    assert not cluster.blocked and len(cluster.live(other)) == 1
+    assert {alloc.task_group for alloc in cluster.live(old)} == ({"small"} if is_gone else {"small", "large"})
 
 
 def test_what_finds_no_room_waits_in_a_blocked_evaluation_that_says_why() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from yurt.scheduler import results as why
@@ -50,6 +52,14 @@ from yurt.structs.status import (
     SERVER_TERMINAL,
     TRIGGER_MAX_DISCONNECT,
 )
+
+
+class _Wanted(NamedTuple):
+    """What a group is to get: replacements on their own nodes, and new ones by row."""
+
+    placer: GroupPlacer
+    destructive: list[Place]
+    fresh: list[tuple[int, Place]]
 
 
 class SystemAttempt:
@@ -114,11 +124,21 @@ class SystemAttempt:
         for group in job.task_groups:
             self.counts.setdefault(group.name, dict.fromkeys(DesiredUpdates.__struct_fields__, 0))
             self.queued[group.name] = 0
-            if group.count > 0:
-                self._diff_group(job, group)
+        self._place_all(job, [self._diff_group(job, group) for group in job.task_groups if group.count > 0])
         self._follow_up(job)
 
-    def _diff_group(self, job: Job, group: TaskGroup) -> None:
+    def _place_all(self, job: Job, wanted: list[_Wanted]) -> None:
+        """Place once all that goes is known, and first what replaces: what a group gives up, the next may take."""
+        for placer, destructive, _ in wanted:
+            for place in destructive:
+                at = self.view.row(place.previous.node_id) if place.previous is not None else None
+                assert at is not None
+                self._place(job, placer, at, place)
+        for placer, _, fresh in wanted:
+            for row, place in fresh:
+                self._place(job, placer, row, place)
+
+    def _diff_group(self, job: Job, group: TaskGroup) -> _Wanted:
         placer = self.placers[group.name] = GroupPlacer(self.view, job, group, seed=self.seed, own=())
         wanted = np.flatnonzero(placer.candidates.mask)
         covered: set[str] = set()
@@ -142,12 +162,7 @@ class SystemAttempt:
                 name = alloc_name(job.name or job.id, group.name, 0)
                 fresh.append((row, Place(group.name, name, previous.get(ids[row]))))
         self._track(job, group, destructive, fresh)
-        for place in destructive:
-            at = self.view.row(place.previous.node_id) if place.previous is not None else None
-            assert at is not None
-            self._place(job, placer, at, place)
-        for row, place in fresh:
-            self._place(job, placer, row, place)
+        return _Wanted(placer, destructive, fresh)
 
     def _is_done(self, alloc: Allocation, job: Job) -> bool:
         """A sysbatch allocation that ended is not run again for the same version."""
