@@ -36,6 +36,7 @@ from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import DesiredUpdates, Evaluation, PlanAnnotations
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import AllocationMetric
+from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Outcome, Placement, Plan
 from yurt.structs.questions import is_ready
 from yurt.structs.status import (
@@ -192,15 +193,17 @@ class SystemAttempt:
             self._attribute(alloc, append_state=(alloc.client_status, self.now))
         row = self.view.row(alloc.node_id)
         is_current = self._is_current(alloc, job)
-        if row is None or node is None or not is_for_node(job, node):
-            self._stop(alloc, why.NOT_NEEDED)
-        elif not is_current and not is_row_feasible(self.snapshot, job, group, row):
+        if row is None or node is None or not self._suits(job, group, node, row=row, is_current=is_current):
             self._stop(alloc, why.NOT_NEEDED)
         elif is_current or not is_ready(node):
             counts["ignore"] += 1
         else:
             updates.append(alloc)
         return True
+
+    def _suits(self, job: Job, group: TaskGroup, node: Node, *, row: int, is_current: bool) -> bool:
+        """Whether an allocation may stay: what else a version asks of a node is asked once, before it is placed."""
+        return is_for_node(job, node) if is_current else is_row_feasible(self.snapshot, job, group, row)
 
     def _is_current(self, alloc: Allocation, job: Job) -> bool:
         old = alloc.job
