@@ -197,6 +197,31 @@ async def test_a_dispatched_job_has_a_slash_in_its_id(api: Api) -> None:
     assert (await api.get(f"/v1/job/{child}/summary")).json["JobID"] == child
 
 
+CHILDS_FIELDS = {"ParentID": "cron", "Dispatched": True, "DispatchIdempotencyToken": "once"}
+
+
+async def test_a_registration_makes_no_child_of_another_job(api: Api) -> None:
+    await api.register("web", **CHILDS_FIELDS)
+    job = (await api.get("/v1/job/web")).json
+    assert {name: job[name] for name in CHILDS_FIELDS} == {
+        "ParentID": "", "Dispatched": False, "DispatchIdempotencyToken": "",
+    }  # fmt: skip
+    refused = await api.put("/v1/jobs", {"Job": job_document("web", Payload="aGk=")})
+    assert (refused.status, refused.text) == (500, "job can't be submitted with a payload, only dispatched")
+
+
+async def test_a_child_that_is_registered_again_stays_a_child(api: Api) -> None:
+    await api.register("batch", Type="batch", ParameterizedJob={"Payload": "optional"})
+    child = (await api.put("/v1/job/batch/dispatch", {"Payload": "aGk="})).json["DispatchedJobID"]
+    document = (await api.get(f"/v1/job/{child}")).json
+    dropped = {**document, "ParentID": "", "Dispatched": False, "Payload": "", "Priority": 70}
+    for sent in (document, dropped):
+        assert (await api.put("/v1/jobs", {"Job": sent})).status == 200
+        job = (await api.get(f"/v1/job/{child}")).json
+        assert (job["ParentID"], job["Payload"], job["Dispatched"]) == ("batch", "aGk=", True)
+    assert job["Priority"] == 70
+
+
 async def test_a_periodic_job_can_be_forced(api: Api) -> None:
     await api.register("cron", Periodic={"Enabled": True, "Spec": "0 0 1 1 *", "SpecType": "cron"})
     answer = await api.put("/v1/job/cron/periodic/force")

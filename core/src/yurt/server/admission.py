@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from yurt.api.validate import validate_job
+from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import Schema, check_config
 from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
@@ -16,6 +17,9 @@ from yurt.state import Snapshot
 from yurt.structs.cluster import Namespace
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.task import Task
+
+
+NOBODYS: Final = Job()
 
 
 class Admission(NamedTuple):
@@ -49,6 +53,29 @@ def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple
     if any(not problems for problems in found):
         return (), ()
     return tuple(str(problem) for problem in min(found, key=len)), ()
+
+
+def with_descent_of(job: Job, known: Job | None) -> Job:
+    """The job as a child of whom the known one is, or of nobody's: only a launch or a dispatch makes children.
+
+    Raises Invalid for a payload that is not the known one's.
+    """
+    source = known or NOBODYS
+    if job.payload and job.payload != source.payload:
+        raise Invalid("job can't be submitted with a payload, only dispatched")
+    if _descent(job) == _descent(source):
+        return job
+    return replace(
+        job,
+        parent_id=source.parent_id,
+        dispatched=source.dispatched,
+        dispatch_idempotency_token=source.dispatch_idempotency_token,
+        payload=source.payload,
+    )
+
+
+def _descent(job: Job) -> tuple[str, bool, str, bytes]:
+    return (job.parent_id, job.dispatched, job.dispatch_idempotency_token, job.payload)
 
 
 def with_counts_of(job: Job, known: Job) -> Job:

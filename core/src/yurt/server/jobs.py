@@ -21,7 +21,7 @@ from yurt.duties.periodic import next_launch
 from yurt.duties.scaling import scaled, scaling_problem
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import UnixNano, replace
-from yurt.server.admission import admit, count_problem, with_counts_of, with_resources_of
+from yurt.server.admission import admit, count_problem, with_counts_of, with_descent_of, with_resources_of
 from yurt.server.plan_annotations import annotated
 from yurt.server.requests import NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
@@ -67,6 +67,7 @@ class Jobs:
         self._check_enabled()
         known = self._server.state.jobs.get(job.key)
         check_enforced_index(known, enforce_index)
+        job = with_descent_of(job, known)
         if keep.counts and known is not None:
             job = with_counts_of(job, known)
         if keep.resources and known is not None:
@@ -88,10 +89,11 @@ class Jobs:
     async def plan(self, job: Job, *, diff: bool) -> JobPlanned:
         """What registering the job would do; nothing is changed."""
         state = self._server.state
+        known = state.jobs.get(job.key)
+        job = with_descent_of(job, known)
         admission = admit(state, job, self._server.config)
         if admission.errors:
             raise Invalid(multi_error(admission.errors))
-        known = state.jobs.get(job.key)
         mint = self._mint()
         job = replace(job, submit_time=mint.now)
         changes = job_diff(known, job) if diff else None
