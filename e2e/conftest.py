@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 from yurt.client.secrets_dir import unmount_secrets
 from yurt.testing.agent import Agent, running_agent
+from yurt.testing.processes import processes_in
+
+LEFT_LIMIT_S = 10.0
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -14,6 +19,14 @@ def no_secrets_stay_mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """Unmount the secrets of tasks that tests let live on without their agent."""
     yield
     unmount_secrets(str(tmp_path_factory.getbasetemp()))
+
+
+@pytest.fixture(autouse=True)
+def no_process_stays(tmp_path: Path) -> Iterator[None]:
+    """What a test started in its folder has ended with it: agents, and the tasks that may outlive them."""
+    yield
+    _, left = psutil.wait_procs(processes_in(str(tmp_path)), timeout=LEFT_LIMIT_S)
+    assert not left, f"processes left behind: {left}"
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,10 @@
-"""Processes of this machine that a test looks for by their command lines, and ends."""
+"""Processes of this machine that a test looks for by their command lines or their folder, and ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import psutil
 
@@ -14,6 +15,16 @@ END_LIMIT_S = 10.0
 def processes(is_meant: IsMeant) -> list[psutil.Process]:
     """The processes whose command line, a list of words that may be empty, is meant."""
     return [each for each in psutil.process_iter(["cmdline"]) if is_meant(each.info["cmdline"] or [])]
+
+
+def processes_in(folder: str) -> list[psutil.Process]:
+    """The processes that work in a folder, name something in it, or are tasks whose directories lie there."""
+    return [each for each in psutil.process_iter(["cmdline", "cwd", "environ"]) if _is_in(folder, each.info)]
+
+
+def _is_in(folder: str, info: Mapping[str, Any]) -> bool:
+    words = [info["cwd"] or "", *(info["cmdline"] or []), (info["environ"] or {}).get("NOMAD_ALLOC_DIR", "")]
+    return any(folder in word for word in words)
 
 
 @contextmanager
