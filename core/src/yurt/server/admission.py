@@ -18,7 +18,6 @@ from yurt.structs.cluster import Namespace
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.task import Task
 
-
 NOBODYS: Final = Job()
 
 
