@@ -268,6 +268,20 @@ def test_preemption_ends_only_much_less_important_allocations_and_as_few_as_need
     assert plan.placements[0].preempted_allocations == (plan.preemptions[0].id,)
 
 
+@pytest.mark.parametrize("numbers", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_of_victims_that_are_not_needed_the_one_farthest_from_the_need_is_spared(numbers: tuple[int, ...]) -> None:
+    urgent = replace(_job(1, Resources(cpu=3400, memory_mb=10)), priority=90)
+    config = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
+    edit = _state(_nodes(1), urgent, config=config).edit(100)
+    for number, cpu, priority in zip(numbers, (500, 600, 2900), (10, 10, 20), strict=True):
+        low = replace(_job(1, Resources(cpu=cpu, memory_mb=10)), id=f"low-{cpu}", priority=priority)
+        alloc = factories.alloc(low, on=_node(0), id=factories.number_id(number, kind=7), client_status="running")
+        edit.put("allocs", alloc.id, alloc)
+    state = edit.commit()
+    ended = [state.allocs[stop.id].job_id for stop in _attempt(state, urgent).plan.preemptions]
+    assert sorted(ended) == ["low-2900", "low-600"]
+
+
 @pytest.mark.parametrize("target", ["distinct_hosts", "${node.datacenter}", "${node.unique.id}"])
 def test_preempting_for_cores_keeps_to_the_distinct_rules(target: str) -> None:
     operand = target if target == "distinct_hosts" else "distinct_property"

@@ -61,6 +61,7 @@ def preempt(
     if not candidates:
         return None
     chosen: list[Allocation] = []
+    whole = _need(view, ask, row)
     while True:
         grant = _fit(view, ask, row, salt)
         if grant is not None:
@@ -73,7 +74,7 @@ def preempt(
         candidates.remove(victim)
         chosen.append(victim)
         view.release(victim)
-    for alloc in sorted(chosen, key=lambda a: (-_distance(_need(view, ask, row), view.usage_of(a)), a.id)):
+    for alloc in sorted(chosen, key=lambda a: (-_distance(whole, view.usage_of(a)), a.id)):
         view.restore(alloc)
         again = _fit(view, ask, row, salt)
         if again is None:
