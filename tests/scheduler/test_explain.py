@@ -28,6 +28,8 @@ from yurt.structs.node import (
     Node,
     NodeDevice,
     NodeDeviceResource,
+    NodeReservedNetworkResources,
+    NodeReservedResources,
 )
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.policies import Gang
@@ -109,7 +111,7 @@ def test_a_node_that_would_do_in_another_datacenter_or_made_eligible_is_named() 
     assert _only_change(_why_not(other, _job())) == 'add the datacenter "eu-1"'
     asleep = _state(_node(2, scheduling_eligibility="ineligible"))
     assert _only_change(_why_not(asleep, _job())) == "make node node-2 eligible"
-    assert _near(_why_not(asleep, _job())) == {"node-2": ["node is not eligible"]}
+    assert _near(_why_not(asleep, _job())) == {"node-2": ["not eligible"]}
 
 
 def test_a_constraint_tells_the_value_that_each_node_has() -> None:
@@ -158,7 +160,7 @@ def test_ports_devices_and_cores_are_named_with_what_is_free() -> None:
 
     static = (NetworkResource(mode="host", reserved_ports=(Port(label="http", value=80),)),)
     found = _why_not(_run(state, replace(_job(networks=static), id="other")), _job(networks=static))
-    assert _near(found) == {"node-1": ["reserved port collision http=80"]}
+    assert _near(found) == {"node-1": ['reserved port collision http=80 (job "other" has it)']}
     assert _only_change(found) == 'let port "http" be dynamic'
 
     cores = Resources(cpu=0, cores=3, memory_mb=10)
@@ -306,12 +308,22 @@ def test_what_a_deployment_that_failed_leaves_unplaced_is_said_to_wait_for_it() 
     assert found.notes == (f"1 wait for deployment {deployment.id[:8]}, which is failed",)
 
 
+def test_a_port_that_a_node_keeps_for_itself_is_called_so() -> None:
+    kept = NodeReservedResources(networks=NodeReservedNetworkResources(reserved_host_ports="80-90"))
+    static = (NetworkResource(mode="host", reserved_ports=(Port(label="http", value=80),)),)
+    found = _why_not(_state(_node(1, reserved_resources=kept)), _job(networks=static))
+    assert _near(found) == {"node-1": ["reserved port collision http=80 (the node keeps it for itself)"]}
+
+
 def test_a_volume_that_has_its_writer_is_named_and_cannot_be_helped() -> None:
     state = _state(_node(1, host_volumes={"data": HostVolumeInfo(path="/data")}))
     alone = VolumeRequest(name="data", type="host", source="data", access_mode="single-node-single-writer")
     found = _why_not(state, _job(2, volumes={"data": alone}))
     assert _near(found) == {"node-1": ['host volume "data" has its one writer already']}
     assert (found.placed, found.unplaced, found.smallest_change) == (1, 1, None)
+    taken = _run(state, replace(_job(1, volumes={"data": alone}), id="other"))
+    text = 'host volume "data" has its one writer already (job "other" has it)'
+    assert _near(_why_not(taken, _job(1, volumes={"data": alone}))) == {"node-1": [text]}
 
 
 def test_distinct_rules_tell_who_is_there_and_the_limit_that_would_do() -> None:
@@ -336,7 +348,7 @@ def test_a_system_job_explains_only_the_nodes_that_lack_it() -> None:
 
 def test_nothing_is_suggested_where_nothing_helps() -> None:
     found = _why_not(_state(_node(1, status="down")), _job())
-    assert found.smallest_change is None and _near(found) == {"node-1": ["node is down"]}
+    assert found.smallest_change is None and _near(found) == {"node-1": ["down"]}
     assert _why_not(Snapshot.empty(), _job()).near_misses == ()
 
 

@@ -175,11 +175,11 @@ def _states(node: Node) -> list[tuple[str, str]]:
     """Why a node takes no new allocations."""
     found = []
     if node.status != NODE_READY:
-        found.append(("status", f"node is {node.status}"))
+        found.append(("status", node.status))
     if node.drain_strategy is not None:
-        found.append(("drain", "node is draining"))
+        found.append(("drain", "draining"))
     elif node.scheduling_eligibility != ELIGIBLE:
-        found.append(("eligibility", "node is not eligible"))
+        found.append(("eligibility", "not eligible"))
     return found
 
 

@@ -91,11 +91,12 @@ def grant_ports(node: Node, taken: Mapping[str, int], group: TaskGroup, *, salt:
 
 
 class PortProblem(NamedTuple):
-    """A port that a node cannot give: `kind` is static, dynamic or host_network."""
+    """A port that a node cannot give: `kind` is static, dynamic or host_network; `value` is that of a static one."""
 
     kind: str
     text: str
     label: str
+    value: int = 0
 
 
 def port_problems(node: Node, taken: Mapping[str, int], group: TaskGroup) -> tuple[PortProblem, ...]:
@@ -121,7 +122,8 @@ def _port_problem(offer: _Offer, port: Port, *, is_static: bool) -> PortProblem 
         if not 0 < port.value <= PORT_MAX:
             return PortProblem("static", f"network: invalid port {port.label}={port.value}", port.label)
         if not port.ignore_collision and offer.bits(address, port.host_network) >> port.value & 1:
-            return PortProblem("static", f"network: reserved port collision {port.label}={port.value}", port.label)
+            text = f"network: reserved port collision {port.label}={port.value}"
+            return PortProblem("static", text, port.label, port.value)
     else:
         value = offer.dynamic(address, port.host_network)
         if value is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from yurt.scheduler.blockers import AMOUNTS, Blocked, Problem
 from yurt.scheduler.feasible import OF_EVERY_NODE, host_networks
+from yurt.scheduler.ports import PortProblem, reserved_bits
 from yurt.scheduler.targets import resolve
 from yurt.state.columns import ALLOCS
+from yurt.state.usage import Usage, is_using
 from yurt.structs.constraint import Constraint
 from yurt.structs.explain import Shortfall
 from yurt.structs.node import NETWORK_PROBLEM, DriverInfo, Node
@@ -51,7 +53,7 @@ def _texts(blocked: Blocked, row: int, problem: Problem) -> list[str]:
     match problem.kind:
         case "port":
             ports = blocked.held[row].ports
-            return [port.text.removeprefix("network: ") for port in ports if port.kind != "host_network"]
+            return [_port(blocked, node, port) for port in ports if port.kind != "host_network"]
         case "constraint":
             assert problem.subject is not None
             return [_constraint(problem.subject, node)]
@@ -70,7 +72,7 @@ def _texts(blocked: Blocked, row: int, problem: Problem) -> list[str]:
             return [f'host network "{name}" is missing' for name in _missing_host_networks(blocked, node)]
         case "claim":
             taken = sorted(blocked.view.held(row).volumes.intersection(blocked.placer.ask.volumes))
-            return [f'host volume "{source}" has its one writer already' for source in taken]
+            return [_claimed(blocked, node, name) for name in taken]
         case "volume":
             return list(_volumes(blocked, node))
         case _:
@@ -109,6 +111,30 @@ def _property(blocked: Blocked, row: int, problem: Problem) -> Shortfall:
     value = resolve(target, blocked.view.node(row))
     text = f"{target} = {value} has {used} of {_count(limit, 'allocation')} (distinct_property)"
     return Shortfall(kind=problem.kind, text=text, asked=used + 1, free=limit)
+
+
+def _port(blocked: Blocked, node: Node, problem: PortProblem) -> str:
+    """A port that is taken with who has it, as far as the state tells."""
+    text = problem.text.removeprefix("network: ")
+    if not problem.value:
+        return text
+    if reserved_bits(node.reserved_resources.networks.reserved_host_ports) >> problem.value & 1:
+        return f"{text} (the node keeps it for itself)"
+    return text + _holder(blocked, node, lambda usage: any(port == problem.value for _, port in usage.ports))
+
+
+def _claimed(blocked: Blocked, node: Node, volume: str) -> str:
+    text = f'host volume "{volume}" has its one writer already'
+    return text + _holder(blocked, node, lambda usage: volume in usage.volumes)
+
+
+def _holder(blocked: Blocked, node: Node, has_it: Callable[[Usage], bool]) -> str:
+    """The job of the allocation that holds something of a node, in brackets; nothing when only the plan knows it."""
+    view = blocked.view
+    for alloc in view.snapshot.allocs_of_node(node.id):
+        if is_using(alloc) and not view.is_released(alloc.id) and has_it(view.usage_of(alloc)):
+            return f' (job "{alloc.job_id}" has it)'
+    return ""
 
 
 def _drivers(blocked: Blocked, node: Node) -> Iterator[str]:
