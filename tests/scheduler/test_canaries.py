@@ -139,3 +139,35 @@ def test_a_canary_that_fails_while_it_is_to_migrate_is_replaced_once() -> None:
     (placed,) = made.plan.placements
     assert (placed.name, placed.previous_allocation) == (canary.name, canary.id)
     assert placed.deployment_status is not None and placed.deployment_status.canary
+
+
+def test_a_version_that_comes_while_a_lost_client_is_waited_for_has_its_canaries_afterwards() -> None:
+    strategy = DisconnectStrategy(stop_on_client_after=seconds(60), replace=True)
+    cluster = Cluster()
+    cluster.register(old := _service(2, disconnect=strategy))
+    cluster.settle(old)
+    lost = cluster.live(old)[0]
+    cluster.do(c.SetNodeStatus(node_id=lost.node_id, status="down", updated_at=1))
+    update = factories.update_strategy(canary=1)
+    cluster.register(new := _service(2, cpu=200, disconnect=strategy, update=update))
+    cluster.evaluate(new)
+    deployment = cluster.state.latest_deployment(new.namespace, new.id)
+    assert deployment is not None and deployment.task_groups["web"].desired_canaries == 1
+    cluster.now = UnixNano(cluster.followups[0].wait_until)
+    cluster.settle(new)
+    of_new = [alloc for alloc in cluster.live(new) if alloc.job is not None and alloc.job.version == 1]
+    assert [alloc.deployment_status is not None and alloc.deployment_status.canary for alloc in of_new] == [True]
+
+
+def test_what_a_growing_group_updates_after_its_promotion_leaves_the_canaries_their_names() -> None:
+    cluster = Cluster()
+    update = factories.update_strategy(canary=1)
+    cluster.register(old := _service(1, update=update))
+    cluster.settle(old)
+    cluster.register(new := _service(4, cpu=200, update=update))
+    cluster.settle(new)
+    deployment = cluster.state.latest_deployment(new.namespace, new.id)
+    assert deployment is not None
+    cluster.do(c.PromoteDeployment(deployment_id=deployment.id, now=cluster.now))
+    cluster.settle(new)
+    assert cluster.names(new) == [f"web.web[{index}]" for index in range(4)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from yurt.scheduler.names import NameIndex
 from yurt.scheduler.surplus import in_order_of_leaving
-from yurt.sdk.value import replace, seconds
+from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, DesiredTransition
@@ -77,3 +77,14 @@ def test_of_two_names_above_the_count_the_one_that_migrates_leaves_first() -> No
     leaves = replace(leaves, desired_transition=DesiredTransition(migrate=True))
     names = NameIndex(job.id, "web", 1, (stays, leaves))
     assert in_order_of_leaving([stays], [leaves], names, ()) == [leaves, stays]
+
+
+def test_what_failed_above_the_count_is_replaced_under_a_name_that_is_free() -> None:
+    cluster, (_, _, last) = _running(_of(3, MUCH_LATER, update=None))
+    cluster.end(last, status.CLIENT_FAILED)
+    for count in (0, 2):
+        cluster.register(job := _of(count, MUCH_LATER, update=None))
+        cluster.settle(job)
+    cluster.now = UnixNano(cluster.now + seconds(7200))
+    cluster.settle(job)
+    assert cluster.names(job) == ["web.web[0]", "web.web[1]"]

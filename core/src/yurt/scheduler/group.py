@@ -110,13 +110,13 @@ class GroupReconciler:
         budget = self._budget([*kept, *present.now], destructive, classes.migrate, is_canarying=is_canarying)
         budget = max(0, budget - placing)
         chosen = self._chosen(destructive, budget)
-        vacating = {alloc.id for alloc in chosen} | self.canary_ids
+        vacating = {alloc.id for alloc in chosen} | self._held_back(kept)
         self.taken = {alloc.name for alloc in kept if alloc.id not in vacating}
         place = [] if is_waiting else self._placements(kept, classes, present.now, left, names)
         self._place(place, present.now, is_canarying=is_canarying)
         self._update(chosen, names)
         self._migrate(classes.migrate, names)
-        self._track(allocs, destructive, in_place, place)
+        self._track(allocs, destructive, in_place, place, is_canarying=is_canarying)
         self.results.desired[self.group.name] = DesiredUpdates(**self.counts)
         is_moving = bool(classes.migrate or present.now or present.later or self._holds_failed(kept))
         return not (destructive or in_place or place or is_moving or classes.reconnecting or is_canarying)
@@ -127,7 +127,7 @@ class GroupReconciler:
         names = NameIndex(self.job.id, name, self.group.count, ())
         place = [Place(name, free) for free in names.next(self.group.count)]
         self._place(place, [], is_canarying=False)
-        self._track([], [], [], place)
+        self._track([], [], [], place, is_canarying=False)
         self.results.desired[name] = DesiredUpdates(**self.counts)
         return not place
 
@@ -505,8 +505,8 @@ class GroupReconciler:
         return max(0, budget)
 
     def _name(self, alloc: Allocation, names: NameIndex) -> str:
-        """The name of a replacement: the allocation's own, unless another one that stays has it too."""
-        name = names.next(1)[0] if alloc.name in self.taken else alloc.name
+        """The name of a replacement: the allocation's own, unless another one that stays has it or it is too high."""
+        name = names.next(1)[0] if alloc.name in self.taken or names.is_above(alloc) else alloc.name
         self.taken.add(name)
         return name
 
@@ -544,8 +544,13 @@ class GroupReconciler:
         destructive: list[Allocation],
         in_place: list[Allocation],
         place: list[Place],
+        *,
+        is_canarying: bool,
     ) -> None:
-        """Note the group's roll-out, for the deployment that begins with this plan: what waits for canaries counts."""
+        """Note the group's roll-out, for the deployment that begins with this plan: what waits for canaries counts.
+
+        The canaries count as well while the group waits for a lost client and none can be placed yet.
+        """
         update = self.group.update
         if self.context.deployment is not None or update is None or update.max_parallel <= 0:
             return
@@ -557,12 +562,11 @@ class GroupReconciler:
             and alloc.job.create_index == self.job.create_index
             for alloc in allocs
         )
-        canaries = self.counts["canary"]
         total = len(destructive) + len(in_place) + len(place)
         if not total or (is_running_before and not destructive and not in_place):
             return
         self.results.states[self.group.name] = replace(
-            fresh_state(self.group), desired_total=total, desired_canaries=update.canary if canaries else 0
+            fresh_state(self.group), desired_total=total, desired_canaries=update.canary if is_canarying else 0
         )
 
 
