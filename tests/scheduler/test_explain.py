@@ -344,6 +344,9 @@ def test_a_system_job_explains_only_the_nodes_that_lack_it() -> None:
     found = _why_not(_state(_node(1), _node(2), small), job)
     assert (found.placed, found.unplaced) == (2, 1)
     assert _near(found) == {"small": ["64 MB memory short"]}
+    running = _why_not(_run(_state(_node(1), _node(2), small), job), job)
+    assert (running.running, running.unplaced) == (2, 1)
+    assert running.smallest_change is not None and running.smallest_change.places == 1
 
 
 def test_nothing_is_suggested_where_nothing_helps() -> None:

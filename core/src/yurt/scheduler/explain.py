@@ -193,8 +193,8 @@ def _with_places(snapshot: Snapshot, job: Job, made: GroupExplanation, terms: _T
 
 
 def _places(machine: Machine, plan: Plan, made: GroupExplanation) -> int:
-    if isinstance(machine, SystemAttempt):
-        return sum(placement.task_group == made.name for placement in plan.placements) - made.placed
+    if not made.desired:
+        return sum(placement.task_group == made.name for placement in plan.placements)
     return made.unplaced - machine.queued.get(made.name, 0)
 
 
