@@ -120,6 +120,17 @@ def test_datacenters_match_by_glob_and_pools_by_name() -> None:
         assert sorted(placement.node_id[-1] for placement in plan.placements) == list(expected)
 
 
+@pytest.mark.parametrize(
+    ("glob", "is_met"),
+    [
+        ("eu-[1]", True), ("*", True), ("**", True), ("eu-*", True), ("*]", True), ("*-*]", True), ("e*u*[*1*", True),
+        ("eu-?1?", False), ("eu-1", False), ("*1", False), ("*1]1]", False), ("EU*", False), ("", False),
+    ],
+)  # fmt: skip
+def test_of_a_datacenters_glob_only_the_star_is_special(glob: str, is_met: bool) -> None:
+    assert bool(_placed([_node(1, datacenter="eu-[1]")], _job(datacenters=(glob,))).plan.placements) is is_met
+
+
 def test_static_ports_collide_with_each_other_and_with_reserved_ones() -> None:
     kept = NodeReservedResources(networks=NodeReservedNetworkResources(reserved_host_ports="22,8000-8100"))
     nodes = [_node(1), _node(2), _node(3, reserved_resources=kept)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from yurt.sdk.value import UnixNano, replace
@@ -12,7 +11,7 @@ from yurt.structs import status
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
-from yurt.structs.questions import is_client_terminal
+from yurt.structs.questions import is_client_terminal, is_for_node
 
 SYSTEM_TYPES = (status.JOB_SYSTEM, status.JOB_SYSBATCH)
 
@@ -67,10 +66,3 @@ def system_jobs(state: Snapshot) -> tuple[Job, ...]:
     """Jobs that run on every fitting node, stopped ones and templates left out."""
     found = state.jobs.where("system", "system")
     return tuple(job for job in found if not job.stop and not job.is_template)
-
-
-def is_for_node(job: Job, node: Node) -> bool:
-    """The node is in the job's datacenters and pool."""
-    if job.node_pool not in ("all", node.node_pool):
-        return False
-    return any(fnmatchcase(node.datacenter, pattern) for pattern in job.datacenters)

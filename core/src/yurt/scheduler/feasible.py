@@ -7,7 +7,6 @@ are the masks themselves, so every constraint says how many nodes it filtered, n
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Hashable, Iterable
 from operator import eq
 from typing import NamedTuple
@@ -23,10 +22,10 @@ from yurt.state.store import Snapshot
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
+from yurt.structs.questions import POOL_ALL, is_for_node, is_match
 from yurt.structs.resources import RequestedDevice
 
 MEMO_MAX = 4096
-POOL_ALL = "all"
 BoolArray = npt.NDArray[np.bool_]
 
 OF_EVERY_NODE = frozenset({"", "host", "none"})
@@ -117,7 +116,7 @@ def feasible_candidates(rows: NodeRows, job: Job, found: Candidates, feasible: F
 
 def is_in(datacenter: str, globs: Iterable[str]) -> bool:
     """Whether a datacenter matches one of a job's globs."""
-    return any(fnmatch.fnmatchcase(datacenter, glob) for glob in globs)
+    return any(is_match(datacenter, glob) for glob in globs)
 
 
 def feasibility(snapshot: Snapshot, job: Job, group: TaskGroup) -> Feasibility:
@@ -297,11 +296,6 @@ def constraint_check(constraint: Constraint) -> Check:
         is_per_node=is_per_node,
         constraint=constraint,
     )
-
-
-def is_for_node(job: Job, node: Node) -> bool:
-    """Whether a node is in the job's datacenters and pool."""
-    return is_in(node.datacenter, job.datacenters) and job.node_pool in (POOL_ALL, node.node_pool)
 
 
 def is_row_feasible(snapshot: Snapshot, job: Job, group: TaskGroup, row: int) -> bool:

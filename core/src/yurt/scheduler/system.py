@@ -20,7 +20,7 @@ from yurt.scheduler.classify import (
     strategy_of,
 )
 from yurt.scheduler.deploys import cancel_unneeded, fresh_state, is_complete, is_of_version, new_deployment
-from yurt.scheduler.feasible import is_for_node, is_row_feasible
+from yurt.scheduler.feasible import is_row_feasible
 from yurt.scheduler.followups import followups
 from yurt.scheduler.ids import Ids
 from yurt.scheduler.limits import Limit, exceeded, take
@@ -38,7 +38,7 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import AllocationMetric
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Outcome, Placement, Plan
-from yurt.structs.questions import is_ready
+from yurt.structs.questions import is_for_node, is_ready
 from yurt.structs.status import (
     CLIENT_LOST,
     CLIENT_TERMINAL,

@@ -10,6 +10,9 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import DrainSpec, Node
 
+POOL_ALL = "all"
+"""The pool that every node is in."""
+
 
 def has_same_specification(job: Job, other: Job) -> bool:
     """Nothing differs but what the servers write: both are one version (semantics, section 12)."""
@@ -99,3 +102,27 @@ def is_eval_terminal(evaluation: Evaluation) -> bool:
 def is_deployment_active(deployment: Deployment) -> bool:
     """The deployment has not ended."""
     return deployment.status in status.DEPLOYMENT_ACTIVE
+
+
+def is_for_node(job: Job, node: Node) -> bool:
+    """The node is in the job's datacenters and pool."""
+    if job.node_pool not in (POOL_ALL, node.node_pool):
+        return False
+    return any(is_match(node.datacenter, glob) for glob in job.datacenters)
+
+
+def is_match(text: str, glob: str) -> bool:
+    """Whether a text is as a glob has it, in which `*` stands for anything and all else for itself."""
+    first, *rest = glob.split("*")
+    if not rest:
+        return text == glob
+    if not text.startswith(first):
+        return False
+    *middle, last = rest
+    at = len(first)
+    for part in middle:
+        found = text.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return len(text) - at >= len(last) and text.endswith(last)
