@@ -39,6 +39,14 @@ def test_an_evaluation_keeps_its_create_index(replica: Replica) -> None:
     assert (stored.create_index, stored.modify_index, stored.create_time) == (1, 2, factories.NOW)
 
 
+def test_the_evaluation_of_a_registration_names_the_index_of_its_job(replica: Replica) -> None:
+    for priority, index in ((50, 1), (60, 2), (60, 2)):
+        job = factories.job(priority=priority)
+        evaluation = factories.evaluation(job)
+        replica.apply(RegisterJob(job=job, evaluation=evaluation))
+        assert replica.state.evals[evaluation.id].job_modify_index == index
+
+
 def test_a_terminal_evaluation_does_not_come_back(replica: Replica) -> None:
     evaluation = factories.evaluation(status="canceled")
     put(replica, evaluation)

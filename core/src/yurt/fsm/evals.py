@@ -51,6 +51,7 @@ def _put_evaluation(edit: Edit, evaluation: Evaluation) -> None:
         return
     stamped = replace(
         evaluation,
+        job_modify_index=evaluation.job_modify_index or _job_index(edit, evaluation),
         create_index=edit.index if existing is None else existing.create_index,
         create_time=evaluation.create_time if existing is None else existing.create_time,
         modify_index=edit.index,
@@ -58,6 +59,12 @@ def _put_evaluation(edit: Edit, evaluation: Evaluation) -> None:
     edit.put_evaluation(stamped)
     if stamped.status == status.EVAL_COMPLETE and not stamped.failed_tg_allocs:
         _cancel_blocked(edit, stamped)
+
+
+def _job_index(edit: Edit, evaluation: Evaluation) -> int:
+    """When the job got the specification that is to be evaluated: its registration may be of the same command."""
+    job = edit.job((evaluation.namespace, evaluation.job_id))
+    return 0 if job is None else job.job_modify_index
 
 
 def _cancel_blocked(edit: Edit, done: Evaluation) -> None:
