@@ -134,6 +134,7 @@ def test_a_placement_failure_says_why_and_exits_with_two(api: Any, run: Any, tmp
     assert 'Task Group "g" (failed to place 2 allocations):' in out
     assert '* Dimension "memory" exhausted on 3 nodes' in out
     assert 'Evaluation "bbbbbbbb" waiting for additional capacity to place remainder' in out
+    assert "`yurt job why-not web` names the nearest nodes and the smallest change." in out
 
 
 def test_an_error_of_the_server_is_shown_at_its_place_in_the_file(api: Any, run: Any, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from yurt.cli.text import clock, local_time
 from yurt.cli.views.allocs import job_version
 from yurt.cli.views.deployments import deployment_text, is_active
 from yurt.cli.views.metrics import failure_lines
+from yurt.cli.views.reasons import why_not_hint
 
 Json = dict[str, Any]
 
@@ -108,6 +109,8 @@ class EvalMonitor:
             if evaluation.get("BlockedEval"):
                 blocked = self.call.short(evaluation["BlockedEval"])
                 self._indent(f'Evaluation "{blocked}" waiting for additional capacity to place remainder', stamp=False)
+            if evaluation.get("JobID"):
+                self._indent(why_not_hint(evaluation), stamp=False)
             return PLACEMENT_FAILED
         screen.line(f'==> {clock()}: Evaluation "{short}" finished with status "{status}"')
         if status in ("complete", "blocked"):

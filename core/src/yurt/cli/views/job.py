@@ -12,6 +12,7 @@ from yurt.cli.text import ago, local_time, now_ns, parse_time, two_units
 from yurt.cli.views.allocs import show_allocs
 from yurt.cli.views.deployments import summary_text
 from yurt.cli.views.metrics import failure_lines
+from yurt.cli.views.reasons import why_not_hint
 
 Json = dict[str, Any]
 
@@ -208,10 +209,7 @@ def _show_failure(call: Invocation, evaluations: list[Json]) -> None:
         call.screen.title("Placement Failure")
         lines = failure_lines(failed, call.screen, verbose=call.is_verbose, id_length=call.id_length)
         call.screen.line("\n".join(lines))
-        namespace = newest.get("Namespace") or "default"
-        space = "" if namespace == "default" else f"-namespace {namespace} "
-        command = f"yurt job why-not {space}{newest['JobID']}"
-        call.screen.line(f"\n`{command}` names the nearest nodes and the smallest change.")
+        call.screen.line(f"\n{why_not_hint(newest)}")
 
 
 def show_task_states(call: Invocation, alloc: Json) -> None:

@@ -18,6 +18,13 @@ _AMOUNTS = ("cpu", "memory", "disk", "cores")
 WHY_NOT = "/v1/yurt/job/why-not"
 
 
+def why_not_hint(evaluation: Json) -> str:
+    """The command that tells more about an evaluation that could not place everything."""
+    namespace = evaluation.get("Namespace") or "default"
+    space = "" if namespace == "default" else f"-namespace {namespace} "
+    return f"`yurt job why-not {space}{evaluation['JobID']}` names the nearest nodes and the smallest change."
+
+
 def ask_why_not(call: Invocation, body: Json, *, namespace: str | None = None) -> Json | None:
     """The explanation of a job, or None where there is none to have."""
     try:
