@@ -88,3 +88,12 @@ def test_what_failed_above_the_count_is_replaced_under_a_name_that_is_free() -> 
     cluster.now = UnixNano(cluster.now + seconds(7200))
     cluster.settle(job)
     assert cluster.names(job) == ["web.web[0]", "web.web[1]"]
+
+
+def test_the_name_of_a_failed_one_that_is_not_replaced_is_free_for_others() -> None:
+    cluster, (first, *_) = _running(_of(4, MUCH_LATER, update=None))
+    cluster.end(first, status.CLIENT_FAILED)
+    cluster.now = UnixNano(cluster.now + seconds(7200))
+    cluster.register(job := _of(3, MUCH_LATER, update=None, tasks=(factories.task(env={"V": "2"}),)))
+    cluster.settle(job)
+    assert cluster.names(job) == [f"web.web[{index}]" for index in range(3)]

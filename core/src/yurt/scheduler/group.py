@@ -103,7 +103,7 @@ class GroupReconciler:
             present.present, classes.migrate, lost, names, has_canaries=self._is_canarying(canaries)
         )
         self._reschedule_later(present.later, kept)
-        self._drop_unneeded(present.now, kept, classes)
+        self._drop_unneeded(present.now, kept, classes, names)
         destructive, in_place = self._updates(kept)
         is_canarying = self._place_canaries(names, destructive, canaries, leaving, is_waiting=is_waiting)
         placing = 0 if is_waiting else len(present.now) + self._missing(kept, classes, present.now)
@@ -318,12 +318,18 @@ class GroupReconciler:
         migrate[:] = [alloc for alloc in migrate if alloc.id not in gone]
         return [alloc for alloc in present if alloc.id not in gone]
 
-    def _drop_unneeded(self, now: list[Allocation], kept: list[Allocation], classes: Classified) -> None:
-        """Failed allocations beyond the count are not replaced."""
+    def _drop_unneeded(
+        self, now: list[Allocation], kept: list[Allocation], classes: Classified, names: NameIndex
+    ) -> None:
+        """Failed allocations beyond the count are not replaced, and others may have their names."""
         held_back = self.canary_ids if self._is_canarying([a for a in kept if a.id in self.canary_ids]) else frozenset()
         counted = sum(1 for alloc in kept if alloc.id not in held_back)
         room = max(0, self.group.count - counted - len(classes.migrate) - len(classes.disconnecting))
         now.sort(key=lambda alloc: (index_of(alloc), alloc.create_index, alloc.id))
+        needed = {alloc.name for alloc in (*kept, *classes.migrate, *classes.disconnecting, *now[:room])}
+        for alloc in now[room:]:
+            if alloc.name not in needed:
+                names.free(alloc)
         self.counts["ignore"] += len(now[room:])
         del now[room:]
 
