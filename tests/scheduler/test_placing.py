@@ -140,6 +140,20 @@ def test_static_ports_collide_with_each_other_and_with_reserved_ones() -> None:
     assert _reasons(attempt) == {"network: reserved port collision http=8080": 3}
 
 
+@pytest.mark.parametrize(("alias", "is_free"), [("", False), ("public", False), ("same", False), ("inside", True)])
+def test_what_a_host_network_keeps_is_kept_on_its_address_by_any_name(alias: str, is_free: bool) -> None:
+    address, other = f"{ETH0.ip}/24", "192.0.2.7/24"
+    networks = {
+        "public": HostNetworkInfo(name="public", cidr=address, reserved_ports="8080"),
+        "same": HostNetworkInfo(name="same", cidr=address),
+        "inside": HostNetworkInfo(name="inside", cidr=other, reserved_ports="22"),
+    }
+    port = Port(label="http", value=8080, host_network=alias)
+    asked = (NetworkResource(mode="host", reserved_ports=(port,)),)
+    attempt = _placed([_node(1, host_networks=networks)], _job(1, networks=asked))
+    assert bool(attempt.plan.placements) is is_free
+
+
 def test_dynamic_ports_come_from_the_nodes_range_and_are_never_given_twice() -> None:
     node = _node(1)
     node = replace(node, node_resources=replace(node.node_resources, min_dynamic_port=30_000, max_dynamic_port=30_004))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from yurt.scheduler.ids import step
 from yurt.structs.job import TaskGroup
 from yurt.structs.network import NetworkResource, Port, PortMapping
-from yurt.structs.node import Node
+from yurt.structs.node import HostNetworkInfo, Node
 
 TRIES = 20
 PORT_MAX = 65535
@@ -39,23 +39,26 @@ class _Offer:
         if alias in ("", "default"):
             return default_address(self.node)
         network = self.node.host_networks.get(alias)
-        return None if network is None else network.cidr.split("/")[0]
+        return None if network is None else _address_of(network)
 
-    def bits(self, address: str, alias: str) -> int:
-        network = self.node.host_networks.get(alias)
-        own = reserved_bits(network.reserved_ports) if network is not None else 0
-        return self.taken.get(address, 0) | self.reserved | own
+    def bits(self, address: str) -> int:
+        """The ports of an address that are not free: taken, or kept on all of the node or on a network there."""
+        kept = self.reserved
+        for network in self.node.host_networks.values():
+            if network.reserved_ports and _address_of(network) == address:
+                kept |= reserved_bits(network.reserved_ports)
+        return self.taken.get(address, 0) | kept
 
     def take(self, address: str, port: int) -> None:
         self.taken[address] = self.taken.get(address, 0) | 1 << port
 
-    def dynamic(self, address: str, alias: str) -> int | None:
+    def dynamic(self, address: str) -> int | None:
         """A free port of the node's dynamic range: some random tries, then the first free one."""
         low = max(1, self.node.node_resources.min_dynamic_port)
         high = min(PORT_MAX, self.node.node_resources.max_dynamic_port)
         if high < low:
             return None
-        bits = self.bits(address, alias)
+        bits = self.bits(address)
         for _ in range(TRIES):
             self.salt = step(self.salt)
             port = low + self.salt % (high - low + 1)
@@ -121,11 +124,11 @@ def _port_problem(offer: _Offer, port: Port, *, is_static: bool) -> PortProblem 
     if is_static:
         if not 0 < port.value <= PORT_MAX:
             return PortProblem("static", f"network: invalid port {port.label}={port.value}", port.label)
-        if not port.ignore_collision and offer.bits(address, port.host_network) >> port.value & 1:
+        if not port.ignore_collision and offer.bits(address) >> port.value & 1:
             text = f"network: reserved port collision {port.label}={port.value}"
             return PortProblem("static", text, port.label, port.value)
     else:
-        value = offer.dynamic(address, port.host_network)
+        value = offer.dynamic(address)
         if value is None:
             return PortProblem("dynamic", "network: dynamic port selection failed", port.label)
     assert value is not None
@@ -142,7 +145,7 @@ def _grant_network(offer: _Offer, asked: NetworkResource) -> tuple[NetworkResour
             return f"network: no addresses available for {port.host_network or 'default'} network"
         if not 0 < port.value <= PORT_MAX:
             return f"network: invalid port {port.label}={port.value}"
-        if not port.ignore_collision and offer.bits(address, port.host_network) >> port.value & 1:
+        if not port.ignore_collision and offer.bits(address) >> port.value & 1:
             return f"network: reserved port collision {port.label}={port.value}"
         offer.take(address, port.value)
         fixed.append(port)
@@ -151,7 +154,7 @@ def _grant_network(offer: _Offer, asked: NetworkResource) -> tuple[NetworkResour
         address = offer.address(port.host_network)
         if address is None:
             return f"network: no addresses available for {port.host_network or 'default'} network"
-        value = offer.dynamic(address, port.host_network)
+        value = offer.dynamic(address)
         if value is None:
             return "network: dynamic port selection failed"
         offer.take(address, value)
@@ -165,6 +168,10 @@ def _grant_network(offer: _Offer, asked: NetworkResource) -> tuple[NetworkResour
         dynamic_ports=tuple(dynamic),
     )
     return given, mappings
+
+
+def _address_of(network: HostNetworkInfo) -> str:
+    return network.cidr.partition("/")[0]
 
 
 def _mapping(port: Port, value: int, address: str) -> PortMapping:
