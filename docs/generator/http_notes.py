@@ -67,7 +67,7 @@ PUT /v1/deployment/promote/:id | Promotes its canaries.
 PUT /v1/deployment/allocation-health/:id | Tells the health of allocations, for `health_check = "manual"`.
 GET /v1/deployment/:id | A deployment.
 GET /v1/evaluations | All evaluations.
-DELETE /v1/evaluations | Deletes those of `EvalIDs` or that `Filter` (also `?filter`) matches, if they and their allocations have ended.
+DELETE /v1/evaluations | Deletes ended ones without live allocations: of `EvalIDs`, or by `Filter` or `?filter`.
 GET /v1/evaluations/count | How many there are.
 GET /v1/evaluation/:id | An evaluation; with `related` those it belongs together with.
 GET /v1/evaluation/:id/allocations | The allocations that it placed.
@@ -82,7 +82,7 @@ GET /v1/yurt/plugins | Yurt's own: the agent's plugins, and how they fared.
 PUT /v1/yurt/plugin/:name/reload | Yurt's own: reads a plugin's code again; tasks are kept, 409 says why not.
 GET /v1/yurt/allocation/:id/why | Yurt's own: why an allocation is where it is.
 GET /v1/yurt/evaluation/:id/replay | Yurt's own: the evaluation made again, and compared with what is stored.
-PUT /v1/yurt/job/why-not | Yurt's own: why the job of the body could not be placed, and what would place it; a child's for a periodic or parameterized job.
+PUT /v1/yurt/job/why-not | Yurt's own: why the body's job, or the child it would make, has no place, and what would help.
 GET /v1/jobs | All jobs.
 PUT /v1/jobs | Registers a job.
 PUT /v1/jobs/parse | The job of a job file as JSON; file functions are off.
