@@ -82,7 +82,7 @@ GET /v1/yurt/plugins | Yurt's own: the agent's plugins, and how they fared.
 PUT /v1/yurt/plugin/:name/reload | Yurt's own: reads a plugin's code again; tasks are kept, 409 says why not.
 GET /v1/yurt/allocation/:id/why | Yurt's own: why an allocation is where it is.
 GET /v1/yurt/evaluation/:id/replay | Yurt's own: the evaluation made again, and compared with what is stored.
-PUT /v1/yurt/job/why-not | Yurt's own: why the body's job, or the child it would make, has no place, and what would help.
+PUT /v1/yurt/job/why-not | Yurt's own: why the body's job, or the child it would make, has no place; what would help.
 GET /v1/jobs | All jobs.
 PUT /v1/jobs | Registers a job.
 PUT /v1/jobs/parse | The job of a job file as JSON; file functions are off.
