@@ -186,6 +186,11 @@ def test_limits_of_jobs_reach_the_server(tmp_path: Path) -> None:
     assert (made.job_max_source_size, made.job_max_priority, made.job_default_priority) == (2000, 32_766, 200)
 
 
+def test_a_server_may_leave_scheduling_to_the_others(tmp_path: Path) -> None:
+    assert settings_of(tmp_path, num_schedulers=0).num_schedulers == 0
+    assert settings_of(tmp_path).num_schedulers == 1
+
+
 def test_nodes_that_refuse_plans_are_taken_out_where_that_is_asked_for(tmp_path: Path) -> None:
     tracker = {"enabled": True, "node_threshold": 7, "node_window": "1m"}
     assert settings_of(tmp_path, plan_rejection_tracker=tracker).rejections == RejectionConfig(

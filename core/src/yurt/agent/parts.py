@@ -33,7 +33,7 @@ SECRETS = frozenset({"token", "intro_token", "encrypt", "replication_token", "au
 def server_config(config: AgentConfig, data: DataDir) -> ServerConfig:
     """The server's settings."""
     given = config.server
-    numbers = ("num_schedulers", "job_max_count", "job_max_priority", "job_default_priority", "job_tracked_versions",
+    numbers = ("job_max_count", "job_max_priority", "job_default_priority", "job_tracked_versions",
                "event_buffer_size", "max_heartbeats_per_second")  # fmt: skip
     durations = {
         "heartbeat_grace": "heartbeat_grace_s", "min_heartbeat_ttl": "min_heartbeat_ttl_s",
@@ -45,6 +45,8 @@ def server_config(config: AgentConfig, data: DataDir) -> ServerConfig:
         "job_gc_threshold": "job_s", "node_gc_threshold": "node_s", "deployment_gc_threshold": "deployment_s",
     }  # fmt: skip
     settings: dict[str, Any] = {name: given[name] for name in numbers if given.get(name)}
+    if "num_schedulers" in given:
+        settings["num_schedulers"] = given["num_schedulers"]
     settings |= {ours: seconds_of(given[theirs], 0) for theirs, ours in durations.items() if theirs in given}
     settings |= _renamed(
         given, {"raft_snapshot_threshold": "snapshot_threshold", "raft_trailing_logs": "trailing_entries"}
