@@ -37,7 +37,7 @@ async def test_a_known_job_is_explained_by_its_id_and_its_allocation_by_its_scor
     assert [(group["Running"], group["Unplaced"]) for group in known["Groups"]] == [(1, 0)]
 
     found = (await api.get(f"/v1/yurt/allocation/{allocs[0]['ID']}/why")).json
-    assert found["Text"] == "node worker was chosen of 1 that were looked at"
+    assert found["Text"] == "node worker was chosen as the only one that was looked at"
     assert [(score["NodeName"], score["Chosen"]) for score in found["Scores"]] == [("worker", True)]
     assert found["TriggeredBy"] == "job-register"
 

@@ -472,14 +472,19 @@ def _summary(alloc: Allocation, scores: Sequence[NodeScore]) -> str:
     if metrics is None:
         return "nothing is known about how it was placed"
     node = alloc.node_name or alloc.node_id[:8]
-    text = f"node {node} was chosen of {metrics.nodes_evaluated} that were looked at"
+    looked_at = f"of {metrics.nodes_evaluated} that were looked at"
+    if metrics.nodes_evaluated == 1:
+        looked_at = "as the only one that was looked at"
+    text = f"node {node} was chosen {looked_at}"
     ruled_out = metrics.nodes_filtered + metrics.nodes_exhausted
     if ruled_out:
         text += f", {ruled_out} of them ruled out"
     own = next((score for score in scores if score.chosen), None)
     rivals = [score for score in scores if not score.chosen]
     if own is not None and rivals:
-        text += f"; it scored {own.norm_score:.3g}, the next best, {rivals[0].node_name}, {rivals[0].norm_score:.3g}"
-    if alloc.preempted_allocations:
-        text += f"; {len(alloc.preempted_allocations)} less important allocations made room"
+        rival = rivals[0].node_name or rivals[0].node_id[:8]
+        text += f"; it scored {own.norm_score:.3g}, the next best, {rival}, {rivals[0].norm_score:.3g}"
+    victims = len(alloc.preempted_allocations)
+    if victims:
+        text += f"; {victims} less important {'allocation' if victims == 1 else 'allocations'} made room"
     return text
