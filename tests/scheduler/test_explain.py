@@ -402,7 +402,10 @@ def _random_job(random: Random, name: str) -> Job:
         Port(label="http", value=random.choice((80, 81)), host_network=random.choice(("", "", "public"))),
         Port(label="admin", value=90),
     )
-    devices = (RequestedDevice(name="nvidia/gpu", count=random.randrange(1, 4)),) if random.random() < 0.3 else ()
+    model = Constraint(l_target="${device.model}", operand="=", r_target=random.choice(("h200", "b200")))
+    gpu = RequestedDevice(name="nvidia/gpu", count=random.randrange(1, 4))
+    gpu = replace(gpu, constraints=(model,)) if random.random() < 0.3 else gpu
+    devices = (gpu,) if random.random() < 0.3 else ()
     cores = random.randrange(1, 6) if random.random() < 0.15 else 0
     cpu = 0 if cores else random.randrange(20, 1500)
     resources = Resources(cpu=cpu, cores=cores, memory_mb=random.randrange(20, 1500), devices=devices)
