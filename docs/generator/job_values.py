@@ -30,7 +30,7 @@ OPERATORS = notes("""
 <                 Whole numbers, then other numbers, else texts are compared; also `<=`, `>` and `>=`.
 regexp            The value, a regular expression, matches somewhere in the attribute.
 version           The attribute is a version within the value, such as `>= 1.2, < 2.0`; `~> 1.2` lets its end grow.
-semver            The same by the strict rules of semantic versions; `~>` is not one of its operators.
+semver            The same by the strict rules of semantic versions.
 set_contains      The attribute, a list with commas, holds every element of the value; also `set_contains_all`.
 set_contains_any  It holds at least one of them.
 is_set            The attribute exists.

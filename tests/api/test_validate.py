@@ -70,6 +70,7 @@ def test_a_plain_job_of_any_type_is_valid(kind: str) -> None:
         job(Constraints=[{"LTarget": "${attr.kernel.name}", "RTarget": "linux", "Operand": "="}]),
         job(Constraints=[{"Operand": "distinct_hosts", "RTarget": "true"}]),
         job(Constraints=[{"LTarget": "${attr.v}", "RTarget": ">= 1.2, < 2.0", "Operand": "version"}]),
+        job(Constraints=[{"LTarget": "${attr.v}", "RTarget": "~>1.2.0beta1", "Operand": "version"}]),
         group(Type="batch", ReschedulePolicy={"Attempts": 3, "Interval": 3600 * SECOND, "Delay": 5 * SECOND}),
     ],
 )  # fmt: skip
@@ -101,7 +102,7 @@ def test_good_blocks_have_no_problems(document: dict[str, Any]) -> None:
         (job(Constraints=[{"LTarget": "a", "Operand": "like"}]), 'Unknown constraint type "like"'),
         (job(Constraints=[{"LTarget": "a", "Operand": "regexp", "RTarget": "["}]), "failed to compile"),
         (job(Constraints=[{"LTarget": "a", "Operand": "version", "RTarget": "new"}]), "Malformed constraint"),
-        (job(Constraints=[{"LTarget": "a", "Operand": "semver", "RTarget": "~> 1.2"}]), "Malformed constraint"),
+        (job(Constraints=[{"LTarget": "a", "Operand": "version", "RTarget": ">= 1.2.beta"}]), "Malformed constraint"),
         (job(Constraints=[{"LTarget": "a", "Operand": "distinct_property", "RTarget": "0"}]), "count of 1 or greater"),
         (job(Constraints=[{"RTarget": "a", "Operand": "="}]), "No LTarget provided"),
         (job(Affinities=[{"LTarget": "a", "RTarget": "b", "Operand": "=", "Weight": 0}]), "weight cannot be zero"),

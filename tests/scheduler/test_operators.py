@@ -71,6 +71,9 @@ def test_an_operator_compares_as_documented(left: str | None, operand: str, righ
         ("1.0.9.6", "~> 1.0.9.5", True),
         ("1.0.10", "~> 1.0.9.5", False),
         ("1.2.3", "~> 1.2.3.0", False),
+        ("1.2.3~rc1", "< 1.2.3", False),
+        ("1.2.3~rc1", ">= 1.2.3~rc0", True),
+        ("1.2.3beta", "= 1.2.3-beta", True),
         ("nonsense", ">= 0", False),
         ("1.0", "nonsense", False),
     ],
@@ -86,7 +89,9 @@ def test_version_constraints(version: str, constraint: str, expected: bool) -> N
         ("1.7.0-beta", ">= 1.7.0", False),
         ("1.7.0-beta.2", "< 1.7.0-beta.11", True),
         ("1.2.3.4", "> 1.0.0", False),
-        ("1.2.3", "~> 1.2", False),
+        ("1.2.3", "~> 1.2", True),
+        ("1.2.3", "~> 1.2.3-beta", True),
+        ("2.0.0", "~> 1.2", False),
     ],
 )
 def test_semver_orders_prereleases_before_their_release(version: str, constraint: str, expected: bool) -> None:

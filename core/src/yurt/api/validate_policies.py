@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from yurt.api.rules import duplicates, is_open, one_of, seconds_text
 from yurt.scheduler.regexps import problem as pattern_problem
+from yurt.scheduler.versions import is_constraint
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs import status
 from yurt.structs.constraint import Affinity, Constraint, Spread
@@ -16,7 +16,6 @@ from yurt.structs.policies import ReschedulePolicy, RestartPolicy
 _COMPARISONS = frozenset({"=", "==", "is", "!=", "not", "<", "<=", ">", ">="})
 _SETS = frozenset({"set_contains", "set_contains_all", "set_contains_any"})
 _VERSIONS = frozenset({"version", "semver"})
-_VERSION_TERM = re.compile(r"\s*(=|!=|>=|<=|>|<|~>)?\s*v?\d+(\.\d+)*([-+.][0-9A-Za-z.~+-]+)?\s*\Z")
 OPERATORS = ("regexp", "version", "semver", "set_contains", "set_contains_any", "is_set", "is_not_set")
 _RECONCILE = frozenset({"", "best_score", "longest_running", "keep_original", "keep_replacement"})
 _HEALTH_CHECKS = ("checks", "task_states", "manual")
@@ -54,19 +53,13 @@ def _operand_problems(operand: str, value: str, what: str) -> Iterator[str]:
         if problem:
             yield f"Regular expression failed to compile: {problem}"
     elif operand in _VERSIONS:
-        if not is_open(value) and not all(_is_version_term(term, operand) for term in value.split(",")):
+        if not is_open(value) and not is_constraint(value, strict=operand == "semver"):
             yield f"{operand.capitalize()} {what} is invalid: Malformed constraint: {value[:64]}"
     elif operand in _SETS:
         if not value:
             yield "Set contains constraint requires an RTarget"
     elif operand not in _COMPARISONS | {"distinct_property", "is_set", "is_not_set"}:
         yield f'Unknown {what} type "{operand[:64]}": use a comparison (=, !=, <, <=, >, >=), {one_of(OPERATORS)}'
-
-
-def _is_version_term(term: str, operand: str) -> bool:
-    """Whether one of the terms between commas can be read; `~>` is no operator of semantic versions."""
-    found = _VERSION_TERM.match(term)
-    return found is not None and not (operand == "semver" and found[1] == "~>")
 
 
 def affinity_problems(affinities: tuple[Affinity, ...], what: str, job_type: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 `version` reads versions generously (a leading v, any number of parts) and lets a pre-release satisfy only a
 constraint that names a pre-release of the same version. `~>` lets the last part that is written grow, so that `~> 4`
 admits 5.0; with a pre-release it admits pre-releases alone. `semver` reads strict Semantic Versioning 2.0, where
-1.2.3-beta simply comes before 1.2.3; it has no `~>`.
+1.2.3-beta simply comes before 1.2.3.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 CACHE = 1024
 PESSIMISTIC = "~>"
-_LOOSE = re.compile(r"v?([0-9]+(?:\.[0-9]+)*)(?:-?([0-9A-Za-z][0-9A-Za-z.~-]*))?(?:\+[0-9A-Za-z.~-]+)?")
+_LOOSE = re.compile(r"v?([0-9]+(?:\.[0-9]+)*)(?:-?([0-9A-Za-z~][0-9A-Za-z.~-]*))?(?:\+[0-9A-Za-z.~-]+)?")
 _STRICT = re.compile(r"v?([0-9]+(?:\.[0-9]+){0,2})(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?")
 _CONSTRAINT = re.compile(r"\s*(=|!=|>=|<=|>|<|~>|)\s*([^\s=<>!~]\S*)\s*")
 _DIGITS_MAX = 18
@@ -48,6 +48,11 @@ def is_version_within(version: str, constraints: str, *, strict: bool) -> bool:
     )
 
 
+def is_constraint(text: str, *, strict: bool) -> bool:
+    """Whether a text can be read as comma-separated constraints."""
+    return _constraints(text, strict) is not None
+
+
 @lru_cache(maxsize=CACHE)
 def _version(text: str, strict: bool) -> Version | None:
     match = (_STRICT if strict else _LOOSE).fullmatch(text)
@@ -69,7 +74,7 @@ def _constraints(text: str, strict: bool) -> tuple[tuple[str, Version], ...] | N
     for part in text.split(","):
         match = _CONSTRAINT.fullmatch(part)
         version = _version(match[2], strict) if match is not None else None
-        if match is None or version is None or (strict and match[1] == PESSIMISTIC):
+        if match is None or version is None:
             return None
         found.append((match[1] or "=", version))
     return tuple(found)
@@ -81,7 +86,7 @@ def _meets(found: Version, operand: str, than: Version, *, strict: bool) -> bool
     if not strict and not _is_prerelease_allowed(found, than):
         return False
     if operand == PESSIMISTIC:
-        return _is_close(found, than)
+        return _is_close(found, than, strict=strict)
     return {
         ">": found.order > than.order,
         ">=": found.order >= than.order,
@@ -90,10 +95,10 @@ def _meets(found: Version, operand: str, than: Version, *, strict: bool) -> bool
     }[operand]
 
 
-def _is_close(found: Version, than: Version) -> bool:
+def _is_close(found: Version, than: Version, *, strict: bool) -> bool:
     """Whether only the last written part is above the constraint's; what is less exact than it is not."""
     kept = than.given - 1
-    if than.prerelease and not found.prerelease:
+    if than.prerelease and not found.prerelease and not strict:
         return False
     return found.order >= than.order and found.parts[:kept] == than.parts[:kept] and max(3, found.given) >= than.given
 
