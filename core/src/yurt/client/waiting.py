@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -21,10 +20,7 @@ async def value_unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T 
         return working.result() if working.done() else None
     finally:
         waiting.cancel()
-        if not working.done():
-            working.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await working
+        await _give_up(working)
 
 
 async def finish_unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
@@ -35,11 +31,20 @@ async def finish_unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -
         await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         waiting.cancel()
-        if not working.done():
-            working.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await working
+        await _give_up(working)
     return not working.cancelled() and working.result() is None
+
+
+async def _give_up(work: asyncio.Future[Any]) -> None:
+    """Cancel work that goes on, and wait for its end; whoever waits may be cancelled meanwhile, and hears of it.
+
+    To await the work itself would mix up both: its end by our cancellation and that of the waiting.
+    """
+    if not work.done():
+        work.cancel()
+        await asyncio.wait({work})
+        if not work.cancelled():
+            work.exception()  # what it failed with on its way out is nobody's any more
 
 
 async def wait_or_sleep(env: Env, event: asyncio.Event, seconds: float) -> bool:
