@@ -209,9 +209,11 @@ async def test_new_servers_get_their_share_of_the_clients(monkeypatch: pytest.Mo
             link.learn((found[0].address,))
         for link in links:
             link.learn((found[0].address, found[1].address))
-        await eventually(lambda: len(found[1].clients) >= 5)
+        moving = sum(link._moves for link in links)
+        assert 5 <= moving <= 35
+        await eventually(lambda: len(found[1].clients) == moving)
         await asyncio.sleep(0.3)
-        assert len(found[0].clients) >= 5
+        assert (len(found[0].clients), len(found[1].clients)) == (40 - moving, moving)
 
 
 async def test_a_server_without_a_leader_is_left_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

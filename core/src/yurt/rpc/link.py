@@ -105,10 +105,12 @@ class Link:
         self._order = [*order, *(each for each in self._told if each not in named)]
         if self._peer is None or not before:
             return
+        fresh = named - before
         if self._known_as in before and self._known_as not in named:
             log.info("server %s is no longer one of the servers; going to the next one", self.server)
             self._peer.close()
-        elif named - before and self._env.random() < len(named - before) / len(named):
+        elif fresh and self._env.random() < len(fresh) / len(named):
+            self._order.sort(key=lambda address: address not in fresh)  # stable: the new ones are tried first
             self._moves = True
 
     def doubt(self, reason: str) -> None:
