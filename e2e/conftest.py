@@ -11,7 +11,7 @@ from yurt.client.secrets_dir import unmount_secrets
 from yurt.testing.agent import Agent, running_agent
 from yurt.testing.processes import processes_in
 
-LEFT_LIMIT_S = 10.0
+LEFT_LIMIT_S = 30.0
 
 
 @pytest.fixture(scope="session", autouse=True)
