@@ -165,6 +165,7 @@ AFFINITY: Mapping[str, Any] = {
         Affinity(l_target="${attr.kernel.version}", operand="version", r_target=">= 5.2", weight=50),
     ),
 }
+"""All nodes of the set that suits best are used, here as there: here 250 of 1,000, of those of Nomad's figure 192."""
 PORT: Mapping[str, Any] = {"networks": (NetworkResource(mode="host", dynamic_ports=(Port(label="http"),)),)}
 GPU = Resources(cpu=500, memory_mb=32_768 // 8, devices=(RequestedDevice(name="nvidia/gpu", count=1),))
 GPUS = Resources(cpu=500, memory_mb=1024, devices=(RequestedDevice(name="nvidia/gpu", count=2),))
