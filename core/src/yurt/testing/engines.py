@@ -194,6 +194,8 @@ class PodmanEngine:
         if self.process:
             self.process.terminate()
             self.process.wait(START_LIMIT_S)
+            with suppress(ProcessLookupError):  # a user's podman runs in a child of its own, which may outlive it
+                os.killpg(self.process.pid, signal.SIGKILL)
         with suppress(OSError, ValueError):  # what keeps a user's namespaces between podman's calls
             os.kill(int((self.folder / "tmp" / "pause.pid").read_text()), signal.SIGKILL)
         ip("link", "del", self.bridge)
