@@ -22,7 +22,7 @@ from yurt.scheduler.feasible import BoolArray, check_mask, constraint_check, rem
 from yurt.scheduler.ids import Ties
 from yurt.scheduler.spread import UNIT, FloatArray, SpreadScore
 from yurt.scheduler.view import DIMENSIONS, View
-from yurt.state.arrays import IntArray
+from yurt.state.arrays import IntArray, numbered
 from yurt.state.columns import ALLOCS, CPU, IS_NODE, MEMORY, USED_WIDTH, Columns
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, TaskGroup
@@ -528,8 +528,8 @@ def _core_mhz(view: View, ask: Ask) -> IntArray:
 
     of_one = remembered(view.rows, "MHz of a core", compute)
     assert isinstance(of_one, np.ndarray)
-    known = {mhz: ask.cpu_of_cores(mhz) for mhz in set(of_one.tolist())}
-    return np.array([known[mhz] for mhz in of_one.tolist()], np.int64)
+    kinds, firsts = numbered(of_one)
+    return np.array([ask.cpu_of_cores(mhz) for mhz in of_one[firsts].tolist()], np.int64)[kinds]
 
 
 def _affinities(view: View, job: Job, group: TaskGroup) -> IntArray | None:

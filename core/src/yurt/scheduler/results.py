@@ -20,7 +20,6 @@ MIGRATING = "alloc is being migrated"
 UPDATING = "alloc is being updated due to job update"
 LOST = "alloc is lost since its node is down"
 UNKNOWN = "alloc is unknown since its node is disconnected"
-IN_PLACE = "alloc updating in-place"
 NODE_TAINTED = "alloc not needed as node is tainted"
 RESCHEDULED = "alloc was rescheduled because it failed"
 
