@@ -23,7 +23,6 @@ WAITS_FOR_CLIENT = "no placement for a group while a lost client may not have st
 DIFFERENT: Mapping[str, str] = {
     "TestSystemSched_JobModify_Rolling": ROLLS_BY_DEPLOYMENT,
     "TestServiceSched_StopAfterClientDisconnect/#00": WAITS_FOR_CLIENT,
-    "TestServiceSched_StopAfterClientDisconnect/#01": WAITS_FOR_CLIENT,
 }
 """Cases whose shape differs, by the name of their test, and the rule that explains it."""
 
