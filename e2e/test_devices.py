@@ -401,9 +401,12 @@ def test_slices_share_a_card_and_the_one_that_overruns_is_stopped_alone(gpus: Gp
 
 MPS_CONTROL = """#!/bin/sh
 pids="$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid"
+server="$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control-server"
 if [ "$1" = "-d" ]; then
-  ln -sf "$(command -v sleep)" "$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control-server"
-  setsid "$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control-server" 100 >/dev/null 2>&1 </dev/null &
+  [ -e "$pids" ] && echo "An instance of this daemon is already running" >&2 && exit 1
+  ln -sf "$(command -v sleep)" "$server"
+  setsid "$server" 100 >/dev/null 2>&1 </dev/null &
+  until grep -aq "^$server" /proc/$!/cmdline; do kill -0 $! || exit 1; done
   echo $! > "$pids"
 else
   read word && [ "$word" = quit ] && kill $(cat "$pids") && rm "$pids"

@@ -23,11 +23,13 @@ from yurt_device_nvidia.mps import PROGRAM, is_alive
 FAKE_MPS = """#!/bin/sh
 # Stands in for NVIDIA's control program: -d leaves a daemon and its pid file, `quit` on stdin ends it.
 pids="$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid"
+server="$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control-server"
 if [ "$1" = "-d" ]; then
   echo "$CUDA_VISIBLE_DEVICES" >> "$MPS_STARTS"
   [ -z "$MPS_FAILS" ] || { echo "Cannot find MPS control daemon process" >&2; exit 1; }
-  ln -sf "$(command -v sleep)" "$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control-server"
-  setsid "$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control-server" 60 >/dev/null 2>&1 </dev/null &
+  ln -sf "$(command -v sleep)" "$server"
+  setsid "$server" 60 >/dev/null 2>&1 </dev/null &
+  until grep -aq "^$server" /proc/$!/cmdline; do kill -0 $! || exit 1; done
   echo $! > "$pids"
 else
   read word && [ "$word" = quit ] && kill $(cat "$pids") && rm "$pids"
