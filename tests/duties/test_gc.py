@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from yurt.duties.gc import Cutoffs, collect, dead_jobs, delete_jobs, left_behind
+from yurt.duties.gc import BATCH, Cutoffs, Garbage, Step, collect, dead_jobs, left_behind
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Snapshot
 from yurt.structs.commands import (
     AllocUpdate,
     ApplyPlan,
+    DeleteJobs,
     DeregisterJob,
     PutHostVolume,
     RegisterJob,
@@ -51,11 +53,31 @@ def placed(state_of: Any, job: Job, client_status: str, *, on: Snapshot | None =
 
 
 def collected(state_of: Any, state: Snapshot, cutoff: int = LATER) -> Snapshot:
+    """The state after a whole collection."""
     cutoffs = all_before(cutoff)
-    jobs = dead_jobs(state, cutoffs, LATER)
-    state = state_of(*delete_jobs(jobs), on=state)
-    state = state_of(*left_behind(state, jobs), on=state)
-    return state_of(*collect(state, cutoffs, LATER), on=state)
+    state = forgotten(state_of, state, dead_jobs(state, cutoffs, LATER), Garbage(cutoffs, LATER))
+    return forgotten(state_of, state, collect(state, cutoffs, LATER), Garbage(cutoffs, LATER))
+
+
+def forgotten(state_of: Any, state: Snapshot, steps: Iterable[Step], garbage: Garbage) -> Snapshot:
+    """The state after what the steps find was deleted, as the leader does it: batch by batch."""
+    for found in steps:
+        if garbage.add(found):
+            state = deleted(state_of, state, garbage)
+    return deleted(state_of, state, garbage)
+
+
+def deleted(state_of: Any, state: Snapshot, garbage: Garbage) -> Snapshot:
+    for command in tuple(garbage.commands(state)):
+        state = state_of(command, on=state)
+        if isinstance(command, DeleteJobs):
+            state = forgotten(state_of, state, left_behind(state, command.keys), garbage.of_left_behind())
+    return state
+
+
+def found(steps: Iterable[Step]) -> list[Any]:
+    """What the steps find."""
+    return [one for one in steps if one is not None]
 
 
 def names(state: Snapshot) -> dict[str, list[str]]:
@@ -104,10 +126,9 @@ def test_a_batch_job_that_ended_by_itself_goes_whole_at_the_threshold_of_jobs(st
     state = placed(state_of, job, "complete")
     never = UnixNano(0)
     ripe = replace(all_before(LATER), eval=never, batch_eval=never)
-    (key,) = dead_jobs(state, ripe, LATER)
-    assert dead_jobs(state, replace(ripe, job=UnixNano(factories.NOW - 1)), LATER) == ()
-    state = state_of(*delete_jobs((key,)), on=state)
-    assert names(state_of(*left_behind(state, (key,)), on=state)) == {"jobs": [], "evals": [], "allocs": []}
+    assert found(dead_jobs(state, replace(ripe, job=UnixNano(factories.NOW - 1)), LATER)) == []
+    state = forgotten(state_of, state, dead_jobs(state, ripe, LATER), Garbage(ripe, LATER))
+    assert names(state) == {"jobs": [], "evals": [], "allocs": []}
 
 
 def test_a_batch_job_with_a_young_evaluation_stays(state_of: Any) -> None:
@@ -120,10 +141,13 @@ def test_a_batch_job_with_a_young_evaluation_stays(state_of: Any) -> None:
 def test_a_job_that_came_back_to_life_keeps_what_it_would_run_again_without(state_of: Any) -> None:
     job = factories.job("work", type="batch")
     state = placed(state_of, job, "complete")
-    keys = dead_jobs(state, all_before(LATER), LATER)
+    (dead,) = found(dead_jobs(state, all_before(LATER), LATER))
     state = state_of(UpsertEvaluations(evaluations=(Evaluation(id="new", job_id="work", status="pending"),)), on=state)
-    state = state_of(*delete_jobs(keys), on=state)
-    assert list(left_behind(state, keys)) == []
+    garbage = Garbage(all_before(LATER), LATER)
+    garbage.add(dead)
+    assert list(garbage.commands(state)) == []
+    state = state_of(DeleteJobs(keys=(dead.key,)), on=state)
+    assert found(left_behind(state, (dead.key,))) == []
     assert names(state)["allocs"] == ["alloc-work"]
 
 
@@ -159,9 +183,41 @@ def test_host_volumes_go_with_their_node_only_where_its_operator_says_so(state_o
 
 
 def test_commands_are_bounded(state_of: Any) -> None:
+    count = 2 * BATCH + 50
     evaluations = tuple(
-        Evaluation(id=f"e{i}", job_id="gone", status="canceled", modify_time=factories.NOW) for i in range(2500)
+        Evaluation(id=f"e{i}", job_id="gone", status="canceled", modify_time=factories.NOW) for i in range(count)
     )
-    state = state_of(UpsertEvaluations(evaluations=evaluations))
-    sizes = [len(command.eval_ids) for command in collect(state, all_before(LATER), LATER)]  # type: ignore[union-attr]
-    assert sizes == [1000, 1000, 500]
+    state, garbage, sizes = state_of(UpsertEvaluations(evaluations=evaluations)), Garbage(all_before(LATER), LATER), []
+    for one in collect(state, all_before(LATER), LATER):
+        if garbage.add(one):
+            sizes += [len(command.eval_ids) for command in garbage.commands(state)]  # type: ignore[union-attr]
+    sizes += [len(command.eval_ids) for command in garbage.commands(state)]  # type: ignore[union-attr]
+    assert sizes == [BATCH, BATCH, 50]
+
+
+def test_there_is_a_step_for_each_row_that_is_looked_at(state_of: Any) -> None:
+    state = Snapshot.empty()
+    for number in range(5):
+        state = placed(state_of, factories.job(f"work-{number}", type="batch"), "complete", on=state)
+    rows = len(state.jobs) + len(state.evals) + len(state.allocs)
+    assert len(list(dead_jobs(state, all_before(LATER), LATER))) == rows
+    assert len(list(dead_jobs(state, all_before(0), LATER))) == len(state.jobs)
+
+
+def test_allocations_of_a_batch_job_that_came_back_while_they_were_looked_for_stay(state_of: Any) -> None:
+    job = factories.job("work", type="batch")
+    state = placed(state_of, job, "complete")
+    state = state_of(DeregisterJob(namespace="default", job_id="work", submit_time=factories.NOW), on=state)
+    garbage, cutoffs = Garbage(all_before(LATER), LATER), all_before(LATER)
+    assert not any(map(garbage.add, collect(state, cutoffs, LATER)))
+    assert [len(command.alloc_ids) for command in garbage.commands(state)] == [1]  # type: ignore[union-attr]
+    assert not any(map(garbage.add, collect(state, cutoffs, LATER)))
+    state = state_of(RegisterJob(job=job), on=state)
+    assert list(garbage.commands(state)) == []
+
+
+def test_an_evaluation_stays_while_an_allocation_of_it_does(state_of: Any) -> None:
+    state = placed(state_of, factories.job(), "complete")
+    garbage = Garbage(all_before(LATER), LATER)
+    garbage.add(state.evals["eval-web"])
+    assert list(garbage.commands(state)) == []

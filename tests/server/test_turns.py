@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
+from yurt.duties.gc import BATCH
 from yurt.runtime.turns import TURNS_BETWEEN, Turns
+from yurt.server.config import ServerConfig
 from yurt.server.log_writer import TURN_BYTES, LogWriter
+from yurt.server.server import Server
+from yurt.server.system import STEPS_A_SLICE
 from yurt.storage.memory import MemoryLog
-from yurt.structs.commands import RegisterJob
+from yurt.structs.commands import RegisterJob, UpsertEvaluations
+from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import JobSubmission
 from yurt.testing import factories
+from yurt.testing.fakes import FakeEnv
 
 SLICES = 12
 
@@ -59,3 +65,39 @@ async def test_small_commands_are_applied_together() -> None:
     run = asyncio.create_task(writer.run())
     assert await most_slices_in_an_answer(written, lambda: writer.state.index) == SLICES
     run.cancel()
+
+
+async def test_slices_hold_no_more_than_was_asked_for_and_an_answer_waits_for_one() -> None:
+    turns, looked_at = Turns(), 0
+
+    def rows() -> Iterator[int]:
+        nonlocal looked_at
+        for row in range(10 * SLICES):
+            looked_at += 1
+            yield row
+
+    seen: list[list[int]] = []
+
+    async def walk() -> None:
+        async for part in turns.slices(rows(), 10):
+            seen.append(part)
+
+    assert await most_slices_in_an_answer(walk(), lambda: looked_at) == 10
+    assert [row for part in seen for row in part] == list(range(10 * SLICES))
+    assert max(map(len, seen)) == 10
+
+
+async def test_garbage_is_looked_for_in_slices_and_deleted_in_small_commands() -> None:
+    env = FakeEnv()
+    server = Server(ServerConfig(name="s1"), env=env, log=MemoryLog(keep=None))
+    evals = (Evaluation(id=f"e{i:04}", job_id="gone", status="canceled") for i in range(5 * STEPS_A_SLICE))
+    ready = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.run(ready=ready))
+        await ready.wait()
+        await server.propose(UpsertEvaluations(evaluations=tuple(evals)))
+        collecting = server.system.collect_garbage()
+        most = await most_slices_in_an_answer(collecting, lambda: 5 * STEPS_A_SLICE - len(server.state.evals))
+        assert len(server.state.evals) == 0
+        assert 0 < most <= BATCH
+        await server.stop()

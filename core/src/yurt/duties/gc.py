@@ -1,9 +1,18 @@
-"""What may be forgotten: terminal objects that are old enough and that nothing live refers to (invariant D9)."""
+"""What may be forgotten: terminal objects that are old enough and that nothing live refers to (invariant D9).
+
+A state may hold millions of rows, and one job a hundred thousand of them. So whoever looks for garbage gives a step
+for each row that it looks at: what it found, or None; the caller lets others work between slices of steps. Meanwhile
+the state goes on: `Garbage` gathers what was found into small batches, and each makes commands of what may still go
+by the newest state. What a command deletes is looked at once more where it is applied.
+
+An allocation goes before its evaluation, or in the same command: without the evaluation nobody would find it again.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeAlias
 
 from yurt.sdk.value import UnixNano, Value
 from yurt.state import Snapshot
@@ -18,13 +27,14 @@ from yurt.structs.commands import (
     DeleteJobs,
     DeleteNodes,
 )
+from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
+from yurt.structs.node import Node
 from yurt.structs.questions import is_deployment_active, is_eval_terminal, is_terminal
 
-T = TypeVar("T")
-BATCH = 1_000
-"""Objects deleted by one command, which bounds a log entry."""
+BATCH = 200
+"""Objects deleted by one command: it bounds a log entry, and for how long its application holds the loop."""
 SECOND = 1_000_000_000
 
 
@@ -38,51 +48,126 @@ class Cutoffs(Value):
     deployment: UnixNano
 
 
-def dead_jobs(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> tuple[JobKey, ...]:
+class Dead(NamedTuple):
+    """A job that may go."""
+
+    key: JobKey
+
+
+Found: TypeAlias = "Dead | Allocation | Evaluation | Deployment | Node"
+Step: TypeAlias = "Found | None"
+"""What was found by looking at one more row."""
+
+
+def dead_jobs(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[Step]:
     """The jobs that may go, with all that they leave behind: batch jobs are kept whole until then."""
-    return tuple(sorted(job.key for job in state.jobs.values() if _is_job_garbage(state, job, cutoffs, now)))
+    for job in state.jobs.values():
+        if not _is_over(state, job, cutoffs):
+            yield None
+            continue
+        for is_kept in _holds(state, job, cutoffs, now):
+            yield None
+            if is_kept:
+                break
+        else:
+            yield Dead(job.key)
 
 
-def delete_jobs(keys: Iterable[JobKey]) -> Iterator[AnyCommand]:
-    """Commands that forget those of the jobs that are still dead when they are applied."""
-    for chunk in _chunks(keys):
-        yield DeleteJobs(keys=chunk)
-
-
-def left_behind(state: Snapshot, keys: Iterable[JobKey]) -> Iterator[AnyCommand]:
-    """Commands that forget the evaluations and allocations of those of the jobs that are gone by now.
+def left_behind(state: Snapshot, keys: Iterable[JobKey]) -> Iterator[Step]:
+    """The allocations and evaluations of those of the jobs that are gone by now.
 
     A batch job that came to life meanwhile keeps its allocations: without them it would run anew (invariant D4).
     """
-    gone = [key for key in keys if key not in state.jobs]
-    evals = [one.id for key in gone for one in state.evals.where("job", key) if is_eval_terminal(one)]
-    allocs = [alloc.id for key in gone for alloc in state.allocs_of_job(*key) if is_terminal(alloc)]
-    yield from _forget(evals, allocs)
+    for key in keys:
+        if key in state.jobs:
+            yield None
+            continue
+        for alloc in state.allocs.each_where("job", key):
+            yield alloc if is_terminal(alloc) else None
+        for evaluation in state.evals.each_where("job", key):
+            yield evaluation if is_eval_terminal(evaluation) else None
 
 
-def collect(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[AnyCommand]:
-    """Commands that forget all that may be forgotten besides jobs."""
-    evals: list[str] = []
-    allocs: list[str] = []
+def collect(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[Step]:
+    """All that may be forgotten besides jobs."""
     for evaluation in state.evals.values():
-        is_done, related = _eval_garbage(state, evaluation, cutoffs, now)
-        allocs.extend(related)
-        if is_done:
-            evals.append(evaluation.id)
-    yield from _forget(evals, allocs)
-    for chunk in _chunks(_deployments(state, cutoffs)):
-        yield DeleteDeployments(deployment_ids=chunk)
-    nodes = _nodes(state, cutoffs)
-    yield from _volumes_of(state, nodes)
-    for chunk in _chunks(nodes):
-        yield DeleteNodes(node_ids=chunk)
+        yield from _eval_garbage(state, evaluation, cutoffs, now)
+    for deployment in state.deployments.values():
+        yield from _deployment_garbage(state, deployment, cutoffs)
+    for node in state.nodes.values():
+        yield from _node_garbage(state, node, cutoffs)
 
 
-def _forget(evals: list[str], allocs: list[str]) -> Iterator[AnyCommand]:
-    for chunk in _chunks(sorted(evals)):
-        yield DeleteEvaluations(eval_ids=chunk)
-    for chunk in _chunks(sorted(allocs)):
-        yield DeleteEvaluations(alloc_ids=chunk)
+class Garbage:
+    """What was found, until there is enough of a kind for a command.
+
+    `is_left_behind`: allocations and evaluations go because their jobs are gone, not because they are old.
+    """
+
+    def __init__(self, cutoffs: Cutoffs, now: UnixNano, *, is_left_behind: bool = False) -> None:
+        self._cutoffs = cutoffs
+        self._now = now
+        self._is_left_behind = is_left_behind
+        self._found: dict[type[Found], list[Found]] = {}
+
+    def of_left_behind(self) -> Garbage:
+        """Another one, for what jobs leave behind."""
+        return Garbage(self._cutoffs, self._now, is_left_behind=True)
+
+    def add(self, found: Step) -> bool:
+        """Keep what was found; True when `commands` must be asked for before more is added."""
+        if found is None:
+            return False
+        kind: type[Found] = Evaluation if isinstance(found, Allocation) else type(found)
+        kept = self._found.setdefault(kind, [])
+        kept.append(found)
+        return len(kept) >= BATCH
+
+    def commands(self, state: Snapshot) -> Iterator[AnyCommand]:
+        """Commands that forget what was added since the last time, as far as it may still go; one for each kind."""
+        found, self._found = self._found, {}
+        for kept in found.values():
+            yield from self._commands(state, kept)
+
+    def _commands(self, state: Snapshot, found: list[Found]) -> Iterator[AnyCommand]:
+        jobs = [one.key for one in found if isinstance(one, Dead) and self._is_still_over(state, one.key)]
+        if jobs:
+            yield DeleteJobs(keys=tuple(sorted(jobs)))
+        deployments = [one.id for one in found if isinstance(one, Deployment)]
+        if deployments:
+            yield DeleteDeployments(deployment_ids=tuple(sorted(deployments)))
+        nodes = [one.id for one in found if isinstance(one, Node) and _is_lost(state.nodes.get(one.id), self._cutoffs)]
+        if nodes:
+            yield from _volumes_of(state, sorted(nodes))
+            yield DeleteNodes(node_ids=tuple(sorted(nodes)))
+        allocs = [one.id for one in found if isinstance(one, Allocation) and self._may_alloc_go(state, one.id)]
+        going = Counter(state.allocs[alloc_id].eval_id for alloc_id in allocs)
+        evals = [
+            one.id
+            for one in found
+            if isinstance(one, Evaluation) and self._may_eval_go(state, one, going=going[one.id])
+        ]
+        if allocs or evals:
+            yield DeleteEvaluations(eval_ids=tuple(sorted(evals)), alloc_ids=tuple(sorted(allocs)))
+
+    def _is_still_over(self, state: Snapshot, key: JobKey) -> bool:
+        job = state.jobs.get(key)
+        return job is not None and _is_over(state, job, self._cutoffs)
+
+    def _may_alloc_go(self, state: Snapshot, alloc_id: str) -> bool:
+        alloc = state.allocs.get(alloc_id)
+        if alloc is None:
+            return False
+        if self._is_left_behind:
+            return is_terminal(alloc) and (alloc.namespace, alloc.job_id) not in state.jobs
+        evaluation = state.evals.get(alloc.eval_id)
+        return evaluation is not None and _may_alloc_go(state, alloc, evaluation, self._cutoffs, now=self._now)
+
+    def _may_eval_go(self, state: Snapshot, evaluation: Evaluation, *, going: int) -> bool:
+        """Whether the evaluation may go when so many of its allocations go with it."""
+        if self._is_left_behind:
+            return (evaluation.namespace, evaluation.job_id) not in state.jobs
+        return state.allocs.count_where("eval", evaluation.id) == going
 
 
 def _volumes_of(state: Snapshot, node_ids: Iterable[str]) -> Iterator[AnyCommand]:
@@ -112,62 +197,78 @@ def is_alloc_garbage(state: Snapshot, alloc: Allocation, cutoff: UnixNano, now: 
     return bool(events) and now - events[-1].reschedule_time > policy.interval
 
 
-def _eval_garbage(
-    state: Snapshot, evaluation: Evaluation, cutoffs: Cutoffs, now: UnixNano
-) -> tuple[bool, tuple[str, ...]]:
-    """Whether the evaluation may go, and which of its allocations may."""
-    is_batch = evaluation.type in (status.JOB_BATCH, status.JOB_SYSBATCH)
-    cutoff = cutoffs.batch_eval if is_batch else cutoffs.eval
-    if not is_eval_terminal(evaluation) or evaluation.modify_time > cutoff:
-        return False, ()
-    allocs = state.allocs.where("eval", evaluation.id)
-    if is_batch:
+def _eval_garbage(state: Snapshot, evaluation: Evaluation, cutoffs: Cutoffs, now: UnixNano) -> Iterator[Step]:
+    """Those of the evaluation's allocations that may go, then the evaluation when all of them may."""
+    if not is_eval_terminal(evaluation) or evaluation.modify_time > _eval_cutoff(evaluation, cutoffs):
+        yield None
+        return
+    is_whole = True
+    for alloc in state.allocs.each_where("eval", evaluation.id):
+        may_go = _may_alloc_go(state, alloc, evaluation, cutoffs, now=now)
+        is_whole = is_whole and may_go
+        yield alloc if may_go else None
+    yield evaluation if is_whole else None
+
+
+def _may_alloc_go(
+    state: Snapshot, alloc: Allocation, evaluation: Evaluation, cutoffs: Cutoffs, *, now: UnixNano
+) -> bool:
+    """Whether an allocation of an old evaluation may go: a batch job that is there keeps those of its present life."""
+    cutoff = _eval_cutoff(evaluation, cutoffs)
+    if _is_batch(evaluation):
         job = state.jobs.get((evaluation.namespace, evaluation.job_id))
         if job is not None and not (job.status == status.JOB_DEAD and job.stop):
-            old = (a for a in allocs if a.job is not None and a.job.create_index < job.create_index)
-            ended = tuple(a.id for a in old if is_terminal(a) and a.modify_time <= cutoff)
-            return len(ended) == len(allocs), ended
-    gone = tuple(alloc.id for alloc in allocs if is_alloc_garbage(state, alloc, cutoff, now))
-    return len(gone) == len(allocs), gone
+            is_earlier = alloc.job is not None and alloc.job.create_index < job.create_index
+            return is_earlier and is_terminal(alloc) and alloc.modify_time <= cutoff
+    return is_alloc_garbage(state, alloc, cutoff, now)
 
 
-def _is_job_garbage(state: Snapshot, job: Job, cutoffs: Cutoffs, now: UnixNano) -> bool:
+def _is_batch(evaluation: Evaluation) -> bool:
+    return evaluation.type in (status.JOB_BATCH, status.JOB_SYSBATCH)
+
+
+def _eval_cutoff(evaluation: Evaluation, cutoffs: Cutoffs) -> UnixNano:
+    return cutoffs.batch_eval if _is_batch(evaluation) else cutoffs.eval
+
+
+def _is_over(state: Snapshot, job: Job, cutoffs: Cutoffs) -> bool:
+    """What the job itself says: it has ended long ago, and nobody has set a mark on one of its versions."""
     is_collectable = job.stop or (job.type in (status.JOB_BATCH, status.JOB_SYSBATCH) and not job.is_template)
     if not is_collectable or job.status != status.JOB_DEAD or job.submit_time > cutoffs.job:
         return False
-    if any(version.version_tag is not None for version in state.job_versions.where("job", job.key)):
-        return False
-    evals = state.evals.where("job", job.key)
-    if not all(is_eval_terminal(one) and one.modify_time <= cutoffs.job for one in evals):
-        return False
-    return all(is_alloc_garbage(state, alloc, cutoffs.job, now) for alloc in state.allocs_of_job(*job.key))
+    return all(version.version_tag is None for version in state.job_versions.where("job", job.key))
 
 
-def _deployments(state: Snapshot, cutoffs: Cutoffs) -> tuple[str, ...]:
-    return tuple(
-        sorted(
-            deployment.id
-            for deployment in state.deployments.values()
-            if not is_deployment_active(deployment)
-            and deployment.modify_time <= cutoffs.deployment
-            and all(is_terminal(alloc) for alloc in state.allocs.where("deployment", deployment.id))
-        )
-    )
+def _holds(state: Snapshot, job: Job, cutoffs: Cutoffs, now: UnixNano) -> Iterator[bool]:
+    """Of each evaluation and allocation of the job whether it must stay."""
+    for evaluation in state.evals.each_where("job", job.key):
+        yield not is_eval_terminal(evaluation) or evaluation.modify_time > cutoffs.job
+    for alloc in state.allocs.each_where("job", job.key):
+        yield not is_alloc_garbage(state, alloc, cutoffs.job, now)
 
 
-def _nodes(state: Snapshot, cutoffs: Cutoffs) -> tuple[str, ...]:
-    return tuple(
-        sorted(
-            node.id
-            for node in state.nodes.values()
-            if node.status == status.NODE_DOWN
-            and node.status_updated_at * SECOND <= cutoffs.node
-            and all(is_terminal(alloc) for alloc in state.allocs_of_node(node.id))
-        )
-    )
+def _deployment_garbage(state: Snapshot, deployment: Deployment, cutoffs: Cutoffs) -> Iterator[Step]:
+    if is_deployment_active(deployment) or deployment.modify_time > cutoffs.deployment:
+        yield None
+        return
+    for alloc in state.allocs.each_where("deployment", deployment.id):
+        yield None
+        if not is_terminal(alloc):
+            return
+    yield deployment
 
 
-def _chunks(ids: Iterable[T]) -> Iterator[tuple[T, ...]]:
-    rest = tuple(ids)
-    for start in range(0, len(rest), BATCH):
-        yield rest[start : start + BATCH]
+def _node_garbage(state: Snapshot, node: Node, cutoffs: Cutoffs) -> Iterator[Step]:
+    if not _is_lost(node, cutoffs):
+        yield None
+        return
+    for alloc in state.allocs.each_where("node", node.id):
+        yield None
+        if not is_terminal(alloc):
+            return
+    yield node
+
+
+def _is_lost(node: Node | None, cutoffs: Cutoffs) -> bool:
+    """The node has been down for long."""
+    return node is not None and node.status == status.NODE_DOWN and node.status_updated_at * SECOND <= cutoffs.node

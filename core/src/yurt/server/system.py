@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
-from yurt.duties.gc import Cutoffs, collect, dead_jobs, delete_jobs, left_behind
+from yurt.duties.gc import Cutoffs, Garbage, Step, collect, dead_jobs, left_behind
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
-from yurt.structs.commands import AnyCommand, SetAutopilotConfiguration, SetSchedulerConfiguration
+from yurt.structs.commands import DeleteJobs, SetAutopilotConfiguration, SetSchedulerConfiguration
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
 
 NANO = 1_000_000_000
+STEPS_A_SLICE: Final = 500
+"""Rows that garbage collection looks at before others get the loop: a few milliseconds."""
 
 
 class System:
@@ -61,16 +63,27 @@ class System:
 
     async def _collect(self, cutoffs: Cutoffs, now: UnixNano) -> int:
         """Jobs first: what they leave behind goes when they are gone."""
-        jobs = dead_jobs(self._server.state, cutoffs, now)
-        count = await self._propose(delete_jobs(jobs))
-        count += await self._propose(left_behind(self._server.state, jobs))
-        return count + await self._propose(collect(self._server.state, cutoffs, now))
+        count = await self._forget(dead_jobs(self._server.state, cutoffs, now), Garbage(cutoffs, now))
+        return count + await self._forget(collect(self._server.state, cutoffs, now), Garbage(cutoffs, now))
 
-    async def _propose(self, commands: Iterable[AnyCommand]) -> int:
+    async def _forget(self, steps: Iterator[Step], garbage: Garbage) -> int:
+        """Delete what the steps find, a small batch as soon as it is found; how many commands that took."""
         count = 0
-        for command in tuple(commands):
+        async for part in self._server.writer.turns.slices(steps, STEPS_A_SLICE):
+            for found in part:
+                if garbage.add(found):
+                    count += await self._delete(garbage)
+        return count + await self._delete(garbage)
+
+    async def _delete(self, garbage: Garbage) -> int:
+        count = 0
+        for command in tuple(garbage.commands(self._server.state)):
             await self._server.propose(command)
+            await self._server.writer.turns.next()
             count += 1
+            if isinstance(command, DeleteJobs):
+                steps = left_behind(self._server.state, command.keys)
+                count += await self._forget(steps, garbage.of_left_behind())
         return count
 
 

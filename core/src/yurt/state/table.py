@@ -101,6 +101,10 @@ class Table(Generic[K, V]):
         """Rows with that index key, in key order."""
         return tuple(self._rows[key] for key in self.keys_where(column, value))
 
+    def each_where(self, column: str, value: Hashable) -> Iterator[V]:
+        """Rows with that index key one by one, in no particular order: nothing is done for those not asked for."""
+        return map(self._rows.__getitem__, iter(self._by[column].get(value, NO_KEYS)))
+
     def count_where(self, column: str, value: Hashable) -> int:
         """How many rows have that index key."""
         found = self._by[column].get(value)
