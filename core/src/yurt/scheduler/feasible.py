@@ -1,14 +1,15 @@
 """Feasibility: which nodes a job and its groups may use at all, as masks over the rows of the columns.
 
 Every check gives one mask, computed once per node shape (or per node, where it asks for something unique) and kept
-with the node columns, so that it costs nothing until a node changes. A group's mask is the conjunction; its reasons
-are the masks themselves, so every constraint says how many nodes it filtered, not only the first one that did.
+with the node columns, so that it costs nothing until a node changes, and then little. A group's mask is the
+conjunction; its reasons are the masks themselves, so every constraint says how many nodes it filtered, not only the
+first one that did.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable
-from operator import eq
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +17,10 @@ import numpy.typing as npt
 
 from yurt.scheduler.devices import has_devices, looks_at_instances
 from yurt.scheduler.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY, answers, holds
+from yurt.scheduler.remembered import answers_by_row, answers_by_shape, remembered
 from yurt.scheduler.targets import is_unique, resolve, resolve_all
-from yurt.state.columns import DATACENTER, IS_NODE, IS_READY, NODE_CLASS, POOL, SHAPE, NodeRows, Shape
+from yurt.state.arrays import IntArray
+from yurt.state.columns import DATACENTER, IS_NODE, IS_READY, NODE_CLASS, POOL, NodeRows, Shape
 from yurt.state.store import Snapshot
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, TaskGroup
@@ -25,7 +28,6 @@ from yurt.structs.node import Node
 from yurt.structs.questions import POOL_ALL, is_for_node, is_match
 from yurt.structs.resources import RequestedDevice
 
-MEMO_MAX = 4096
 BoolArray = npt.NDArray[np.bool_]
 
 OF_EVERY_NODE = frozenset({"", "host", "none"})
@@ -53,14 +55,6 @@ class Candidates(NamedTuple):
     available: dict[str, int]
 
 
-class _ShapesInUse(NamedTuple):
-    """The shapes that nodes have, their numbers, and of each a node that has it."""
-
-    numbers: npt.NDArray[np.int64]
-    shapes: list[Shape]
-    nodes: list[Node]
-
-
 class Feasibility(NamedTuple):
     """Where a group may go: `mask`, within the candidates, and each failing check's own mask."""
 
@@ -70,16 +64,6 @@ class Feasibility(NamedTuple):
     is_escaped: bool
     key: Hashable
     """Equal keys on the same rows: the same answers."""
-
-
-def remembered(rows: NodeRows, key: Hashable, compute: Callable[[], object]) -> object:
-    """An answer that depends on the node columns alone, computed once."""
-    found = rows.memo.get(key)
-    if found is None:
-        if len(rows.memo) >= MEMO_MAX:
-            rows.memo.clear()
-        found = rows.memo[key] = compute()
-    return found
 
 
 def candidates(rows: NodeRows, job: Job) -> Candidates:
@@ -151,24 +135,24 @@ def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
 
     def compute() -> BoolArray:
         if check.is_per_node:
-            passed = np.zeros(len(rows.offered), np.bool_)
-            numbers, nodes = _all_nodes(snapshot)
-            passed[numbers] = _answers(check, nodes)
-            return _frozen(passed)
-        table = np.zeros(max(1, len(rows.shapes.values)), np.bool_)
-        shapes, part = _shapes_in_use(snapshot), check.part
-        if part is None:
-            table[shapes.numbers] = _answers(check, shapes.nodes)
-        else:
-            parts = [part(shape) for shape in shapes.shapes]
-            alike = dict(zip(parts, shapes.nodes, strict=True))
-            known = dict(zip(alike, _answers(check, list(alike.values())), strict=True))
-            table[shapes.numbers] = [known[each] for each in parts]
-        return _frozen(table[rows.offered[:, SHAPE]] & (rows.offered[:, IS_NODE] > 0))
+            return answers_by_row(snapshot, check.key, lambda nodes: _answers(check, nodes), without=False)
+        return _frozen(
+            answers_by_shape(snapshot, check.key, lambda *asked: _answers_of_shapes(check, *asked), without=False)
+        )
 
     found = remembered(rows, check.key, compute)
     assert isinstance(found, np.ndarray)
     return found
+
+
+def _answers_of_shapes(check: Check, shapes: list[Shape], nodes: list[Node]) -> list[bool]:
+    """Which of the shapes pass, each with a node that has it; parts that are alike are asked about once."""
+    if check.part is None:
+        return _answers(check, nodes)
+    parts = list(map(check.part, shapes))
+    alike = dict(zip(parts, nodes, strict=True))
+    known = dict(zip(alike, _answers(check, list(alike.values())), strict=True))
+    return [known[part] for part in parts]
 
 
 def _answers(check: Check, nodes: list[Node]) -> list[bool]:
@@ -179,56 +163,47 @@ def _answers(check: Check, nodes: list[Node]) -> list[bool]:
     return answers(constraint.operand, constraint.r_target, resolve_all(constraint.l_target, nodes))
 
 
-def _shapes_in_use(snapshot: Snapshot) -> _ShapesInUse:
-    rows = snapshot.columns.nodes
+class _Texts:
+    """Numbers for texts, for good; safe for threads. A number may have been given to none."""
 
-    def compute() -> _ShapesInUse:
-        first = rows.row_of_shape
-        values, numbers = rows.shapes.values, np.array(list(first), np.int64)
-        return _ShapesInUse(numbers, [values[number] for number in first], _nodes_of(snapshot, list(first.values())))
+    def __init__(self) -> None:
+        self._numbers: dict[str | None, int] = {None: -1}
+        self._texts: dict[int, str] = {}
+        self._next = itertools.count()
 
-    found = remembered(rows, "shapes in use", compute)
-    assert isinstance(found, _ShapesInUse)
-    return found
+    def numbers(self, texts: Iterable[str | None]) -> list[int]:
+        """A number for each text, -1 for none."""
+        return [self._number(text) if (known := self._numbers.get(text)) is None else known for text in texts]
 
+    def _number(self, text: str | None) -> int:
+        number = self._numbers.setdefault(text, next(self._next))
+        self._texts[number] = text or ""
+        return number
 
-def _all_nodes(snapshot: Snapshot) -> tuple[list[int], list[Node]]:
-    """The rows of all nodes, and the nodes in the same order, which may differ from process to process.
-
-    Two maps of the same keys nearly always go through them alike: then no node has to be looked up.
-    """
-    rows, nodes = snapshot.columns.rows, snapshot.nodes
-    if len(rows) == len(nodes) and all(map(eq, rows, nodes.keys())):
-        return list(rows.values()), list(nodes.values())
-    numbers = np.flatnonzero(snapshot.columns.nodes.offered[:, IS_NODE]).tolist()
-    return numbers, _nodes_of(snapshot, numbers)
+    def texts(self, numbers: Iterable[int]) -> tuple[str, ...]:
+        """The texts of numbers."""
+        return tuple([self._texts[number] for number in numbers])
 
 
-def _nodes_of(snapshot: Snapshot, rows: list[int]) -> list[Node]:
-    ids = snapshot.columns.nodes.ids
-    return snapshot.nodes.rows([ids[row] for row in rows])
-
-
-def property_codes(snapshot: Snapshot, target: str) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+def property_codes(snapshot: Snapshot, target: str) -> tuple[IntArray, tuple[str, ...]]:
     """For each row the number of its value of an attribute (-1 where it has none), and the values."""
     rows = snapshot.columns.nodes
+    texts: _Texts = rows.shapes.memo.setdefault(("texts", target), _Texts())
 
-    def compute() -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-        values: dict[str, int] = {}
-        codes = np.full(len(rows.offered), -1, np.int64)
-        is_node = rows.offered[:, IS_NODE] > 0
-        asked = np.flatnonzero(is_node) if is_unique(target) else _shapes_in_use(snapshot).numbers
-        nodes = _nodes_of(snapshot, asked.tolist()) if is_unique(target) else _shapes_in_use(snapshot).nodes
-        found = resolve_all(target, nodes)
-        numbers = [-1 if value is None else values.setdefault(value, len(values)) for value in found]
+    def ask(nodes: list[Node]) -> list[int]:
+        return texts.numbers(resolve_all(target, nodes))
+
+    def compute() -> tuple[IntArray, tuple[str, ...]]:
         if is_unique(target):
-            codes[asked] = numbers
+            found = answers_by_row(snapshot, texts, ask, without=-1)
         else:
-            table = np.full(max(1, len(rows.shapes.values)), -1, np.int64)
-            table[asked] = numbers
-            codes = np.where(is_node, table[rows.offered[:, SHAPE]], -1)
+            found = answers_by_shape(snapshot, texts, lambda _, nodes: ask(nodes), without=-1)
+        numbers = np.bincount(found[found >= 0]).nonzero()[0]
+        codes: IntArray = np.full(int(found.max(initial=-1)) + 2, -1, np.int64)
+        codes[numbers] = np.arange(len(numbers))
+        codes = codes[found]
         codes.flags.writeable = False
-        return codes, tuple(values)
+        return codes, texts.texts(numbers.tolist())
 
     found = remembered(rows, ("property", target), compute)
     assert isinstance(found, tuple)
@@ -307,7 +282,7 @@ def is_row_feasible(snapshot: Snapshot, job: Job, group: TaskGroup, row: int) ->
 def class_counts(rows: NodeRows, mask: BoolArray) -> dict[str, int]:
     """How many of the rows have each node class; nodes without one are not counted."""
     names = tuple(rows.classes.values)
-    counts = np.bincount(rows.offered[mask, NODE_CLASS], minlength=len(names))
+    counts = np.bincount(rows.offered[:, NODE_CLASS][mask], minlength=len(names))
     return {name: int(n) for name, n in sorted(zip(names, counts, strict=True)) if name and n}
 
 

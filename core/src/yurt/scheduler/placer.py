@@ -24,11 +24,11 @@ from yurt.scheduler.feasible import (
     class_counts,
     feasibility,
     feasible_candidates,
-    remembered,
 )
 from yurt.scheduler.ids import number_of
 from yurt.scheduler.preempt import is_allowed, preempt, preemption_score, situation
 from yurt.scheduler.rank import Ranker, RankOptions
+from yurt.scheduler.remembered import answers_by_row, remembered
 from yurt.scheduler.runs import Run, place_run
 from yurt.scheduler.spread import UNIT, FloatArray
 from yurt.scheduler.view import View, has_memory_max, is_spread_algorithm
@@ -394,6 +394,8 @@ class GroupPlacer:
 
 
 def _is_topology_told(view: View) -> bool:
-    """Whether devices of any node tell where they are; found once until a node changes."""
-    nodes = view.snapshot.nodes
-    return bool(remembered(view.rows, "device topology", lambda: has_topology(nodes.values())))
+    """Whether devices of any node tell where they are."""
+    told = answers_by_row(
+        view.snapshot, "device topology", lambda nodes: [has_topology((node,)) for node in nodes], without=False
+    )
+    return bool(told.any())

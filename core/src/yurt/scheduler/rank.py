@@ -18,12 +18,13 @@ import numpy as np
 from yurt.scheduler.ask import Ask, mhz_of_core
 from yurt.scheduler.best import IMPOSSIBLE, best_rows
 from yurt.scheduler.cells import Cells
-from yurt.scheduler.feasible import BoolArray, check_mask, constraint_check, remembered
+from yurt.scheduler.feasible import BoolArray, check_mask, constraint_check
 from yurt.scheduler.ids import Ties
+from yurt.scheduler.remembered import answers_by_row, remembered
 from yurt.scheduler.spread import UNIT, FloatArray, SpreadScore
 from yurt.scheduler.view import DIMENSIONS, View
 from yurt.state.arrays import IntArray, numbered
-from yurt.state.columns import ALLOCS, CPU, IS_NODE, MEMORY, USED_WIDTH, Columns
+from yurt.state.columns import ALLOCS, CPU, MEMORY, USED_WIDTH, Columns
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import NodeScoreMeta
@@ -518,16 +519,7 @@ def _power_of(used: int, offered: int) -> float:
 
 def _core_mhz(view: View, ask: Ask) -> IntArray:
     """For each row the MHz of the cores that an ask reserves."""
-
-    def compute() -> IntArray:
-        found = np.zeros(len(view.offered), np.int64)
-        for row in np.flatnonzero(view.offered[:, IS_NODE]).tolist():
-            found[row] = mhz_of_core(view.node(row))
-        found.flags.writeable = False
-        return found
-
-    of_one = remembered(view.rows, "MHz of a core", compute)
-    assert isinstance(of_one, np.ndarray)
+    of_one = answers_by_row(view.snapshot, "MHz of a core", lambda nodes: list(map(mhz_of_core, nodes)), without=0)
     kinds, firsts = numbered(of_one)
     return np.array([ask.cpu_of_cores(mhz) for mhz in of_one[firsts].tolist()], np.int64)[kinds]
 

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from yurt.scheduler.feasible import property_codes, remembered
+from yurt.scheduler.feasible import property_codes
+from yurt.scheduler.remembered import remembered
 from yurt.state.arrays import IntArray, numbered
 from yurt.state.store import Snapshot
 from yurt.structs.constraint import Spread

@@ -14,9 +14,9 @@ allocation whose client has not ended it, also those that the servers have asked
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +24,7 @@ import immutables
 import numpy as np
 
 from yurt.state.arrays import IntArray, TieArray, distinct, numbered, tally
+from yurt.state.row_history import RowHistory
 from yurt.state.usage import AMOUNT_MAX, Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation
 from yurt.structs.node import Node
@@ -69,13 +70,17 @@ NOTHING_HELD = Held()
 
 
 class Codes:
-    """Small numbers for values, in the order of first sight; only ever appended to."""
+    """Small numbers for values, in the order of first sight; only ever appended to.
 
-    __slots__ = ("numbers", "values")
+    `memo`: answers about the values, kept by whoever found them.
+    """
+
+    __slots__ = ("memo", "numbers", "values")
 
     def __init__(self) -> None:
         self.numbers: dict[Any, int] = {}
         self.values: list[Any] = []
+        self.memo: dict[Hashable, Any] = {}
 
     def number(self, value: Any) -> int:
         """The value's number."""
@@ -103,13 +108,17 @@ class NodeRows:
     """The whole of the node-derived columns; shared by all snapshots between which no node changed."""
 
     def __init__(
-        self, chunks: tuple[Chunk, ...], shapes: Codes, datacenters: Codes, pools: Codes, classes: Codes
+        self, chunks: tuple[Chunk, ...], *, before: NodeRows | None = None, changed: Collection[int] = ()
     ) -> None:
+        """These chunks; `before` gives the numbers of what has been seen, and differs in the rows `changed`."""
         self._chunks = chunks
-        self.shapes = shapes
-        self.datacenters = datacenters
-        self.pools = pools
-        self.classes = classes
+        self.shapes: Codes = before.shapes if before else Codes()
+        self.datacenters: Codes = before.datacenters if before else Codes()
+        self.pools: Codes = before.pools if before else Codes()
+        self.classes: Codes = before.classes if before else Codes()
+        self._history: RowHistory
+        self._place: int
+        self._history, self._place = before._history.after(before._place, changed) if before else (RowHistory(), 0)
         self.memo: dict[Hashable, Any] = {}
         """Answers that depend on these columns alone, kept by whoever computed them."""
         self.names: dict[int, str] = {}
@@ -130,7 +139,21 @@ class NodeRows:
     @cached_property
     def ids(self) -> tuple[str, ...]:
         """Node ids by row."""
-        return tuple(node_id for chunk in self._chunks for node_id in chunk.ids)
+        return tuple(chain.from_iterable(chunk.ids for chunk in self._chunks))
+
+    @cached_property
+    def shapes_in_use(self) -> IntArray:
+        """The numbers of the shapes that nodes have, in ascending order."""
+        found: IntArray = np.bincount(self.offered[self.offered[:, IS_NODE] > 0, SHAPE]).nonzero()[0]
+        return found
+
+    def earlier(self, key: Hashable) -> tuple[Any, list[int]] | None:
+        """An answer that was kept for columns before these, and the rows that changed since."""
+        return self._history.earlier(key, self._place)
+
+    def keep(self, key: Hashable, answer: Any) -> None:
+        """Keep an answer, row by row, for the columns that follow."""
+        self._history.keep(key, self._place, answer)
 
     @cached_property
     def row_of_shape(self) -> dict[int, int]:
@@ -174,8 +197,7 @@ class Columns:
     @classmethod
     def empty(cls) -> Columns:
         """No nodes."""
-        nodes = NodeRows((), Codes(), Codes(), Codes(), Codes())
-        return cls(nodes, (), rows=immutables.Map(), free=(), held=immutables.Map())
+        return cls(NodeRows(()), (), rows=immutables.Map(), free=(), held=immutables.Map())
 
     @classmethod
     def rebuild(cls, nodes: Iterable[Node], allocs: Iterable[Allocation]) -> Columns:
@@ -298,7 +320,8 @@ class _Editor:
         self._coming: dict[Usage, list[int]] = {}
         self._usages: dict[tuple[int, int, str], tuple[Usage, Allocation]] = {}
         """By identity; the allocation keeps alive what the key names."""
-        self._is_node_changed = False
+        self._changed: set[int] = set()
+        """The rows of nodes that change."""
 
     def count(self, alloc: Allocation, sign: int) -> None:
         """Add or take away what an allocation uses."""
@@ -348,8 +371,8 @@ class _Editor:
 
     def set_node(self, node_id: str, node: Node | None) -> None:
         """Write or clear what a node offers."""
-        self._is_node_changed = True
         row = self._row(node_id)
+        self._changed.add(row)
         self._sums.setdefault(row, [0] * USED_WIDTH)
         _, offered, _ = self._chunk(row // CHUNK)
         offered[row % CHUNK] = 0
@@ -374,12 +397,12 @@ class _Editor:
             used.flags.writeable = False
             self._chunks[number] = self._chunks[number].with_used(used)
         chunks, nodes = tuple(self._chunks), self._base.nodes
-        if self._is_node_changed:
-            nodes = NodeRows(chunks, nodes.shapes, nodes.datacenters, nodes.pools, nodes.classes)
+        if self._changed:
+            nodes = NodeRows(chunks, before=nodes, changed=self._changed)
         return Columns(
             nodes,
             chunks,
-            rows=self._rows.finish() if self._is_node_changed else self._base.rows,
+            rows=self._rows.finish() if self._changed else self._base.rows,
             free=tuple(self._free),
             held=self._held.finish(),
             known=self._base.known_used(self._fresh_used),
@@ -404,19 +427,19 @@ class _Editor:
         row = self._rows.get(node_id)
         if row is not None:
             return row
-        self._is_node_changed = True
         if not self._free:
             first = len(self._chunks) * CHUNK
             self._chunks.append(_empty_chunk())
             self._free.extend(range(first + CHUNK - 1, first - 1, -1))
         row = self._rows[node_id] = self._free.pop()
+        self._changed.add(row)
         ids, _, ties = self._chunk(row // CHUNK)
         ids[row % CHUNK] = node_id
         ties[row % CHUNK] = tie_of(node_id)
         return row
 
     def _release(self, row: int, node_id: str) -> None:
-        self._is_node_changed = True
+        self._changed.add(row)
         self._rows.pop(node_id, None)
         self._free.append(row)
 

@@ -1,0 +1,129 @@
+"""What has been found out about nodes, kept with the node columns until it may be different.
+
+Three kinds of answers: those that any node's change may make wrong (`remembered`), those that equal shapes agree on,
+which are true for ever (`answers_by_shape`), and those about each node by itself, of which only the rows that changed
+are asked for again (`answers_by_row`). So a change of one node among thousands costs little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from operator import eq
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from yurt.state.arrays import IntArray
+from yurt.state.columns import IS_NODE, SHAPE, NodeRows, Shape
+from yurt.state.store import Snapshot
+from yurt.structs.node import Node
+
+MEMO_MAX = 4096
+
+Answers = npt.NDArray[Any]
+
+
+class _OfShapes(NamedTuple):
+    """Answers by the numbers of shapes, as far as `is_known`."""
+
+    answers: Answers
+    is_known: npt.NDArray[np.bool_]
+
+    def has(self, shapes: IntArray) -> bool:
+        """Whether all of these are answered."""
+        return bool(not len(shapes) or (shapes[-1] < len(self.is_known) and self.is_known[shapes].all()))
+
+
+def remembered(rows: NodeRows, key: Hashable, compute: Callable[[], object]) -> object:
+    """An answer that depends on the node columns alone, computed once."""
+    found = rows.memo.get(key)
+    if found is None:
+        if len(rows.memo) >= MEMO_MAX:
+            rows.memo.clear()
+        found = rows.memo[key] = compute()
+    return found
+
+
+def answers_by_shape(
+    snapshot: Snapshot,
+    key: Hashable,
+    ask: Callable[[list[Shape], list[Node]], Sequence[int]],
+    *,
+    without: int,
+) -> Answers:
+    """What `ask` says of each shape and a node that has it, for each row; `without` where there is no node.
+
+    The type of `without` is that of all answers. A shape without a class tells too little of its node, which is asked
+    again when any node has changed.
+    """
+    rows = snapshot.columns.nodes
+    memo, in_use = rows.shapes.memo, rows.shapes_in_use
+    known = memo.get(key)
+    if known is None:
+        known = _OfShapes(np.full(1, without), np.zeros(1, np.bool_))
+    if not known.has(in_use):
+        known = _extended(known, len(rows.shapes.values))
+        asked = in_use[~known.is_known[in_use]]
+        numbers, values, row_of_shape = asked.tolist(), rows.shapes.values, rows.row_of_shape
+        nodes = nodes_of(snapshot, [row_of_shape[number] for number in numbers])
+        known.answers[asked] = ask([values[number] for number in numbers], nodes)
+        known.is_known[asked] = [bool(values[number].computed_class) for number in numbers]
+        if len(memo) >= MEMO_MAX:
+            memo.clear()
+        memo[key] = known
+    is_node = rows.offered[:, IS_NODE] > 0
+    return np.where(is_node, known.answers[rows.offered[:, SHAPE]], without)
+
+
+def answers_by_row(
+    snapshot: Snapshot, key: Hashable, ask: Callable[[list[Node]], Sequence[int]], *, without: int
+) -> Answers:
+    """What `ask` says of each node, for each row; `without` where there is no node. The type is that of `without`."""
+    rows = snapshot.columns.nodes
+
+    def compute() -> Answers:
+        found: Answers = np.full(len(rows.offered), without)
+        earlier = rows.earlier(key)
+        if earlier is None:
+            numbers, nodes = all_nodes(snapshot)
+        else:
+            answers, changed = earlier
+            found[: len(answers)] = answers[: len(found)]
+            found[changed] = without
+            numbers = [row for row in changed if rows.offered[row, IS_NODE]]
+            nodes = nodes_of(snapshot, numbers)
+        if numbers:
+            found[numbers] = ask(nodes)
+        found.flags.writeable = False
+        rows.keep(key, found)
+        return found
+
+    found = remembered(rows, ("by row", key), compute)
+    assert isinstance(found, np.ndarray)
+    return found
+
+
+def all_nodes(snapshot: Snapshot) -> tuple[list[int], list[Node]]:
+    """The rows of all nodes, and the nodes in the same order, which may differ from process to process.
+
+    Two maps of the same keys nearly always go through them alike: then no node has to be looked up.
+    """
+    rows, nodes = snapshot.columns.rows, snapshot.nodes
+    if len(rows) == len(nodes) and all(map(eq, rows, nodes.keys())):
+        return list(rows.values()), list(nodes.values())
+    numbers = np.flatnonzero(snapshot.columns.nodes.offered[:, IS_NODE]).tolist()
+    return numbers, nodes_of(snapshot, numbers)
+
+
+def nodes_of(snapshot: Snapshot, rows: list[int]) -> list[Node]:
+    """The nodes of some rows."""
+    ids = snapshot.columns.nodes.ids
+    return snapshot.nodes.rows([ids[row] for row in rows])
+
+
+def _extended(known: _OfShapes, size: int) -> _OfShapes:
+    """A copy with room for so many shapes."""
+    answers, is_known = np.zeros(size, known.answers.dtype), np.zeros(size, np.bool_)
+    answers[: len(known.answers)], is_known[: len(known.is_known)] = known.answers, known.is_known
+    return _OfShapes(answers, is_known)
