@@ -43,6 +43,7 @@ LATEST: Final = 1_795_219_700 * NANOSECONDS
 FREE: Final = frozenset({"Meta", "Env", "Config", "Attributes", "Details", "Links", "Parameters", "Context", "Payload"})
 """Fields whose texts are anybody's: a text in them is never a time."""
 KILL_TIMEOUT: Final = 5 * NANOSECONDS
+DRIVER: Final = "driver."
 
 
 def load(path: Path) -> list[Data]:
@@ -62,9 +63,12 @@ def snapshot_of(record: Data) -> Snapshot:
     edit = Snapshot.empty().edit(INDEX)
     tables = record["state"].get("tables") or {}
     jobs: dict[tuple[str, str], Job] = {}
+    is_for_system = _type_of(record) != JOB_SERVICE
     for table in ("job_versions", "job_version", "jobs"):
         for data in tables.get(table) or []:
             job = _job(data)
+            if is_for_system and job.id == record["eval"].get("JobID") and job.type not in (JOB_SYSTEM, JOB_SYSBATCH):
+                job = replace(job, type=_type_of(record))
             jobs[job.key] = job
             edit.put("job_versions", (*job.key, job.version), job)
             if table == "jobs":
@@ -102,11 +106,19 @@ def _node(data: Data) -> tuple[str, Node]:
             "Networks": {"ReservedHostPorts": ",".join(map(str, ports))},
         }
     data.pop("Events", None)
+    data["Drivers"] = {**_fingerprinted(data.get("Attributes") or {}), **(data.get("Drivers") or {})}
     if "SchedulingEligibility" not in data:
         is_leaving = data.get("Drain") or data.get("DrainStrategy")
         data["SchedulingEligibility"] = "ineligible" if is_leaving else "eligible"
     node = msgspec.convert(data, Node, strict=False)
     return node.id, replace(node, computed_class=computed_class(node))
+
+
+def _fingerprinted(attributes: Mapping[str, str]) -> Data:
+    """The drivers that only attributes tell of, as nodes did before `Drivers`."""
+    named = ((key.removeprefix(DRIVER), value) for key, value in attributes.items() if key.startswith(DRIVER))
+    found = ((name, value.lower() in ("1", "t", "true")) for name, value in named if "." not in name)
+    return {name: {"Detected": is_there, "Healthy": is_there} for name, is_there in found}
 
 
 def _job(data: Data) -> Job:
@@ -128,7 +140,10 @@ def _modern_job(data: Data) -> Data:
 
 
 def _alloc(data: Data) -> Allocation:
-    """An allocation; one that ended before it was made, as some records have it, was made when it ended."""
+    """An allocation; one that ended before it was made, as some records have it, was made when it ended.
+
+    One that nothing but its making dates ended before anything: its last change is what counts then, and that is 0.
+    """
     data = _plain(data)
     states = data.get("TaskStates") or {}
     for state in states.values():
@@ -142,9 +157,9 @@ def _alloc(data: Data) -> Allocation:
     if not data.get("AllocatedResources"):
         data["AllocatedResources"] = _allocated(data)
     ends = [int(state["FinishedAt"]) for state in states.values() if state.get("FinishedAt")]
-    made = int(data.get("CreateTime") or 0)
-    data["CreateTime"] = min([made, *ends])
-    data["ModifyTime"] = max([int(data.get("ModifyTime") or 0), *ends])
+    changed = int(data.get("ModifyTime") or 0)
+    data["CreateTime"] = min([int(data.get("CreateTime") or 0), *(ends or [changed])])
+    data["ModifyTime"] = max([changed, *ends])
     return msgspec.convert(data, Allocation, strict=False)
 
 
@@ -224,7 +239,7 @@ def _plain(value: Any, *, is_free: bool = False) -> Any:
 
 def moment_of(record: Data) -> UnixNano:
     """When the evaluation ran: as told by what it made, else ten seconds after what has ended, else by what it wants
-    looked at later.
+    looked at later; that lay ahead in any case.
     """
     known = {alloc["ID"] for alloc in record["state"]["tables"].get("allocs") or []}
     made = [int(alloc.get("CreateTime") or 0) for alloc in _written(record) if alloc["ID"] not in known]
@@ -236,12 +251,12 @@ def moment_of(record: Data) -> UnixNano:
         for alloc in record["state"]["tables"].get("allocs") or []
         for state in (alloc.get("TaskStates") or {}).values()
     ]
-    if any(ends):
-        return UnixNano(max(ends) + 10 * NANOSECONDS)
-    waits = [int(_plain(later).get("WaitUntil") or 0) for later in record.get("create_evals") or []]
-    if any(waits):
-        return UnixNano(min(filter(None, waits)) - _delay(record))
-    return UnixNano(LATEST)
+    ended = max(ends, default=0)
+    waits = [at for later in record.get("create_evals") or [] if (at := int(_plain(later).get("WaitUntil") or 0))]
+    ahead = min(waits, default=LATEST)
+    if ended and (not waits or ended + 10 * NANOSECONDS < ahead):
+        return UnixNano(ended + 10 * NANOSECONDS)
+    return UnixNano(ahead - _delay(record) if waits else LATEST)
 
 
 def _written(record: Data) -> Iterator[Data]:
