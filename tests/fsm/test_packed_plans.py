@@ -16,15 +16,21 @@ from yurt.structs import commands as c
 from yurt.structs.constraint import Affinity, Spread
 from yurt.structs.packed import packed, unpacked
 from yurt.structs.plan import Plan
+from yurt.structs.resources import Resources
 from yurt.testing import factories
 
+SMALL = Resources(cpu=100, memory_mb=64)
 
-def planned(counts: tuple[int, ...], *, has_spread: bool = False, has_affinity: bool = False) -> tuple[Snapshot, Plan]:
+
+def planned(
+    counts: tuple[int, ...], *, has_spread: bool = False, has_affinity: bool = False, resources: Resources = SMALL
+) -> tuple[Snapshot, Plan]:
     """A state of twelve nodes with a job of some groups, and the plan that places it."""
     spreads = (Spread(attribute="${node.datacenter}", weight=50),) if has_spread else ()
     affinities = (Affinity(l_target="${node.class}", operand="=", r_target="a", weight=50),) if has_affinity else ()
+    tasks = (factories.task(resources=resources),)
     groups = tuple(
-        factories.group(f"group-{number}", count=count, spreads=spreads, affinities=affinities)
+        factories.group(f"group-{number}", count=count, tasks=tasks, spreads=spreads, affinities=affinities)
         for number, count in enumerate(counts)
     )
     job = factories.job(task_groups=groups)
@@ -48,6 +54,20 @@ def test_a_packed_plan_is_given_back_and_leads_to_the_same_state(
     leader = apply(state, c.ApplyPlan(plan=plan), index=state.index + 1).state
     follower = apply(state, c.ApplyPlan(plan=stored), index=state.index + 1).state
     assert digest(leader) == digest(follower)
+
+
+def test_a_plan_that_fills_nodes_up_is_packed_and_tells_when_each_was_full() -> None:
+    state, plan = planned((8,), resources=Resources(cpu=3900, memory_mb=64))
+    assert [p.metrics.nodes_exhausted for p in plan.placements if p.metrics is not None] == list(range(8))
+    small = packed(plan)
+    assert len(small.blocks) == 1 and len(small.blocks[0].exhausted) == 7
+    assert unpacked(msgspec.msgpack.decode(msgspec.msgpack.encode(small), type=Plan)) == plan
+    block = small.blocks[0]
+    late = replace(block, exhausted=(replace(block.exhausted[0], at=block.count),))
+    with pytest.raises(Invalid, match="what is exhausted changes at placement"):
+        unpacked(replace(small, blocks=(late,)))
+    digests = [digest(apply(state, c.ApplyPlan(plan=each), index=state.index + 1).state) for each in (plan, small)]
+    assert digests[0] == digests[1]
 
 
 def test_a_staged_plan_is_the_same_in_the_state_whether_it_came_packed_or_not() -> None:

@@ -22,6 +22,7 @@ from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
 from yurt.structs.constraint import Affinity, Constraint, Spread, SpreadTarget
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
+from yurt.structs.metrics import AllocationMetric
 from yurt.structs.node import Node
 from yurt.structs.resources import Resources
 from yurt.testing import factories
@@ -133,15 +134,26 @@ class Plain:
         parts = {node.id: self._parts(node, asked) for node in self.nodes if self._has_room(node, asked)}
         return {node_id: round(sum(each) / len(each)) / UNIT for node_id, each in parts.items()}
 
+    def exhausted(self) -> tuple[int, dict[str, int], dict[str, int]]:
+        """How many nodes have no room, by class, and by what they lack."""
+        asked = self.group.tasks[0].resources
+        full = [node for node in self.nodes if not self._has_room(node, asked)]
+        lacks = Counter(name for node in full for name in self._lacking(node, asked))
+        return len(full), dict(sorted(Counter(node.node_class for node in full).items())), dict(sorted(lacks.items()))
+
     def _has_room(self, node: Node, asked: Resources) -> bool:
+        return not self._lacking(node, asked)
+
+    def _lacking(self, node: Node, asked: Resources) -> list[str]:
         used, has = self.used[node.id], node.node_resources
         limit = node.node_max_allocs
-        return (
-            used[0] + asked.cpu <= has.cpu.cpu_shares
-            and used[1] + asked.memory_mb <= has.memory.memory_mb
-            and used[2] + 300 <= has.disk.disk_mb
-            and (not limit or self.allocs[node.id] < limit)
-        )
+        fits = {
+            "cpu": used[0] + asked.cpu <= has.cpu.cpu_shares,
+            "memory": used[1] + asked.memory_mb <= has.memory.memory_mb,
+            "disk": used[2] + 300 <= has.disk.disk_mb,
+            "max allocations exceeded": not limit or self.allocs[node.id] < limit,
+        }
+        return [name for name, does_fit in fits.items() if not does_fit]
 
     def _parts(self, node: Node, asked: Resources) -> list[int]:
         used, has = self.used[node.id], node.node_resources
@@ -196,6 +208,10 @@ class Plain:
         return round((low - count) / low * UNIT)
 
 
+def _exhausted(metrics: AllocationMetric) -> tuple[int, dict[str, int], dict[str, int]]:
+    return metrics.nodes_exhausted, dict(metrics.class_exhausted), dict(metrics.dimension_exhausted)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_placements_and_their_scores_are_those_of_the_plain_scheduler(seed: int) -> None:
     random = Random(seed)
@@ -211,6 +227,7 @@ def test_placements_and_their_scores_are_those_of_the_plain_scheduler(seed: int)
                 metrics = placement.metrics
                 assert metrics is not None
                 chosen = metrics.score_meta_data[0]
+                assert _exhausted(metrics) == plain.exhausted()
                 assert (placement.node_id, chosen.norm_score) == plain.place()
                 assert chosen.node_id == placement.node_id
                 tables = [meta.node_id for meta in metrics.score_meta_data]
@@ -279,6 +296,7 @@ def test_spreads_place_the_same_however_their_cells_are_kept(many: int, monkeypa
         for placement in _attempt(state, job).plan.placements:
             assert placement.metrics is not None
             shown = placement.metrics.score_meta_data
+            assert _exhausted(placement.metrics) == plain.exhausted()
             assert (placement.node_id, shown[0].norm_score) == plain.place()
             assert [meta.norm_score for meta in shown] == sorted((meta.norm_score for meta in shown), reverse=True)
             placed += 1

@@ -170,7 +170,7 @@ def test_an_attempt_that_breaks_leaves_the_series_as_it_was(monkeypatch: pytest.
     series = scheduler.Series(state, seed=SEED)
     first = series.attempt(_evaluation(jobs[0]), now=factories.NOW)
     with monkeypatch.context() as patched:
-        patched.setattr(GroupPlacer, "metric", lambda self: 1 / 0)
+        patched.setattr(GroupPlacer, "run", lambda self, count: count / 0)
         with pytest.raises(ZeroDivisionError):
             series.attempt(_evaluation(jobs[1]), now=factories.NOW)
     last = series.attempt(_evaluation(jobs[2]), now=factories.NOW)

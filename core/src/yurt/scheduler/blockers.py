@@ -17,6 +17,7 @@ from yurt.scheduler.feasible import BoolArray, check_mask, checks_of, is_in
 from yurt.scheduler.operators import DISTINCT_HOSTS
 from yurt.scheduler.placer import GroupPlacer
 from yurt.scheduler.ports import PortProblem, port_problems
+from yurt.scheduler.view import MAX_ALLOCS
 from yurt.sdk.value import replace
 from yurt.state.arrays import IntArray
 from yurt.state.columns import ALLOCS, CPU, DATACENTER, DISK, IS_NODE, IS_READY, MEMORY, POOL
@@ -134,8 +135,7 @@ class Blocked:
             Problem(name, name, self.nodes & (self.short(column) > least.get(column, 0))) for column, name, _ in AMOUNTS
         ]
         limit, used = self.view.offered[:, ALLOCS], self.view.used[:, ALLOCS]
-        text = "max allocations exceeded"
-        found.append(Problem("max_allocs", text, self.nodes & (limit > 0) & (used + 1 > limit)))
+        found.append(Problem("max_allocs", MAX_ALLOCS, self.nodes & (limit > 0) & (used + 1 > limit)))
         return found
 
     def _exclusive(self) -> list[Problem]:

@@ -243,7 +243,7 @@ class GenericAttempt:
         """Place as many as fit of some equal placements; the answer is how many."""
         name = places[0].group
         placer = self._placer(job, name)
-        rows, tables = placer.run(len(places))
+        rows, metrics = placer.run(len(places))
         if not rows:
             return 0
         for other_name, other in self.placers.items():
@@ -252,7 +252,7 @@ class GenericAttempt:
         deployment = self.deployment
         deployment_id = deployment.id if deployment is not None and name in deployment.task_groups else ""
         node_ids, node_names = self.view.rows.ids, self._names_of(rows)
-        ids, metric = self.ids.next_many("alloc", len(rows)), placer.metric()
+        ids = self.ids.next_many("alloc", len(rows))
         plain = Placement(
             id="",
             name="",
@@ -271,9 +271,9 @@ class GenericAttempt:
                     name=place.name,
                     node_id=node_ids[row],
                     node_name=node_names[row],
-                    metrics=replace(metric, score_meta_data=table),
+                    metrics=metric,
                 )
-                for alloc_id, place, row, table in zip(ids, places, rows, tables, strict=False)
+                for alloc_id, place, row, metric in zip(ids, places, rows, metrics, strict=False)
             ]
         )
         self.queued[name] -= len(rows)
@@ -318,12 +318,12 @@ class GenericAttempt:
                     placer.count(previous, 1)
             self._note_unplaced(place)
             return False
-        self._take(place, found, job=job, metric=placer.metric(found.scores))
+        self._take(place, found, job=job)
         return True
 
-    def _take(self, place: Place, found: Placed, *, job: Job, metric: AllocationMetric) -> None:
+    def _take(self, place: Place, found: Placed, *, job: Job) -> None:
         """Note a placement, with what it ends."""
-        row, grant, _, preempted = found
+        row, grant, metrics, preempted = found
         is_older = job is not self.job
         previous, name = place.previous, place.group
         if self.limits:
@@ -345,7 +345,7 @@ class GenericAttempt:
                 node_name=self.view.node(row).name,
                 job_version=job.version,
                 resources=grant.resources,
-                metrics=metric,
+                metrics=metrics,
                 deployment_id=deployment.id if deployment is not None and name in deployment.task_groups else "",
                 deployment_status=AllocDeploymentStatus(canary=True) if place.is_canary else None,
                 previous_allocation=previous.id if previous is not None else "",

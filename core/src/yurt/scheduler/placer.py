@@ -25,11 +25,12 @@ from yurt.scheduler.feasible import (
     feasibility,
     feasible_candidates,
 )
+from yurt.scheduler.full_nodes import Counts
 from yurt.scheduler.ids import number_of
 from yurt.scheduler.preempt import is_allowed, preempt, preemption_score, situation
 from yurt.scheduler.rank import Ranker, RankOptions
 from yurt.scheduler.remembered import answers_by_row, remembered
-from yurt.scheduler.runs import Run, place_run
+from yurt.scheduler.runs import place_run
 from yurt.scheduler.spread import UNIT, FloatArray
 from yurt.scheduler.view import View, has_memory_max, is_spread_algorithm
 from yurt.scheduler.volumes import Volumes
@@ -49,7 +50,7 @@ class Placed(NamedTuple):
 
     row: int
     grant: Grant
-    scores: tuple[NodeScoreMeta, ...]
+    metrics: AllocationMetric
     preempted: tuple[Allocation, ...] = ()
 
 
@@ -80,11 +81,11 @@ class GroupPlacer:
             options=RankOptions(is_spread_algorithm(view.snapshot, job), salt),
         )
         self._salt = salt
-        self._refused: dict[str, list[int]] = {}
         self._preemptions: FloatArray = np.full(len(self.mask), np.nan)
         """Scores of preempting, where they are known: not a number elsewhere."""
         self._situations: dict[Hashable, float] = {}
-        self._metric: AllocationMetric | None = None
+        self._counted: tuple[Counts | None, AllocationMetric | None] = (None, None)
+        """The counts of the last placement, and the metrics that show them."""
         self._seen: frozenset[int] | None = None
         for alloc in own:
             self.count(alloc, 1)
@@ -134,16 +135,20 @@ class GroupPlacer:
         """Whether equal placements can be ordered at once: nothing but amounts decides where they fit."""
         return not (self.ask.is_exclusive or self.distinct.is_used or self.volumes.is_used)
 
-    def run(self, count: int) -> Run:
-        """Up to `count` more allocations, the same as so many times `place` without preemption."""
+    def run(self, count: int) -> tuple[list[int], list[AllocationMetric]]:
+        """Up to `count` more allocations, the same as so many times `place` without preemption: rows and metrics."""
         found = place_run(self.ranker, count)
         self._preemptions[found.rows] = np.nan
-        return found
+        metrics: list[AllocationMetric] = []
+        ends = [*(start for start, _ in found.counts[1:]), len(found.rows)]
+        for (start, counts), end in zip(found.counts, ends, strict=False):
+            shared = self._showing(counts)
+            metrics += [replace(shared, score_meta_data=table) for table in found.tables[start:end]]
+        return found.rows, metrics
 
     def recount(self) -> None:
         """Allocations went away by other means: open what they had closed."""
         self.ranker.reopen()
-        self._refused.clear()
         self._preemptions[:] = np.nan
         self._close_refused()
 
@@ -166,13 +171,13 @@ class GroupPlacer:
             self._salt += 1
             grant = self._grant(row)
             if isinstance(grant, str):
-                self._refused.setdefault(grant, []).append(row)
+                ranker.exhausted.refuse(row, grant)
                 ranker.close(row)
                 continue
-            scores = ranker.top(row, penalised)
+            metrics = self._metrics(ranker.top(row, penalised))
             self._taken(row, grant)
             self.volumes.count(row, index)
-            return Placed(row, grant, scores)
+            return Placed(row, grant, metrics)
 
     def look_at_volumes(self, index: int) -> None:
         """Leave out the rows that cannot give the allocation with that index its volumes."""
@@ -208,10 +213,12 @@ class GroupPlacer:
         self.ranker.forget(row)
         meta = self.ranker.meta(row)
         shown = {**meta.scores, "preemption": preemption_score(victims)}
-        norm_score = float(scores[row])
+        table = (replace(meta, scores=shown, norm_score=float(scores[row])),)
+        metrics, _ = self._ruled_out(within=scores == IMPOSSIBLE)
         self._taken(row, grant)
+        self.ranker.exhausted.forget()
         self._preemptions[row] = np.nan
-        return Placed(row, grant, (replace(meta, scores=shown, norm_score=norm_score),), victims)
+        return Placed(row, grant, replace(metrics, score_meta_data=table), victims)
 
     def _preemption_score(self, row: int) -> float:
         """How good it is to preempt on a row, minus infinity where it cannot be; rows in equal situations share it."""
@@ -252,9 +259,9 @@ class GroupPlacer:
                 return self._refusal(row, reasons)
             grant, victims = found
         self._salt += 1
-        scores = (self._score_on(row, victims),)
+        metrics = replace(self._looked_at(), score_meta_data=(self._score_on(row, victims),))
         self.view.take(row, grant.usage)
-        return Placed(row, grant, scores, victims)
+        return Placed(row, grant, metrics, victims)
 
     def _score_on(self, row: int, victims: tuple[Allocation, ...]) -> NodeScoreMeta:
         """The score of a node that is no choice among others: nothing in it compares nodes (semantics 26)."""
@@ -300,58 +307,76 @@ class GroupPlacer:
         for mask in self.distinct.refused().values() if self.distinct.is_used else ():
             self.ranker.close_all(mask)
 
-    def metric(self, scores: tuple[NodeScoreMeta, ...] = ()) -> AllocationMetric:
-        """What was looked at, for a placement that succeeded."""
-        if self._metric is None:
-            job = self.job
-            key = ("metric", job.datacenters, job.node_pool, self.feasible.key)
-            known = remembered(self.view.rows, key, self._looked_at)
-            assert isinstance(known, AllocationMetric)
-            self._metric = known
-        return replace(self._metric, score_meta_data=scores)
+    def _metrics(self, scores: tuple[NodeScoreMeta, ...]) -> AllocationMetric:
+        """What was looked at, for a placement that is about to be made."""
+        if self.distinct.is_used or self.volumes.is_used:
+            metrics, _ = self._ruled_out()
+        else:
+            metrics = self._showing(self.ranker.counts())
+        return replace(metrics, score_meta_data=scores)
+
+    def _showing(self, counts: Counts) -> AllocationMetric:
+        """What was looked at when so many nodes were exhausted; the same object for the same counts."""
+        known, metrics = self._counted
+        if metrics is None or known is not counts:
+            metrics = self._looked_at()
+            if counts.nodes:
+                metrics = replace(
+                    metrics,
+                    nodes_exhausted=counts.nodes,
+                    class_exhausted=counts.classes,
+                    dimension_exhausted=counts.dimensions,
+                )
+            self._counted = (counts, metrics)
+        return metrics
 
     def _looked_at(self) -> AllocationMetric:
         """What all placements of groups with the same constraints share."""
-        filtered = self.candidates.mask & ~self.feasible.mask
-        return AllocationMetric(
-            nodes_evaluated=int(np.count_nonzero(self.candidates.mask)),
-            nodes_filtered=int(np.count_nonzero(filtered)),
-            nodes_in_pool=self.candidates.in_pool,
-            node_pool=self.job.node_pool,
-            nodes_available=self.candidates.available,
-            class_filtered=class_counts(self.view.rows, filtered),
-            constraint_filtered=self._filtered({}),
-        )
+
+        def compute() -> AllocationMetric:
+            filtered = self.candidates.mask & ~self.feasible.mask
+            return AllocationMetric(
+                nodes_evaluated=int(np.count_nonzero(self.candidates.mask)),
+                nodes_filtered=int(np.count_nonzero(filtered)),
+                nodes_in_pool=self.candidates.in_pool,
+                node_pool=self.job.node_pool,
+                nodes_available=self.candidates.available,
+                class_filtered=class_counts(self.view.rows, filtered),
+                constraint_filtered=self._filtered({}),
+            )
+
+        key = ("metric", self.job.datacenters, self.job.node_pool, self.feasible.key)
+        found = remembered(self.view.rows, key, compute)
+        assert isinstance(found, AllocationMetric)
+        return found
 
     def failure(self) -> AllocationMetric:
         """Why no node could take one more: every constraint and every dimension with its number of nodes."""
-        base, view = self.candidates.mask, self.view
+        metrics, exhausted = self._ruled_out()
+        return replace(metrics, resources_exhausted=self._lacking(exhausted))
+
+    def _ruled_out(self, *, within: BoolArray | None = None) -> tuple[AllocationMetric, BoolArray]:
+        """What was looked at and why it does not do, with the rows that are exhausted; of those only some."""
+        base, rows = self.candidates.mask, self.view.rows
         refused = self._refused_otherwise()
         filtered = base & ~self.feasible.mask
         for mask in refused.values():
             filtered |= base & mask
-        dimensions = {text: mask & base & ~filtered for text, mask in self.ranker.exhausted().items()}
-        for text, rows in self._refused.items():
-            mask = np.zeros(len(base), np.bool_)
-            mask[rows] = True
-            known = dimensions.get(text)
-            dimensions[text] = mask & ~filtered if known is None else known | (mask & ~filtered)
+        kept = base & ~filtered if within is None else base & ~filtered & within
+        dimensions = {text: mask & kept for text, mask in sorted(self.ranker.exhausted.masks().items())}
         exhausted = np.zeros(len(base), np.bool_)
         for mask in dimensions.values():
             exhausted |= mask
-        return AllocationMetric(
-            nodes_evaluated=int(np.count_nonzero(base)),
+        metrics = replace(
+            self._looked_at(),
             nodes_filtered=int(np.count_nonzero(filtered)),
-            nodes_in_pool=self.candidates.in_pool,
-            node_pool=self.job.node_pool,
-            nodes_available=self.candidates.available,
-            class_filtered=class_counts(view.rows, filtered),
+            class_filtered=class_counts(rows, filtered),
             constraint_filtered=self._filtered(refused),
             nodes_exhausted=int(np.count_nonzero(exhausted)),
-            class_exhausted=class_counts(view.rows, exhausted),
+            class_exhausted=class_counts(rows, exhausted),
             dimension_exhausted={text: n for text, m in dimensions.items() if (n := int(np.count_nonzero(m)))},
-            resources_exhausted=self._lacking(exhausted),
         )
+        return metrics, exhausted
 
     def eligible_classes(self) -> dict[str, bool]:
         """For each computed class among the candidates, whether the group may ever use it."""

@@ -16,9 +16,10 @@ from yurt.scheduler.ask import CLAIMED
 from yurt.scheduler.bookings import overbooked
 from yurt.scheduler.limits import LimitsOf, exceeded, limits_now, no_limits, take
 from yurt.scheduler.ports import reserved_bits
+from yurt.scheduler.view import DIMENSIONS, MAX_ALLOCS
 from yurt.sdk.value import replace
 from yurt.state.arrays import tally
-from yurt.state.columns import ALLOCS, CPU, DISK, IS_NODE, IS_READY, MEMORY, NOTHING_HELD, Held, with_usage
+from yurt.state.columns import ALLOCS, IS_NODE, IS_READY, NOTHING_HELD, Held, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import PortKey, Usage, is_using, usage_of, usage_of_resources
 from yurt.structs.deployment import Deployment
@@ -38,7 +39,6 @@ from yurt.structs.status import (
 
 MANY = 32
 """From so many placements on nodes with room for all are told apart at once."""
-DIMENSIONS = ((CPU, "cpu"), (MEMORY, "memory"), (DISK, "disk"))
 
 
 class _Part(NamedTuple):
@@ -204,7 +204,7 @@ class _Checker:
         for usage in coming:
             held = _add(used, held, usage, 1)
         if 0 < offered[ALLOCS] < used[ALLOCS]:
-            return "max allocations exceeded"
+            return MAX_ALLOCS
         if _is_shared(held, coming, "core"):
             return "cores"
         for column, name in DIMENSIONS:

@@ -19,6 +19,7 @@ from yurt.scheduler.ask import Ask, mhz_of_core
 from yurt.scheduler.best import IMPOSSIBLE, best_rows
 from yurt.scheduler.cells import Cells
 from yurt.scheduler.feasible import BoolArray, check_mask, constraint_check
+from yurt.scheduler.full_nodes import Counts, Exhausted
 from yurt.scheduler.ids import Ties
 from yurt.scheduler.remembered import answers_by_row, remembered
 from yurt.scheduler.spread import UNIT, FloatArray, SpreadScore
@@ -46,12 +47,17 @@ Shown = tuple[dict[str, float], int, int]
 """The parts of a score by name, their sum, and how many of them are not 0."""
 
 
+_CountsOf = dict[int, tuple[BoolArray, Counts]]
+"""Counts of the rows without room among those of a mask, by the identity of the mask."""
+
+
 class _Fits(NamedTuple):
     """For one ask the fitness of all rows and which have room, and the columns that this follows from."""
 
     columns: Columns
     binpacks: IntArray
     has_room: BoolArray
+    counts: _CountsOf
 
 
 class RankOptions(NamedTuple):
@@ -74,6 +80,8 @@ class Ranker:
         self._feasible = mask
         self._open = mask
         """The feasible rows that are not closed; the mask itself until one is."""
+        self.exhausted = Exhausted(view, ask.plain.usage, mask)
+        """The feasible rows without room, counted."""
         self.ties = Ties(view.rows.ties, options.salt)
         self.affinity = _affinities(view, job, group)
         self._core_mhz = _core_mhz(view, ask) if ask.cores else None
@@ -88,6 +96,8 @@ class Ranker:
         self._bound: Entry = (np.inf, 0, 0)
         self._is_stale = True
         self._generation = -1
+        self._counts_of_state: _CountsOf = {}
+        """What is counted already of the rows as they are without the plan."""
         self._fitness: dict[tuple[int, ...], tuple[int, bool]] = {}
         """For amounts used and offered the fitness, and whether there is room."""
         self._metas: dict[int, NodeScoreMeta] = {}
@@ -127,6 +137,7 @@ class Ranker:
     def reopen(self) -> None:
         """What is used changed by other means than `placed`: open all rows and score them anew."""
         self._open = self._feasible
+        self.exhausted.reopen()
         self._forget_all()
         self._is_stale = True
 
@@ -165,6 +176,20 @@ class Ranker:
         """Score all rows anew when what is used changed by other means than `placed`."""
         if self._is_stale or self._generation != self.view.generation:
             self._score_all()
+
+    def counts(self) -> Counts:
+        """How many feasible rows have no room now; of a ranker whose rules close none, and that is refreshed."""
+        exhausted = self.exhausted
+        if exhausted.known is None:
+            kept = self._counts_of_state
+            is_of_state = self.view.generation == 0 and self._open is self._feasible
+            known = kept.get(id(self._feasible)) if is_of_state else None
+            exhausted.known = known[1] if known else exhausted.count(self._feasible & (self.scores == IMPOSSIBLE))
+            if is_of_state and known is None:
+                while len(kept) >= FITS_KEPT:
+                    kept.pop(next(iter(tuple(kept))), None)
+                kept[id(self._feasible)] = (self._feasible, exhausted.known)
+        return exhausted.known
 
     def _reopen(self, row: int) -> None:
         """A row that could not take any more was placed on all the same: others made room there, perhaps for more."""
@@ -314,21 +339,12 @@ class Ranker:
         """Whether a part that is shown counts for the mean: not those that are 0 for they do not apply."""
         return value != 0 or name == "binpack" or (name == "devices" and self.ask.asks_affinities)
 
-    def exhausted(self) -> dict[str, BoolArray]:
-        """For each dimension the feasible rows that lack room for one more."""
-        view, asked = self.view, self.ask.plain.usage.amounts
-        found = {
-            name: self._feasible & (view.used[:, column] + asked[column] > view.offered[:, column])
-            for column, name in DIMENSIONS
-        }
-        limit = view.offered[:, ALLOCS]
-        found["max allocations exceeded"] = self._feasible & (limit > 0) & (view.used[:, ALLOCS] + 1 > limit)
-        return {name: mask for name, mask in found.items() if mask.any()}
-
     def _score_all(self) -> None:
         fits = self._fits()
         room = self._open & fits.has_room
         self._window, self._is_stale, self._generation = [], False, self.view.generation
+        self.exhausted.forget()
+        self._counts_of_state = fits.counts
         self._forget_all()
         if not (self._has_own or self.spread.is_used or self.ask.has_device_affinities or self.affinity is not None):
             self._sums = self._counts = NO_AMOUNTS
@@ -367,12 +383,12 @@ class Ranker:
         key = (self.ask.plain.usage.amounts, self.is_spread_algorithm)
         if self._core_mhz is not None:
             used = self._with_cores(view.used)
-            return _Fits(view.columns, self.binpacks(used, view.offered), self._has_room(view.used, view.offered))
+            return _Fits(view.columns, self.binpacks(used, view.offered), self._has_room(view.used, view.offered), {})
         known: _Fits | None = kept.get(key)
         changed = None if known is None else [*view.columns.changed_rows(known.columns), *view.changed_rows()]
         if known is None or changed is None or len(changed) * FEW_CHANGED > len(view.offered):
             used, offered = view.used, view.offered
-            found = _Fits(view.columns, self.binpacks(used, offered), self._has_room(used, offered))
+            found = _Fits(view.columns, self.binpacks(used, offered), self._has_room(used, offered), {})
         else:
             found = self._brought_forward(known, changed) if changed else known
         if found is not known and view.generation == 0:
@@ -392,11 +408,13 @@ class Ranker:
         if len(changed) <= FEW_ROWS:
             for row in changed:
                 binpacks[row], has_room[row] = self._fit(row)
+            is_same = all(known.has_room.item(row) and has_room.item(row) for row in changed)
         else:
             rows = np.array(changed, np.int64)
             used, offered = view.used[rows], view.offered[rows]
             binpacks[rows], has_room[rows] = self.binpacks(used, offered), self._has_room(used, offered)
-        return _Fits(view.columns, binpacks, has_room)
+            is_same = bool((known.has_room[rows] & has_room[rows]).all())
+        return _Fits(view.columns, binpacks, has_room, known.counts if is_same else {})
 
     def _has_room(self, used: IntArray, offered: IntArray) -> BoolArray:
         """Rows that can take one more."""
@@ -411,6 +429,8 @@ class Ranker:
         self.forget(row)
         binpack, has_room = self._fit(row)
         if not has_room:
+            if self.scores[row] != IMPOSSIBLE:
+                self.exhausted.fill(row)
             self.close(row)
             return
         if self.devices is not None:

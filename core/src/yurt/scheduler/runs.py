@@ -12,12 +12,13 @@ in the same order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from yurt.scheduler.best import IMPOSSIBLE, best_rows, nth_highest
+from yurt.scheduler.full_nodes import Counts
 from yurt.scheduler.rank import SCORES_KEPT, Ranker
 from yurt.scheduler.spread import UNIT, FloatArray
 from yurt.scheduler.view import DIMENSIONS
@@ -46,22 +47,24 @@ ScoreTable = tuple[NodeScoreMeta, ...]
 
 
 class Run(NamedTuple):
-    """Placements in order: the row and the score table of each."""
+    """Placements in order: the row and the score table of each, and from which one on how many rows were exhausted."""
 
     rows: list[int]
     tables: list[ScoreTable]
+    counts: list[tuple[int, Counts]]
 
 
 def place_run(ranker: Ranker, count: int) -> Run:
     """Up to `count` placements in order; the ranker and the view count them."""
     if count <= FEW or ranker.spread.is_used:
         return place_singly(ranker, count)
-    found = Run([], [])
+    found = Run([], [], [])
     depth = DEPTH_MIN
     while len(found.rows) < count:
         part, depth = _part(ranker, count - len(found.rows), depth)
         if not part.rows:
             break
+        found.counts.extend([(len(found.rows) + at, counts) for at, counts in part.counts])
         found.rows.extend(part.rows)
         found.tables.extend(part.tables)
         rows = np.array(part.rows, np.int64)
@@ -74,17 +77,23 @@ def place_singly(ranker: Ranker, count: int) -> Run:
     """The same one after another: for few, and under spreads, where each changes what many nodes are worth."""
     rows: list[int] = []
     tables: list[ScoreTable] = []
+    changes: list[tuple[int, Counts]] = []
+    last: Counts | None = None
     view, usage = ranker.view, ranker.ask.plain.usage
     best, top, take, placed = ranker.best, ranker.top, view.take, ranker.placed
     while len(rows) < count:
         row = best(expected=count - len(rows))
         if row is None:
             break
+        counts = ranker.counts()
+        if counts is not last:
+            changes.append((len(rows), counts))
+            last = counts
         rows.append(row)
         tables.append(top(row))
         take(row, usage)
         placed(row)
-    return Run(rows, tables)
+    return Run(rows, tables, changes)
 
 
 def _part(ranker: Ranker, count: int, depth: int) -> tuple[Run, int]:
@@ -96,7 +105,7 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[Run, int]:
     ranker.refresh()
     rows, is_all = best_rows(ranker.scores, ranker.ties, min(count, max(1, CELLS_MAX // depth)) + SCORES_KEPT)
     if not len(rows):
-        return Run([], []), depth
+        return Run([], [], []), depth
     levels = _levels(ranker, rows, count, depth)
     seen = levels.scores.shape[1]
     lowest = np.minimum.accumulate(levels.scores, axis=1)
@@ -116,7 +125,20 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[Run, int]:
     end = min(deep, wide)
     if end < wanted:
         depth = depth * DEPTH_GROWTH if deep <= wide else max(DEPTH_MIN, depth // 2)
-    return _tables(ranker, levels, ats[:end], ks[:end]), depth
+    ats, ks = ats[:end], ks[:end]
+    placed, tables = _tables(ranker, levels, ats, ks)
+    return Run(placed, tables, list(_counts(ranker, levels, ats, ks))), depth
+
+
+def _counts(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> Iterator[tuple[int, Counts]]:
+    """How many rows are exhausted from which placement on: those before, and each that one of these fills."""
+    yield 0, ranker.counts()
+    places = np.flatnonzero(ks[:-1] + 1 == levels.fits[ats[:-1]])
+    full = ats[places]
+    rows = levels.rows[full]
+    used = ranker.view.used[rows] + levels.fits[full][:, None] * np.array(ranker.ask.plain.usage.amounts, np.int64)
+    for place, counts in zip(places.tolist(), ranker.exhausted.filling(rows, used), strict=True):
+        yield place + 1, counts
 
 
 def _levels(ranker: Ranker, rows: IntArray, count: int, depth: int) -> _Levels:
@@ -141,7 +163,7 @@ def _levels(ranker: Ranker, rows: IntArray, count: int, depth: int) -> _Levels:
     return _Levels(rows, fits, binpacks, anti, scores)
 
 
-def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> Run:
+def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> tuple[list[int], list[ScoreTable]]:
     """The placements with their score tables, made from the last one backwards."""
     upcoming = _heads_after(ranker, levels, ats)
     heads = deque((at for at, _ in upcoming), SCORES_KEPT)
@@ -151,8 +173,8 @@ def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> Run
     shown: dict[tuple[int, int, int], Mapping[str, float]] = {}
     norms = (np.rint(levels.scores[ats, ks]) / UNIT).tolist()
     parts = zip(ats.tolist(), levels.binpacks[ats, ks].tolist(), levels.anti[ats, ks].tolist(), norms, strict=True)
-    found = Run([], [])
-    add_row, add_table = found.rows.append, found.tables.append
+    placed: list[int] = []
+    tables: list[ScoreTable] = []
     for at, binpack, anti, norm in reversed(list(parts)):
         key = (binpack, anti, affinity[at] if affinity is not None else 0)
         scores = shown.get(key)
@@ -164,11 +186,11 @@ def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> Run
             del heads[place], table[place]
         heads.appendleft(at)
         table.appendleft(NodeScoreMeta(node_id=ids[row], scores=scores, norm_score=norm))
-        add_row(row)
-        add_table(tuple(table))
-    found.rows.reverse()
-    found.tables.reverse()
-    return found
+        placed.append(row)
+        tables.append(tuple(table))
+    placed.reverse()
+    tables.reverse()
+    return placed, tables
 
 
 def _heads_after(ranker: Ranker, levels: _Levels, ats: IntArray) -> list[tuple[int, NodeScoreMeta]]:

@@ -330,7 +330,7 @@ class SystemAttempt:
                 self.view.restore(previous)
             self._fail(place.group, self.view.rows.ids[row], found)
             return
-        _, grant, scores, preempted = found
+        _, grant, metrics, preempted = found
         take(self.limits, grant.usage)
         if place.stops and previous is not None:
             self.stops.append(AllocStop(id=previous.id, node_id=previous.node_id, description=place.stops))
@@ -347,7 +347,7 @@ class SystemAttempt:
                 node_name=self.view.node(row).name,
                 job_version=job.version,
                 resources=grant.resources,
-                metrics=placer.metric(scores),
+                metrics=metrics,
                 deployment_id=self.deployment.id if is_rolling and self.deployment is not None else "",
                 deployment_status=AllocDeploymentStatus(canary=True) if place.is_canary else None,
                 previous_allocation=previous.id if previous is not None else "",

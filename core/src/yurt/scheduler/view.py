@@ -15,6 +15,7 @@ from yurt.structs.job import Job
 from yurt.structs.node import Node
 
 DIMENSIONS = ((CPU, "cpu"), (MEMORY, "memory"), (DISK, "disk"))
+MAX_ALLOCS = "max allocations exceeded"
 
 
 class View:
@@ -50,10 +51,17 @@ class View:
         if self._used is None:
             if not self._touched:
                 return self.columns.used
-            self._used = self.columns.used.copy(order="F")
-            self._used[list(self._touched)] = list(self._touched.values())
+            self._used = self.look()
             self._touched.clear()
         return self._used
+
+    def look(self) -> IntArray:
+        """As `used`, for one look: rows that changed are still told one by one afterwards."""
+        if self._used is not None or not self._touched:
+            return self.used
+        found = self.columns.used.copy(order="F")
+        found[list(self._touched)] = list(self._touched.values())
+        return found
 
     def changed_rows(self) -> list[int]:
         """The rows on which the plan changes what is used."""
@@ -135,7 +143,7 @@ class View:
         used, offered, asked = self.used_on(row), self.offered_on(row), usage.amounts
         found = [name for column, name in DIMENSIONS if used[column] + asked[column] > offered[column]]
         if 0 < offered[ALLOCS] < used[ALLOCS] + 1:
-            found.append("max allocations exceeded")
+            found.append(MAX_ALLOCS)
         return found
 
     def _count(self, alloc: Allocation, sign: int) -> None:

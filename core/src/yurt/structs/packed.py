@@ -1,9 +1,10 @@
 """The form of a plan in the command log: what the placements of a group share is written once, the rest as numbers.
 
 The score tables of consecutive placements show mostly the same rows, nodes are named by several of them, and a name is
-its job, its group and an index. A block holds a run of placements that share their group, job version, resources and
-deployment; ids, nodes and scores are packed into byte strings (little-endian). A plan of which some placement does not
-fit into a block is written as it is. `unpacked` gives back the plan that `packed` was given, to the byte.
+its job, its group and an index. The rest of their metrics changes only where a node has filled up. A block holds a run
+of placements that share their group, job version, resources and deployment; ids, nodes and scores are packed into byte
+strings (little-endian). A plan of which some placement does not fit into a block is written as it is. `unpacked` gives
+back the plan that `packed` was given, to the byte.
 """
 
 from __future__ import annotations
@@ -15,12 +16,10 @@ from operator import attrgetter
 from struct import pack, unpack
 from typing import Final
 
-from msgspec.structs import astuple
-
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
-from yurt.structs.plan import Placement, PlacementBlock, Plan
+from yurt.structs.plan import ExhaustedFrom, Placement, PlacementBlock, Plan
 from yurt.structs.questions import alloc_name
 
 BLOCK_MIN: Final = 4
@@ -34,7 +33,9 @@ NO_SCORES: Final[tuple[NodeScoreMeta, ...]] = ()
 _id, _name, _node_id, _node_name, _metrics = map(attrgetter, ("id", "name", "node_id", "node_name", "metrics"))
 _MORE: Final = tuple(map(attrgetter, ("previous_allocation", "reschedule_tracker", "preempted_allocations")))
 """What a block cannot hold of a placement."""
-assert AllocationMetric.__struct_fields__[-1] == "score_meta_data"
+_EXHAUSTED: Final = ("nodes_exhausted", "class_exhausted", "dimension_exhausted")
+_exhausted = attrgetter(*_EXHAUSTED)
+_shared = attrgetter(*(set(AllocationMetric.__struct_fields__) - {*_EXHAUSTED, "score_meta_data"}))
 
 
 def packed(plan: Plan) -> Plan:
@@ -90,9 +91,10 @@ def _packed_run(job_id: str, run: Sequence[Placement]) -> PlacementBlock | None:
     if any(any(map(more, run)) for more in _MORE):
         return None
     indexes = _indexes(job_id, run)
-    tables = _tables(run)
-    if indexes is None or tables is None:
+    metrics = _packed_metrics(run)
+    if indexes is None or metrics is None:
         return None
+    tables, exhausted = metrics
     node_ids, node_names = list(map(_node_id, run)), list(map(_node_name, run))
     names = dict(zip(node_ids, node_names, strict=True))
     numbers = dict(zip(names, count(), strict=False))
@@ -118,6 +120,7 @@ def _packed_run(job_id: str, run: Sequence[Placement]) -> PlacementBlock | None:
         deployment_id=first.deployment_id,
         deployment_status=first.deployment_status,
         metrics=None if first.metrics is None else replace(first.metrics, score_meta_data=NO_SCORES),
+        exhausted=tuple(exhausted),
         count=len(run),
         ids=ids,
         indexes=pack(f"<{len(run)}I", *indexes),
@@ -147,20 +150,23 @@ def _indexes(job_id: str, run: Sequence[Placement]) -> list[int] | None:
     return indexes if is_usual and max(indexes) < 1 << 32 and min(indexes) >= 0 else None
 
 
-def _tables(run: Sequence[Placement]) -> list[tuple[NodeScoreMeta, ...]] | None:
-    """The score tables, equally long; None when they are not all in which the metrics of the run differ."""
+def _packed_metrics(run: Sequence[Placement]) -> tuple[list[tuple[NodeScoreMeta, ...]], list[ExhaustedFrom]] | None:
+    """The score tables, equally long, and the steps of what is exhausted; None when metrics differ in more."""
     metrics = list(map(_metrics, run))
     first = metrics[0]
     if first is None:
-        return None if any(metrics) else [NO_SCORES] * len(run)
-    *shared, table = astuple(first)
-    tables = []
-    for metric in metrics:
-        *fields, found = (None,) if metric is None else astuple(metric)
-        if fields != shared or len(found) != len(table):
+        return None if any(metrics) else ([NO_SCORES] * len(run), [])
+    shared, told, width = _shared(first), _exhausted(first), len(first.score_meta_data)
+    tables, steps = [], []
+    for at, metric in enumerate(metrics):
+        if metric is None or _shared(metric) != shared or len(metric.score_meta_data) != width:
             return None
-        tables.append(found)
-    return tables
+        tables.append(metric.score_meta_data)
+        now = _exhausted(metric)
+        if now != told:
+            steps.append(ExhaustedFrom(at=at, nodes=now[0], classes=now[1], dimensions=now[2]))
+            told = now
+    return tables, steps
 
 
 class _Parts:
@@ -255,7 +261,24 @@ def _unpacked_metrics(block: PlacementBlock, node_ids: Sequence[str]) -> list[Al
     ]
     numbers = iter(unpack(f"<{len(block.tables) // 2}H", block.tables))
     size = len(block.tables) // 2 // block.count if block.count else 0
-    return [replace(shared, score_meta_data=_table(scores, islice(numbers, size))) for _ in range(block.count)]
+    found: list[AllocationMetric | None] = []
+    for start, end, metric in _stretches(shared, block):
+        found += [replace(metric, score_meta_data=_table(scores, islice(numbers, size))) for _ in range(start, end)]
+    return found
+
+
+def _stretches(first: AllocationMetric, block: PlacementBlock) -> Iterator[tuple[int, int, AllocationMetric]]:
+    """The metrics of a block without tables, each from one placement to another."""
+    start, metric = 0, first
+    for step in block.exhausted:
+        if not start < step.at < block.count:
+            raise ValueError(f"what is exhausted changes at placement {step.at} of {block.count}")
+        yield start, step.at, metric
+        start = step.at
+        metric = replace(
+            first, nodes_exhausted=step.nodes, class_exhausted=step.classes, dimension_exhausted=step.dimensions
+        )
+    yield start, block.count, metric
 
 
 def _table(scores: Sequence[NodeScoreMeta], numbers: Iterable[int]) -> tuple[NodeScoreMeta, ...]:

@@ -38,6 +38,15 @@ class Placement(Value):
     preempted_allocations: tuple[str, ...] = ()
 
 
+class ExhaustedFrom(Value):
+    """How many nodes had no room from the placement with that number on, as its metrics show it."""
+
+    at: int
+    nodes: int = 0
+    classes: Mapping[str, int] = no_entries()
+    dimensions: Mapping[str, int] = no_entries()
+
+
 class PlacementBlock(Value):
     """Placements as the log holds them: see `structs.packed`. A node's number is its place in `nodes`."""
 
@@ -56,7 +65,9 @@ class PlacementBlock(Value):
     deployment_id: str = ""
     deployment_status: AllocDeploymentStatus | None = None
     metrics: AllocationMetric | None = None
-    """Without the score tables."""
+    """Those of the first, without the score tables."""
+    exhausted: tuple[ExhaustedFrom, ...] = ()
+    """In which the metrics of later ones differ, each from those before it."""
     part_names: tuple[str, ...] = ()
     parts: bytes = b""
     """Distinct parts of scores, 8 bytes for each of the names."""
