@@ -361,7 +361,7 @@ def that_preempt() -> Iterator[Scenario]:
         }
         for index, cpu in enumerate((400, 500))
     ]
-    own = {"SystemSchedulerEnabled": False, "BatchSchedulerEnabled": False, "ServiceSchedulerEnabled": True}
+    own: Data = {"SystemSchedulerEnabled": False, "BatchSchedulerEnabled": False, "ServiceSchedulerEnabled": True}
     none = {"queued": {"web": 1}, "made": BLOCKED}
     for name, type, priority, config, taken in (
         ("a service that may", "service", 100, own, 1),
@@ -372,7 +372,7 @@ def that_preempt() -> Iterator[Scenario]:
     ):
         job = {**old_job(type), "Priority": priority}
         record = old_record(jobs=[low, job], allocs=held)
-        record["state"]["config"] = config and {"SchedulerAlgorithm": "", "PreemptionConfig": config}
+        record["state"]["config"] = {"SchedulerAlgorithm": "", "PreemptionConfig": config} if config else None
         record["scheduler"] = "*scheduler.SystemScheduler" if type == "system" else record["scheduler"]
         yield name, record, {"placed": _web(0), "preempted": taken} if taken else none
 
