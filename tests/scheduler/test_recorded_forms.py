@@ -135,6 +135,13 @@ def test_an_empty_plan_is_submitted_only_for_its_annotations() -> None:
     assert len(run(old_record(nodes=[], jobs=[old_job(Count=0)], eval={"AnnotatePlan": True}))["plans"]) == 1
 
 
+def test_what_an_evaluation_told_before_is_passed_over() -> None:
+    told = {"DesiredTGUpdates": {"web": {"Place": 1}}, "PreemptedAllocs": [{"ID": "a", "JobID": "web"}]}
+    before = {"ID": "before", "JobID": "web", "TriggeredBy": "job-register", "PlanAnnotations": told}
+    record = old_record(evals=[before], eval={"PlanAnnotations": told})
+    assert len(snapshot_of(record).evals) == len(run(record)["plans"]) == 1
+
+
 def test_refused_plans_are_tried_again_and_what_they_would_place_is_queued() -> None:
     refused = {**old_record(jobs=[old_job(Count=2)]), "rejects_plans": True}
     answer = run(refused)

@@ -190,10 +190,14 @@ def _csi_volume(data: Data) -> tuple[tuple[str, str], CSIVolume]:
     return (volume.namespace, volume.id), replace(volume, requested_capabilities=offered)
 
 
+def _evaluation(data: Data) -> Evaluation:
+    """An evaluation, without what it told when it was processed: the next attempt tells it anew."""
+    return _value({**data, "PlanAnnotations": None}, Evaluation)
+
+
 PLAIN: Final[Mapping[str, tuple[type[Value], str]]] = {
     "deployments": (Deployment, "id"),
     "deployment": (Deployment, "id"),
-    "evals": (Evaluation, "id"),
     "host_volumes": (HostVolume, "id"),
     "node_pools": (NodePool, "name"),
     "namespaces": (Namespace, "name"),
@@ -212,6 +216,7 @@ def _reader(kind: type[Value], key: str) -> Callable[[Data], tuple[Any, Any]]:
 MAKERS: Final[Mapping[str, Callable[[Data], tuple[Any, Any]]]] = {
     "nodes": _node,
     "csi_volumes": _csi_volume,
+    "evals": lambda data: ((row := _evaluation(data)).id, row),
     **{table: _reader(kind, key) for table, (kind, key) in PLAIN.items()},
 }
 
@@ -281,7 +286,7 @@ def _delay(record: Data) -> int:
 def run(record: Data) -> Data:
     """The recorded evaluation by this scheduler, in the form of the records."""
     snapshot, now = snapshot_of(record), moment_of(record)
-    evaluation = _value(record["eval"], Evaluation)
+    evaluation = _evaluation(record["eval"])
     told_type = evaluation.type
     job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
     evaluation = replace(evaluation, type=job.type if job is not None else told_type or _type_of(record))
