@@ -8,7 +8,7 @@ from yurt.scheduler.devices import grant_devices, near_cores, wants_topology
 from yurt.scheduler.ports import grant_ports, has_ports
 from yurt.scheduler.topology import REQUIRE
 from yurt.sdk.value import replace
-from yurt.state.columns import Held
+from yurt.state.held import Held
 from yurt.state.usage import Usage, single_writer_volumes, usage_of_resources
 from yurt.structs.alloc import (
     AllocatedCpuResources,

@@ -19,7 +19,8 @@ from yurt.scheduler.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY
 from yurt.scheduler.ports import grant_ports
 from yurt.scheduler.shortfalls import missing_networks
 from yurt.sdk.value import replace
-from yurt.state.columns import CPU, DISK, NOTHING_HELD
+from yurt.state.columns import CPU, DISK
+from yurt.state.held import NOTHING_HELD
 from yurt.structs.constraint import Constraint
 from yurt.structs.explain import Edit
 from yurt.structs.job import Job, TaskGroup

@@ -188,7 +188,7 @@ class _Texts:
 def property_codes(snapshot: Snapshot, target: str) -> tuple[IntArray, tuple[str, ...]]:
     """For each row the number of its value of an attribute (-1 where it has none), and the values."""
     rows = snapshot.columns.nodes
-    texts: _Texts = rows.shapes.memo.setdefault(("texts", target), _Texts())
+    texts: _Texts = rows.lasting.setdefault(("texts", target), _Texts())
 
     def ask(nodes: list[Node]) -> list[int]:
         return texts.numbers(resolve_all(target, nodes))

@@ -19,7 +19,8 @@ from yurt.scheduler.ports import reserved_bits
 from yurt.scheduler.view import DIMENSIONS, MAX_ALLOCS
 from yurt.sdk.value import replace
 from yurt.state.arrays import tally
-from yurt.state.columns import ALLOCS, IS_NODE, IS_READY, NOTHING_HELD, Held, with_usage
+from yurt.state.columns import ALLOCS, IS_NODE, IS_READY
+from yurt.state.held import NOTHING_HELD, Held, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import PortKey, Usage, is_using, usage_of, usage_of_resources
 from yurt.structs.deployment import Deployment

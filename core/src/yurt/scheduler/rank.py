@@ -21,11 +21,11 @@ from yurt.scheduler.cells import Cells
 from yurt.scheduler.feasible import BoolArray, check_mask, constraint_check
 from yurt.scheduler.full_nodes import Counts, Exhausted
 from yurt.scheduler.ids import Ties
-from yurt.scheduler.remembered import answers_by_row, remembered
+from yurt.scheduler.remembered import answers_by_row
 from yurt.scheduler.spread import UNIT, FloatArray, SpreadScore
 from yurt.scheduler.view import DIMENSIONS, View
 from yurt.state.arrays import IntArray, numbered
-from yurt.state.columns import ALLOCS, CPU, MEMORY, USED_WIDTH, Columns
+from yurt.state.columns import ALLOCS, CPU, MEMORY, USED_WIDTH, Chunk
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import NodeScoreMeta
@@ -52,12 +52,16 @@ _CountsOf = dict[int, tuple[BoolArray, Counts]]
 
 
 class _Fits(NamedTuple):
-    """For one ask the fitness of all rows and which have room, and the columns that this follows from."""
+    """For one ask the fitness of all rows and which have room, and what this follows from."""
 
-    columns: Columns
+    chunks: tuple[Chunk, ...]
     binpacks: IntArray
     has_room: BoolArray
     counts: _CountsOf
+
+
+_FitsKey = tuple[tuple[int, ...], bool]
+"""What is asked, and whether the algorithm spreads."""
 
 
 class RankOptions(NamedTuple):
@@ -378,17 +382,17 @@ class Ranker:
     def _fits(self) -> _Fits:
         """The fitness of all rows; kept from one attempt to the next, which looks at rows whose usage changed."""
         view = self.view
-        kept = remembered(view.rows, "fits", dict)
-        assert isinstance(kept, dict)
+        kept: dict[_FitsKey, _Fits] = view.rows.lasting.setdefault("fits", {})
         key = (self.ask.plain.usage.amounts, self.is_spread_algorithm)
         if self._core_mhz is not None:
             used = self._with_cores(view.used)
-            return _Fits(view.columns, self.binpacks(used, view.offered), self._has_room(view.used, view.offered), {})
-        known: _Fits | None = kept.get(key)
-        changed = None if known is None else [*view.columns.changed_rows(known.columns), *view.changed_rows()]
+            return _Fits((), self.binpacks(used, view.offered), self._has_room(view.used, view.offered), {})
+        known = kept.get(key)
+        changed = None if known is None else view.columns.changed_rows(known.chunks)
+        changed = None if changed is None else [*changed, *view.changed_rows()]
         if known is None or changed is None or len(changed) * FEW_CHANGED > len(view.offered):
             used, offered = view.used, view.offered
-            found = _Fits(view.columns, self.binpacks(used, offered), self._has_room(used, offered), {})
+            found = _Fits(view.columns.chunks, self.binpacks(used, offered), self._has_room(used, offered), {})
         else:
             found = self._brought_forward(known, changed) if changed else known
         if found is not known and view.generation == 0:
@@ -404,7 +408,8 @@ class Ranker:
         return found
 
     def _brought_forward(self, known: _Fits, changed: list[int]) -> _Fits:
-        view, binpacks, has_room = self.view, known.binpacks.copy(), known.has_room.copy()
+        view, chunks = self.view, self.view.columns.chunks
+        binpacks, has_room = known.binpacks.copy(), known.has_room.copy()
         if len(changed) <= FEW_ROWS:
             for row in changed:
                 binpacks[row], has_room[row] = self._fit(row)
@@ -414,7 +419,8 @@ class Ranker:
             used, offered = view.used[rows], view.offered[rows]
             binpacks[rows], has_room[rows] = self.binpacks(used, offered), self._has_room(used, offered)
             is_same = bool((known.has_room[rows] & has_room[rows]).all())
-        return _Fits(view.columns, binpacks, has_room, known.counts if is_same else {})
+        is_same &= all(now.offered is then.offered for now, then in zip(chunks, known.chunks, strict=True))
+        return _Fits(chunks, binpacks, has_room, known.counts if is_same else {})
 
     def _has_room(self, used: IntArray, offered: IntArray) -> BoolArray:
         """Rows that can take one more."""

@@ -58,8 +58,8 @@ def answers_by_shape(
     again when any node has changed.
     """
     rows = snapshot.columns.nodes
-    memo, in_use = rows.shapes.memo, rows.shapes_in_use
-    known = memo.get(key)
+    lasting, in_use = rows.lasting, rows.shapes_in_use
+    known = lasting.get(key)
     if known is None:
         known = _OfShapes(np.full(1, without), np.zeros(1, np.bool_))
     if not known.has(in_use):
@@ -69,9 +69,9 @@ def answers_by_shape(
         nodes = nodes_of(snapshot, [row_of_shape[number] for number in numbers])
         known.answers[asked] = ask([values[number] for number in numbers], nodes)
         known.is_known[asked] = [bool(values[number].computed_class) for number in numbers]
-        if len(memo) >= MEMO_MAX:
-            memo.clear()
-        memo[key] = known
+        if len(lasting) >= MEMO_MAX:
+            lasting.clear()
+        lasting[key] = known
     is_node = rows.offered[:, IS_NODE] > 0
     return np.where(is_node, known.answers[rows.offered[:, SHAPE]], without)
 

@@ -14,7 +14,7 @@ allocation whose client has not ended it, also those that the servers have asked
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from functools import cached_property
 from itertools import chain, groupby
 from operator import attrgetter
@@ -24,6 +24,7 @@ import immutables
 import numpy as np
 
 from yurt.state.arrays import IntArray, TieArray, distinct, numbered, tally
+from yurt.state.held import NOTHING_HELD, Held, held_content, with_usage
 from yurt.state.row_history import RowHistory
 from yurt.state.usage import AMOUNT_MAX, Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation
@@ -56,31 +57,14 @@ class Shape(NamedTuple):
     devices: tuple[tuple[str, str, str, int], ...]
 
 
-class Held(NamedTuple):
-    """What is held exclusively on a node. `extra` counts further holders of the same thing."""
-
-    ports: immutables.Map[str, int] = immutables.Map()
-    cores: int = 0
-    devices: frozenset[str] = frozenset()
-    volumes: frozenset[str] = frozenset()
-    extra: immutables.Map[tuple[str, Hashable], int] = immutables.Map()
-
-
-NOTHING_HELD = Held()
-
-
 class Codes:
-    """Small numbers for values, in the order of first sight; only ever appended to.
+    """Small numbers for values, in the order of first sight; only ever appended to."""
 
-    `memo`: answers about the values, kept by whoever found them.
-    """
-
-    __slots__ = ("memo", "numbers", "values")
+    __slots__ = ("numbers", "values")
 
     def __init__(self) -> None:
         self.numbers: dict[Any, int] = {}
         self.values: list[Any] = []
-        self.memo: dict[Hashable, Any] = {}
 
     def number(self, value: Any) -> int:
         """The value's number."""
@@ -121,6 +105,8 @@ class NodeRows:
         self._history, self._place = before._history.after(before._place, changed) if before else (RowHistory(), 0)
         self.memo: dict[Hashable, Any] = {}
         """Answers that depend on these columns alone, kept by whoever computed them."""
+        self.lasting: dict[Hashable, Any] = before.lasting if before else {}
+        """Answers that are good for the columns that follow as well; of a shape, or that say of what they are true."""
         self.names: dict[int, str] = {}
         """Names of nodes by row, as far as somebody has looked them up."""
 
@@ -228,15 +214,25 @@ class Columns:
         amounts: list[int] = self._chunks[row // CHUNK].used[row % CHUNK].tolist()
         return amounts
 
-    def changed_rows(self, since: Columns) -> list[int]:
-        """The rows on which something else is used than in other columns of the same nodes."""
-        pairs = zip(self._chunks, since._chunks, strict=True)
-        numbers = [number for number, (chunk, before) in enumerate(pairs) if chunk.used is not before.used]
-        if not numbers:
-            return []
-        now, then = ([columns._chunks[number].used for number in numbers] for columns in (self, since))
-        places = np.flatnonzero(np.concatenate(now) != np.concatenate(then)) // USED_WIDTH
-        return [numbers[place // CHUNK] * CHUNK + place % CHUNK for place in distinct(places)]
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """All rows, to be compared with those of later columns (`changed_rows`)."""
+        return self._chunks
+
+    def changed_rows(self, since: tuple[Chunk, ...]) -> list[int] | None:
+        """The rows that offer or use something else than in earlier chunks; None when there are more rows now."""
+        if len(since) != len(self._chunks):
+            return None
+        pairs = [
+            (number, *pair)
+            for number, pair in enumerate(zip(self._chunks, since, strict=True))
+            if pair[0].used is not pair[1].used or pair[0].offered is not pair[1].offered
+        ]
+        found = _differing([(number, now.used, then.used) for number, now, then in pairs], USED_WIDTH)
+        if any(now.offered is not then.offered for _, now, then in pairs):
+            offered = _differing([(number, now.offered, then.offered) for number, now, then in pairs], OFFERED_WIDTH)
+            found = sorted({*found, *offered})
+        return found
 
     def known_used(self, stale: Iterable[int]) -> _Known | None:
         """What a successor, of which the chunks `stale` differ, may start from instead of joining all chunks."""
@@ -295,7 +291,7 @@ class Columns:
                 self.nodes.pools.values[offered[row, POOL]] if offered[row, IS_NODE] else None,
                 self.nodes.classes.values[offered[row, NODE_CLASS]] if offered[row, IS_NODE] else None,
                 tuple(map(int, used[row])),
-                _held_content(self.held.get(node_id, NOTHING_HELD)),
+                held_content(self.held.get(node_id, NOTHING_HELD)),
             )
             for node_id, row in self.rows.items()
         }
@@ -498,45 +494,6 @@ def tie_of(node_id: str) -> int:
     return int.from_bytes(hashlib.blake2b(node_id.encode(), digest_size=8).digest(), "big")
 
 
-def with_usage(held: Held, usage: Usage, sign: int) -> Held:
-    """What is held after a usage came (`sign` 1) or went (-1)."""
-    ports, extra = held.ports.mutate(), held.extra.mutate()
-    cores, devices = held.cores, set(held.devices)
-    for address, port in usage.ports:
-        bits = ports.get(address, 0)
-        if _is_counted(extra, ("port", (address, port)), sign=sign, is_held=bool(bits >> port & 1)):
-            bits ^= 1 << port
-            if bits:
-                ports[address] = bits
-            else:
-                ports.pop(address, None)
-    for core in usage.cores:
-        if _is_counted(extra, ("core", core), sign=sign, is_held=bool(cores >> core & 1)):
-            cores ^= 1 << core
-    for device in usage.devices:
-        if _is_counted(extra, ("device", device), sign=sign, is_held=device in devices):
-            devices.symmetric_difference_update((device,))
-    volumes = held.volumes
-    for volume in usage.volumes:
-        if _is_counted(extra, ("volume", volume), sign=sign, is_held=volume in volumes):
-            volumes = volumes ^ {volume}
-    return Held(ports.finish(), cores, frozenset(devices), volumes, extra.finish())
-
-
-def _is_counted(extra: Any, key: tuple[str, Hashable], *, sign: int, is_held: bool) -> bool:
-    """Whether the first holder came or the last one went; further holders are counted in `extra`."""
-    if sign > 0:
-        if is_held:
-            extra[key] = extra.get(key, 0) + 1
-        return not is_held
-    more = extra.get(key, 0)
-    if more > 1:
-        extra[key] = more - 1
-    elif more == 1:
-        del extra[key]
-    return is_held and not more
-
-
 def _is_usage_changed(before: Allocation, after: Allocation | None) -> bool:
     if after is None or is_using(before) != is_using(after) or before.node_id != after.node_id:
         return True
@@ -563,6 +520,15 @@ def _is_offer_changed(before: Node | None, after: Node | None) -> bool:
     )
 
 
+def _differing(pairs: list[tuple[int, IntArray, IntArray]], width: int) -> list[int]:
+    """The rows in which chunks of that many columns, told with their numbers, are not the same."""
+    if not pairs:
+        return []
+    now, then = (np.concatenate([pair[side] for pair in pairs]) for side in (1, 2))
+    places = np.flatnonzero(now != then) // width
+    return [pairs[place // CHUNK][0] * CHUNK + place % CHUNK for place in distinct(places)]
+
+
 def _net(total: int, kept: int) -> int:
     return max(0, min(total, AMOUNT_MAX) - max(0, min(kept, AMOUNT_MAX)))
 
@@ -583,11 +549,3 @@ def _joined(parts: list[IntArray], width: int) -> IntArray:
         np.concatenate(parts, out=whole)
     whole.flags.writeable = False
     return whole
-
-
-def _held_content(held: Held) -> tuple[object, ...]:
-    def entries(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-        return iter(sorted((repr(key), value) for key, value in mapping.items()))
-
-    exclusive = (held.cores, tuple(sorted(held.devices)), tuple(sorted(held.volumes)))
-    return (tuple(entries(held.ports)), *exclusive, tuple(entries(held.extra)))

@@ -1,0 +1,72 @@
+"""What allocations hold exclusively on a node: ports, cores, devices, volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import immutables
+
+from yurt.state.usage import Usage
+
+
+class Held(NamedTuple):
+    """What is held exclusively on a node. `extra` counts further holders of the same thing."""
+
+    ports: immutables.Map[str, int] = immutables.Map()
+    cores: int = 0
+    devices: frozenset[str] = frozenset()
+    volumes: frozenset[str] = frozenset()
+    extra: immutables.Map[tuple[str, Hashable], int] = immutables.Map()
+
+
+NOTHING_HELD = Held()
+
+
+def with_usage(held: Held, usage: Usage, sign: int) -> Held:
+    """What is held after a usage came (`sign` 1) or went (-1)."""
+    ports, extra = held.ports.mutate(), held.extra.mutate()
+    cores, devices = held.cores, set(held.devices)
+    for address, port in usage.ports:
+        bits = ports.get(address, 0)
+        if _is_counted(extra, ("port", (address, port)), sign=sign, is_held=bool(bits >> port & 1)):
+            bits ^= 1 << port
+            if bits:
+                ports[address] = bits
+            else:
+                ports.pop(address, None)
+    for core in usage.cores:
+        if _is_counted(extra, ("core", core), sign=sign, is_held=bool(cores >> core & 1)):
+            cores ^= 1 << core
+    for device in usage.devices:
+        if _is_counted(extra, ("device", device), sign=sign, is_held=device in devices):
+            devices.symmetric_difference_update((device,))
+    volumes = held.volumes
+    for volume in usage.volumes:
+        if _is_counted(extra, ("volume", volume), sign=sign, is_held=volume in volumes):
+            volumes = volumes ^ {volume}
+    return Held(ports.finish(), cores, frozenset(devices), volumes, extra.finish())
+
+
+def _is_counted(extra: Any, key: tuple[str, Hashable], *, sign: int, is_held: bool) -> bool:
+    """Whether the first holder came or the last one went; further holders are counted in `extra`."""
+    if sign > 0:
+        if is_held:
+            extra[key] = extra.get(key, 0) + 1
+        return not is_held
+    more = extra.get(key, 0)
+    if more > 1:
+        extra[key] = more - 1
+    elif more == 1:
+        del extra[key]
+    return is_held and not more
+
+
+def held_content(held: Held) -> tuple[object, ...]:
+    """All that is held, in a form that equal ones share."""
+
+    def entries(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+        return iter(sorted((repr(key), value) for key, value in mapping.items()))
+
+    exclusive = (held.cores, tuple(sorted(held.devices)), tuple(sorted(held.volumes)))
+    return (tuple(entries(held.ports)), *exclusive, tuple(entries(held.extra)))
