@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from yurt.api.filter import compile_filter
-from yurt.api.page import by_index, make_page
+from yurt.api.page import FORGOTTEN, GATHERED, STEP, Pager, by_index, make_page
 from yurt.http.query import ReadOptions
 from yurt.sdk.errors import Invalid
 
@@ -110,3 +110,38 @@ def test_pages_of_a_long_list_are_those_of_the_sorted_one(reverse: bool, express
     assert shown == wanted[:300]
     everything = make_page(rows, lambda row: {"ID": row.id}, key=by_index, options=ReadOptions(reverse=reverse))
     assert len(everything.rows) == len(rows) and not everything.next_token
+
+
+@pytest.mark.parametrize("options", [ReadOptions(), ReadOptions(per_page=3), ReadOptions(filter="ID == a")])
+def test_a_step_looks_at_a_bounded_number_of_rows_also_when_none_is_wanted(options: ReadOptions) -> None:
+    looked_at = 0
+
+    def is_wanted(_: Row) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return False
+
+    rows = [Row(id=f"{number:06}", create_index=1) for number in range(3 * GATHERED + 1)]
+    pager = Pager(rows, msgspec.to_builtins, key=by_index, options=options, wanted=is_wanted)
+    counts = []
+    while not pager.step(STEP):
+        counts.append(looked_at)
+    assert counts == [GATHERED, 2 * GATHERED, 3 * GATHERED]
+    assert pager.take() == []
+
+
+def test_what_was_gathered_is_let_go_of_in_parts() -> None:
+    rows = [Row(id=f"{number:06}", create_index=1) for number in range((2 * FORGOTTEN + 1) * GATHERED)]
+    pager = Pager(rows, msgspec.to_builtins, key=by_index, options=ReadOptions())
+    while not pager.found:
+        pager.step(1)
+    assert [pager.forget() for _ in range(3)] == [True, True, False]
+
+
+def test_rows_that_were_taken_count_for_the_page() -> None:
+    rows = [Row(id=f"{number:06}", create_index=1) for number in range(5)]
+    pager, taken = Pager(rows, msgspec.to_builtins, key=by_index, options=ReadOptions(per_page=3)), []
+    while not pager.step(1):
+        taken += pager.take()
+    assert [row["id"] for row in taken + pager.take()] == ["000000", "000001", "000002"]
+    assert pager.next_token == "1.000003"

@@ -21,8 +21,10 @@ Key = tuple[Any, str]
 
 STEP = 200
 """Rows that are rendered in one go, a few milliseconds at most."""
-GATHERED = 5_000
-"""Rows that are looked at in one go before any is rendered, and the length of a sorted run."""
+GATHERED = 2_000
+"""Rows that are looked at in one go before any is rendered, wanted or not, and the longest sorted run."""
+FORGOTTEN = 10
+"""Sorted runs that are let go of in one go."""
 
 
 class PageOptions(Protocol):
@@ -78,7 +80,10 @@ class Pager(Generic[R]):
         key: Callable[[R], Key],
         options: PageOptions,
         is_reversed: bool | None = None,
+        wanted: Callable[[R], bool] | None = None,
     ) -> None:
+        """`wanted` says which of the rows are in the list at all: looking for few among many takes steps too."""
+        self._wanted = wanted
         self._reverse = options.reverse if is_reversed is None else is_reversed
         self._token = options.next_token
         self._start: Key | None = None
@@ -89,8 +94,22 @@ class Pager(Generic[R]):
         self._key = key
         self._keep = compile_filter(options.filter) if options.filter else None
         self._per_page = options.per_page
+        self._taken = 0
         self.found: list[dict[str, Any]] = []
+        """Rendered rows that nobody has taken yet."""
         self.next_token = ""
+
+    def take(self) -> list[dict[str, Any]]:
+        """The rows found since the last time."""
+        found, self.found = self.found, []
+        self._taken += len(found)
+        return found
+
+    def forget(self) -> bool:
+        """Let go of some of what was gathered; False when nothing is left. A million rows at once take a while."""
+        self._ordered = iter(())
+        del self._runs[-FORGOTTEN:]
+        return bool(self._runs)
 
     def step(self, count: int) -> bool:
         """Gather more rows, or look at `count` more of them; True when the page is full or the rows are over."""
@@ -105,7 +124,7 @@ class Pager(Generic[R]):
             wire = self._render(row)
             if self._keep is not None and not self._keep(wire):
                 continue
-            if self._per_page and len(self.found) == self._per_page:
+            if self._per_page and self._taken + len(self.found) == self._per_page:
                 self.next_token = f"{key[0]}.{key[1]}"
                 return True
             self.found.append(wire)
@@ -113,8 +132,9 @@ class Pager(Generic[R]):
 
     def _gather(self) -> None:
         """One more sorted run; when there are no more rows they are ready to be merged."""
-        run = [(self._key(row), row) for row in islice(self._rows, GATHERED)]
-        is_last = len(run) < GATHERED
+        rows = list(islice(self._rows, GATHERED))
+        is_last = len(rows) < GATHERED
+        run = [(self._key(row), row) for row in (rows if self._wanted is None else filter(self._wanted, rows))]
         if self._token and run:
             if self._start is None:
                 self._start = _parse_token(self._token, run[0][0])
@@ -125,7 +145,8 @@ class Pager(Generic[R]):
         run.sort(key=itemgetter(0), reverse=self._reverse)
         if self._per_page and self._keep is None:
             del run[self._per_page + 1 :]
-        self._runs.append(run)
+        if run:
+            self._runs.append(run)
         if is_last:
             self._ordered = merge(*self._runs, key=itemgetter(0), reverse=self._reverse)
 

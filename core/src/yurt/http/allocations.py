@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from aiohttp import web
 
 from yurt.api.encode import to_wire
@@ -15,7 +13,6 @@ from yurt.http.query import flag
 from yurt.http.routing import route
 from yurt.http.targets import node_of_alloc
 from yurt.sdk.value import Value
-from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 
 
@@ -40,11 +37,11 @@ async def list_allocations(call: Call) -> web.Response:
     resources = flag(call.query, "resources")
     task_states = flag(call.query, "task_states", default=True)
 
-    def rows(state: Snapshot) -> Iterable[Allocation]:
-        return (row for row in state.allocs.values() if options.sees(row.namespace) and row.id.startswith(prefix))
+    def wanted(row: Allocation) -> bool:
+        return row.id.startswith(prefix) and options.sees(row.namespace)
 
     return await list_answer(
-        call, ("allocs",), rows,
+        call, ("allocs",), lambda state: state.allocs.values(), wanted=wanted,
         render=lambda _: lambda alloc: alloc_stub(alloc, task_states=task_states, resources=resources),
     )  # fmt: skip
 

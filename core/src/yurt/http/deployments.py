@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 
 from aiohttp import web
 
@@ -14,7 +14,6 @@ from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
 from yurt.http.routing import route
 from yurt.sdk.value import Value
 from yurt.server.results import DeploymentChanged
-from yurt.state.store import Snapshot
 from yurt.structs.deployment import Deployment
 
 
@@ -46,10 +45,12 @@ async def list_deployments(call: Call) -> web.Response:
     options = call.options
     prefix = check_prefix(options.prefix, "deployment")
 
-    def rows(state: Snapshot) -> Iterable[Deployment]:
-        return (row for row in state.deployments.values() if options.sees(row.namespace) and row.id.startswith(prefix))
+    def wanted(row: Deployment) -> bool:
+        return row.id.startswith(prefix) and options.sees(row.namespace)
 
-    return await list_answer(call, ("deployments",), rows, render=lambda _: to_wire)
+    return await list_answer(
+        call, ("deployments",), lambda state: state.deployments.values(), wanted=wanted, render=lambda _: to_wire
+    )
 
 
 async def read(call: Call) -> web.Response:
@@ -62,7 +63,7 @@ async def allocations(call: Call) -> web.Response:
     """GET /v1/deployment/allocations/:id."""
     key = check_uuid(call.part("id"), "deployment")
     return await list_answer(
-        call, ("allocs",), lambda state: state.allocs.where("deployment", key), render=lambda _: alloc_stub
+        call, ("allocs",), lambda state: state.allocs.each_where("deployment", key), render=lambda _: alloc_stub
     )
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from aiohttp import web
 
 from yurt.api.encode import to_wire
 from yurt.api.filter import compile_filter
-from yurt.api.page import by_index, make_page
+from yurt.api.page import STEP
 from yurt.api.stubs import alloc_stub
 from yurt.http.call import Call, changed_state, json_answer, read_answer
 from yurt.http.errors import Refused
 from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
 from yurt.http.query import flag
 from yurt.http.routing import route
+from yurt.runtime.turns import SLICE
 from yurt.sdk.value import Value, replace
 from yurt.state.store import Snapshot
 from yurt.structs.commands import DeleteEvaluations
@@ -24,35 +25,51 @@ from yurt.structs.questions import is_eval_terminal, is_terminal
 _STUB_FIELDS = EvaluationStub.__struct_fields__
 RELATED_MAX = 100
 DELETE_IDS_MAX = 7281
-DELETE_BATCH = 1_000
+DELETE_BATCH = 200
+"""Evaluations deleted by one command: it bounds for how long its application holds the loop."""
 
 
-def _rows(call: Call, state: Snapshot) -> Iterable[Evaluation]:
+def _wanted(call: Call) -> Callable[[Evaluation], bool]:
+    """Which evaluations the query asks for, but for its filter."""
     options, status, job_id = call.options, call.query.get("status", ""), call.query.get("job", "")
     prefix = check_prefix(options.prefix, "eval")
-    return (
-        row
-        for row in state.evals.values()
-        if options.sees(row.namespace)
-        and row.id.startswith(prefix)
-        and (not status or row.status == status)
-        and (not job_id or row.job_id == job_id)
-    )
+
+    def is_wanted(row: Evaluation) -> bool:
+        return (
+            options.sees(row.namespace)
+            and row.id.startswith(prefix)
+            and (not status or row.status == status)
+            and (not job_id or row.job_id == job_id)
+        )
+
+    return is_wanted
 
 
 async def list_evaluations(call: Call) -> web.Response:
     """GET /v1/evaluations."""
     if call.options.filter and (call.query.get("status") or call.query.get("job")):
         raise Refused(400, "Filter expression cannot be used with other filter parameters")
-    return await list_answer(call, ("evals",), lambda state: _rows(call, state), render=lambda _: to_wire)
+    return await list_answer(
+        call, ("evals",), lambda state: state.evals.values(), wanted=_wanted(call), render=lambda _: to_wire
+    )
 
 
 async def count(call: Call) -> web.Response:
     """GET /v1/evaluations/count."""
     state, index = await changed_state(call, [("evals",)], lambda s: s.evals.index)
-    options = replace(call.options, per_page=0, next_token="")
-    page = make_page(_rows(call, state), to_wire, key=by_index, options=options)
-    return read_answer(call, {"Count": len(page.rows)}, index)
+    found = await _filtered(call, state, _wanted(call), call.options.filter)
+    return read_answer(call, {"Count": len(found)}, index)
+
+
+async def _filtered(
+    call: Call, state: Snapshot, wanted: Callable[[Evaluation], bool], expression: str
+) -> list[Evaluation]:
+    """The evaluations that are wanted and that a filter expression, if there is one, keeps."""
+    keep = compile_filter(expression) if expression else None
+    found: list[Evaluation] = []
+    async for part in call.server.writer.turns.slices(state.evals.values(), SLICE if keep is None else STEP):
+        found += [row for row in part if wanted(row) and (keep is None or keep(to_wire(row)))]
+    return found
 
 
 class EvaluationsDeleteBody(Value):
@@ -74,17 +91,15 @@ async def delete(call: Call) -> web.Response:
         raise Refused(400, f"request includes {len(body.eval_ids)} evaluation IDs, must be {DELETE_IDS_MAX} or fewer")
     state = call.read_state()
     if expression:
-        keep = compile_filter(expression)
-        found = [row for row in state.evals.values() if call.options.sees(row.namespace) and keep(to_wire(row))]
-        ids = [row.id for row in found if not _why_kept(state, row)]
+        ended = await _filtered(call, state, lambda row: _is_deletable(state, call, row), expression)
+        ids = [row.id for row in ended]
     else:
         ids = [check_uuid(text, "eval") for text in body.eval_ids]
         for eval_id in ids:
             _check_deletable(state, eval_id)
     index = state.index
-    for start in range(0, len(ids), DELETE_BATCH):
-        command = DeleteEvaluations(eval_ids=tuple(ids[start : start + DELETE_BATCH]))
-        index = (await call.server.propose(command)).index
+    async for part in call.server.writer.turns.slices(ids, DELETE_BATCH):
+        index = (await call.server.propose(DeleteEvaluations(eval_ids=tuple(part)))).index
     return json_answer(call, {"Count": len(ids)}, index=index)
 
 
@@ -97,11 +112,17 @@ def _check_deletable(state: Snapshot, eval_id: str) -> None:
         raise Refused(400, f"eval {eval_id} is not safe to delete: {reason}")
 
 
+def _is_deletable(state: Snapshot, call: Call, row: Evaluation) -> bool:
+    return call.options.sees(row.namespace) and not _why_kept(state, row)
+
+
 def _why_kept(state: Snapshot, row: Evaluation) -> str:
     """Why the evaluation must stay, or nothing."""
     if not is_eval_terminal(row):
         return f"its status is {row.status}; stop its job, or wait until it has ended"
-    live = next((alloc for alloc in state.allocs.where("eval", row.id) if not is_terminal(alloc)), None)
+    if not state.allocs.count_where("live", (row.namespace, row.job_id)):
+        return ""
+    live = next((alloc for alloc in state.allocs.each_where("eval", row.id) if not is_terminal(alloc)), None)
     return f"its allocation {live.id[:8]} has not ended" if live is not None else ""
 
 
@@ -137,7 +158,7 @@ async def allocations(call: Call) -> web.Response:
     """GET /v1/evaluation/:id/allocations."""
     eval_id = check_uuid(call.part("id"), "eval")
     return await list_answer(
-        call, ("allocs",), lambda state: state.allocs.where("eval", eval_id), render=lambda _: alloc_stub
+        call, ("allocs",), lambda state: state.allocs.each_where("eval", eval_id), render=lambda _: alloc_stub
     )
 
 

@@ -167,11 +167,11 @@ async def list_jobs(call: Call) -> web.Response:
     """GET /v1/jobs."""
     options, meta = call.options, flag(call.query, "meta")
 
-    def rows(state: Snapshot) -> Iterable[Job]:
-        return (job for job in state.jobs.values() if options.sees(job.namespace) and job.id.startswith(options.prefix))
+    def wanted(job: Job) -> bool:
+        return job.id.startswith(options.prefix) and options.sees(job.namespace)
 
     return await list_answer(
-        call, ("jobs", "job_summaries"), rows, key=by_name,
+        call, ("jobs", "job_summaries"), lambda state: state.jobs.values(), key=by_name, wanted=wanted,
         render=lambda state: lambda job: job_stub(job, state.job_summaries.get(job.key), meta=meta),
     )  # fmt: skip
 

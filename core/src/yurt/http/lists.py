@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -25,24 +24,26 @@ async def list_answer(
     *,
     render: Callable[[Snapshot], Callable[[Any], dict[str, Any]]],
     key: Callable[[Any], Key] = by_index,
+    wanted: Callable[[Any], bool] | None = None,
 ) -> web.Response:
-    """A page of a list; blocks on the tables."""
+    """A page of those of the rows that are wanted; blocks on the tables."""
     state, index = await changed_state(call, [(table,) for table in tables], lambda s: tables_index(s, tables))
-    return await page_answer(call, Pager(rows(state), render(state), key=key, options=call.options), index)
+    pager = Pager(rows(state), render(state), key=key, options=call.options, wanted=wanted)
+    return await page_answer(call, pager, index)
 
 
 async def page_answer(call: Call, pager: Pager[Any], index: int) -> web.Response:
     """The page as an answer; a long list lets other requests through between its steps."""
     pieces: list[bytes] = []
-    sent, is_done = 0, False
+    turns, is_done = call.server.writer.turns, False
     while not is_done:
         is_done = pager.step(STEP)
-        rows = pager.found[sent:]
-        sent = len(pager.found)
-        if rows:
+        if rows := pager.take():
             pieces.append(encode_builtins(rows)[1:-1])
         if not is_done:
-            await asyncio.sleep(0)
+            await turns.next()
+    while pager.forget():
+        await turns.next()
     body = b"[" + b",".join(pieces) + b"]"
     if call.options.pretty:
         body = pretty_json(body)

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 from aiohttp import web
 
+from yurt.api.encode import encode_builtins
 from yurt.client.devices.manager import DeviceManager
-from yurt.http.call import Call, json_answer
+from yurt.http.call import Call
 from yurt.http.routing import route
 from yurt.sdk.device import DeviceUse
 from yurt.sdk.value import NANOSECONDS
-from yurt.server.metrics import Metrics
+from yurt.server.metrics import Timing
 from yurt.server.stats import gauges as server_gauges
+from yurt.state.store import Snapshot
 from yurt.structs.summary import JobSummary
 
+if TYPE_CHECKING:
+    from yurt.client.client import Client
+
 PREFIX = "nomad.nomad."
+ENCODED: Final = 2_000
+"""Gauges that are encoded together."""
 DEVICE_PREFIX = "nomad.client.device."
 
 
@@ -30,23 +41,54 @@ class Gauge(NamedTuple):
     labels: dict[str, str]
 
 
-def all_gauges(call: Call, cluster: dict[str, float]) -> Iterator[Gauge]:
-    """Every gauge of the server and of the client; `cluster` are those of the servers as a whole."""
-    server, client = call.context.server, call.client
+class Figures(NamedTuple):
+    """What is shown of one moment: `servers` and `client` are gathered at once, the state is looked through later.
+
+    It has figures for each group of each job, a second's work where there are many, so that is done in a thread.
+    """
+
+    servers: tuple[Gauge, ...] = ()
+    state: Snapshot | None = None
+    client: tuple[Gauge, ...] = ()
+    counters: tuple[tuple[str, int], ...] = ()
+    timings: tuple[tuple[str, Timing], ...] = ()
+
+    def gauges(self) -> Iterator[Gauge]:
+        """Every gauge of the server and of the client."""
+        yield from self.servers
+        if self.state is not None:
+            yield from _job_gauges(self.state)
+        yield from self.client
+
+
+def figures_of(call: Call, cluster: dict[str, float]) -> Figures:
+    """The figures of this moment; `cluster` are those of the servers as a whole."""
+    server = call.context.server
     if server is None:
-        return
-    for name, value in (server_gauges(server) | cluster).items():
-        yield Gauge(PREFIX + name, value, {})
-    for status, count in sorted(Counter(job.status for job in server.state.jobs.values()).items()):
+        return Figures()
+    counts = server.metrics
+    return Figures(
+        servers=tuple(Gauge(PREFIX + name, value, {}) for name, value in (server_gauges(server) | cluster).items()),
+        state=server.state,
+        client=tuple(_client_gauges(call.client, server.state)) if call.client is not None else (),
+        counters=tuple(sorted(counts.counters.items())),
+        timings=tuple((name, replace(timing)) for name, timing in sorted(counts.timings.items())),
+    )
+
+
+def _job_gauges(state: Snapshot) -> Iterator[Gauge]:
+    for status, count in sorted(Counter(job.status for job in state.jobs.values()).items()):
         yield Gauge(f"{PREFIX}job_status.{status}", float(count), {})
-    for summary in sorted(server.state.job_summaries.values(), key=lambda row: (row.namespace, row.job_id)):
+    for summary in sorted(state.job_summaries.values(), key=lambda row: (row.namespace, row.job_id)):
         yield from _summary_gauges(summary)
-    if client is not None:
-        labels = {"node_id": client.node_id, "datacenter": client.node.datacenter}
-        allocs = Counter(alloc.client_status for alloc in server.state.allocs_of_node(client.node_id))
-        for status, count in sorted(allocs.items()):
-            yield Gauge(f"nomad.client.allocations.{status}", float(count), labels)
-        yield from _device_gauges(client.devices, labels)
+
+
+def _client_gauges(client: Client, state: Snapshot) -> Iterator[Gauge]:
+    labels = {"node_id": client.node_id, "datacenter": client.node.datacenter}
+    allocs = Counter(alloc.client_status for alloc in state.allocs.each_where("node", client.node_id))
+    for status, count in sorted(allocs.items()):
+        yield Gauge(f"nomad.client.allocations.{status}", float(count), labels)
+    yield from _device_gauges(client.devices, labels)
 
 
 def _device_gauges(devices: DeviceManager, labels: dict[str, str]) -> Iterator[Gauge]:
@@ -76,11 +118,6 @@ def _summary_gauges(summary: JobSummary) -> Iterator[Gauge]:
             yield Gauge(f"{PREFIX}job_summary.{name}", float(getattr(counts, name)), labels)
 
 
-def counts_of(call: Call) -> Metrics:
-    """What the server has counted."""
-    return call.context.server.metrics if call.context.server is not None else Metrics()
-
-
 async def metrics(call: Call) -> web.Response:
     """GET /v1/metrics."""
     if call.client is not None:
@@ -89,19 +126,25 @@ async def metrics(call: Call) -> web.Response:
     if call.query.get("format") == "prometheus":
         from yurt.http.prometheus import prometheus  # prometheus-client takes 1.5 MB, and few agents are asked.
 
-        return prometheus(call, cluster)
-    counts = counts_of(call)
+        return await prometheus(call, figures_of(call, cluster))
     moment = datetime.datetime.fromtimestamp(call.context.env.now() // NANOSECONDS, datetime.UTC)
+    body = await asyncio.to_thread(_written, figures_of(call, cluster), moment, pretty=call.options.pretty)
+    return web.Response(body=body, content_type="application/json")
+
+
+def _written(figures: Figures, moment: datetime.datetime, *, pretty: bool) -> bytes:
+    """The figures as JSON, encoded some at a time: an encoder keeps the interpreter to itself until it is done."""
+    rows, pieces = figures.gauges(), []
+    while part := [{"Labels": row.labels, "Name": row.name, "Value": row.value} for row in islice(rows, ENCODED)]:
+        pieces.append(encode_builtins(part)[1:-1])
     answer = {
-        "Counters": [_counter(name, count) for name, count in sorted(counts.counters.items())],
-        "Gauges": [{"Labels": row.labels, "Name": row.name, "Value": row.value} for row in all_gauges(call, cluster)],
+        "Counters": [_counter(name, count) for name, count in figures.counters],
+        "Gauges": msgspec.Raw(b"[" + b",".join(pieces) + b"]"),
         "Points": [],
-        "Samples": [
-            _sample(name, timing.count, timing.total_s, timing.max_s) for name, timing in sorted(counts.timings.items())
-        ],
+        "Samples": [_sample(name, timing.count, timing.total_s, timing.max_s) for name, timing in figures.timings],
         "Timestamp": f"{moment:%Y-%m-%d %H:%M:%S} +0000 UTC",
     }
-    return json_answer(call, answer)
+    return encode_builtins(answer, pretty=pretty)
 
 
 def _counter(name: str, count: int) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from yurt.sdk.value import replace
 from yurt.state.store import Snapshot
 from yurt.structs.cluster import NodePool
 from yurt.structs.commands import DeleteNodePools, UpsertNodePools
-from yurt.structs.job import Job
 from yurt.structs.status import JOB_DEAD
 
 BUILT_IN = ("all", "default")
@@ -84,14 +83,12 @@ async def jobs(call: Call) -> web.Response:
     """GET /v1/node/pool/:name/jobs."""
     name, options, meta = _known_pool(call), call.options, flag(call.query, "meta")
 
-    def rows(state: Snapshot) -> Iterable[Job]:
-        return (job for job in state.jobs.values() if job.node_pool == name and options.sees(job.namespace))
-
     return await list_answer(
         call,
         ("jobs", "job_summaries"),
-        rows,
+        lambda state: state.jobs.values(),
         key=by_name,
+        wanted=lambda job: job.node_pool == name and options.sees(job.namespace),
         render=lambda state: lambda job: job_stub(job, state.job_summaries.get(job.key), meta=meta),
     )
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from aiohttp import web
 
-from yurt.api.page import by_index
 from yurt.api.stubs import AllocWriter, node_stub, node_wire
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused, failed_call
@@ -42,16 +41,14 @@ async def list_nodes(call: Call) -> web.Response:
     return await list_some(call, lambda row: row.id.startswith(prefix))
 
 
-async def list_some(call: Call, wanted: Any) -> web.Response:
+async def list_some(call: Call, wanted: Callable[[Node], bool]) -> web.Response:
     """The nodes that `wanted` says yes to."""
     resources, os = flag(call.query, "resources"), flag(call.query, "os")
 
-    def rows(state: Snapshot) -> Iterable[Node]:
-        return (row for row in state.nodes.values() if wanted(row))
-
     return await list_answer(
-        call, ("nodes",), rows, key=by_index, render=lambda _: lambda node: node_stub(node, resources=resources, os=os)
-    )
+        call, ("nodes",), lambda state: state.nodes.values(), wanted=wanted,
+        render=lambda _: lambda node: node_stub(node, resources=resources, os=os),
+    )  # fmt: skip
 
 
 async def read(call: Call) -> web.Response:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -20,6 +22,7 @@ CONTEXTS = (
     "allocs", "deployment", "evals", "jobs", "nodes", "node_pools", "namespaces", "quotas", "recommendations",
     "scaling_policy", "plugins", "volumes", "vars", "all",
 )  # fmt: skip
+_ID_AND_NAME: Final = attrgetter("namespace", "id", "name")
 _UUID_CONTEXTS = ("allocs", "deployment", "evals", "nodes")
 
 
@@ -37,31 +40,30 @@ class FuzzySearchBody(Value):
     context: str = ""
 
 
-def _rows(state: Snapshot, context: str, sees: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-    """(id, name) of all objects of a context."""
+def _rows(state: Snapshot, context: str) -> Iterable[tuple[str, str, str]]:
+    """(namespace, id, name) of all objects of a context; the namespace is "" where they have none."""
     match context:
         case "allocs":
-            yield from ((row.id, row.name) for row in state.allocs.values() if sees(row.namespace))
+            return map(_ID_AND_NAME, state.allocs.values())
         case "deployment":
-            yield from ((row.id, "") for row in state.deployments.values() if sees(row.namespace))
+            return ((row.namespace, row.id, "") for row in state.deployments.values())
         case "evals":
-            yield from ((row.id, "") for row in state.evals.values() if sees(row.namespace))
+            return ((row.namespace, row.id, "") for row in state.evals.values())
         case "jobs":
-            yield from ((row.id, row.name) for row in state.jobs.values() if sees(row.namespace))
+            return map(_ID_AND_NAME, state.jobs.values())
         case "nodes":
-            yield from ((row.id, row.name) for row in state.nodes.values())
+            return (("", row.id, row.name) for row in state.nodes.values())
         case "node_pools":
-            yield from ((row.name, row.name) for row in state.node_pools.values())
+            return (("", row.name, row.name) for row in state.node_pools.values())
         case "namespaces":
-            yield from ((row.name, row.name) for row in state.namespaces.values())
+            return (("", row.name, row.name) for row in state.namespaces.values())
         case "plugins":
-            yield from ((plugin_id, "") for plugin_id in csi_plugins(state))
+            return (("", plugin_id, "") for plugin_id in csi_plugins(state))
         case "volumes":
-            yield from ((row.id, row.name) for row in state.table("csi_volumes").values() if sees(row.namespace))
+            return map(_ID_AND_NAME, state.table("csi_volumes").values())
         case "vars":
-            yield from ((row.path, "") for row in state.variables.values() if sees(row.namespace))
-        case _:
-            return
+            return ((row.namespace, row.path, "") for row in state.variables.values())
+    return ()
 
 
 def _contexts(context: str) -> Iterable[str]:
@@ -71,9 +73,21 @@ def _contexts(context: str) -> Iterable[str]:
     return CONTEXTS[:-1] if context in ("", "all") else (context,)
 
 
-def _limited(found: Iterable[Any]) -> tuple[list[Any], bool]:
-    ordered = sorted(found, key=str)
-    return ordered[:MATCHES_MAX], len(ordered) > MATCHES_MAX
+async def _found(
+    call: Call, state: Snapshot, context: str, is_hit: Callable[[str, str], bool]
+) -> tuple[list[tuple[str, str]], bool]:
+    """(id, name) of the first of those of a context that fit, by id, and whether there are more."""
+    first: list[tuple[str, str]] = []
+    sees, is_cut = call.options.sees, False
+    async for part in call.server.writer.turns.slices(_rows(state, context)):
+        first.extend(
+            (row_id, name)
+            for namespace, row_id, name in part
+            if is_hit(row_id, name) and (not namespace or sees(namespace))
+        )
+        if len(first) > MATCHES_MAX:
+            first, is_cut = sorted(first)[:MATCHES_MAX], True
+    return sorted(first), is_cut
 
 
 async def search(call: Call) -> web.Response:
@@ -84,10 +98,9 @@ async def search(call: Call) -> web.Response:
     truncations: dict[str, bool] = {}
     for context in _contexts(body.context):
         prefix = body.prefix.lower() if context in _UUID_CONTEXTS else body.prefix
-        rows = _rows(state, context, call.options.sees)
-        found, is_cut = _limited(row_id for row_id, _ in rows if row_id.startswith(prefix))
+        found, is_cut = await _found(call, state, context, partial(_has_prefix, prefix))
         if found or context == body.context:
-            matches[context] = found
+            matches[context] = [row_id for row_id, _ in found]
         truncations[context] = is_cut
     answer = {"Index": state.index, "Matches": matches, "Truncations": truncations}
     return read_answer(call, answer | {"KnownLeader": True, "LastContact": 0, "NextToken": ""}, state.index)
@@ -103,14 +116,25 @@ async def fuzzy(call: Call) -> web.Response:
     matches: dict[str, list[dict[str, Any]]] = {}
     truncations: dict[str, bool] = {}
     for context in _contexts(body.context):
-        names = dict(_rows(state, context, call.options.sees))
-        is_hit = str.startswith if context in ("deployment", "evals") else str.__contains__
-        found, is_cut = _limited(row_id for row_id, name in names.items() if is_hit((name or row_id).lower(), text))
+        fits = _begins_with if context in ("deployment", "evals") else _has_in_it
+        found, is_cut = await _found(call, state, context, partial(fits, text))
         if found:
-            matches[context] = [_fuzzy_match(context, row_id, names[row_id]) for row_id in found]
+            matches[context] = [_fuzzy_match(context, row_id, name) for row_id, name in dict(found).items()]
         truncations[context] = is_cut
     answer = {"Index": state.index, "Matches": matches, "Truncations": truncations}
     return read_answer(call, answer | {"KnownLeader": True, "LastContact": 0, "NextToken": ""}, state.index)
+
+
+def _has_prefix(prefix: str, row_id: str, _name: str) -> bool:
+    return row_id.startswith(prefix)
+
+
+def _begins_with(text: str, row_id: str, name: str) -> bool:
+    return (name or row_id).lower().startswith(text)
+
+
+def _has_in_it(text: str, row_id: str, name: str) -> bool:
+    return text in (name or row_id).lower()
 
 
 def _fuzzy_match(context: str, row_id: str, name: str) -> dict[str, Any]:

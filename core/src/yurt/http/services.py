@@ -38,10 +38,11 @@ async def list_services(call: Call) -> web.Response:
     """GET /v1/services: names and tags by namespace."""
     state, index = await changed_state(call, [("services",)], lambda s: s.services.index)
     namespaces: dict[str, dict[str, set[str]]] = {}
-    for service in state.services.values():
-        if call.options.sees(service.namespace) and service.service_name.startswith(call.options.prefix):
-            names = namespaces.setdefault(service.namespace, {})
-            names.setdefault(service.service_name, set()).update(service.tags)
+    async for part in call.server.writer.turns.slices(state.services.values()):
+        for service in part:
+            if call.options.sees(service.namespace) and service.service_name.startswith(call.options.prefix):
+                names = namespaces.setdefault(service.namespace, {})
+                names.setdefault(service.service_name, set()).update(service.tags)
     rows = [
         NamespaceServices(
             namespace=namespace,

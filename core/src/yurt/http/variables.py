@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -17,7 +17,7 @@ from yurt.http.routing import route
 from yurt.sdk.value import Duration, Value, no_entries, replace
 from yurt.server.variables import VariableConflict, checked_lock, metadata_of
 from yurt.state.store import Snapshot
-from yurt.structs.variable import EncryptedVariable, LockView, Variable
+from yurt.structs.variable import LockView, Variable
 
 ACQUIRE, RENEW, RELEASE = "lock-acquire", "lock-renew", "lock-release"
 T = TypeVar("T")
@@ -36,17 +36,11 @@ async def list_variables(call: Call) -> web.Response:
     """GET /v1/vars."""
     options = call.options
 
-    def rows(state: Snapshot) -> Iterable[EncryptedVariable]:
-        return (
-            row
-            for row in state.variables.values()
-            if options.sees(row.namespace) and row.path.startswith(options.prefix)
-        )
-
     return await list_answer(
         call,
         ("variables",),
-        rows,
+        lambda state: state.variables.values(),
+        wanted=lambda row: row.path.startswith(options.prefix) and options.sees(row.namespace),
         render=lambda _: lambda row: to_wire(metadata_of(row)),
         key=lambda row: (row.namespace, row.path),
     )
