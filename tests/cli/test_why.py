@@ -62,6 +62,9 @@ def test_why_not_says_what_else_helps_when_no_change_of_the_job_does(api: Any, r
     _with_group(api, Blockers=[{"Kind": "quota", "Text": "quota team: memory exhausted", "Nodes": 3, "Alone": 3}])
     assert "The quota has to be raised, or some of it freed." in run("job", "why-not", "web")[1]
 
+    _with_group(api, SmallestChange={"Text": "lower it", "NodeID": NODE, "Places": 0})
+    assert "(on 11111111; makes room for one more, with which none is placed yet)" in run("job", "why-not", "web")[1]
+
     _with_group(api, Desired=0, Unplaced=0)
     code, out, _ = run("job", "why-not", "web")
     assert code == 0 and "There is no node that it may run on\n\nWhat is in the way:\n  3 nodes" in out

@@ -110,7 +110,9 @@ def change_lines(group: Json) -> list[str]:
     node = change.get("NodeName") or change["NodeID"][:8]
     places = change.get("Places") or 0
     left = (group.get("Unplaced") or 0) - places
-    effect = f"places {plural(places, 'more allocation')}" if places else "makes room for one more"
+    effect = "makes room for one more, with which none is placed yet"
+    if places:
+        effect = f"places {plural(places, 'more allocation')}"
     if places and left > 0:
         effect += f", {left} still find no room"
     return [f"Smallest change: {change['Text']}", f"  (on {node}; {effect})"]
