@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from yurt.sdk.value import UnixNano, replace
@@ -12,6 +12,7 @@ from yurt.structs.job import Job
 
 PERIODIC_INFIX: Final = "/periodic-"
 DISPATCH_INFIX: Final = "/dispatch-"
+INSTANCE_SUFFIX: Final = "/instance"
 PAYLOAD_LIMIT: Final = 16 * 1024
 SECOND: Final = 1_000_000_000
 
@@ -33,6 +34,16 @@ def dispatched_child(parent: Job, child_id: str, *, payload: bytes, meta: Mappin
     )
 
 
+def instance_of(job: Job) -> Job:
+    """A child of a periodic or parameterized job as far as placing goes; any other job as it is.
+
+    It has neither a payload nor metadata of its own, and is never stored.
+    """
+    if not job.is_template:
+        return job
+    return replace(_fresh(job, f"{job.id}{INSTANCE_SUFFIX}"), periodic=None, parameterized_job=None)
+
+
 def dispatch_id(parent_id: str, *, template: str, at: UnixNano, suffix: str) -> str:
     """`<id>/dispatch-[<template>-]<unix s>-<8 hex>`."""
     middle = f"{template}-" if template else ""
@@ -44,9 +55,14 @@ def has_live_child(state: Snapshot, parent: Job) -> bool:
     return any(child.status != status.JOB_DEAD for child in children(state, parent))
 
 
-def children(state: Snapshot, parent: Job) -> tuple[Job, ...]:
-    """Jobs that were made of a periodic or parameterized one."""
-    return state.jobs.where("parent", parent.key)
+def children(state: Snapshot, parent: Job) -> Iterator[Job]:
+    """Jobs that were made of a periodic or parameterized one, in no particular order."""
+    return state.jobs.each_where("parent", parent.key)
+
+
+def children_by_token(state: Snapshot, parent: Job, token: str) -> tuple[Job, ...]:
+    """Those of its children that were dispatched with an idempotency token."""
+    return state.jobs.where("token", (*parent.key, token))
 
 
 def dispatch_problem(job: Job | None, job_id: str, payload: bytes, meta: Mapping[str, str]) -> str:

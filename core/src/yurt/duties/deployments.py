@@ -9,6 +9,7 @@ active deployment are not rescheduled otherwise, and nobody would look at it aga
 
 from __future__ import annotations
 
+from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from yurt.duties.alloc_updates import is_reschedulable
@@ -30,6 +31,8 @@ from yurt.structs.job import Job
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.questions import has_same_specification, is_deployment_active, is_terminal
 
+MARKED_MAX: Final = 500
+"""Allocations that one command marks: it bounds a log entry."""
 FAILED_ALLOCATIONS: Final = "Failed due to unhealthy allocations"
 FAILED_DEADLINE: Final = "Failed due to progress deadline"
 FAILED_BY_USER: Final = "Deployment marked as failed"
@@ -103,7 +106,7 @@ def failure_of(state: Snapshot, deployment: Deployment, now: UnixNano) -> Failur
     groups = deployment.task_groups
     ill = {
         alloc.task_group
-        for alloc in state.allocs.where("deployment", deployment.id)
+        for alloc in state.allocs.each_where("deployment", deployment.id)
         if alloc.task_group in groups
         and _is_unhealthy(alloc)
         and not (groups[alloc.task_group].progress_deadline and is_reschedulable(alloc, now))
@@ -174,14 +177,16 @@ def is_promotable(state: Snapshot, deployment: Deployment) -> bool:
 
 
 def _replaceable(state: Snapshot, deployment: Deployment) -> tuple[Allocation, ...]:
-    return tuple(
+    """Those to mark for a replacement, the first of them where there are many: the rest follows at the next look."""
+    found = (
         alloc
-        for alloc in state.allocs.where("deployment", deployment.id)
+        for alloc in state.allocs.each_where("deployment", deployment.id)
         if alloc.task_group in deployment.task_groups
         and (_is_unhealthy(alloc) or alloc.client_status == status.CLIENT_FAILED)
         and not alloc.desired_transition.reschedule
         and alloc.desired_status == status.DESIRED_RUN
     )
+    return tuple(nsmallest(MARKED_MAX, found, key=lambda alloc: alloc.id))
 
 
 def _is_short(group: DeploymentState) -> bool:

@@ -96,7 +96,7 @@ def _movable(state: Snapshot, group: list[Allocation]) -> list[Allocation]:
     if job is None or job.stop or spec is None:
         return []
     at_once = spec.migrate.max_parallel if spec.migrate is not None else 1
-    siblings = state.allocs_of_job(sample.namespace, sample.job_id)
+    siblings = state.allocs.each_where("job", (sample.namespace, sample.job_id))
     healthy = sum(1 for alloc in siblings if alloc.task_group == sample.task_group and _counts_as_healthy(alloc))
     budget = healthy - (spec.count - at_once)
     return _unmarked(group)[: max(0, budget)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from functools import partial
 from typing import Final
 
 from yurt.duties.deployments import Seen, health_of, is_only_placed, next_deadline, watch
@@ -15,6 +16,7 @@ from yurt.server.log_writer import LogWriter
 from yurt.server.waiting import wait_for
 from yurt.state import Changes, Snapshot
 from yurt.structs.alloc import Allocation
+from yurt.structs.commands import AnyCommand, SetDesiredTransitions
 from yurt.structs.deployment import Deployment
 from yurt.structs.questions import is_deployment_active
 from yurt.structs.status import CLIENT_FAILED
@@ -22,6 +24,9 @@ from yurt.structs.status import CLIENT_FAILED
 SMALL: Final = 50
 GATHER_S: Final = 0.25
 """After a look at a deployment of more than `SMALL` allocations, changes gather this long before the next."""
+
+THREAD_COUNT: Final = 500
+"""Deployments of more allocations are looked at beside the loop, not in it."""
 
 
 class DeploymentWatcher:
@@ -72,6 +77,8 @@ class DeploymentWatcher:
             touched, self._touched = self._touched, set()
             for deployment_id in sorted(touched):
                 await self._look(deployment_id)
+            if self._touched:
+                self._changed.set()
             if any(self._size(deployment_id) > SMALL for deployment_id in touched):
                 await self._env.sleep(GATHER_S)
             await wait_for(self._env, self._changed, self._until_deadline())
@@ -80,8 +87,7 @@ class DeploymentWatcher:
         deployment = self._writer.state.deployments.get(deployment_id)
         if deployment is None or deployment_id not in self._seen:
             return
-        mint = Mint(self._env.now(), self._env.uuid)
-        command = watch(self._writer.state, deployment, self._seen[deployment_id], mint)
+        command = await self._decided(deployment, self._seen[deployment_id])
         if command is None:
             return
         try:
@@ -93,6 +99,23 @@ class DeploymentWatcher:
             raise
         if deployment_id in self._seen:
             self._seen[deployment_id] = health_of(deployment)
+        if isinstance(command, SetDesiredTransitions):
+            self._touched.add(deployment_id)
+
+    async def _decided(self, deployment: Deployment, seen: Seen) -> AnyCommand | None:
+        """What a deployment calls for; a large one is looked at beside the loop.
+
+        When its job changed meanwhile it is looked at again: a roll-back must not undo what somebody has just stored.
+        """
+        state, key = self._writer.state, (deployment.namespace, deployment.job_id)
+        decide = partial(watch, state, deployment, seen, Mint(self._env.now(), self._env.uuid))
+        if self._size(deployment.id) <= THREAD_COUNT:
+            return decide()
+        command = await asyncio.to_thread(decide)
+        if self._writer.state.jobs.get(key) is state.jobs.get(key):
+            return command
+        self._touched.add(deployment.id)
+        return None
 
     def _size(self, deployment_id: str) -> int:
         return self._writer.state.allocs.count_where("deployment", deployment_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from yurt.duties.drain import drain
@@ -14,9 +15,12 @@ from yurt.server.log_writer import LogWriter
 from yurt.server.waiting import wait_for
 from yurt.state import Changes, Snapshot
 from yurt.structs.commands import AnyCommand
+from yurt.structs.node import Node
 
 RETRY_S: Final = 5.0
 """A forced drain looks again this often at what has not stopped yet."""
+THREAD_COUNT: Final = 5_000
+"""Jobs of more allocations together are counted beside the loop, not in it."""
 
 
 class Drainer:
@@ -54,11 +58,24 @@ class Drainer:
             self._changed.clear()
             for node_id in sorted(self._deadlines):
                 node = self._writer.state.nodes.get(node_id)
-                mint = Mint(self._env.now(), self._env.uuid)
-                command = drain(self._writer.state, node, mint) if node is not None else None
+                command = await self._decided(node) if node is not None else None
                 if command is not None:
                     await self._propose(command)
             await wait_for(self._env, self._changed, self._until_deadline())
+
+    async def _decided(self, node: Node) -> AnyCommand | None:
+        """What the node's drain calls for; where its jobs are large that is looked for beside the loop.
+
+        Nothing when the drain changed meanwhile: that change has the node looked at again.
+        """
+        state = self._writer.state
+        decide = partial(drain, state, node, Mint(self._env.now(), self._env.uuid))
+        jobs = {(alloc.namespace, alloc.job_id) for alloc in state.allocs.each_where("node", node.id)}
+        if sum(state.allocs.count_where("job", key) for key in jobs) <= THREAD_COUNT:
+            return decide()
+        command = await asyncio.to_thread(decide)
+        now = self._writer.state.nodes.get(node.id)
+        return command if now is not None and now.drain_strategy == node.drain_strategy else None
 
     async def _propose(self, command: AnyCommand) -> None:
         """Store a step of a drain; when something came to the node meanwhile, its change has it looked at again."""

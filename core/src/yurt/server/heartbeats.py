@@ -10,6 +10,8 @@ from typing import Final
 
 from yurt.duties.nodes import heartbeat_ttl_s
 from yurt.runtime.env import Env
+from yurt.runtime.supervise import outcome_of
+from yurt.runtime.turns import Turns
 from yurt.server.config import ServerConfig
 from yurt.server.waiting import wait_for
 from yurt.state import Snapshot
@@ -18,6 +20,8 @@ from yurt.structs import status
 RETRY_S: Final = 1.0
 TOGETHER: Final = 500
 """Nodes whose loss is stored side by side, so that one append serves many."""
+NODES_A_SLICE: Final = 2
+"""Nodes whose allocations are looked at before others get the loop: each may have those of hundreds of jobs."""
 LATE_S: Final = 1.0
 """A server that looks this much too late was held up itself: what was sent to it meanwhile has not been read yet."""
 
@@ -27,8 +31,11 @@ log = logging.getLogger(__name__)
 class Heartbeats:
     """Deadlines by node id, on the monotonic clock."""
 
-    def __init__(self, *, env: Env, config: ServerConfig, on_missed: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(
+        self, *, env: Env, config: ServerConfig, on_missed: Callable[[str], Awaitable[None]], turns: Turns
+    ) -> None:
         self._env = env
+        self._turns = turns
         self._config = config
         self._on_missed = on_missed
         self._deadlines: dict[str, float] = {}
@@ -77,11 +84,14 @@ class Heartbeats:
         """Store that nodes are lost; those that cannot be stored now come again, and the first error is raised."""
         for start in range(0, len(due), TOGETHER):
             chunk = due[start : start + TOGETHER]
-            outcomes = await asyncio.gather(*map(self._on_missed, chunk), return_exceptions=True)
+            outcomes: list[asyncio.Task[Exception | None]] = []
+            async with asyncio.TaskGroup() as group:
+                async for part in self._turns.slices(chunk, NODES_A_SLICE):
+                    outcomes += [group.create_task(outcome_of(self._on_missed(node_id))) for node_id in part]
             failed = [
-                (node_id, outcome)
+                (node_id, error)
                 for node_id, outcome in zip(chunk, outcomes, strict=True)
-                if isinstance(outcome, BaseException)
+                if (error := outcome.result()) is not None
             ]
             for node_id in [node_id for node_id, _ in failed] + (due[start + TOGETHER :] if failed else []):
                 self._set(node_id, RETRY_S)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from yurt import scheduler
 from yurt.api.diff import job_diff
 from yurt.duties.children import (
-    children,
+    children_by_token,
     dispatch_id,
     dispatch_problem,
     dispatched_child,
     has_live_child,
+    instance_of,
     periodic_child,
 )
 from yurt.duties.evals import Mint, evaluation_of
@@ -26,8 +28,9 @@ from yurt.server.plan_annotations import annotated
 from yurt.server.requests import NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
 from yurt.server.worker import THREAD_COUNT
+from yurt.state import Snapshot
 from yurt.structs import status
-from yurt.structs.alloc import DesiredTransition
+from yurt.structs.alloc import Allocation, DesiredTransition
 from yurt.structs.commands import (
     DeregisterJob,
     RecordPeriodicLaunch,
@@ -44,6 +47,8 @@ from yurt.structs.questions import is_client_terminal
 if TYPE_CHECKING:
     from yurt.server.server import Server
 
+MARKED_TOGETHER: Final = 200
+"""Allocations that one command marks."""
 DISABLED: Final = "Job registration, dispatch, and scale are disabled by the scheduler configuration"
 
 
@@ -87,7 +92,10 @@ class Jobs:
         return await self._store(job, evaluation, submission=submission, warnings=warnings)
 
     async def plan(self, job: Job, *, diff: bool) -> JobPlanned:
-        """What registering the job would do; nothing is changed."""
+        """What registering the job would do; nothing is changed.
+
+        One that only launches others places nothing by itself: its failures are those that a child would meet now.
+        """
         state = self._server.state
         known = state.jobs.get(job.key)
         job = with_descent_of(job, known)
@@ -104,20 +112,24 @@ class Jobs:
             next_periodic_launch=launch or 0,
             warnings=admission.warnings,
         )
+        tried = await self._tried(state, instance_of(job), mint.now)
+        planned = replace(planned, failed_tg_allocs=tried.outcome.evaluation.failed_tg_allocs)
         if job.is_template:
             return planned
-        seed = int(self._server.env.uuid().replace("-", ""), 16)
-        attempt = partial(scheduler.dry_run, state, job, now=mint.now, seed=seed, **self._server.limits)
-        is_large = sum(group.count for group in job.task_groups) > THREAD_COUNT
-        tried = await asyncio.to_thread(attempt) if is_large else attempt()
         annotations = tried.plan.annotations
         return replace(
             planned,
             diff=annotated(changes, annotations) if changes is not None else None,
             annotations=annotations,
-            failed_tg_allocs=tried.outcome.evaluation.failed_tg_allocs,
             created_evals=tried.outcome.created,
         )
+
+    async def _tried(self, state: Snapshot, job: Job, now: UnixNano) -> scheduler.Attempt:
+        """What registering a job would place on the state."""
+        seed = int(self._server.env.uuid().replace("-", ""), 16)
+        attempt = partial(scheduler.dry_run, state, job, now=now, seed=seed, **self._server.limits)
+        is_large = sum(group.count for group in job.task_groups) > THREAD_COUNT
+        return await asyncio.to_thread(attempt) if is_large else attempt()
 
     async def deregister(
         self,
@@ -137,7 +149,8 @@ class Jobs:
             applied = await self._server.propose(UpsertEvaluations(evaluations=(evaluation,)))
             return JobRegistered(eval_id=evaluation.id, eval_create_index=applied.index, index=applied.index)
         if no_shutdown_delay:
-            await self._skip_shutdown_delay(known, mint)
+            live = await self._allocs_of(known, lambda alloc: not is_client_terminal(alloc))
+            await self._mark(live, DesiredTransition(no_shutdown_delay=True), mint)
         applied = await self._server.propose(
             DeregisterJob(
                 namespace=namespace,
@@ -163,19 +176,13 @@ class Jobs:
             raise Invalid("can't evaluate parameterized job")
         mint = self._mint()
         evaluation = evaluation_of(job, status.TRIGGER_JOB_REGISTER, mint)
-        failed = self._failed_allocs(job) if force_reschedule else ()
+        failed = await self._allocs_of(job, _may_be_rescheduled) if force_reschedule else ()
         if failed:
-            transitions = {alloc_id: DesiredTransition(force_reschedule=True) for alloc_id in failed}
-            applied = await self._server.propose(
-                SetDesiredTransitions(transitions=transitions, evaluations=(evaluation,), now=mint.now)
-            )
+            index = await self._mark(failed, DesiredTransition(force_reschedule=True), mint, evaluation)
         else:
-            applied = await self._server.propose(UpsertEvaluations(evaluations=(evaluation,)))
+            index = (await self._server.propose(UpsertEvaluations(evaluations=(evaluation,)))).index
         return JobRegistered(
-            eval_id=evaluation.id,
-            eval_create_index=applied.index,
-            job_modify_index=job.job_modify_index,
-            index=applied.index,
+            eval_id=evaluation.id, eval_create_index=index, job_modify_index=job.job_modify_index, index=index
         )
 
     async def revert(
@@ -251,13 +258,9 @@ class Jobs:
         if not 1 <= priority <= highest:
             raise Invalid(f"Job priority must be between [1, {highest}]")
         if request.idempotency_token:
-            for child in children(self._server.state, parent):
-                if child.dispatch_idempotency_token == request.idempotency_token:
-                    return JobDispatched(
-                        dispatched_job_id=child.id,
-                        job_create_index=child.create_index,
-                        index=self._server.state.index,
-                    )
+            for child in children_by_token(self._server.state, parent, request.idempotency_token):
+                index = self._server.state.index
+                return JobDispatched(dispatched_job_id=child.id, job_create_index=child.create_index, index=index)
         mint = self._mint()
         child_id = dispatch_id(job_id, template=request.id_prefix, at=mint.now, suffix=mint.new_id())
         child = dispatched_child(
@@ -329,20 +332,27 @@ class Jobs:
         evaluation = None if child.is_template else evaluation_of(child, trigger, mint)
         return await self._store(child, evaluation)
 
-    async def _skip_shutdown_delay(self, job: Job, mint: Mint) -> None:
-        live = (a for a in self._server.state.allocs_of_job(*job.key) if not is_client_terminal(a))
-        transitions = {alloc.id: DesiredTransition(no_shutdown_delay=True) for alloc in live}
-        if transitions:
-            await self._server.propose(SetDesiredTransitions(transitions=transitions, now=mint.now))
+    async def _mark(
+        self, alloc_ids: Sequence[str], transition: DesiredTransition, mint: Mint, evaluation: Evaluation | None = None
+    ) -> int:
+        """Store what is wanted of allocations in commands of some each; the evaluation comes with the last of them."""
+        index = self._server.state.index
+        async for part in self._server.writer.turns.slices(alloc_ids, MARKED_TOGETHER):
+            is_last = part[-1] == alloc_ids[-1]
+            command = SetDesiredTransitions(
+                transitions=dict.fromkeys(part, transition),
+                evaluations=(evaluation,) if is_last and evaluation is not None else (),
+                now=mint.now,
+            )
+            index = (await self._server.propose(command)).index
+        return index
 
-    def _failed_allocs(self, job: Job) -> tuple[str, ...]:
-        return tuple(
-            alloc.id
-            for alloc in self._server.state.allocs_of_job(*job.key)
-            if alloc.client_status == status.CLIENT_FAILED
-            and not alloc.next_allocation
-            and not alloc.desired_transition.force_reschedule
-        )
+    async def _allocs_of(self, job: Job, wanted: Callable[[Allocation], bool]) -> tuple[str, ...]:
+        """The ids of the job's allocations that are wanted."""
+        found: list[str] = []
+        async for part in self._server.writer.turns.slices(self._server.state.allocs.each_where("job", job.key)):
+            found += [alloc.id for alloc in part if wanted(alloc)]
+        return tuple(found)
 
     def _find(self, namespace: str, job_id: str, text: str) -> Job:
         job = self._server.state.jobs.get((namespace, job_id))
@@ -356,6 +366,15 @@ class Jobs:
 
     def _mint(self) -> Mint:
         return Mint(self._server.env.now(), self._server.env.uuid)
+
+
+def _may_be_rescheduled(alloc: Allocation) -> bool:
+    """The allocation has failed, and nothing replaces it yet or is about to."""
+    return (
+        alloc.client_status == status.CLIENT_FAILED
+        and not alloc.next_allocation
+        and not alloc.desired_transition.force_reschedule
+    )
 
 
 def check_enforced_index(known: Job | None, enforced: int | None) -> None:

@@ -42,7 +42,9 @@ class Term:
             window = seconds(server.config.rejections.window_s)
             self.applier.rejections = Rejections(threshold=server.config.rejections.threshold, window=window)
         self.applier.history = server.history if server.config.dev else None
-        self.heartbeats = Heartbeats(env=env, config=server.config, on_missed=server.node_service.missed)
+        self.heartbeats = Heartbeats(
+            env=env, config=server.config, on_missed=server.node_service.missed, turns=writer.turns
+        )
         self.deployments = DeploymentWatcher(env=env, writer=writer)
         self.drainer = Drainer(env=env, writer=writer)
         self.periodic = PeriodicDispatcher(env=env, writer=writer, launch=server.jobs.launch)

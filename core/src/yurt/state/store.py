@@ -36,6 +36,9 @@ VersionKey = tuple[str, str, int]
 INDEXES: dict[str, dict[str, Any]] = {
     "jobs": {
         "parent": lambda job: (job.namespace, job.parent_id) if job.parent_id else None,
+        "token": lambda job: (
+            (job.namespace, job.parent_id, job.dispatch_idempotency_token) if job.dispatch_idempotency_token else None
+        ),
         "system": lambda job: "system" if job.type in ("system", "sysbatch") else None,
         "periodic": lambda job: "periodic" if job.periodic is not None else None,
     },
