@@ -7,6 +7,9 @@ TEST_WORKERS ?= 3
 E2E_WORKERS ?= 3
 SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
 
+# Tests start some thousand interpreters, and most of the start is compiling: its outcome is kept, whatever is set outside.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: dev test check fmt e2e nightly bench fuzz docs dist setup clean
 
 dev: setup ## run the server and client on this machine; more flags with ARGS="-config x.json"

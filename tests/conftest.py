@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import os
 from collections.abc import Iterator
 
@@ -11,6 +13,8 @@ from yurt.client.secrets_dir import unmount_secrets
 
 ALLOWED_GROWTH = 8
 """Descriptors that caches of libraries may keep open from one test to the next."""
+SERVERS_A_COLLECTION = 20
+"""Garbage in cycles is collected when so many tests with servers have ended."""
 END_LIMIT_S = 20.0
 """How long a child that is about to end may take on a machine that has much else to do."""
 
@@ -20,6 +24,29 @@ def no_secrets_stay_mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """Unmount the secrets of tasks that tests let live on without their agent."""
     yield
     unmount_secrets(str(tmp_path_factory.getbasetemp()))
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay: Python's collector need not look at them, as it would at the start of each server."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def ended_servers() -> Iterator[int]:
+    """Counts the tests with servers."""
+    return itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def modules_stay_frozen(ended_servers: Iterator[int]) -> Iterator[None]:
+    """A server that ends hands all objects back to the collector, for it cannot tell those that it did not freeze."""
+    yield
+    if gc.get_freeze_count():
+        return
+    if next(ended_servers) % SERVERS_A_COLLECTION == 0:
+        gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
