@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -22,8 +23,12 @@ from yurt.http.query import flag, number
 from yurt.http.routing import handler_of, make_call
 from yurt.state.store import Snapshot
 from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job
 from yurt.structs.questions import is_terminal
+
+_MODIFY_INDEX: Final = attrgetter("modify_index")
 
 
 def job_key(call: Call) -> tuple[str, str]:
@@ -86,18 +91,15 @@ async def allocations(call: Call) -> web.Response:
     key, wants_all = job_key(call), flag(call.query, "all")
     job = call.read_state().jobs.get(key)
 
-    def rows(state: Snapshot) -> Iterable[Any]:
-        for alloc in state.allocs.where("job", key):
-            if wants_all or job is None or alloc.job is None or alloc.job.create_index == job.create_index:
-                yield alloc
+    def wanted(alloc: Allocation) -> bool:
+        return wants_all or job is None or alloc.job is None or alloc.job.create_index == job.create_index
 
-    return await _list_below(call, "allocs", rows, alloc_stub)
+    return await _list_below(call, "allocs", alloc_stub, wanted)
 
 
 async def evaluations(call: Call) -> web.Response:
     """GET /v1/job/:id/evaluations."""
-    key = job_key(call)
-    return await _list_below(call, "evals", lambda state: state.evals.where("job", key), to_wire)
+    return await _list_below(call, "evals", to_wire)
 
 
 async def deployments(call: Call) -> web.Response:
@@ -105,23 +107,26 @@ async def deployments(call: Call) -> web.Response:
     key, wants_all = job_key(call), flag(call.query, "all")
     job = call.read_state().jobs.get(key)
 
-    def rows(state: Snapshot) -> Iterable[Any]:
-        for deployment in state.deployments.where("job", key):
-            if wants_all or job is None or deployment.job_create_index == job.create_index:
-                yield deployment
+    def wanted(deployment: Deployment) -> bool:
+        return wants_all or job is None or deployment.job_create_index == job.create_index
 
-    return await _list_below(call, "deployments", rows, to_wire)
+    return await _list_below(call, "deployments", to_wire, wanted)
 
 
-async def _list_below(call: Call, table: str, rows: Any, render: Any) -> web.Response:
+async def _list_below(
+    call: Call, table: str, render: Callable[[Any], dict[str, Any]], wanted: Callable[[Any], bool] | None = None
+) -> web.Response:
+    """Those of the job's rows of a table that are wanted, the newest first."""
     key = job_key(call)
-    state, index = await changed_state(
-        call,
-        [(table, "job", key)],
-        lambda s: max((row.modify_index for row in s.table(table).where("job", key)), default=0),
-    )
-    pager = Pager(rows(state), render, key=by_index, options=call.options, is_reversed=not call.options.reverse)
+    state, index = await changed_state(call, [(table, "job", key)], lambda s: _newest(s, table, key))
+    rows, is_reversed = state.table(table).each_where("job", key), not call.options.reverse
+    pager = Pager(rows, render, key=by_index, options=call.options, is_reversed=is_reversed, wanted=wanted)
     return await page_answer(call, pager, index or state.table(table).index)
+
+
+def _newest(state: Snapshot, table: str, key: tuple[str, str]) -> int:
+    """When a row of the job in a table changed last; 0 when there is none."""
+    return max(map(_MODIFY_INDEX, state.table(table).each_where("job", key)), default=0)
 
 
 async def deployment(call: Call) -> web.Response:
@@ -154,21 +159,20 @@ async def scale_status(call: Call) -> web.Response:
     key = job_key(call)
 
     def index_of(state: Snapshot) -> int:
-        allocs = (alloc.modify_index for alloc in state.allocs.where("job", key))
         job = state.jobs.get(key)
         events = state.scaling_events.get(key)
         scaled = events.modify_index if events is not None else 0
-        return max((job.modify_index if job is not None else state.jobs.index), max(allocs, default=0), scaled)
+        return max((job.modify_index if job is not None else state.jobs.index), _newest(state, "allocs", key), scaled)
 
     watched = [("jobs", key), ("allocs", "job", key), ("scaling_events", key)]
     state, index = await changed_state(call, watched, index_of)
     job = state.jobs.get(key)
     if job is None:
         return object_missing(call, "job not found", index)
-    return read_answer(call, _scale_wire(state, job), index)
+    return read_answer(call, await _scale_wire(call, state, job), index)
 
 
-def _scale_wire(state: Snapshot, job: Job) -> dict[str, Any]:
+async def _scale_wire(call: Call, state: Snapshot, job: Job) -> dict[str, Any]:
     groups: dict[str, dict[str, Any]] = {
         group.name: {"Desired": group.count, "Events": None, "Healthy": 0, "Placed": 0, "Running": 0, "Unhealthy": 0}
         for group in job.task_groups
@@ -177,15 +181,10 @@ def _scale_wire(state: Snapshot, job: Job) -> dict[str, Any]:
     for name, events in (recorded.scaling_events if recorded is not None else {}).items():
         if name in groups:
             groups[name]["Events"] = [to_wire(event) for event in events]
-    for alloc in state.allocs.where("job", job.key):
-        counts = groups.get(alloc.task_group)
-        if counts is None or is_terminal(alloc):
-            continue
-        counts["Placed"] += 1
-        counts["Running"] += alloc.client_status == status.CLIENT_RUNNING
-        healthy = alloc.deployment_status.healthy if alloc.deployment_status is not None else None
-        counts["Healthy"] += healthy is True
-        counts["Unhealthy"] += healthy is False
+    async for part in call.server.writer.turns.slices(state.allocs.each_where("job", job.key)):
+        for alloc in part:
+            if alloc.task_group in groups and not is_terminal(alloc):
+                _count(groups[alloc.task_group], alloc)
     return {
         "JobCreateIndex": job.create_index,
         "JobID": job.id,
@@ -194,6 +193,14 @@ def _scale_wire(state: Snapshot, job: Job) -> dict[str, Any]:
         "Namespace": job.namespace,
         "TaskGroups": groups,
     }
+
+
+def _count(counts: dict[str, Any], alloc: Allocation) -> None:
+    healthy = alloc.deployment_status.healthy if alloc.deployment_status is not None else None
+    counts["Placed"] += 1
+    counts["Running"] += alloc.client_status == status.CLIENT_RUNNING
+    counts["Healthy"] += healthy is True
+    counts["Unhealthy"] += healthy is False
 
 
 async def actions(call: Call) -> web.Response:

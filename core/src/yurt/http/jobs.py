@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 
 from yurt.api.decode import decode_job
 from yurt.api.encode import encode_builtins
-from yurt.api.page import Pager, by_modify_index, by_name
+from yurt.api.page import STEP, Pager, by_modify_index, by_name
 from yurt.api.rules import multi_error
 from yurt.api.stubs import job_stub
 from yurt.http.call import Call, changed_state, json_answer
@@ -24,11 +26,14 @@ from yurt.sdk.value import Value
 from yurt.server.requests import Kept
 from yurt.state.store import Snapshot
 from yurt.structs import status
+from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job, JobSubmission
 from yurt.structs.questions import is_deployment_active
 
 PRIORITY_MAX = 100
+ALLOCS_A_SLICE: Final = 500
+"""Allocations of a job that are written before others get the loop."""
 
 
 class JobRegisterBody(Value):
@@ -209,20 +214,20 @@ async def statuses(call: Call) -> web.Response:
     options, children = call.options, flag(call.query, "include_children")
     tables = ("jobs", "allocs", "deployments")
 
-    def rows(state: Snapshot) -> Iterable[Job]:
+    def is_wanted(job: Job) -> bool:
         if wanted is not None:
-            return [job for key in wanted if (job := state.jobs.get(key)) is not None]
-        return [
-            job for job in state.jobs.values()
-            if options.sees(job.namespace) and job.id.startswith(options.prefix) and (children or not job.parent_id)
-        ]  # fmt: skip
+            return True
+        return job.id.startswith(options.prefix) and options.sees(job.namespace) and (children or not job.parent_id)
 
     state, index = await changed_state(call, [(t,) for t in tables], lambda s: tables_index(s, tables))
+    named = () if wanted is None else [job for key in wanted if (job := state.jobs.get(key)) is not None]
+    is_whole = "Allocs" in options.filter
     pager = Pager(
-        rows(state), lambda job: _status_row(state, job), key=by_modify_index, options=options,
-        is_reversed=not options.reverse,
+        state.jobs.values() if wanted is None else named,
+        lambda job: _status_row(state, job, is_whole=is_whole),
+        key=by_modify_index, options=options, is_reversed=not options.reverse, wanted=is_wanted,
     )  # fmt: skip
-    return await page_answer(call, pager, index)
+    return await page_answer(call, pager, index, complete=None if is_whole else partial(_with_allocs, call, state))
 
 
 async def _wanted_jobs(call: Call) -> tuple[tuple[str, str], ...] | None:
@@ -234,27 +239,38 @@ async def _wanted_jobs(call: Call) -> tuple[tuple[str, str], ...] | None:
     return tuple(dict.fromkeys((place.namespace, place.id) for place in body.jobs))
 
 
-def _status_row(state: Snapshot, job: Job) -> dict[str, Any]:
-    deployment = state.latest_deployment(*job.key)
-    children = state.jobs.where("parent", job.key)
+async def _with_allocs(call: Call, state: Snapshot, row: dict[str, Any]) -> None:
+    """Give a row its allocations, some at a time, and encoded: a job may have a hundred thousand."""
+    key, pieces = (row["Namespace"], row["ID"]), []
+    is_small = state.allocs.count_where("job", key) <= STEP
+    allocs = state.allocs.where("job", key) if is_small else state.allocs.each_where("job", key)
+    async for part in call.server.writer.turns.slices(allocs, ALLOCS_A_SLICE):
+        pieces.append(encode_builtins([_alloc_row(alloc) for alloc in part])[1:-1])
+    row["Allocs"] = msgspec.Raw(b"[" + b",".join(pieces) + b"]")
+
+
+def _alloc_row(alloc: Allocation) -> dict[str, Any]:
     return {
-        "Allocs": [
-            {
-                "ClientStatus": alloc.client_status,
-                "DeploymentStatus": {
-                    "Canary": alloc.deployment_status is not None and alloc.deployment_status.canary,
-                    "Healthy": None if alloc.deployment_status is None else alloc.deployment_status.healthy,
-                },
-                "FollowupEvalID": alloc.followup_eval_id,
-                "Group": alloc.task_group,
-                "HasPausedTask": any(task.paused for task in alloc.task_states.values()),
-                "ID": alloc.id,
-                "JobVersion": alloc.job.version if alloc.job is not None else 0,
-                "NodeID": alloc.node_id,
-            }
-            for alloc in state.allocs.where("job", job.key)
-        ],
-        "ChildStatuses": [child.status for child in children] if job.is_template else None,
+        "ClientStatus": alloc.client_status,
+        "DeploymentStatus": {
+            "Canary": alloc.deployment_status is not None and alloc.deployment_status.canary,
+            "Healthy": None if alloc.deployment_status is None else alloc.deployment_status.healthy,
+        },
+        "FollowupEvalID": alloc.followup_eval_id,
+        "Group": alloc.task_group,
+        "HasPausedTask": any(task.paused for task in alloc.task_states.values()),
+        "ID": alloc.id,
+        "JobVersion": alloc.job.version if alloc.job is not None else 0,
+        "NodeID": alloc.node_id,
+    }
+
+
+def _status_row(state: Snapshot, job: Job, *, is_whole: bool) -> dict[str, Any]:
+    """A job's row; its allocations are filled in later unless it must be whole."""
+    deployment = state.latest_deployment(*job.key)
+    return {
+        "Allocs": [_alloc_row(alloc) for alloc in state.allocs.where("job", job.key)] if is_whole else None,
+        "ChildStatuses": [child.status for child in state.jobs.where("parent", job.key)] if job.is_template else None,
         "CreateIndex": job.create_index,
         "Datacenters": list(job.datacenters),
         "GroupCountSum": sum(group.count for group in job.task_groups),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from aiohttp import web
@@ -32,13 +32,25 @@ async def list_answer(
     return await page_answer(call, pager, index)
 
 
-async def page_answer(call: Call, pager: Pager[Any], index: int) -> web.Response:
-    """The page as an answer; a long list lets other requests through between its steps."""
+async def page_answer(
+    call: Call,
+    pager: Pager[Any],
+    index: int,
+    *,
+    complete: Callable[[dict[str, Any]], Awaitable[None]] | None = None,
+) -> web.Response:
+    """The page as an answer; a long list lets other requests through between its steps.
+
+    `complete` adds to a row what takes turns of its own.
+    """
     pieces: list[bytes] = []
     turns, is_done = call.server.writer.turns, False
     while not is_done:
         is_done = pager.step(STEP)
         if rows := pager.take():
+            if complete is not None:
+                for row in rows:
+                    await complete(row)
             pieces.append(encode_builtins(rows)[1:-1])
         if not is_done:
             await turns.next()

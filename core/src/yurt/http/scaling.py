@@ -13,11 +13,11 @@ from uuid import UUID
 from aiohttp import web
 
 from yurt.api.encode import to_wire
+from yurt.api.page import Pager, by_index
 from yurt.http.call import Call, changed_state, object_missing, read_answer
-from yurt.http.lists import list_answer
+from yurt.http.lists import page_answer
 from yurt.http.routing import route
 from yurt.sdk.value import replace
-from yurt.state.store import Snapshot
 from yurt.structs.job import Job
 from yurt.structs.task import ScalingPolicy
 
@@ -50,24 +50,24 @@ async def list_policies(call: Call) -> web.Response:
     """GET /v1/scaling/policies: of one `job` or one `type` where that is asked for."""
     options, job_id, kind = call.options, call.query.get("job", ""), call.query.get("type", "")
 
-    def rows(state: Snapshot) -> Iterator[ScalingPolicy]:
-        for job in state.jobs.values():
-            if options.sees(job.namespace) and job_id in ("", job.id):
-                yield from (policy for policy in policies_of(job) if policy.type.startswith(kind))
-
     def stub(policy: ScalingPolicy) -> dict[str, object]:
         wire = to_wire(policy)
         return {name: wire[name] for name in STUB_FIELDS}
 
-    return await list_answer(call, ("jobs",), rows, render=lambda _: stub)
+    state, index = await changed_state(call, [("jobs",)], lambda s: s.jobs.index)
+    found: list[ScalingPolicy] = []
+    async for part in call.server.writer.turns.slices(state.jobs.values()):
+        wanted = (job for job in part if options.sees(job.namespace) and job_id in ("", job.id))
+        found += [policy for job in wanted for policy in policies_of(job) if policy.type.startswith(kind)]
+    return await page_answer(call, Pager(found, stub, key=by_index, options=options), index)
 
 
 async def read(call: Call) -> web.Response:
     """GET /v1/scaling/policy/:id."""
     wanted = call.part("id")
     state, index = await changed_state(call, [("jobs",)], lambda s: s.jobs.index)
-    for job in state.jobs.values():
-        for policy in policies_of(job):
+    async for part in call.server.writer.turns.slices(state.jobs.values()):
+        for policy in (policy for job in part for policy in policies_of(job)):
             if policy.id == wanted:
                 return read_answer(call, policy, policy.modify_index)
     return object_missing(call, "policy not found", index)
