@@ -9,6 +9,7 @@ lost pages can not be believed (invariant A10).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
@@ -64,13 +65,18 @@ class SqliteWorker:
 
     def _connect(self, schema: str) -> sqlite3.Connection:
         target = ":memory:" if self._path is None else str(self._path)
-        try:
-            connection = sqlite3.connect(target, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.executescript(schema)
-        except sqlite3.DatabaseError as error:
-            raise self._broken(error) from error
+        with contextlib.ExitStack() as undo:
+            try:
+                connection = sqlite3.connect(
+                    target, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+                )
+                undo.callback(connection.close)
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=FULL")
+                connection.executescript(schema)
+            except sqlite3.DatabaseError as error:
+                raise self._broken(error) from error
+            undo.pop_all()
         return connection
 
     def _broken(self, error: Exception) -> Conflict:
