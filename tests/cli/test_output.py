@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 JOB_STUB = {
     "ID": "web",
     "Namespace": "default",
@@ -133,6 +135,31 @@ def test_a_placement_failure_says_why_and_exits_with_two(api: Any, run: Any, tmp
     assert code == 2
     assert 'Task Group "g" (failed to place 2 allocations):' in out
     assert '* Dimension "memory" exhausted on 3 nodes' in out
+
+
+def test_job_run_tells_what_is_in_the_way_also_where_no_node_was_eligible(api: Any, run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "web.json"
+    path.write_text('{"Job": {"ID": "web"}}')
+    failed = {**EVAL, "FailedTGAllocs": {"g": {"NodesEvaluated": 0}}, "BlockedEval": "bbbbbbbb-1"}
+    blockers = [
+        {"Kind": "datacenter", "Text": "not in datacenter dc9", "Nodes": 3, "Alone": 2},
+        {"Kind": "memory", "Text": "memory", "Nodes": 1},
+    ]
+    api.answers |= {
+        "/v1/jobs": {"EvalID": EVAL["ID"]},
+        f"/v1/evaluation/{EVAL['ID']}": failed,
+        f"/v1/evaluation/{EVAL['ID']}/allocations": [],
+        "/v1/yurt/job/why-not": {"Groups": [{"Name": "g", "Unplaced": 1, "Blockers": blockers}, {"Name": "h"}]},
+    }
+
+    code, out, _ = run("job", "run", str(path))
+
+    text = 'In the way of group "g": not in datacenter dc9 (3 nodes, nothing else on 2), not enough memory (1 node)'
+    assert code == 2 and "No nodes were eligible for evaluation" in out
+    assert [line.strip() for line in out.splitlines()[-2:]] == [
+        text, "`yurt job why-not web` names the nearest nodes and the smallest change.",
+    ]  # fmt: skip
+    assert api.asked[-1][3] == {"JobID": "web", "Namespace": "default"}
     assert 'Evaluation "bbbbbbbb" waiting for additional capacity to place remainder' in out
     assert "`yurt job why-not web` names the nearest nodes and the smallest change." in out
 
@@ -198,6 +225,29 @@ def test_job_plan_exits_with_one_when_allocations_come_or_go(api: Any, run: Any,
     assert "Job Modify Index: 12" in out and f"yurt job run -check-index 12 {path}" in out
     api.answers["/v1/job/m/plan"] = {"Annotations": {"DesiredTGUpdates": {"g": {"Ignore": 1}}}, "JobModifyIndex": 12}
     assert run("job", "plan", str(path))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ({"Periodic": {"Spec": "@daily"}}, "launched at its time or by `yurt job periodic force`"),
+        ({"ParameterizedJob": {}}, "dispatched"),
+    ],
+)
+def test_job_plan_of_what_only_launches_others_says_so_and_how_an_instance_would_fare(
+    api: Any, run: Any, tmp_path: Path, kind: dict[str, Any], how: str
+) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps({"ID": "m", "Type": "batch", **kind}))
+    api.answers["/v1/job/m/plan"] = {"JobModifyIndex": 3}
+    code, out, _ = run("job", "plan", str(path))
+    assert code == 0
+    assert f"- Nothing is placed until the job is {how}.\n- An instance launched now would be placed.\n" in out
+    api.answers["/v1/job/m/plan"] = {"FailedTGAllocs": {"g": {"NodesEvaluated": 2}}, "JobModifyIndex": 3}
+    code, out, _ = run("job", "plan", str(path))
+    assert code == 0
+    assert "- WARNING: Failed to place all allocations of an instance launched now.\n" in out
+    assert "All tasks successfully allocated" not in out and 'Task Group "g" (failed to place 1' in out
 
 
 def test_a_deployment_shows_only_the_columns_that_are_used(api: Any, run: Any) -> None:

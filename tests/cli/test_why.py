@@ -118,6 +118,39 @@ def test_the_status_of_an_evaluation_shows_the_nearest_nodes_where_the_agent_kno
     )
 
 
+METRICS = {"NodesEvaluated": 4, "NodesExhausted": 2, "ClassExhausted": {"a": 2}, "DimensionExhausted": {"cpu": 2}}
+RULED_OUT = ["  * Resources exhausted on 2 nodes", '  * Class "a" exhausted on 2 nodes',
+             '  * Dimension "cpu" exhausted on 2 nodes']  # fmt: skip
+
+
+def test_the_status_of_an_evaluation_tells_what_was_ruled_out_for_the_last_that_each_group_placed(
+    api: Any, run: Any
+) -> None:
+    done = {"ID": NODE, "JobID": "web", "Type": "service", "TriggeredBy": "job-register", "Status": "complete",
+            "Priority": 50}  # fmt: skip
+    stub = {"EvalID": NODE, "JobID": "web", "NodeID": NODE, "TaskGroup": "g", "DesiredStatus": "run",
+            "ClientStatus": "running"}  # fmt: skip
+    names = ("web.g[9]", "web.g[10]", "web.g[8]")
+    placed = [{**stub, "ID": f"{at}{ALLOC[1:]}", "Name": name} for at, name in enumerate(names)]
+    api.answers |= {"/v1/evaluations": [done], f"/v1/evaluation/{NODE}": done}
+    api.answers[f"/v1/evaluation/{NODE}/allocations"] = placed
+    assert "Ruled Out Nodes" not in run("eval", "status", "1111")[1]
+
+    api.answers[f"/v1/allocation/{placed[1]['ID']}"] = {"ID": placed[1]["ID"], "Metrics": METRICS}
+    lines = run("eval", "status", "1111")[1].splitlines()
+    at = lines.index("Ruled Out Nodes")
+    assert lines[at + 1 : at + 5] == ['Task Group "g" (the last of 3 allocations):', *RULED_OUT]
+
+
+def test_the_status_of_an_allocation_tells_what_was_exhausted_for_it(api: Any, run: Any) -> None:
+    alloc = {"ID": ALLOC, "Name": "web.g[0]", "NodeID": NODE, "JobID": "web", "TaskGroup": "g", "EvalID": NODE,
+             "ClientStatus": "running", "DesiredStatus": "run", "Metrics": METRICS}  # fmt: skip
+    api.answers |= {"/v1/allocations": [alloc], f"/v1/allocation/{ALLOC}": alloc}
+    lines = run("alloc", "status", "-verbose", ALLOC)[1].splitlines()
+    at = lines.index("Placement Metrics")
+    assert lines[at + 1 :] == RULED_OUT
+
+
 def test_eval_replay_tells_the_digest_and_fails_when_the_plan_differs(api: Any, run: Any) -> None:
     attempt = {"StateIndex": 7, "Seed": "ab", "Digest": "d1", "Placements": 2, "Stored": 2, "IsIdentical": True,
                "StoredDigest": "s1", "AcceptedDigest": "s1"}  # fmt: skip

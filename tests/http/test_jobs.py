@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+from typing import Any
 
 import pytest
 from yurt.testing.http_api import Api, job_document
@@ -175,6 +177,23 @@ async def test_a_plan_changes_nothing_and_tells_what_it_would_do(api_with_node: 
     assert answer.json["Annotations"]["DesiredTGUpdates"]["group"]["Place"] == 1
     assert (await api.get("/v1/job/web")).status == 404
     assert (await api.put("/v1/job/web/plan", {"Job": job_document("x")})).text == "Job ID does not match"
+
+
+@pytest.mark.parametrize(
+    "kind", [{"Periodic": {"Enabled": True, "Spec": "0 0 1 1 *", "SpecType": "cron"}}, {"ParameterizedJob": {}}]
+)
+async def test_the_plan_of_a_job_that_launches_others_tells_whether_an_instance_would_be_placed(
+    api_with_node: Api, kind: dict[str, Any]
+) -> None:
+    fits = job_document(**kind)
+    answer = (await api_with_node.put("/v1/job/web/plan", {"Job": fits, "Diff": True})).json
+    assert (answer["Annotations"], answer["FailedTGAllocs"], answer["CreatedEvals"]) == (None, None, None)
+    large = copy.deepcopy(fits)
+    large["TaskGroups"][0]["Tasks"][0]["Resources"] = {"CPU": 100, "MemoryMB": 100_000}
+    answer = (await api_with_node.put("/v1/job/web/plan", {"Job": large})).json
+    assert answer["FailedTGAllocs"]["group"]["DimensionExhausted"] == {"memory": 1}
+    assert (answer["Annotations"], answer["CreatedEvals"]) == (None, None)
+    assert (await api_with_node.get("/v1/job/web")).status == 404
 
 
 async def test_an_unknown_driver_option_is_named_by_validation(api: Api) -> None:

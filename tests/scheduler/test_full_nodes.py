@@ -7,6 +7,7 @@ from typing import Any
 
 from yurt import scheduler
 from yurt.fsm import apply
+from yurt.scheduler.explain import why
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
@@ -107,3 +108,34 @@ def test_a_system_allocation_is_told_of_its_own_node_alone() -> None:
     state, _ = _placed(_state(3), replace(_job(1, WHOLE), id="other"))
     _, metrics = _placed(state, _job(1, HALF, job={"type": "system"}))
     assert [metric.nodes_exhausted for metric in metrics] == [0, 0]
+
+
+def test_a_system_job_that_fails_on_several_nodes_tells_all_that_ran_out_on_any_of_them() -> None:
+    slow, small = _node(1), _node(2)
+    slow = _with(slow, cpu=replace(slow.node_resources.cpu, cpu_shares=100))
+    small = _with(small, memory=replace(small.node_resources.memory, memory_mb=10))
+    state = Snapshot.empty()
+    job = _job(1, Resources(cpu=500, memory_mb=300), job={"type": "system"})
+    commands: list[c.AnyCommand] = [*(c.RegisterNode(node=node) for node in (slow, small)), c.RegisterJob(job=job)]
+    for command in commands:
+        state = apply(state, command, index=state.index + 1).state
+    evaluation = Evaluation(id="e", job_id=job.id, type="system", triggered_by="job-register")
+    outcome = scheduler.attempt(state, evaluation, now=factories.NOW, seed=1).outcome
+    failed = outcome.evaluation.failed_tg_allocs["web"]
+    asked = failed.resources_exhausted["web"]
+    assert (asked.cpu, asked.memory_mb, asked.disk_mb) == (500, 300, 0)
+    assert (failed.coalesced_failures, failed.nodes_exhausted, failed.nodes_evaluated) == (1, 2, 2)
+    assert dict(failed.dimension_exhausted) == {"cpu": 1, "memory": 1}
+    assert dict(failed.class_exhausted) == {"a": 1, "b": 1}
+
+
+def _with(node: Node, **resources: Any) -> Node:
+    return replace(node, node_resources=replace(node.node_resources, **resources))
+
+
+def test_why_an_allocation_is_on_its_node_counts_full_nodes_as_ruled_out() -> None:
+    state, _ = _placed(_state(3), replace(_job(2, WHOLE), id="other"))
+    state, _ = _placed(state, _job(1, HALF))
+    (alloc,) = state.allocs_of_job("default", "web")
+    found = why(state, alloc, seed=1)
+    assert found.text.startswith(f"node {alloc.node_name} was chosen of 3 that were looked at, 2 of them ruled out")

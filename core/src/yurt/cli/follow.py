@@ -16,7 +16,7 @@ from yurt.cli.text import clock, local_time
 from yurt.cli.views.allocs import job_version
 from yurt.cli.views.deployments import deployment_text, is_active
 from yurt.cli.views.metrics import failure_lines
-from yurt.cli.views.reasons import why_not_hint
+from yurt.cli.views.reasons import blockers_of, hint_of
 
 Json = dict[str, Any]
 
@@ -110,7 +110,8 @@ class EvalMonitor:
                 blocked = self.call.short(evaluation["BlockedEval"])
                 self._indent(f'Evaluation "{blocked}" waiting for additional capacity to place remainder', stamp=False)
             if evaluation.get("JobID"):
-                self._indent(why_not_hint(evaluation), stamp=False)
+                for line in [*blockers_of(self.call, evaluation), hint_of(evaluation)]:
+                    self._indent(line, stamp=False)
             return PLACEMENT_FAILED
         screen.line(f'==> {clock()}: Evaluation "{short}" finished with status "{status}"')
         if status in ("complete", "blocked"):

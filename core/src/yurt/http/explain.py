@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from yurt.api.rules import multi_error
+from yurt.duties.children import instance_of
 from yurt.http.call import Call, json_answer, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.jobs import read_job
@@ -51,7 +52,7 @@ async def why_not(call: Call) -> web.Response:
     job, warnings = _job(call, body)
     state = call.read_state()
     async with call.context.parsers:
-        explained = partial(explain.why_not, state, _as_launched(job), now=call.context.env.now(), seed=_seed(call))
+        explained = partial(explain.why_not, state, instance_of(job), now=call.context.env.now(), seed=_seed(call))
         found = await asyncio.to_thread(explained, **call.server.limits)
     found = replace(found, job_id=job.id, warnings=warnings)
     return json_answer(call, found, index=state.index)
@@ -89,13 +90,6 @@ def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
         kind = "periodic" if job.periodic is not None else "parameterized"
         warnings = (*warnings, f'job "{job.id}" is {kind}: this is what one of its children would find now')
     return job, warnings
-
-
-def _as_launched(job: Job) -> Job:
-    """The job, or for one that only launches others a child of it, without payload or metadata."""
-    if not job.is_template:
-        return job
-    return replace(job, id=f"{job.id}/why-not", periodic=None, parameterized_job=None)
 
 
 def _seed(call: Call) -> int:

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
+from yurt.api.commands import why_not_hint
 from yurt.http.agent_info import AgentInfo
 from yurt.http.call import Call
 from yurt.http.errors import Refused
@@ -247,8 +248,7 @@ def _waiting_lines(evaluation: Evaluation, job: Job) -> Iterable[str]:
         yield "Not everything could be placed."
     for name in nsmallest(ROWS_MAX, failed):
         yield f"Group {name}: {failed[name].coalesced_failures + 1} not placed. {reasons_text(failed[name])}."
-    space = "" if job.namespace == "default" else f"-namespace {job.namespace} "
-    yield f"`yurt job why-not {space}{job.id}` names the nearest nodes and the smallest change."
+    yield why_not_hint(job.namespace, job.id)
 
 
 def reasons_text(metric: AllocationMetric) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ from yurt.structs.metrics import AllocationMetric
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Outcome, Placement, Plan
 from yurt.structs.questions import is_for_node, is_ready
+from yurt.structs.resources import Resources
 from yurt.structs.status import (
     CLIENT_LOST,
     CLIENT_TERMINAL,
@@ -369,20 +371,7 @@ class SystemAttempt:
         if known is None:
             self.failed[group] = metric
             return
-        dimensions = dict(known.dimension_exhausted)
-        for text, number in metric.dimension_exhausted.items():
-            dimensions[text] = dimensions.get(text, 0) + number
-        classes = dict(known.class_exhausted)
-        for text, number in metric.class_exhausted.items():
-            classes[text] = classes.get(text, 0) + number
-        self.failed[group] = replace(
-            known,
-            coalesced_failures=known.coalesced_failures + 1,
-            nodes_exhausted=known.nodes_exhausted + metric.nodes_exhausted,
-            dimension_exhausted=dimensions,
-            class_exhausted=classes,
-            quota_exhausted=known.quota_exhausted or metric.quota_exhausted,
-        )
+        self.failed[group] = _merged(known, metric)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -469,6 +458,41 @@ class SystemAttempt:
         if reblocked is not None:
             return Outcome(evaluation=reblocked, created=tuple(created), reblock=reblocked)
         return Outcome(evaluation=ended, created=tuple(created))
+
+
+def _merged(known: AllocationMetric, metric: AllocationMetric) -> AllocationMetric:
+    """What failed on some nodes and what failed on one more: numbers of nodes add up, what ran out somewhere stays.
+
+    Only nodes that were asked for room tell how many nodes were looked at; those beyond a limit were not.
+    """
+    looked_at = max(known, metric, key=lambda each: each.nodes_evaluated)
+    return replace(
+        looked_at,
+        coalesced_failures=known.coalesced_failures + 1,
+        nodes_exhausted=known.nodes_exhausted + metric.nodes_exhausted,
+        dimension_exhausted=_added(known.dimension_exhausted, metric.dimension_exhausted),
+        class_exhausted=_added(known.class_exhausted, metric.class_exhausted),
+        resources_exhausted=_ran_out(known.resources_exhausted, metric.resources_exhausted),
+        quota_exhausted=known.quota_exhausted or metric.quota_exhausted,
+    )
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in sorted({*one, *other})}
+
+
+def _ran_out(one: Mapping[str, Resources], other: Mapping[str, Resources]) -> dict[str, Resources]:
+    """What each task asks of the dimensions that ran out on any of the nodes: 0 of those that never did."""
+    found = dict(one)
+    for task, asked in other.items():
+        before = found.get(task, asked)
+        found[task] = replace(
+            before,
+            cpu=max(before.cpu, asked.cpu),
+            memory_mb=max(before.memory_mb, asked.memory_mb),
+            disk_mb=max(before.disk_mb, asked.disk_mb),
+        )
+    return dict(sorted(found.items()))
 
 
 def canaries_of(percent: int, nodes: int) -> int:

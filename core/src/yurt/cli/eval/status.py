@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.api.http_client import ApiError
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.flags import switch
 from yurt.cli.follow import EvalMonitor
 from yurt.cli.lookup import api_path, find_eval
 from yurt.cli.output import show_data, wants_data
-from yurt.cli.text import ago, local_time, parse_time
+from yurt.cli.text import ago, local_time, parse_time, plural
 from yurt.cli.views.allocs import job_version
 from yurt.cli.views.job import placement_failures
-from yurt.cli.views.metrics import failure_lines
+from yurt.cli.views.metrics import failure_lines, metric_lines
 from yurt.cli.views.reasons import ask_why_not, show_near_misses
 
 Json = dict[str, Any]
 
 _UPDATES = ("Ignore", "Place", "Stop", "InPlaceUpdate", "DestructiveUpdate")
 _EXTRA_UPDATES = ("Canary", "Preemptions", "Migrate")
+GROUPS_MAX = 20
+"""Groups of which one allocation is asked for."""
 
 
 def run(call: Invocation) -> int:
@@ -118,6 +121,32 @@ def _show_placed(call: Invocation, evaluation: Json) -> None:
         times = [time_text(alloc.get("CreateTime") or 0), time_text(alloc.get("ModifyTime") or 0)]
         rows.append([*ids, *state, *times])
     call.screen.table("ID|Job ID|Node ID|Task Group|Version|Desired|Status|Created|Modified", rows)
+    _show_ruled_out(call, placed)
+
+
+def _show_ruled_out(call: Invocation, placed: list[Json]) -> None:
+    """Which nodes were ruled out for the last that each group placed, for most of them were so then."""
+    by_group: dict[str, list[Json]] = {}
+    for alloc in sorted(placed, key=lambda each: (len(each["Name"]), each["Name"])):
+        by_group.setdefault(alloc["TaskGroup"], []).append(alloc)
+    lines = []
+    for group, allocs in sorted(by_group.items())[:GROUPS_MAX]:
+        metric = _metric_of(call, allocs[-1])
+        if metric.get("NodesFiltered") or metric.get("NodesExhausted"):
+            lines.append(f'Task Group "{group}" (the last of {plural(len(allocs), "allocation")}):')
+            lines += metric_lines(metric)
+    if lines:
+        call.screen.title("Ruled Out Nodes")
+        call.screen.line("\n".join(lines))
+
+
+def _metric_of(call: Invocation, alloc: Json) -> Json:
+    """The metrics of an allocation; nothing when it was removed meanwhile."""
+    try:
+        found: Json = call.api.get(api_path("allocation", alloc["ID"])) or {}
+    except ApiError:
+        return {}
+    return found.get("Metrics") or {}
 
 
 COMMAND = Command(

@@ -84,15 +84,20 @@ def _quoted(text_given: str) -> str:
 
 def _show_dry_run(call: Invocation, file: JobFile, plan: Json) -> None:
     screen = call.screen
+    launches = _launches(file.job)
+    if launches:
+        screen.line(f"- Nothing is placed until the job is {launches}.")
     failed = plan.get("FailedTGAllocs") or {}
     if failed:
         where = " on all nodes" if file.job.get("Type") in ("system", "sysbatch") else ""
-        screen.line(screen.style(f"- WARNING: Failed to place all allocations{where}.", "yellow", "bold"))
+        what = " of an instance launched now" if launches else ""
+        screen.line(screen.style(f"- WARNING: Failed to place all allocations{what}{where}.", "yellow", "bold"))
         lines = failure_lines(failed, screen, verbose=call.is_verbose, id_length=call.id_length)
         screen.line("\n".join("  " + line for line in lines))
         show_near_misses(call, ask_why_not(call, {"Job": file.job}, namespace=file.job.get("Namespace")))
     else:
-        screen.line(screen.style("- All tasks successfully allocated.", "green", "bold"))
+        text = "An instance launched now would be placed." if launches else "All tasks successfully allocated."
+        screen.line(screen.style(f"- {text}", "green", "bold"))
     for evaluation in plan.get("CreatedEvals") or ():
         if evaluation.get("TriggeredBy") == "rolling-update":
             screen.line(f"- Rolling update, next evaluation will be in {go_duration(evaluation.get('Wait') or 0)}.")
@@ -100,6 +105,13 @@ def _show_dry_run(call: Invocation, file: JobFile, plan: Json) -> None:
     if launch:
         away = two_units(max(0, launch - now_ns()))
         screen.line(f"- If submitted now, next periodic launch would be at {local_time(launch)} ({away} from now).")
+
+
+def _launches(job: Json) -> str:
+    """How a job comes to run that places nothing by itself; empty for any other."""
+    if job.get("Periodic") is not None:
+        return "launched at its time or by `yurt job periodic force`"
+    return "dispatched" if job.get("ParameterizedJob") is not None and not job.get("Dispatched") else ""
 
 
 def _show_preemptions(call: Invocation, preempted: list[Json]) -> None:
@@ -141,6 +153,9 @@ COMMAND = Command(
     (1, 1),
     "<path>",
     "one argument: <path>",
-    details="The exit code is 0 when nothing would change, 1 when allocations would come or go, 255 on errors.",
+    details="""
+A periodic or parameterized job places nothing by itself: of such a job it tells whether an instance would be placed
+now. The exit code is 0 when nothing would change, 1 when allocations would come or go, 255 on errors.
+""",
     failure_code=FAILED,
 )

@@ -12,7 +12,7 @@ from yurt.cli.text import ago, local_time, now_ns, parse_time, two_units
 from yurt.cli.views.allocs import show_allocs
 from yurt.cli.views.deployments import summary_text
 from yurt.cli.views.metrics import failure_lines
-from yurt.cli.views.reasons import why_not_hint
+from yurt.cli.views.reasons import hint_of
 
 Json = dict[str, Any]
 
@@ -209,7 +209,7 @@ def _show_failure(call: Invocation, evaluations: list[Json]) -> None:
         call.screen.title("Placement Failure")
         lines = failure_lines(failed, call.screen, verbose=call.is_verbose, id_length=call.id_length)
         call.screen.line("\n".join(lines))
-        call.screen.line(f"\n{why_not_hint(newest)}")
+        call.screen.line(f"\n{hint_of(newest)}")
 
 
 def show_task_states(call: Invocation, alloc: Json) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.api.commands import why_not_hint
 from yurt.api.http_client import ApiError
 from yurt.cli.command import Invocation
 from yurt.cli.screen import columns
@@ -18,11 +19,26 @@ _AMOUNTS = ("cpu", "memory", "disk", "cores")
 WHY_NOT = "/v1/yurt/job/why-not"
 
 
-def why_not_hint(evaluation: Json) -> str:
+def hint_of(evaluation: Json) -> str:
     """The command that tells more about an evaluation that could not place everything."""
-    namespace = evaluation.get("Namespace") or "default"
-    space = "" if namespace == "default" else f"-namespace {namespace} "
-    return f"`yurt job why-not {space}{evaluation['JobID']}` names the nearest nodes and the smallest change."
+    return why_not_hint(evaluation.get("Namespace") or "default", evaluation["JobID"])
+
+
+def blockers_of(call: Invocation, evaluation: Json) -> list[str]:
+    """What keeps each group of an evaluation's job off the nodes now, one line each; none where nobody tells."""
+    body = {"JobID": evaluation["JobID"], "Namespace": evaluation.get("Namespace") or "default"}
+    groups = (ask_why_not(call, body) or {}).get("Groups") or ()
+    return [_in_the_way(group) for group in groups if group.get("Unplaced") and group.get("Blockers")]
+
+
+def _in_the_way(group: Json) -> str:
+    """`In the way of group "web": not in datacenter dc9 (3 nodes, nothing else on 2), not enough memory (1 node)`."""
+    found = []
+    for blocker in group["Blockers"]:
+        alone = blocker.get("Alone") or 0
+        note = f", nothing else on {alone}" if alone else ""
+        found.append(f"{_blocker_text(blocker)} ({plural(blocker['Nodes'], 'node')}{note})")
+    return f'In the way of group "{group["Name"]}": {", ".join(found)}'
 
 
 def ask_why_not(call: Invocation, body: Json, *, namespace: str | None = None) -> Json | None:
@@ -87,9 +103,12 @@ def blocker_lines(group: Json) -> list[str]:
     for blocker in group.get("Blockers") or ():
         alone = blocker.get("Alone") or 0
         note = f"(nothing else on {alone})" if alone else ""
-        text = f"not enough {blocker['Text']}" if blocker["Kind"] in _AMOUNTS else blocker["Text"]
-        rows.append([plural(blocker["Nodes"], "node"), text, note])
+        rows.append([plural(blocker["Nodes"], "node"), _blocker_text(blocker), note])
     return _indented(rows)
+
+
+def _blocker_text(blocker: Json) -> str:
+    return f"not enough {blocker['Text']}" if blocker["Kind"] in _AMOUNTS else str(blocker["Text"])
 
 
 def near_miss_lines(group: Json) -> list[str]:
