@@ -100,11 +100,29 @@ def make_agent(tmp_path: Path) -> Iterator[MakeAgent]:
         agent.kill()
         for handle in agent.told.handles:
             if start_time(handle.shim_pid) == handle.shim_start_time:
+                os.kill(handle.shim_pid, signal.SIGCONT)
                 os.kill(handle.shim_pid, signal.SIGTERM)
                 psutil.Process(handle.shim_pid).wait(60)
             cgroups.remove(handle.cgroups)
         for parent in agent.told.parents:
             cgroups.remove((parent, f"{parent}/{cgroups.SHIMS}"))
+
+
+async def test_a_task_whose_end_its_shim_is_about_to_write_is_found_again(
+    make_agent: MakeAgent, eventually: Any
+) -> None:
+    agent = make_agent("keep", "exec sleep 1000")
+    agent.kill()
+    task = agent.task
+    os.kill(task.shim_pid, signal.SIGSTOP)
+    os.kill(task.pid, signal.SIGKILL)
+    await eventually(lambda: start_time(task.pid) == 0)
+    executor = ProcessExecutor(state_dir=str(agent.folder))
+    await executor.recover(task)
+    os.kill(task.shim_pid, signal.SIGCONT)
+    assert (await executor.wait(task.task_id)).signal == signal.SIGKILL
+    await executor.destroy(task.task_id)
+    await executor.close()
 
 
 async def test_a_task_survives_the_agent_and_is_found_again(make_agent: MakeAgent, eventually: Any) -> None:

@@ -186,14 +186,18 @@ class ProcessExecutor:
             raise DriverError(f"task {task_id} has ended; no command can be run in it")
 
     async def recover(self, handle: ProcessHandle) -> None:
-        """Take up a task that an earlier agent started; raises NotFound when it is gone without a trace."""
+        """Take up a task that an earlier agent started; raises NotFound when it is gone without a trace.
+
+        A shim that lives is about to write how its task ended, so it is asked for before the file is.
+        """
         if handle.task_id in self._tasks:
             return
         if self._dev:
             self._acquired()  # the tasks of a dev run live as long as somebody holds it
         is_same_boot = handle.boot_id == self._boot_id
-        is_alive = is_same_boot and processes.is_alive(handle.pid, handle.start_time)
-        if not is_alive and read_exit_file(handle.exit_file) is None:
+        both = ((handle.pid, handle.start_time), (handle.shim_pid, handle.shim_start_time))
+        is_watched = is_same_boot and any(processes.is_alive(*process) for process in both)
+        if not is_watched and read_exit_file(handle.exit_file) is None:
             self._starts.remove(handle.task_id)
             reason = "its process is gone" if is_same_boot else "the machine was restarted"
             raise NotFound(f"task {handle.task_id} cannot be found again: {reason} and left no exit file")
