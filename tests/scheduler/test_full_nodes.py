@@ -106,8 +106,11 @@ def test_one_that_preempts_counts_only_nodes_on_which_even_that_does_not_help() 
 
 def test_a_system_allocation_is_told_of_its_own_node_alone() -> None:
     state, _ = _placed(_state(3), replace(_job(1, WHOLE), id="other"))
-    _, metrics = _placed(state, _job(1, HALF, job={"type": "system"}))
+    state, metrics = _placed(state, _job(1, HALF, job={"type": "system"}))
     assert [metric.nodes_exhausted for metric in metrics] == [0, 0]
+    alloc = state.allocs_of_job("default", "web")[0]
+    told = f"node {alloc.node_name} has one, as has every node that can: it is of a system job"
+    assert why(state, alloc, seed=1).text == told
 
 
 def test_a_system_job_that_fails_on_several_nodes_tells_all_that_ran_out_on_any_of_them() -> None:

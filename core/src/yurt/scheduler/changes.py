@@ -18,7 +18,7 @@ from yurt.scheduler.edits import EQUIPMENT, apply_edits, numbered
 from yurt.scheduler.feasible import text_of_constraint
 from yurt.scheduler.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY
 from yurt.scheduler.ports import grant_ports
-from yurt.scheduler.shortfalls import missing_networks
+from yurt.scheduler.shortfalls import lacking_drivers, lacking_volumes, missing_networks
 from yurt.state.columns import CPU
 from yurt.state.held import NOTHING_HELD
 from yurt.structs.constraint import Constraint
@@ -212,15 +212,9 @@ def _property_edit(blocked: Blocked, row: int, problem: Problem) -> Edit:
 
 def _drivers(blocked: Blocked, row: int) -> Iterator[Edit]:
     node = blocked.view.node(row)
-    for driver in sorted({task.driver for task in blocked.placer.group.tasks}):
-        info = node.drivers.get(driver)
-        if info is None or not info.detected:
-            text = f'install driver "{driver}" on node {node.name}'
-        elif not info.healthy:
-            text = f'make driver "{driver}" healthy on node {node.name}'
-        else:
-            continue
-        yield Edit(kind="driver", text=text, name=driver, node_id=node.id)
+    for driver, info in lacking_drivers(blocked, node):
+        text = f'make driver "{driver}" healthy' if info.detected else f'install driver "{driver}"'
+        yield Edit(kind="driver", text=f"{text} on node {node.name}", name=driver, node_id=node.id)
 
 
 def _networks(blocked: Blocked, row: int) -> Iterator[Edit]:
@@ -232,17 +226,9 @@ def _networks(blocked: Blocked, row: int) -> Iterator[Edit]:
 
 def _volumes(blocked: Blocked, row: int) -> Iterator[Edit]:
     node = blocked.view.node(row)
-    for request in blocked.placer.group.volumes.values():
-        if request.type != "host" or request.per_alloc:
-            continue
-        volume = node.host_volumes.get(request.source)
-        if volume is None:
-            text = f'offer the host volume "{request.source}" on node {node.name}'
-        elif volume.read_only and not request.read_only:
-            text = f'make the host volume "{request.source}" writable on node {node.name}'
-        else:
-            continue
-        yield Edit(kind="volume", text=text, name=request.source, node_id=node.id)
+    for name, is_there in lacking_volumes(blocked, node):
+        text = f'make the host volume "{name}" writable' if is_there else f'offer the host volume "{name}"'
+        yield Edit(kind="volume", text=f"{text} on node {node.name}", name=name, node_id=node.id)
 
 
 def _host_networks(blocked: Blocked, row: int) -> Iterator[Edit]:
@@ -285,29 +271,30 @@ def _device_edit(short: DeviceShort, own: int) -> Sized:
 
 
 def _cores(blocked: Blocked, row: int) -> list[Sized] | None:
-    """Fewer cores, so few that also their MHz fit."""
-    placer, held = blocked.placer, blocked.held[row]
-    own, asked = int(blocked.own[row]), placer.ask.cores
-    tasks = [task for task in placer.group.tasks if task.resources.cores]
-    fitting = (held.cores_free + own * asked) // (own + 1)
-    used, offered = int(blocked.view.used[row, CPU]), int(blocked.view.offered[row, CPU])
-    whole = cpu_with_cores(placer, held.per_core)
-    after = fitting
-    while after >= len(tasks):
-        cpu = whole - held.per_core * (asked - after)
-        if used - own * whole + (own + 1) * cpu <= offered:
-            break
-        after -= 1
-    if after < len(tasks) or after >= asked:
+    """Fewer cores, those of the largest tasks first, but one for each task that asks for any."""
+    asked, fitting = blocked.placer.ask.cores, _fitting_cores(blocked, row)
+    before = {task.name: task.resources.cores for task in blocked.placer.group.tasks if task.resources.cores}
+    if not len(before) <= fitting < asked:
         return None
-    cores = {task.name: task.resources.cores for task in tasks}
-    for _ in range(asked - after):
+    cores = dict(before)
+    for _ in range(asked - fitting):
         largest = max(cores, key=lambda name: (cores[name], name))
         cores[largest] -= 1
-    before = {task.name: task.resources.cores for task in tasks}
     changed = [name for name in cores if cores[name] != before[name]]
-    size = (asked - after) / asked / len(changed)
+    size = (asked - fitting) / asked / len(changed)
     return [(numbered("cores", before[name], cores[name], task=name), size) for name in changed]
+
+
+def _fitting_cores(blocked: Blocked, row: int) -> int:
+    """How many cores one more could ask on a row, as those of the group there would: so few that their MHz fit too."""
+    placer, held, own = blocked.placer, blocked.held[row], int(blocked.own[row])
+    asked, whole = placer.ask.cores, cpu_with_cores(placer, held.per_core)
+    others = int(blocked.view.used[row, CPU]) - own * whole
+    room = (int(blocked.view.offered[row, CPU]) - others) // (own + 1)
+    fitting = (held.cores_free + own * asked) // (own + 1)
+    while fitting > 0 and whole - held.per_core * (asked - fitting) > room:
+        fitting -= 1
+    return fitting
 
 
 def _cores_for_cpu(blocked: Blocked, row: int) -> list[Sized] | None:

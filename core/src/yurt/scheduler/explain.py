@@ -28,7 +28,7 @@ from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.explain import AllocationExplanation, Blocker, GroupExplanation, JobExplanation, NodeScore
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.metrics import NodeScoreMeta
+from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.questions import alloc_index
 from yurt.structs.status import CLIENT_TERMINAL, DEPLOYMENT_SUCCESSFUL, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
 
@@ -265,23 +265,26 @@ def _ranked_now(snapshot: Snapshot, placer: GroupPlacer, chosen: str) -> tuple[N
 
 def _summary(alloc: Allocation, scores: Sequence[NodeScore]) -> str:
     """One sentence."""
-    metrics = alloc.metrics
-    if metrics is None:
+    if alloc.metrics is None:
         return "nothing is known about how it was placed"
-    node = alloc.node_name or alloc.node_id[:8]
-    looked_at = f"of {metrics.nodes_evaluated} that were looked at"
-    if metrics.nodes_evaluated == 1:
-        looked_at = "as the only one that was looked at"
-    text = f"node {node} was chosen {looked_at}"
-    ruled_out = metrics.nodes_filtered + metrics.nodes_exhausted
-    if ruled_out:
-        text += f", {ruled_out} of them ruled out"
+    parts = [_choice(alloc, alloc.metrics)]
     own = next((score for score in scores if score.chosen), None)
-    rivals = [score for score in scores if not score.chosen]
-    if own is not None and rivals:
-        rival = rivals[0].node_name or rivals[0].node_id[:8]
-        text += f"; it scored {own.norm_score:.3g}, the next best, {rival}, {rivals[0].norm_score:.3g}"
+    rival = next((score for score in scores if not score.chosen), None)
+    if own is not None and rival is not None:
+        name = rival.node_name or rival.node_id[:8]
+        parts.append(f"it scored {own.norm_score:.3g}, the next best, {name}, {rival.norm_score:.3g}")
     victims = len(alloc.preempted_allocations)
     if victims:
-        text += f"; {victims} less important {'allocation' if victims == 1 else 'allocations'} made room"
-    return text
+        parts.append(f"{victims} less important {'allocation' if victims == 1 else 'allocations'} made room")
+    return "; ".join(parts)
+
+
+def _choice(alloc: Allocation, metrics: AllocationMetric) -> str:
+    """Of which nodes its node was chosen; a system job has no choice."""
+    node, number = alloc.node_name or alloc.node_id[:8], metrics.nodes_evaluated
+    ruled_out = metrics.nodes_filtered + metrics.nodes_exhausted
+    without = f", {ruled_out} of them ruled out" if ruled_out else ""
+    if alloc.job is not None and alloc.job.type in OF_EVERY_NODE:
+        return f"node {node} has one, as has every node that can: it is of a {alloc.job.type} job"
+    looked_at = "as the only one that was looked at" if number == 1 else f"of {number} that were looked at"
+    return f"node {node} was chosen {looked_at}{without}"

@@ -64,7 +64,7 @@ def _texts(blocked: Blocked, row: int, problem: Problem) -> list[str]:
         case "node_pool":
             return [f'in node pool "{node.node_pool}", not in the job\'s']
         case "driver":
-            return list(_drivers(blocked, node))
+            return [_driver(name, info) for name, info in lacking_drivers(blocked, node)]
         case "network":
             missing = missing_networks(blocked, node)
             return [f'network "{mode}" is missing' + (f": {why}" if why else "") for mode, why in missing]
@@ -74,7 +74,10 @@ def _texts(blocked: Blocked, row: int, problem: Problem) -> list[str]:
             taken = sorted(blocked.view.held(row).volumes.intersection(blocked.placer.ask.volumes))
             return [_claimed(blocked, node, name) for name in taken]
         case "volume":
-            return list(_volumes(blocked, node))
+            return [
+                f'host volume "{name}" is {"read-only" if is_there else "missing"}'
+                for name, is_there in lacking_volumes(blocked, node)
+            ]
         case _:
             return [problem.text]
 
@@ -137,14 +140,17 @@ def _holder(blocked: Blocked, node: Node, has_it: Callable[[Usage], bool]) -> st
     return ""
 
 
-def _drivers(blocked: Blocked, node: Node) -> Iterator[str]:
+def lacking_drivers(blocked: Blocked, node: Node) -> Iterator[tuple[str, DriverInfo]]:
+    """The group's drivers that a node does not have, or that are not healthy there."""
     for driver in sorted({task.driver for task in blocked.placer.group.tasks}):
         info = node.drivers.get(driver, DriverInfo())
-        told = f": {info.health_description}" if info.health_description else ""
-        if not info.detected:
-            yield f'driver "{driver}" is missing{told}'
-        elif not info.healthy:
-            yield f'driver "{driver}" is not healthy{told}'
+        if not (info.detected and info.healthy):
+            yield driver, info
+
+
+def _driver(name: str, info: DriverInfo) -> str:
+    told = f": {info.health_description}" if info.health_description else ""
+    return f'driver "{name}" is {"not healthy" if info.detected else "missing"}{told}'
 
 
 def missing_networks(blocked: Blocked, node: Node) -> Iterator[tuple[str, str]]:
@@ -159,15 +165,14 @@ def _missing_host_networks(blocked: Blocked, node: Node) -> list[str]:
     return sorted(host_networks(blocked.placer.group) - node.host_networks.keys())
 
 
-def _volumes(blocked: Blocked, node: Node) -> Iterator[str]:
+def lacking_volumes(blocked: Blocked, node: Node) -> Iterator[tuple[str, bool]]:
+    """The host volumes that a node does not offer as the group asks, and whether it offers them at all."""
     for request in blocked.placer.group.volumes.values():
         if request.type != "host" or request.per_alloc:
             continue
         volume = node.host_volumes.get(request.source)
-        if volume is None:
-            yield f'host volume "{request.source}" is missing'
-        elif volume.read_only and not request.read_only:
-            yield f'host volume "{request.source}" is read-only'
+        if volume is None or (volume.read_only and not request.read_only):
+            yield request.source, volume is not None
 
 
 def _count(number: int, noun: str) -> str:

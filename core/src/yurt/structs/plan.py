@@ -38,7 +38,7 @@ class Placement(Value):
     preempted_allocations: tuple[str, ...] = ()
 
 
-class ExhaustedFrom(Value):
+class ExhaustedFrom(Value, array_like=True):
     """How many nodes had no room from the placement with that number on, as its metrics show it."""
 
     at: int
