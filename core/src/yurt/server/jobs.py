@@ -27,6 +27,7 @@ from yurt.server.admission import admit, count_problem, with_counts_of, with_des
 from yurt.server.plan_annotations import annotated
 from yurt.server.requests import NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
+from yurt.server.work import attempt_size
 from yurt.server.worker import THREAD_COUNT
 from yurt.state import Snapshot
 from yurt.structs import status
@@ -128,7 +129,7 @@ class Jobs:
         """What registering a job would place on the state."""
         seed = int(self._server.env.uuid().replace("-", ""), 16)
         attempt = partial(scheduler.dry_run, state, job, now=now, seed=seed, **self._server.limits)
-        is_large = sum(group.count for group in job.task_groups) > THREAD_COUNT
+        is_large = attempt_size(state, job) > THREAD_COUNT
         return await asyncio.to_thread(attempt) if is_large else attempt()
 
     async def deregister(

@@ -23,6 +23,7 @@ from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.commands import Rejected, Result, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
 from yurt.structs.packed import packed
 from yurt.structs.plan import Outcome, Plan, PlanResult
 
@@ -177,13 +178,13 @@ class LeaderWork:
     def _batch(self, first: Delivery) -> list[Delivery]:
         """With the first evaluation the others that are ready."""
         batch = [first]
-        count = job_count(self._writer.state, first.evaluation)
+        count = evaluation_size(self._writer.state, first.evaluation)
         while len(batch) < BATCH and count < BATCH_COUNT:
             delivery = self._queue.dequeue_now(QUEUES)
             if delivery is None:
                 break
             batch.append(delivery)
-            count += job_count(self._writer.state, delivery.evaluation)
+            count += evaluation_size(self._writer.state, delivery.evaluation)
         return batch
 
 
@@ -265,7 +266,15 @@ async def _reply(answer: _Answer) -> PlanReply | Exception:
     return PlanReply(is_full=True) if rejected is None else error_of(rejected)
 
 
-def job_count(state: Snapshot, evaluation: Evaluation) -> int:
-    """How many allocations the evaluation's job asks for."""
-    job = state.jobs.get((evaluation.namespace, evaluation.job_id))
-    return sum(group.count for group in job.task_groups) if job is not None else 0
+def attempt_size(state: Snapshot, job: Job) -> int:
+    """How many allocations an attempt for a job looks at or places."""
+    is_of_every_node = job.type in (status.JOB_SYSTEM, status.JOB_SYSBATCH)
+    asked = sum([len(state.nodes) if is_of_every_node else group.count for group in job.task_groups])
+    return max(0 if job.stop else asked, state.allocs.count_where("job", (job.namespace, job.id)))
+
+
+def evaluation_size(state: Snapshot, evaluation: Evaluation) -> int:
+    """The same for the job of an evaluation, which may be gone."""
+    key = (evaluation.namespace, evaluation.job_id)
+    job = state.jobs.get(key)
+    return state.allocs.count_where("job", key) if job is None else attempt_size(state, job)
