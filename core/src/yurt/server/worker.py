@@ -26,7 +26,7 @@ from yurt.server.metrics import Metrics
 from yurt.server.plan_applier import outcome_evaluations
 from yurt.server.replay import ATTEMPTS_KEPT
 from yurt.server.waiting import StateWaiter
-from yurt.server.work import OTHER_SCHEDULER, Made, PlanReply, View, Work, job_count
+from yurt.server.work import OTHER_SCHEDULER, Made, PlanReply, View, Work, evaluation_size
 from yurt.state import Snapshot
 from yurt.structs.evaluation import AttemptRecord, Evaluation
 from yurt.structs.plan import Outcome
@@ -45,7 +45,7 @@ NACK_LIMIT_S: Final = 1.0
 TOGETHER: Final = 16
 """Plans of a batch that are submitted at once: enough to share an append, few enough that the first is not kept."""
 THREAD_COUNT: Final = 500
-"""Jobs of more allocations are scheduled beside the loop, not in it."""
+"""Attempts for jobs of more allocations are made beside the loop, not in it."""
 
 
 class _Tried(NamedTuple):
@@ -230,7 +230,7 @@ class Worker:
         self, evaluation: Evaluation, attempt: Callable[[], scheduler.Attempt], *records: AttemptRecord
     ) -> scheduler.Attempt:
         """Make an attempt, the last one of those recorded."""
-        is_large = job_count(self._current(), evaluation) > THREAD_COUNT
+        is_large = evaluation_size(self._current(), evaluation) > THREAD_COUNT
         made = await asyncio.to_thread(attempt) if is_large else attempt()
         return _recorded(made, records[-ATTEMPTS_KEPT:])
 
