@@ -19,6 +19,7 @@ from yurt.structs import commands as c
 from yurt.structs.constraint import Constraint
 from yurt.structs.node import Node
 from yurt.testing import factories
+from yurt.testing.nightly import cases
 
 CONSTRAINTS = (
     Constraint(l_target="${attr.size}", operand="=", r_target="2"),
@@ -70,7 +71,7 @@ def check(state: Snapshot) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40))
-@settings(deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 def test_what_is_remembered_is_what_the_nodes_say(seed: int, length: int) -> None:
     random, state, others = Random(seed), Snapshot.empty(), []
     for _ in range(length):
