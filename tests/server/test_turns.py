@@ -6,17 +6,31 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
 from yurt.duties.gc import BATCH
+from yurt.fsm import apply
 from yurt.runtime.turns import TURNS_BETWEEN, Turns
+from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
+from yurt.server.heartbeats import NODES_A_SLICE, Heartbeats
+from yurt.server.jobs import MARKED_TOGETHER
 from yurt.server.log_writer import TURN_BYTES, LogWriter
 from yurt.server.server import Server
 from yurt.server.system import STEPS_A_SLICE
+from yurt.state import Snapshot
 from yurt.storage.memory import MemoryLog
-from yurt.structs.commands import RegisterJob, UpsertEvaluations
+from yurt.structs.commands import (
+    AllocUpdate,
+    ApplyPlan,
+    RegisterJob,
+    RegisterNode,
+    SetDesiredTransitions,
+    UpdateAllocsFromClient,
+    UpsertEvaluations,
+)
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import JobSubmission
+from yurt.structs.plan import Plan
 from yurt.testing import factories
-from yurt.testing.fakes import FakeEnv
+from yurt.testing.fakes import FakeEnv, eventually
 
 SLICES = 12
 
@@ -100,4 +114,57 @@ async def test_garbage_is_looked_for_in_slices_and_deleted_in_small_commands() -
         most = await most_slices_in_an_answer(collecting, lambda: 5 * STEPS_A_SLICE - len(server.state.evals))
         assert len(server.state.evals) == 0
         assert 0 < most <= BATCH
+        await server.stop()
+
+
+async def test_lost_nodes_are_looked_at_a_few_in_a_turn() -> None:
+    missed: list[str] = []
+
+    async def on_missed(node_id: str) -> None:
+        missed.append(node_id)
+
+    env = FakeEnv()
+    heartbeats = Heartbeats(env=env, config=ServerConfig(name="s1"), on_missed=on_missed, turns=Turns())
+    nodes = [replace(factories.node(), id=factories.number_id(number)) for number in range(10 * NODES_A_SLICE)]
+    state = Snapshot.empty()
+    for node in nodes:
+        state = apply(state, RegisterNode(node=node), index=state.index + 1).state
+    heartbeats.restore(state)
+    running = asyncio.create_task(heartbeats.run())
+    await asyncio.sleep(0)
+    await env.advance(ServerConfig(name="s1").failover_heartbeat_ttl_s - 0.5)
+    assert not missed
+
+    async def miss_all() -> None:
+        await env.advance(1.0)
+        await eventually(lambda: len(missed) == len(nodes))
+
+    assert await most_slices_in_an_answer(miss_all(), lambda: len(missed)) <= 2 * NODES_A_SLICE
+    running.cancel()
+
+
+async def fail_large_job(server: Server, count: int) -> None:
+    """A job with so many allocations, all of which fail."""
+    node, job = factories.node(), factories.job()
+    placed = [factories.placement(job, on=node, id=factories.number_id(number)) for number in range(count)]
+    plan = Plan(eval_id="e", namespace="default", job_id=job.id, placements=tuple(placed), now=factories.NOW)
+    await server.writer.propose_all([RegisterNode(node=node), RegisterJob(job=job), ApplyPlan(plan=plan)])
+    failed = tuple(AllocUpdate(id=each.id, node_id=node.id, client_status="failed") for each in placed)
+    await server.propose(UpdateAllocsFromClient(updates=failed, now=factories.NOW))
+
+
+async def test_marks_on_the_allocations_of_a_large_job_go_into_small_commands() -> None:
+    log, count = MemoryLog(keep=None), 2 * MARKED_TOGETHER + 50
+    server = Server(ServerConfig(name="s1", num_schedulers=0), env=FakeEnv(), log=log)
+    ready = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.run(ready=ready))
+        await ready.wait()
+        await fail_large_job(server, count)
+        done = await server.jobs.evaluate("default", "web", force_reschedule=True)
+        stored = [one async for entry in log.entries(0) for one in entry.commands]
+        marks = [one for one in stored if isinstance(one, SetDesiredTransitions)]
+        assert [len(one.transitions) for one in marks] == [MARKED_TOGETHER, MARKED_TOGETHER, 50]
+        assert [len(one.evaluations) for one in marks] == [0, 0, 1]
+        assert done.index == server.state.index
         await server.stop()
