@@ -14,7 +14,7 @@ from yurt.cli.output import show_data, wants_data
 from yurt.cli.text import ago, bytes_text, go_duration, local_time, mebibytes, now_ns, parse_time, two_units
 from yurt.cli.views.allocs import show_allocs
 from yurt.cli.views.devices import show_given, show_use
-from yurt.cli.views.metrics import metric_lines, score_table
+from yurt.cli.views.metrics import ruled_out_lines, score_table
 
 Json = dict[str, Any]
 
@@ -81,8 +81,8 @@ def _show(call: Invocation, alloc: Json) -> None:
     if call.is_verbose:
         call.screen.title("Placement Metrics")
         metric = alloc.get("Metrics") or {}
-        lines = metric_lines(metric) if metric.get("NodesFiltered") or metric.get("NodesExhausted") else []
-        call.screen.line("\n".join(lines + score_table(metric, id_length=call.id_length, prefix="")).lstrip("\n"))
+        lines = ruled_out_lines(metric) + score_table(metric, id_length=call.id_length, prefix="")
+        call.screen.line("\n".join(lines).lstrip("\n"))
 
 
 def _facts(call: Invocation, alloc: Json) -> list[tuple[str, object]]:

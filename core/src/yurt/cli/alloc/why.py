@@ -8,7 +8,7 @@ from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.lookup import api_path, find_alloc
 from yurt.cli.output import show_data, wants_data
 from yurt.cli.text import ago, local_time, parse_time
-from yurt.cli.views.metrics import metric_lines
+from yurt.cli.views.metrics import ruled_out_lines
 from yurt.cli.views.reasons import blocker_lines, near_miss_lines, score_lines
 
 Json = dict[str, Any]
@@ -42,7 +42,7 @@ def _show(call: Invocation, found: Json) -> None:
     screen.pairs(facts)
     text = found.get("Text") or ""
     screen.line(f"\n{text[:1].upper()}{text[1:]}.")
-    reasons = metric_lines(found.get("Metrics") or {"NodesEvaluated": 1})
+    reasons = ruled_out_lines(found.get("Metrics") or {})
     if reasons:
         screen.title("Ruled out then")
         screen.line("\n".join(reasons))

@@ -13,7 +13,7 @@ from yurt.cli.output import show_data, wants_data
 from yurt.cli.text import ago, local_time, parse_time, plural
 from yurt.cli.views.allocs import job_version
 from yurt.cli.views.job import placement_failures
-from yurt.cli.views.metrics import failure_lines, metric_lines
+from yurt.cli.views.metrics import failure_lines, ruled_out_lines
 from yurt.cli.views.reasons import ask_why_not, show_near_misses
 
 Json = dict[str, Any]
@@ -131,10 +131,9 @@ def _show_ruled_out(call: Invocation, placed: list[Json]) -> None:
         by_group.setdefault(alloc["TaskGroup"], []).append(alloc)
     lines = []
     for group, allocs in sorted(by_group.items())[:GROUPS_MAX]:
-        metric = _metric_of(call, allocs[-1])
-        if metric.get("NodesFiltered") or metric.get("NodesExhausted"):
-            lines.append(f'Task Group "{group}" (the last of {plural(len(allocs), "allocation")}):')
-            lines += metric_lines(metric)
+        reasons = ruled_out_lines(_metric_of(call, allocs[-1]))
+        if reasons:
+            lines += [f'Task Group "{group}" (the last of {plural(len(allocs), "allocation")}):', *reasons]
     if lines:
         call.screen.title("Ruled Out Nodes")
         call.screen.line("\n".join(lines))

@@ -34,6 +34,11 @@ def metric_lines(metric: Json, *, prefix: str = "  ", screen: Screen | None = No
     return [f"{prefix}* {line}" for line in lines]
 
 
+def ruled_out_lines(metric: Json) -> list[str]:
+    """The reasons that ruled out nodes for an allocation that was placed; none where none was."""
+    return metric_lines(metric) if metric.get("NodesFiltered") or metric.get("NodesExhausted") else []
+
+
 def score_table(metric: Json, *, id_length: int, prefix: str = "  ") -> list[str]:
     """The nodes that were ranked, with the score of each scorer and the final one."""
     ranked = metric.get("ScoreMetaData") or []
