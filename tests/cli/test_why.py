@@ -88,7 +88,8 @@ def test_alloc_why_tells_the_scores_then_and_what_rules_out_others_now(api: Any,
     api.answers[f"/v1/yurt/allocation/{ALLOC}/why"] = {
         "AllocID": ALLOC, "Name": "web.web[0]", "JobID": "web", "TaskGroup": "web", "NodeID": NODE, "NodeName": "n1",
         "EvalID": NODE, "TriggeredBy": "job-register", "Text": "node n1 was chosen of 4 that were looked at",
-        "Metrics": {"NodesEvaluated": 4, "NodesFiltered": 2, "ConstraintFiltered": {"a = b": 2}}, "Scores": SCORES, "Now": GROUP,
+        "Metrics": {"NodesEvaluated": 4, "NodesFiltered": 2, "ConstraintFiltered": {"a = b": 2}},
+        "Scores": SCORES, "Now": GROUP,
     }  # fmt: skip
 
     code, out, _ = run("alloc", "why", "222")
