@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import psutil
 import pytest
@@ -14,7 +13,7 @@ from yurt.client.secrets_dir import unmount_secrets
 ALLOWED_GROWTH = 8
 """Descriptors that caches of libraries may keep open from one test to the next."""
 SERVERS_A_COLLECTION = 20
-"""Garbage in cycles is collected when so many tests with servers have ended."""
+"""Garbage in cycles is collected once so many servers have been started."""
 END_LIMIT_S = 20.0
 """How long a child that is about to end may take on a machine that has much else to do."""
 
@@ -32,21 +31,40 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+class Collector:
+    """Counts full collections of garbage: each server begins with one. To ask what is frozen takes milliseconds."""
+
+    def __init__(self) -> None:
+        self.full = 0
+
+    def __call__(self, phase: str, info: Mapping[str, int]) -> None:
+        self.full += phase == "start" and info["generation"] == 2
+
+    def freeze(self) -> None:
+        """Freeze again what there is, some garbage with it, which goes later."""
+        if self.full >= SERVERS_A_COLLECTION:
+            gc.unfreeze()
+            gc.collect()
+            self.full = 0
+        gc.freeze()
+
+
 @pytest.fixture(scope="session")
-def ended_servers() -> Iterator[int]:
-    """Counts the tests with servers."""
-    return itertools.count(1)
+def collector() -> Iterator[Collector]:
+    """Python's garbage collector as seen during the session."""
+    made = Collector()
+    gc.callbacks.append(made)
+    yield made
+    gc.callbacks.remove(made)
 
 
 @pytest.fixture(autouse=True)
-def modules_stay_frozen(ended_servers: Iterator[int]) -> Iterator[None]:
+def modules_stay_frozen(collector: Collector) -> Iterator[None]:
     """A server that ends hands all objects back to the collector, for it cannot tell those that it did not freeze."""
+    before = collector.full
     yield
-    if gc.get_freeze_count():
-        return
-    if next(ended_servers) % SERVERS_A_COLLECTION == 0:
-        gc.collect()
-    gc.freeze()
+    if collector.full > before:
+        collector.freeze()
 
 
 @pytest.fixture(autouse=True)
