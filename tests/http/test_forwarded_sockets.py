@@ -34,7 +34,7 @@ class Far:
         self.headers = dict(request.headers)
         if request.query.get("task") == "other":
             return web.Response(status=404, text="unknown task name")
-        peer = web.WebSocketResponse()
+        peer = web.WebSocketResponse(timeout=10 * LIMIT_S)  # so long it waits for the answer to its close
         await peer.prepare(request)
         async for message in peer:
             if message.data == "bye":

@@ -92,13 +92,14 @@ async def _frames_of(peer: web.WebSocketResponse, is_opened: asyncio.Event) -> A
 
 
 async def _send_messages(parts: AsyncIterator[ApiPart], peer: web.WebSocketResponse) -> None:
-    """Send what the other agent's API gives, and close as it does."""
+    """Send what the other agent's API gives, and close as soon as it does: it waits for the answer to its close."""
     code, reason = int(WSCloseCode.INTERNAL_ERROR), b"the connection to the server has ended"
     try:
         async for message in _messages(parts):
             if message.kind == CLOSE:
                 code, reason = int.from_bytes(message.data[:2], "big") or NORMAL, message.data[2:]
-            elif message.kind == TEXT:
+                break
+            if message.kind == TEXT:
                 await peer.send_str(message.data.decode(errors="replace"))
             elif message.kind == BINARY:
                 await peer.send_bytes(message.data)
