@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
-from yurt.state.claims import CSI, Claim, claims, conflict_of, source_of
+from yurt.state.claims import Claim, claims, conflict_of, source_of
 from yurt.state.csi_plugins import csi_plugin
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeleteVolumes, UpsertVolumes
 from yurt.structs.csi_volume import ACCESS_MODES, ATTACHMENT_MODES, CSIClaimed, CSIClaimQuery, CSIVolume
-from yurt.structs.questions import alloc_index, is_client_terminal
+from yurt.structs.questions import CSI, alloc_index, is_client_terminal
 
 if TYPE_CHECKING:
     from yurt.server.server import Server

@@ -36,8 +36,8 @@ from yurt.structs.rpc import (
     UpdateAllocsRequest,
 )
 
-REPORT_LIMIT = 2_000
-"""Reports of clients in one command."""
+REPORT_LIMIT = 500
+"""Reports of clients in one command: applying it takes some ten milliseconds, and it is one turn of the loop."""
 KNOWN_LIMIT_S = 5.0
 """How long a server that follows waits to learn of a node."""
 

@@ -12,10 +12,8 @@ from yurt.state.store import Snapshot
 from yurt.state.usage import is_using
 from yurt.structs.csi_volume import MULTI_WRITER, READERS_ONLY, SINGLE_NODE, CSIVolume
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.questions import alloc_index
+from yurt.structs.questions import CSI, alloc_index
 from yurt.structs.volume import VolumeRequest
-
-CSI = "csi"
 
 
 class Claim(NamedTuple):
@@ -43,15 +41,10 @@ def csi_requests(group: TaskGroup) -> tuple[VolumeRequest, ...]:
 def claims(snapshot: Snapshot, namespace: str) -> dict[str, list[Claim]]:
     """The claims of all CSI volumes of a namespace, by volume."""
     found: dict[str, list[Claim]] = {}
-    for job in snapshot.jobs.values():
-        if job.namespace == namespace and _asks_csi(job):
-            for volume, claim in _of_job(snapshot, job):
-                found.setdefault(volume, []).append(claim)
+    for job in snapshot.jobs.where("csi", namespace):
+        for volume, claim in _of_job(snapshot, job):
+            found.setdefault(volume, []).append(claim)
     return found
-
-
-def _asks_csi(job: Job) -> bool:
-    return any(request.type == CSI for group in job.task_groups for request in group.volumes.values())
 
 
 def _of_job(snapshot: Snapshot, job: Job) -> Iterator[tuple[str, Claim]]:

@@ -41,7 +41,7 @@ def plugin_allocs(snapshot: Snapshot, plugin_id: str) -> tuple[Allocation, ...]:
     """The allocations that run the plugin."""
     return tuple(
         alloc
-        for job in snapshot.jobs.values()
+        for job in snapshot.jobs.where("csi_plugin", "csi_plugin")
         for group in job.task_groups
         if any(block.id == plugin_id for block in _blocks(group))
         for alloc in _live(snapshot, job, group)
@@ -73,7 +73,7 @@ def _expected(snapshot: Snapshot) -> tuple[Counter[_Role], dict[str, list[Job]]]
 
 def _holders(snapshot: Snapshot) -> Iterator[tuple[Job, TaskGroup]]:
     """The groups with plugins of jobs that are to run."""
-    for job in snapshot.jobs.values():
+    for job in snapshot.jobs.where("csi_plugin", "csi_plugin"):
         yield from ((job, group) for group in job.task_groups if not job.stop and any(_blocks(group)))
 
 

@@ -21,7 +21,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.host_volume import HostVolume, TaskGroupHostVolumeClaim
 from yurt.structs.job import Job, JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
-from yurt.structs.questions import is_eval_terminal, is_terminal
+from yurt.structs.questions import asks_csi, is_eval_terminal, is_terminal, runs_csi_plugin
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.summary import JobSummary
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta
@@ -40,6 +40,8 @@ INDEXES: dict[str, dict[str, Any]] = {
             (job.namespace, job.parent_id, job.dispatch_idempotency_token) if job.dispatch_idempotency_token else None
         ),
         "system": lambda job: "system" if job.type in ("system", "sysbatch") else None,
+        "csi": lambda job: job.namespace if asks_csi(job) else None,
+        "csi_plugin": lambda job: "csi_plugin" if runs_csi_plugin(job) else None,
         "periodic": lambda job: "periodic" if job.periodic is not None else None,
     },
     "job_versions": {"job": lambda job: (job.namespace, job.id)},

@@ -10,6 +10,8 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import DrainSpec, Node
 
+CSI = "csi"
+"""The type of volumes that CSI plugins serve."""
 POOL_ALL = "all"
 """The pool that every node is in."""
 
@@ -32,6 +34,16 @@ def _specification(job: Job) -> Job:
         job_modify_index=0,
         version_tag=None,
     )
+
+
+def asks_csi(job: Job) -> bool:
+    """Some group of the job uses a CSI volume."""
+    return any(request.type == CSI for group in job.task_groups for request in group.volumes.values())
+
+
+def runs_csi_plugin(job: Job) -> bool:
+    """Some task of the job is a CSI plugin."""
+    return any(task.csi_plugin_config is not None for group in job.task_groups for task in group.tasks)
 
 
 def is_client_terminal(alloc: Allocation) -> bool:
