@@ -72,6 +72,7 @@ def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
         if agent is not None:
             agent.held.release()
         data.close()
+        gc.freeze()  # The process ends: to look for garbage in all that goes with it takes longer than the rest.
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
