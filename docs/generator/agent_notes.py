@@ -133,6 +133,8 @@ server.job_gc_threshold   How long a dead job is remembered.
 server.eval_gc_threshold  How long an ended evaluation is remembered, with its allocations.
 server.batch_eval_gc_threshold  The same for `batch` jobs.
 server.deployment_gc_threshold  How long an ended deployment is remembered.
+server.root_key_gc_interval  How often the server looks for root keys that nothing needs any more.
+server.root_key_gc_threshold  How long a root key must have been inactive; no less than the identity of a node lasts.
 server.root_key_rotation_threshold  How old the active root key may become before another one takes its place.
 server.authoritative_region  The region that decides about the namespaces and node pools of all regions; this one
                           when it is not set.

@@ -113,7 +113,7 @@ SERVER = block(
     batch_eval_gc_threshold="duration", deployment_gc_threshold="duration", csi_volume_claim_gc_interval="duration -",
     csi_volume_claim_gc_threshold="duration -", csi_plugin_gc_threshold="duration -",
     acl_token_gc_threshold="duration -",
-    root_key_gc_interval="duration -", root_key_gc_threshold="duration -", root_key_rotation_threshold="duration",
+    root_key_gc_interval="duration", root_key_gc_threshold="duration", root_key_rotation_threshold="duration",
     heartbeat_grace="duration", min_heartbeat_ttl="duration", max_heartbeats_per_second="float",
     failover_heartbeat_ttl="duration", start_join="list", retry_join="list", retry_max="int",
     retry_interval="duration",

@@ -43,6 +43,7 @@ def server_config(config: AgentConfig, data: DataDir) -> ServerConfig:
     gc = {
         "job_gc_interval": "interval_s", "eval_gc_threshold": "eval_s", "batch_eval_gc_threshold": "batch_eval_s",
         "job_gc_threshold": "job_s", "node_gc_threshold": "node_s", "deployment_gc_threshold": "deployment_s",
+        "root_key_gc_interval": "root_key_interval_s", "root_key_gc_threshold": "root_key_s",
     }  # fmt: skip
     settings: dict[str, Any] = {name: given[name] for name in numbers if given.get(name)}
     if "num_schedulers" in given:

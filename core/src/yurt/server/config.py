@@ -17,6 +17,8 @@ class GcThresholds(Value):
     job_s: float = 4 * HOUR_S
     node_s: float = 24 * HOUR_S
     deployment_s: float = HOUR_S
+    root_key_interval_s: float = 600.0
+    root_key_s: float = HOUR_S
 
 
 class RejectionConfig(Value):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from yurt.duties.gc import Cutoffs, Garbage, Step, collect, dead_jobs, left_behind
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano
+from yurt.server.root_key_gc import RootKeyCollector
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
 from yurt.structs.commands import DeleteJobs, SetAutopilotConfiguration, SetSchedulerConfiguration
 
@@ -28,7 +29,8 @@ class System:
     async def collect_garbage(self) -> int:
         """Forget everything that is over, however young; how many commands that took."""
         now = self._server.env.now()
-        return await self._collect(Cutoffs(eval=now, batch_eval=now, job=now, node=now, deployment=now), now)
+        count = await self._collect(Cutoffs(eval=now, batch_eval=now, job=now, node=now, deployment=now), now)
+        return count + await RootKeyCollector(self._server).collect()
 
     async def run_garbage_collection(self) -> None:
         """Forget what is over and old enough, each interval, until cancelled."""

@@ -17,6 +17,7 @@ from yurt.server.heartbeats import Heartbeats
 from yurt.server.periodic import PeriodicDispatcher
 from yurt.server.plan_applier import PlanApplier
 from yurt.server.replication import Replication
+from yurt.server.root_key_gc import RootKeyCollector
 from yurt.server.work import BATCH, LeaderWork
 from yurt.state import Changes
 
@@ -88,6 +89,7 @@ class Term:
             "periodic dispatcher": self.periodic.run,
             "locks of variables": self._server.variables.run,
             "root keys": self._server.root_keys.run,
+            "collection of root keys": RootKeyCollector(self._server).run,
             "garbage collection": self._server.system.run_garbage_collection,
         }
         if self._server.authority is not None:
