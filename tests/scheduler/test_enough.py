@@ -24,7 +24,7 @@ from yurt.structs.resources import EphemeralDisk, Resources
 from yurt.testing import factories
 from yurt.testing.nightly import cases
 
-CASES = min(cases(40), 1000)
+CASES = min(cases(40), 120)
 """Each takes some fifty attempts."""
 WHOLE: dict[str, Any] = {"all_at_once": True}
 
