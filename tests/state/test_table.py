@@ -35,6 +35,7 @@ def check(table: Table[int, Row], model: dict[int, Row]) -> None:
             assert list(table.keys_where(column, value)) == expected
             assert table.count_where(column, value) == len(expected)
             assert list(table.where(column, value)) == [model[key] for key in expected]
+            assert sorted(table.each_where(column, value)) == sorted(table.where(column, value))
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

@@ -188,11 +188,11 @@ class PlanApplier:
         evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)
         if accepted.is_empty and not result.is_full:
             return replace(result, refresh_index=max(result.refresh_index, state.index))
-        parts = cut_plan(accepted)
+        is_large = size_of(accepted) > THREAD_SIZE
+        parts = await asyncio.to_thread(cut_plan, accepted) if is_large else cut_plan(accepted)
         preempted = preemption_evals(state, accepted, Mint(self._env.now(), self._env.uuid))
         staged = self._env.uuid() if accepted.is_indivisible and len(parts) > 1 else ""
         commands = plan_commands(parts, (*evaluations, *preempted), staged=staged)
-        is_large = size_of(accepted) > THREAD_SIZE
         written = self._writer.enqueue(
             await asyncio.to_thread(self._writer.prepare, commands) if is_large else commands
         )
