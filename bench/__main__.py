@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("jobspec", "scheduler", "server", "c1m", "agent", "clients", "leaks", "containers", "etcd")
+NAMES = ("jobspec", "scheduler", "server", "c1m", "agent", "clients", "leaks", "containers", "etcd", "pauses")
 
 
 def main() -> None:
