@@ -12,6 +12,18 @@ from yurt.testing.agent import Agent, running_agent
 from yurt.testing.processes import processes_in
 
 LEFT_LIMIT_S = 30.0
+LONGEST = (
+    "test_cluster_servers", "test_cluster_changes", "test_disconnects", "test_far_clients", "test_networks",
+    "test_cluster_faults", "test_cluster_words", "test_region_servers", "test_isolated_tasks", "test_podman",
+    "test_docs", "test_go_library",
+)  # fmt: skip
+"""The files that take longest come first, so that in the end no worker is alone with one of them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first; files stay whole, and the rest in the order of their names."""
+    order = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(LONGEST)))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,12 +9,13 @@ import ssl
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from yurt.testing.agent import YURT, ApiFailure, raw_exec_job, register, wait_for
 from yurt.testing.load import Load
-from yurt.testing.real_cluster import RealCluster, ServerAgent, real_cluster
+from yurt.testing.real_cluster import LEADERLESS, RealCluster, ServerAgent, real_cluster
 
 QUOTA_BYTES = 16 * 1024**2
 FAT_BYTES = 48 * 1024
@@ -25,6 +26,21 @@ def write_fat(agent: ServerAgent, number: int) -> None:
     """Store a variable that takes some room, and is not the smaller for being packed."""
     path = f"fat/{number:05d}"
     agent.call("PUT", f"/v1/var/{path}", {"Path": path, "Items": {"random": os.urandom(FAT_BYTES // 2).hex()}})
+
+
+def is_stored(agent: ServerAgent, number: int) -> bool:
+    """Store a variable; False while servers on a busy machine change their leader."""
+    try:
+        write_fat(agent, number)
+    except ApiFailure as failure:
+        assert is_known(str(failure)), failure
+        return False
+    return True
+
+
+def is_known(refusal: str) -> bool:
+    """Whether a refusal only means that the same may be asked again later."""
+    return any(words in refusal for words in ("nearly full", *LEADERLESS))
 
 
 def fat_paths(agent: ServerAgent) -> set[str]:
@@ -50,8 +66,7 @@ def test_more_than_the_quota_is_written_and_nothing_is_lost(tmp_path: Path) -> N
         for each in cluster.servers:
             assert alarms(each) == "", each.name
             assert "etcd's quota is exhausted" not in each.log_text(), each.name
-        known = ("nearly full", "No cluster leader", "may or may not be stored")
-        assert all(any(words in text for words in known) for text in refused), set(refused)
+        assert all(is_known(text) for text in refused), set(refused)
         (after,) = cluster.wait_leader().running("web", 1)
         assert after["ID"] == before["ID"]
         assert after["TaskStates"]["main"]["Restarts"] == 0
@@ -79,17 +94,16 @@ def test_a_large_state_is_restored_through_a_follower_while_clients_run(tmp_path
         register(cluster.wait_leader(), raw_exec_job("web", "/bin/sleep", "3000", count=2))
         before = {each["ID"] for each in cluster.wait_leader().running("web", 2)}
         for number in range(9 * 1024**2 // (FAT_BYTES // 2)):
-            write_fat(cluster.servers[number % 3], number)
+            wait_for("room and a leader", partial(is_stored, cluster.servers[number % 3], number))
         kept = fat_paths(cluster.wait_leader())
         follower, other = cluster.followers()
         file = tmp_path / "state.snap"
         assert follower.cli("operator", "snapshot", "save", str(file)).returncode == 0
         assert file.stat().st_size > 8 * 1024**2
-        write_fat(other, 99_999)
+        wait_for("a variable after it", lambda: is_stored(other, 99_999))
         with Load(cluster.servers) as load:
             wait_for("writes", lambda: len(load.acknowledged) > 10)
-            done = follower.cli("operator", "snapshot", "restore", str(file))
-            assert done.returncode == 0, done.stderr
+            follower.change("operator", "snapshot", "restore", str(file))
             moment = time.monotonic()
             load.wait_resumed(moment)
         late = {written.path for written in load.acknowledged if written.asked > moment}
@@ -135,7 +149,8 @@ def test_autopilot_puts_a_dead_server_out_once_another_has_come(tmp_path: Path) 
         cluster.wait_log_peers(*names, limit_s=LIMIT_S)
         gone.kill()
         cluster.wait_log_peers(*(names - {gone.full_name}), limit_s=LIMIT_S)
-        assert "is gone and no longer keeps the cluster's log" in "".join(each.log_text() for each in cluster.servers)
+        told = "is gone and no longer keeps the cluster's log"
+        wait_for("a line that tells it", lambda: any(told in each.log_text() for each in cluster.servers))
         assert fourth.cli("namespace", "apply", "after").returncode == 0
 
 

@@ -20,9 +20,11 @@ def test_agents_of_a_cluster_that_has_not_formed_say_what_they_wait_for(tmp_path
         first.spawn()
         client.spawn()
         wait_for("the server's first screen", lambda: "not ready yet" in first.log_text(), 60)
-        assert "the server waits for its cluster to form" in first.log_text()
+        waits = "the server waits for its cluster to form"
+        wait_for("what it waits for", lambda: waits in first.log_text())
         wait_for("the client's first screen", lambda: "not ready yet" in client.log_text(), 60)
-        assert "this server waits for its cluster to form; try again in a moment" in client.log_text()
+        answer = "this server waits for its cluster to form; try again in a moment"
+        wait_for("what the client waits for", lambda: answer in client.log_text())
         assert "started and ready" not in first.log_text() + client.log_text()
         refused = client.cli("server", "join", first.at("serf"))
         assert refused.returncode == 1 and "runs no server; name one that does" in refused.stderr

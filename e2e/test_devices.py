@@ -142,9 +142,8 @@ def test_the_node_offers_its_gpus_and_says_so_at_the_start(gpus: Gpus) -> None:
     assert (group["Attributes"]["memory"]["Int"], group["Attributes"]["memory"]["Unit"]) == (81559, "MiB")
     assert (first["Locality"]["PciBusID"], first["Attributes"]["numa_node"]["Int"]) == ("00000000:19:00.0", 0)
     assert node["Attributes"]["device.nvidia.driver_version"] == "550.54.15"
-    assert re.search(
-        r"==> Devices:\n +nvidia +8 x NVIDIA H100 80GB HBM3; pretended by fake:", gpus.agent.log.read_text()
-    )
+    told = r"==> Devices:\n +nvidia +8 x NVIDIA H100 80GB HBM3; pretended by fake:"
+    wait_for("the first screen", lambda: re.search(told, gpus.agent.log.read_text()))
 
 
 def test_tasks_see_their_own_gpus_and_no_gpu_is_given_twice(gpus: Gpus) -> None:
@@ -199,7 +198,7 @@ def test_a_gpu_that_breaks_is_told_and_the_task_moves_as_its_policy_says(gpus: G
     wait_for("the holder's event", lambda: "is unhealthy: Xid 79" in events_of(agent, first["ID"]))
 
     assert agent.get(f"/v1/allocation/{first['ID']}")["ClientStatus"] == "running", "nothing stops a task that goes on"
-    assert any("Xid 79" in event["Message"] for event in gpus.node()["Events"])
+    wait_for("the node's event", lambda: any("Xid 79" in event["Message"] for event in gpus.node()["Events"]))
     (folder / first["ID"]).touch()
     second = wait_for("a replacement", lambda: [a for a in agent.running("moves", 1) if a["ID"] != first["ID"]])[0]
 
@@ -224,7 +223,8 @@ def test_a_gpu_that_falls_off_the_bus_is_unhealthy_alone_and_recovers(gpus: Gpus
     gpus.change(number, lost=False)
     gpus.wait_health(number, is_ill=False)
 
-    assert any(event["Message"].endswith("is healthy again") for event in gpus.node()["Events"])
+    well = "is healthy again"
+    wait_for("the node's event", lambda: any(event["Message"].endswith(well) for event in gpus.node()["Events"]))
 
 
 def test_figures_are_in_statistics_metrics_and_the_command_line(gpus: Gpus) -> None:
@@ -305,7 +305,8 @@ def test_why_there_is_no_gpu_is_told_at_the_start_and_in_the_nodes_status(
     machine = tmp_path / "machine.json"
     fake.write(machine, {**fake.layout("h200"), "init_error": error})
     with running_agent(tmp_path, extra=settings(machine)) as agent:
-        assert re.search(rf"==> Devices:\n +nvidia +none: .*{word}", agent.log.read_text())
+        told = rf"==> Devices:\n +nvidia +none: .*{word}"
+        wait_for("the first screen", lambda: re.search(told, agent.log.read_text()))
         assert re.search(rf"Device Status += nvidia \(none: .*{word}", agent.cli("node", "status", "-self").stdout)
         fake.change(machine, lambda state: state.update(init_error=""))
         wait_for("the GPU", lambda: Gpus(agent, machine).node()["NodeResources"]["Devices"])

@@ -60,7 +60,7 @@ def test_containers_run_log_and_end_with_their_agent(engine: DockerEngine, tmp_p
         allocs = agent.running("web", 3)
         logs = wait_for("a log", lambda: agent.cli("alloc", "logs", allocs[0]["ID"]).stdout)
         assert len(engine.containers()) == 3
-        assert agent.interrupt(60) == 0
+        assert agent.interrupt() == 0
 
     assert logs == f"from {allocs[0]['Name']}\n"
     wait_for("no container left", lambda: not engine.containers())

@@ -144,10 +144,15 @@ def test_code_is_exchanged_and_the_tasks_are_kept(agent: Agent, site: Path) -> N
     wait_for("the new code's output", lambda: agent.cli("alloc", "logs", other).stdout == "new code\n")
     states = agent.get(f"/v1/allocation/{alloc}")["TaskStates"]["main"]
     assert [event["Type"] for event in states["Events"]] == ["Received", "Task Setup", "Started"]
-    node = agent.get(f"/v1/node/{agent.get('/v1/nodes')[0]['ID']}")
-    assert [event["Message"] for event in node["Events"] if "reloaded" in event["Message"]] == [
-        "Driver kit: its code was reloaded; tasks kept: 1"
-    ]
+    (told,) = wait_for("the node's event", lambda: reloads(agent))
+    assert told == "Driver kit: its code was reloaded; tasks kept: 1"
+
+
+def reloads(agent: Agent) -> list[str]:
+    """The node's events of code that was reloaded."""
+    (node,) = agent.get("/v1/nodes")
+    messages = [event["Message"] for event in agent.get(f"/v1/node/{node['ID']}")["Events"]]
+    return [message for message in messages if "reloaded" in message]
 
 
 def test_a_kept_task_is_watched_stopped_and_worked_in_by_the_new_code(agent: Agent) -> None:

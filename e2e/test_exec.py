@@ -23,6 +23,7 @@ import aiohttp
 import psutil
 import pytest
 from yurt.testing.agent import Agent, raw_exec_job, register, running_agent, wait_for
+from yurt.testing.processes import odd_duration
 
 LIMIT_S = 60.0
 
@@ -99,13 +100,11 @@ def test_frames_are_those_of_nomad(dev_agent: Agent, task: str) -> None:
     script = "cat; echo $NOMAD_TASK_NAME >&2; exit 5"
     frames, code = talk_to(dev_agent, task, ["/bin/sh", "-c", script], scene)
 
-    assert frames == [
-        {"stdout": {"data": base64.b64encode(b"from outside\n").decode()}},
-        {"stderr": {"data": base64.b64encode(b"main\n").decode()}},
-        {"stdout": {"close": True}},
-        {"stderr": {"close": True}},
-        {"exited": True, "result": {"exit_code": 5}},
-    ]
+    *said, last = frames
+    for stream, data in (("stdout", b"from outside\n"), ("stderr", b"main\n")):  # nothing orders one after the other
+        parts = [frame[stream] for frame in said if stream in frame]
+        assert parts == [{"data": base64.b64encode(data).decode()}, {"close": True}]
+    assert (len(said), last) == (4, {"exited": True, "result": {"exit_code": 5}})
     assert code == 1000
 
 
@@ -166,7 +165,7 @@ def test_a_foreign_page_gets_no_shell(dev_agent: Agent, task: str) -> None:
 
 
 def test_a_client_that_vanishes_takes_its_command_along(dev_agent: Agent, task: str) -> None:
-    word = "31415926"
+    word = odd_duration()
     script = f"trap '' HUP; sleep {word} & sleep {word}"
 
     async def scene(talk: Talk) -> None:
@@ -179,7 +178,7 @@ def test_a_client_that_vanishes_takes_its_command_along(dev_agent: Agent, task: 
 
 
 def test_a_client_that_vanishes_while_its_input_is_not_taken(dev_agent: Agent, task: str) -> None:
-    word = "27182818"
+    word = odd_duration()
 
     async def scene(talk: Talk) -> None:
         await asyncio.to_thread(wait_for, "the command", lambda: processes_with(word))
@@ -326,6 +325,7 @@ def terminal(dev_agent: Agent, task: str) -> Iterator[Callable[..., Terminal]]:
 
 
 def test_a_shell_at_a_terminal(terminal: Callable[..., Terminal], task: str) -> None:
+    word = odd_duration()
     screen = terminal(task, "/bin/sh")
     screen.type(b"stty size\n")
     screen.wait_shows(b"24 80")
@@ -334,10 +334,10 @@ def test_a_shell_at_a_terminal(terminal: Callable[..., Terminal], task: str) -> 
     screen.type(b"echo $((6 * 7)); until stty size | grep '40 13[2]'; do sleep 0.05; done\n")
     screen.wait_shows(b"42\r\n")
     screen.wait_shows(b"40 132")
-    screen.type(b"sleep 22360679\n")
-    wait_for("the command", lambda: processes_with("22360679"))
+    screen.type(f"sleep {word}\n".encode())
+    wait_for("the command", lambda: processes_with(word))
     screen.type(b"\x03")
-    wait_for("the end of the command", lambda: not processes_with("22360679"))
+    wait_for("the end of the command", lambda: not processes_with(word))
     screen.type(b"exit 9\n")
 
     assert screen.process.wait(LIMIT_S) == 9
@@ -345,7 +345,7 @@ def test_a_shell_at_a_terminal(terminal: Callable[..., Terminal], task: str) -> 
 
 
 def test_the_escape_ends_a_session(terminal: Callable[..., Terminal], task: str) -> None:
-    word = "16180339"
+    word = odd_duration()
     screen = terminal(task, "/bin/sh", "-c", f"echo ready; exec sleep {word}")
     screen.wait_shows(b"ready")
     screen.type(b"x~.y\r")
@@ -372,7 +372,7 @@ def test_a_signal_puts_the_terminal_back(terminal: Callable[..., Terminal], task
 def test_the_end_of_a_task_ends_its_sessions(dev_agent: Agent) -> None:
     register(dev_agent, raw_exec_job("short", "/bin/sleep", "3600"))
     alloc = dev_agent.running("short", 1)[0]["ID"]
-    word = "14142135"
+    word = odd_duration()
     session = subprocess.Popen(
         [*dev_agent.command, "alloc", "exec", "-i=false", alloc, "sleep", word], env=dev_agent.environment()
     )
@@ -380,12 +380,12 @@ def test_the_end_of_a_task_ends_its_sessions(dev_agent: Agent) -> None:
     dev_agent.call("DELETE", "/v1/job/short")
 
     assert session.wait(LIMIT_S) != 0
-    assert processes_with(word) == []
+    wait_for("nothing left", lambda: not processes_with(word))
 
 
 @pytest.mark.parametrize("way", ["interrupt", "kill"])
 def test_the_end_of_the_agent_leaves_no_command(tmp_path: Path, way: str) -> None:
-    word = f"1732050{len(way)}"
+    word = odd_duration()
     with running_agent(tmp_path) as agent:
         register(agent, raw_exec_job("shell", "/bin/sleep", "3600"))
         alloc = agent.running("shell", 1)[0]["ID"]

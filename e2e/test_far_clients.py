@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ class FarAgent(Agent):
         assert self.process.poll() is None, self.log.read_text()
         try:
             return bool(self.get("/v1/agent/health")["client"]["ok"])
-        except (OSError, ApiFailure):
+        except (OSError, http.client.HTTPException, ApiFailure):
             return False
 
 
@@ -37,7 +39,7 @@ class ServerAgent(Agent):
         assert self.process.poll() is None, self.log.read_text()
         try:
             return bool(self.get("/v1/status/leader"))
-        except (OSError, ApiFailure):
+        except (OSError, http.client.HTTPException, ApiFailure):
             return False
 
 
@@ -83,10 +85,11 @@ def test_jobs_run_on_clients_elsewhere_and_every_agent_answers_alike(tmp_path: P
         register(one, job)
         allocs = main.running("web", 4)
         assert sorted(alloc["NodeName"] for alloc in allocs) == ["one", "one", "two", "two"]
-        assert two.allocs("web") == main.allocs("web")
+        wait_for("the same answer", lambda: two.allocs("web") == main.allocs("web"))
         on_two = next(alloc["ID"] for alloc in allocs if alloc["NodeName"] == "two")
         for agent in (main, one, two):
-            assert agent.cli("alloc", "logs", on_two).stdout.strip() == "on two", agent.log.read_text()
+            logs = partial(agent.cli, "alloc", "logs", on_two)
+            wait_for(f"the log through {agent.address}", lambda logs=logs: logs().stdout == "on two\n")
             assert "alloc/" in agent.cli("alloc", "fs", on_two).stdout
         for agent in (main, one, two):
             done = agent.cli("alloc", "exec", "-task", "main", on_two, "/bin/sh", "-c", "echo from afar; exit 4")
@@ -196,7 +199,7 @@ def test_data_moves_with_its_allocation_to_another_node(tmp_path: Path) -> None:
         first = main.running("mover", 1)[0]
         word = ("alloc", "fs", "-stat", first["ID"], "main/local/word")
         wait_for("its word", lambda: main.cli(*word).returncode == 0)
-        done = main.cli("node", "drain", "-enable", "-yes", "-deadline", "60s", first["NodeID"], timeout_s=90)
+        done = main.cli("node", "drain", "-enable", "-yes", "-deadline", "60s", first["NodeID"])
         assert done.returncode == 0, done.stderr
 
         def successor() -> dict[str, Any] | None:

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +58,10 @@ def processes_in(folders: list[Path]) -> set[int]:
     return found
 
 
+def is_mounted(alloc_id: str) -> bool:
+    return alloc_id in Path("/proc/self/mountinfo").read_text()
+
+
 @pytest.fixture(scope="module")
 def lasting_agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     folder = tmp_path_factory.mktemp("lasting")
@@ -78,18 +81,15 @@ def test_the_drivers_are_healthy_and_tell_their_versions(lasting_agent: Agent) -
 
 def test_an_exec_task_runs_isolated_answers_commands_and_leaves_nothing(lasting_agent: Agent) -> None:
     agent = lasting_agent
-    before = time.monotonic()
     register(agent, job("cell", "exec", shell(TICKER)))
     (alloc,) = agent.running("cell", 1)
-    took_s = time.monotonic() - before
-    assert took_s < 30, took_s
     wait_for("output", lambda: "nobody /local" in agent.cli("alloc", "logs", alloc["ID"]).stdout)
 
     agent.call("DELETE", "/v1/job/cell")
     ended(agent, "cell", "complete")
     agent.call("PUT", "/v1/system/gc")
     wait_for("no cgroup", lambda: not cgroups_of(alloc["ID"]))
-    assert alloc["ID"] not in Path("/proc/self/mountinfo").read_text()
+    wait_for("no mount", lambda: not is_mounted(alloc["ID"]))
 
 
 def test_an_exec_task_keeps_its_process_over_the_death_of_the_agent(tmp_path: Path) -> None:
@@ -120,11 +120,13 @@ def test_tasks_that_a_restart_of_the_machine_ended_are_started_again(tmp_path: P
         again["TaskGroups"][0]["RestartPolicy"] = NO_RESTART | {"Attempts": 3, "Delay": 100_000_000}
         register(agent, again)
         (alloc,) = agent.running("again", 1)
+        wait_for("output", lambda: agent.cli("alloc", "logs", alloc["ID"]).stdout == "begun\n")
         before = processes_in(cgroups_of(alloc["ID"]))
 
         agent.kill()
-        for pid in {psutil.Process(pid).ppid() for pid in before} - before | before:  # their keepers first
-            if pid > 1:
+        keepers = {psutil.Process(pid).ppid() for pid in before} - before - {0, 1}
+        for pid in (*keepers, *before):
+            with contextlib.suppress(ProcessLookupError):  # it ended with its keeper
                 os.kill(pid, signal.SIGKILL)
         wait_for("no process", lambda: not any(map(pid_is_alive, before)))
         agent.start()
@@ -212,7 +214,7 @@ def test_nothing_outlives_a_dev_agent_that_is_killed(tmp_path: Path) -> None:
         assert processes_in(folders)
         agent.kill()
         wait_for("no cgroup of the run", lambda: not any(parent.exists() for parent in parents))
-        assert alloc["ID"] not in Path("/proc/self/mountinfo").read_text()
+        wait_for("no mount", lambda: not is_mounted(alloc["ID"]))
 
 
 def test_chroot_env_is_all_that_a_task_sees_of_the_host(tmp_path: Path) -> None:

@@ -342,13 +342,13 @@ def test_a_killed_agent_finds_the_same_namespace_again(tmp_path: Path) -> None:
             before = os.stat(NAMESPACES / alloc["ID"]).st_ino, whole(agent, alloc)["NetworkStatus"]
 
             agent.kill()
-            assert fetched(f"http://127.0.0.1:{port}/")
+            wait_for("an answer without the agent", lambda: fetched(f"http://127.0.0.1:{port}/"))
             agent.start()
 
             (again,) = agent.running("lasting", 1)
             assert again["ID"] == alloc["ID"] and again["TaskStates"]["server"]["Restarts"] == 0
             assert (os.stat(NAMESPACES / alloc["ID"]).st_ino, whole(agent, alloc)["NetworkStatus"]) == before
-            assert alloc["ID"] in (fetched(f"http://127.0.0.1:{port}/") or "")
+            assert alloc["ID"] in wait_for("an answer again", lambda: fetched(f"http://127.0.0.1:{port}/"))
             restart = ("alloc", "restart", "-all-tasks", alloc["ID"])
             wait_for("the client to restart it", lambda: agent.cli(*restart).returncode == 0)
             wait_for("a second start", lambda: agent.allocs("lasting")[0]["TaskStates"]["server"]["Restarts"] == 1)
@@ -473,7 +473,7 @@ def together(agent: Agent, engine: DockerEngine | PodmanEngine, driver: str) -> 
     agent.kill()
     agent.start()
     agent.running("mixed", 1)
-    assert alloc["ID"] in (fetched(f"http://127.0.0.1:{port}/") or "")
+    assert alloc["ID"] in wait_for("an answer again", lambda: fetched(f"http://127.0.0.1:{port}/"))
     assert whole(agent, alloc)["NetworkStatus"]["Address"] == address
     stopped(agent, "mixed")
     wait_for("no container", lambda: not engine.containers())

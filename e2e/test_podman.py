@@ -167,8 +167,10 @@ def test_containers_outlive_their_agent_and_their_engine(engine: PodmanEngine, t
 
 
 def pid_of(engine: PodmanEngine, container_id: str) -> int:
-    """The first process of a container."""
-    return int(json.loads(engine.run("inspect", container_id).stdout)[0]["State"]["Pid"])
+    """The first process of a container that runs."""
+    pid = int(json.loads(engine.run("inspect", container_id).stdout)[0]["State"]["Pid"])
+    assert pid > 0, "kill(2) takes 0 for the tests themselves"
+    return pid
 
 
 def test_tasks_that_a_restart_of_the_machine_ended_are_started_again(engine: PodmanEngine, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ class Load:
 
     def missing(self, agent: ClusterAgent) -> list[str]:
         """Acknowledged paths that a server no longer knows."""
-        known = {row["Path"] for row in agent.get("/v1/vars?prefix=load/")}
+        known = {row["Path"] for row in agent.answer("/v1/vars?prefix=load/")}
         return sorted({each.path for each in self.acknowledged} - known)
 
     def _write(self, host: str, port: int) -> None:

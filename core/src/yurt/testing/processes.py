@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -25,6 +27,11 @@ def processes_in(folder: str) -> list[psutil.Process]:
 def _is_in(folder: str, info: Mapping[str, Any]) -> bool:
     words = [info["cwd"] or "", *(info["cmdline"] or []), (info["environ"] or {}).get("NOMAD_ALLOC_DIR", "")]
     return any(folder in word for word in words)
+
+
+def odd_duration() -> str:
+    """A number of seconds that no other process on this machine sleeps for."""
+    return f"9{os.getpid()}.{uuid.uuid4().int % 10**9:09d}"
 
 
 @contextmanager
