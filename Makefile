@@ -2,9 +2,9 @@
 SHELL := /bin/bash
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 RUN := $(UV) run --quiet
-# Whole files at a time, in the order of their names: modules share engines and agents. End-to-end tests mostly wait.
-TEST_WORKERS ?= 3
-E2E_WORKERS ?= 3
+# Whole files at a time, in the order in which they are collected: modules share engines and agents. Tests often wait.
+TEST_WORKERS ?= 4
+E2E_WORKERS ?= 4
 SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
 
 # Tests start some thousand interpreters, and most of the start is compiling: its outcome is kept, whatever is set outside.
