@@ -32,13 +32,10 @@ async def list_answer(
     return await page_answer(call, pager, index)
 
 
-async def page_answer(
-    call: Call,
-    pager: Pager[Any],
-    index: int,
-    *,
-    complete: Callable[[dict[str, Any]], Awaitable[None]] | None = None,
-) -> web.Response:
+Complete = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+async def page_answer(call: Call, pager: Pager[Any], index: int, *, complete: Complete | None = None) -> web.Response:
     """The page as an answer; a long list lets other requests through between its steps.
 
     `complete` adds to a row what takes turns of its own.
@@ -48,10 +45,7 @@ async def page_answer(
     while not is_done:
         is_done = pager.step(STEP)
         if rows := pager.take():
-            if complete is not None:
-                for row in rows:
-                    await complete(row)
-            pieces.append(encode_builtins(rows)[1:-1])
+            pieces.append(await _encoded(rows, complete))
         if not is_done:
             await turns.next()
     while pager.forget():
@@ -61,6 +55,14 @@ async def page_answer(
         body = pretty_json(body)
     headers = read_headers(call, index) | ({"X-Nomad-NextToken": pager.next_token} if pager.next_token else {})
     return web.Response(body=body, content_type="application/json", headers=headers)
+
+
+async def _encoded(rows: list[dict[str, Any]], complete: Complete | None) -> bytes:
+    """Rows as JSON, without the brackets of a list."""
+    if complete is not None:
+        for row in rows:
+            await complete(row)
+    return encode_builtins(rows)[1:-1]
 
 
 async def object_answer(
