@@ -56,6 +56,7 @@ def collector() -> Iterator[Collector]:
     gc.callbacks.append(made)
     yield made
     gc.callbacks.remove(made)
+    gc.unfreeze()  # pytest looks at all garbage once more
 
 
 @pytest.fixture(autouse=True)
