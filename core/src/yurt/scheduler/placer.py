@@ -140,7 +140,8 @@ class GroupPlacer:
         found = place_run(self.ranker, count)
         self._preemptions[found.rows] = np.nan
         metrics: list[AllocationMetric] = []
-        ends = [*(start for start, _ in found.counts[1:]), len(found.rows)]
+        ends = [start for start, _ in found.counts[1:]]
+        ends.append(len(found.rows))
         for (start, counts), end in zip(found.counts, ends, strict=False):
             shared = self._showing(counts)
             metrics += [replace(shared, score_meta_data=table) for table in found.tables[start:end]]

@@ -79,13 +79,13 @@ def place_singly(ranker: Ranker, count: int) -> Run:
     tables: list[ScoreTable] = []
     changes: list[tuple[int, Counts]] = []
     last: Counts | None = None
-    view, usage = ranker.view, ranker.ask.plain.usage
+    view, usage, exhausted = ranker.view, ranker.ask.plain.usage, ranker.exhausted
     best, top, take, placed = ranker.best, ranker.top, view.take, ranker.placed
     while len(rows) < count:
         row = best(expected=count - len(rows))
         if row is None:
             break
-        counts = ranker.counts()
+        counts = exhausted.known or ranker.counts()
         if counts is not last:
             changes.append((len(rows), counts))
             last = counts
@@ -175,6 +175,7 @@ def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> tup
     parts = zip(ats.tolist(), levels.binpacks[ats, ks].tolist(), levels.anti[ats, ks].tolist(), norms, strict=True)
     placed: list[int] = []
     tables: list[ScoreTable] = []
+    add_row, add_table = placed.append, tables.append
     for at, binpack, anti, norm in reversed(list(parts)):
         key = (binpack, anti, affinity[at] if affinity is not None else 0)
         scores = shown.get(key)
@@ -186,8 +187,8 @@ def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> tup
             del heads[place], table[place]
         heads.appendleft(at)
         table.appendleft(NodeScoreMeta(node_id=ids[row], scores=scores, norm_score=norm))
-        placed.append(row)
-        tables.append(tuple(table))
+        add_row(row)
+        add_table(tuple(table))
     placed.reverse()
     tables.reverse()
     return placed, tables
