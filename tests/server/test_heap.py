@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from yurt.runtime.env import Env, RealEnv
-from yurt.server.gc import CLEAN_COUNT, GROWN_ROWS, SWITCH_S, YOUNG_COUNT, HeapKeeper
+from yurt.server.gc import CLEAN_COUNT, GROWN_ROWS, LARGE_ROWS, SWITCH_S, YOUNG_COUNT, HeapKeeper
 from yurt.server.metrics import Metrics
 
 
@@ -119,6 +119,27 @@ def test_rows_that_went_away_must_come_back_before_the_state_counts_as_grown(hea
     heap.keeper.look()
     before = gc.get_freeze_count()
     assert heap.grow() > before
+
+
+@pytest.mark.parametrize(("rows", "written", "is_frozen"), [
+    (LARGE_ROWS, GROWN_ROWS, True),
+    (LARGE_ROWS, GROWN_ROWS - 1, False),
+    (LARGE_ROWS - 1, GROWN_ROWS, False),
+])  # fmt: skip
+def test_a_large_state_that_is_written_anew_counts_as_growing(
+    heap: Heap, rows: int, written: int, is_frozen: bool
+) -> None:
+    heap.rows = rows
+    heap.begin()
+    kept = [Node() for _ in range(10)]
+    frozen = gc.get_freeze_count()
+    heap.keeper.written += written
+    heap.keeper.look()
+    assert (gc.get_freeze_count() > frozen) is is_frozen
+    after = gc.get_freeze_count()
+    heap.keeper.look()
+    assert gc.get_freeze_count() == after, "only what was written since the last look counts"
+    assert kept
 
 
 async def test_what_lived_for_long_and_ended_is_collected_soon_so_that_little_of_it_gathers() -> None:

@@ -28,6 +28,9 @@ CLEAN_COUNT: Final = YOUNG_COUNT // 100
 """A lot with less garbage than this is clean."""
 GROWN_ROWS: Final = 2_000
 """The state grows when it has so many more rows than at the last freeze."""
+LARGE_ROWS: Final = 100_000
+"""A state with so many rows is one that grows also while many of its rows are only written anew or deleted: each change
+makes nodes of its maps anew, which would be looked at by hundreds of thousands."""
 NEVER: Final = 1 << 30
 """Older objects are not collected by their count."""
 IDLE_S: Final = 5.0
@@ -47,6 +50,9 @@ class HeapKeeper:
         self._env = env
         self._metrics = metrics
         self._rows = rows
+        self.written = 0
+        """How many rows were written or deleted; whoever changes the state counts here."""
+        self._seen_written = 0
         self._frozen_rows = 0
         self._is_growing = False
         self._began = 0.0
@@ -92,7 +98,9 @@ class HeapKeeper:
         """Freeze what a growing state has added, and have the next young objects collected in any case."""
         rows = self._rows()
         self._frozen_rows = min(self._frozen_rows, rows)
-        self._is_growing = rows - self._frozen_rows >= GROWN_ROWS
+        is_busy = rows >= LARGE_ROWS and self.written - self._seen_written >= GROWN_ROWS
+        self._seen_written = self.written
+        self._is_growing = is_busy or rows - self._frozen_rows >= GROWN_ROWS
         if self._is_growing or not gc.isenabled():
             gc.freeze()
             self._frozen_rows = rows

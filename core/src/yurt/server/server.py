@@ -415,6 +415,7 @@ class Server:
 
     def _on_applied(self, command: AnyCommand, changes: Changes) -> None:
         index = self.state.index
+        self._heap.written += len(changes)
         self.node_service.observe(changes, index=index)
         self.root_keys.observe(changes)
         if self.roles.term is not None:
