@@ -70,9 +70,9 @@ def turns(api: Api) -> CountedTurns:
         ("GET", "/v1/evaluations/count", None, IN_SLICES),
         ("GET", "/v1/evaluations/count?filter=Status+%3D%3D+failed", None, ROWS // STEP),
         ("DELETE", "/v1/evaluations", {"Filter": "Status == failed"}, ROWS // STEP),
-        ("GET", "/v1/job/web/allocations?per_page=2", None, IN_SLICES),
-        ("GET", "/v1/job/web/evaluations?per_page=2", None, IN_SLICES),
-        ("GET", "/v1/job/web/scale", None, IN_SLICES),
+        ("GET", "/v1/job/web/allocations?per_page=2", None, 2 * IN_SLICES),
+        ("GET", "/v1/job/web/evaluations?per_page=2", None, 2 * IN_SLICES),
+        ("GET", "/v1/job/web/scale", None, 2 * IN_SLICES),
         ("GET", "/v1/scaling/policies", None, IN_SLICES),
         ("PUT", "/v1/search", {"Prefix": "f", "Context": "allocs"}, IN_SLICES),
         ("PUT", "/v1/search/fuzzy", {"Text": "nothing", "Context": "jobs"}, IN_SLICES),
@@ -113,3 +113,13 @@ async def test_the_rows_of_an_event_are_written_in_slices(api: Api) -> None:
             line += await response.content.readany()
     assert len(json.loads(line)["Events"]) == len(changes)
     assert turns.count == 2
+
+
+async def test_the_index_of_a_job_s_rows_is_that_of_the_newest_in_any_slice(api: Api, turns: CountedTurns) -> None:
+    state = api.server.state
+    alloc = state.allocs[factories.number_id(7)]
+    edit = state.edit(state.index + 1)
+    edit.put("allocs", alloc.id, replace(alloc, modify_index=state.index + 1))
+    api.server.writer.state = changed = edit.commit()
+    for path in ("/v1/job/web/allocations?per_page=2", "/v1/job/web/scale"):
+        assert (await api.get(path)).index == changed.index

@@ -118,7 +118,11 @@ async def _list_below(
 ) -> web.Response:
     """Those of the job's rows of a table that are wanted, the newest first."""
     key = job_key(call)
-    state, index = await changed_state(call, [(table, "job", key)], lambda s: _newest(s, table, key))
+    if call.options.index:
+        state, index = await changed_state(call, [(table, "job", key)], lambda s: _newest(s, table, key))
+    else:
+        state = call.read_state()
+        index = await _newest_in_slices(call, state, table, key)
     rows, is_reversed = state.table(table).each_where("job", key), not call.options.reverse
     pager = Pager(rows, render, key=by_index, options=call.options, is_reversed=is_reversed, wanted=wanted)
     return await page_answer(call, pager, index or state.table(table).index)
@@ -127,6 +131,14 @@ async def _list_below(
 def _newest(state: Snapshot, table: str, key: tuple[str, str]) -> int:
     """When a row of the job in a table changed last; 0 when there is none."""
     return max(map(_MODIFY_INDEX, state.table(table).each_where("job", key)), default=0)
+
+
+async def _newest_in_slices(call: Call, state: Snapshot, table: str, key: tuple[str, str]) -> int:
+    """The same for a read that waits for nothing."""
+    newest = 0
+    async for part in call.server.writer.turns.slices(state.table(table).each_where("job", key)):
+        newest = max(newest, *map(_MODIFY_INDEX, part))
+    return newest
 
 
 async def deployment(call: Call) -> web.Response:
@@ -162,14 +174,16 @@ async def scale_status(call: Call) -> web.Response:
         job = state.jobs.get(key)
         events = state.scaling_events.get(key)
         scaled = events.modify_index if events is not None else 0
-        return max((job.modify_index if job is not None else state.jobs.index), _newest(state, "allocs", key), scaled)
+        known = job.modify_index if job is not None else state.jobs.index
+        return max(known, scaled, _newest(state, "allocs", key) if call.options.index else 0)
 
     watched = [("jobs", key), ("allocs", "job", key), ("scaling_events", key)]
     state, index = await changed_state(call, watched, index_of)
     job = state.jobs.get(key)
+    newest = 0 if call.options.index else await _newest_in_slices(call, state, "allocs", key)
     if job is None:
-        return object_missing(call, "job not found", index)
-    return read_answer(call, await _scale_wire(call, state, job), index)
+        return object_missing(call, "job not found", max(index, newest))
+    return read_answer(call, await _scale_wire(call, state, job), max(index, newest))
 
 
 async def _scale_wire(call: Call, state: Snapshot, job: Job) -> dict[str, Any]:
