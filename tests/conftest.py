@@ -50,7 +50,7 @@ class Collector:
 
 
 @pytest.fixture(scope="session")
-def collector() -> Iterator[Collector]:
+def garbage_collector() -> Iterator[Collector]:
     """Python's garbage collector as seen during the session."""
     made = Collector()
     gc.callbacks.append(made)
@@ -60,12 +60,12 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(autouse=True)
-def modules_stay_frozen(collector: Collector) -> Iterator[None]:
+def modules_stay_frozen(garbage_collector: Collector) -> Iterator[None]:
     """A server that ends hands all objects back to the collector, for it cannot tell those that it did not freeze."""
-    before = collector.full
+    before = garbage_collector.full
     yield
-    if collector.full > before:
-        collector.freeze()
+    if garbage_collector.full > before:
+        garbage_collector.freeze()
 
 
 @pytest.fixture(autouse=True)
