@@ -7,6 +7,7 @@ import http.client
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from yurt.server.server import Server
@@ -144,9 +145,9 @@ async def _follow_events(site: Site) -> None:
 async def _all_healthy(site: Site) -> None:
     """The deployment of a large job is looked at whenever the health of one of its allocations changes."""
     (deployment,) = site.server.state.deployments.where("job", ("default", BIG))
-    alloc_ids = site.server.state.allocs.keys_where("deployment", deployment.id)
-    for number in range(3):
-        told = alloc_ids[number * AT_A_TIME : (number + 1) * AT_A_TIME]
+    allocs = site.server.state.allocs.each_where("deployment", deployment.id)
+    for _ in range(3):
+        told = tuple(alloc.id for alloc in islice(allocs, AT_A_TIME))
         command = SetDeploymentAllocHealth(deployment_id=deployment.id, healthy=told, now=site.server.env.now())
         await site.server.propose(command)
         await asyncio.sleep(1.0)
