@@ -7,7 +7,7 @@ reason, so a placement that finds no row knows all the reasons.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ from yurt.scheduler.ids import number_of
 from yurt.scheduler.preempt import is_allowed, preempt, preemption_score, situation
 from yurt.scheduler.rank import Ranker, RankOptions
 from yurt.scheduler.remembered import answers_by_row, remembered
-from yurt.scheduler.runs import place_run
+from yurt.scheduler.runs import Run, place_run
 from yurt.scheduler.spread import UNIT, FloatArray
 from yurt.scheduler.view import View, has_memory_max, is_spread_algorithm
 from yurt.scheduler.volumes import Volumes
@@ -135,17 +135,20 @@ class GroupPlacer:
         """Whether equal placements can be ordered at once: nothing but amounts decides where they fit."""
         return not (self.ask.is_exclusive or self.distinct.is_used or self.volumes.is_used)
 
-    def run(self, count: int) -> tuple[list[int], list[AllocationMetric]]:
+    def run(self, count: int) -> tuple[list[int], Iterator[AllocationMetric]]:
         """Up to `count` more allocations, the same as so many times `place` without preemption: rows and metrics."""
         found = place_run(self.ranker, count)
         self._preemptions[found.rows] = np.nan
-        metrics: list[AllocationMetric] = []
-        ends = [start for start, _ in found.counts[1:]]
-        ends.append(len(found.rows))
-        for (start, counts), end in zip(found.counts, ends, strict=False):
+        return found.rows, self._metrics_of(found)
+
+    def _metrics_of(self, run: Run) -> Iterator[AllocationMetric]:
+        """The metrics of each placement, made when they are asked for: with what else is made of the placement."""
+        ends = [start for start, _ in run.counts[1:]]
+        ends.append(len(run.rows))
+        for (start, counts), end in zip(run.counts, ends, strict=False):
             shared = self._showing(counts)
-            metrics += [replace(shared, score_meta_data=table) for table in found.tables[start:end]]
-        return found.rows, metrics
+            for table in run.tables[start:end]:
+                yield replace(shared, score_meta_data=table)
 
     def recount(self) -> None:
         """Allocations went away by other means: open what they had closed."""
