@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,19 @@ from hypothesis import settings
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+class Loggers(dict[str, "logging.Logger | logging.PlaceHolder"]):
+    """All loggers by name; whoever walks through them sees those of one moment.
+
+    pytest does so before each test, when a thread that outlives a test may still import what makes further ones.
+    """
+
+    def values(self) -> list[logging.Logger | logging.PlaceHolder]:  # type: ignore[override]
+        return list(super().values())
+
+
+logging.root.manager.loggerDict = Loggers(logging.root.manager.loggerDict)
 
 
 @pytest.fixture
