@@ -20,6 +20,8 @@ from yurt.state.store import Snapshot
 from yurt.structs.node import Node
 
 MEMO_MAX = 4096
+FEW_SHAPES = 16
+"""So many shapes have their nodes looked up by themselves."""
 
 Answers = npt.NDArray[Any]
 
@@ -65,8 +67,8 @@ def answers_by_shape(
     if not known.has(in_use):
         known = _extended(known, len(rows.shapes.values))
         asked = in_use[~known.is_known[in_use]]
-        numbers, values, row_of_shape = asked.tolist(), rows.shapes.values, rows.row_of_shape
-        nodes = nodes_of(snapshot, [row_of_shape[number] for number in numbers])
+        numbers, values = asked.tolist(), rows.shapes.values
+        nodes = _nodes_with(snapshot, numbers)
         known.answers[asked] = ask([values[number] for number in numbers], nodes)
         known.is_known[asked] = [bool(values[number].computed_class) for number in numbers]
         if len(lasting) >= MEMO_MAX:
@@ -120,6 +122,20 @@ def nodes_of(snapshot: Snapshot, rows: list[int]) -> list[Node]:
     """The nodes of some rows."""
     ids = snapshot.columns.nodes.ids
     return snapshot.nodes.rows([ids[row] for row in rows])
+
+
+def _nodes_with(snapshot: Snapshot, shapes: list[int]) -> list[Node]:
+    """For each of the shapes a node that has it; when there are many, all are looked up, once for all who ask."""
+    rows = snapshot.columns.nodes
+    if len(shapes) <= FEW_SHAPES:
+        return nodes_of(snapshot, [rows.row_of_shape[shape] for shape in shapes])
+    found = remembered(
+        rows,
+        "shapes",
+        lambda: dict(zip(rows.row_of_shape, nodes_of(snapshot, [*rows.row_of_shape.values()]), strict=True)),
+    )
+    assert isinstance(found, dict)
+    return [found[shape] for shape in shapes]
 
 
 def _extended(known: _OfShapes, size: int) -> _OfShapes:
