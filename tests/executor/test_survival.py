@@ -17,6 +17,7 @@ from yurt.executor import ProcessExecutor, ProcessHandle, cgroups
 from yurt.executor.processes import start_time
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import seconds
+from yurt.testing.fakes import eventually
 
 AGENT = """
 import asyncio, os, sys
@@ -163,6 +164,7 @@ async def test_an_end_while_no_agent_runs_is_known_afterwards(make_agent: MakeAg
 
 async def test_exec_works_in_a_task_that_was_found_again(make_agent: MakeAgent) -> None:
     agent = make_agent("keep", "cd /usr && MARK=1 exec sleep 1000")
+    await eventually(lambda: psutil.Process(agent.task.pid).cmdline() == ["sleep", "1000"])
     agent.kill()
     executor = ProcessExecutor(state_dir=str(agent.folder))
     await executor.recover(agent.task)

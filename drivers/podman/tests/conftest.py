@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import podman.api.client  # noqa: F401 - drivers import it in a thread, which would go on behind the end of a test
 import pytest
 from yurt.testing.engines import PodmanEngine, missing
 from yurt.testing.registry import Registry, running_registry
