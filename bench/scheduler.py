@@ -7,8 +7,8 @@ Beside the rate by the wall clock stands that by the processor, which other work
 has a process of its own: nothing that earlier cases left in memory counts, neither in the rates nor in the peak.
 
 The cases are those of the comparison with Nomad 1.1.2 (one core of the same kind of machine): nodes of 16 GHz and
-64 GiB in 5 datacenters, 125 racks, 4 kernels and 4 classes, the last two independent of each other; an allocation asks
-500 MHz and 1 GiB.
+64 GiB in 5 datacenters, 125 racks, 4 kernels and 4 classes; all of a rack have the same kernel, and each class is in
+every rack. An allocation asks 500 MHz and 1 GiB.
 
     python bench/scheduler.py [--json] [--case NAME ...]
 """
@@ -105,7 +105,7 @@ def node(number: int, gpus: int) -> Node:
         status="ready",
         attributes={
             "kernel.name": "linux",
-            "kernel.version": f"5.{number // CLASSES % KERNELS}.0",
+            "kernel.version": f"5.{number % RACKS % KERNELS}.0",
             "cpu.arch": "amd64",
             "unique.hostname": f"host-{number}",
         },
@@ -173,7 +173,7 @@ AFFINITY: Mapping[str, Any] = {
         Affinity(l_target="${attr.kernel.version}", operand="version", r_target=">= 5.1", weight=50),
     ),
 }
-"""A quarter of the nodes has the class, three quarters of those a kernel that is preferred too: 187 of 1,000 are all
+"""A quarter of the nodes has the class, three quarters of those a kernel that is preferred too: 186 of 1,000 are all
 used, here and, but for how chance dealt its nodes, in Nomad's 192."""
 PORT: Mapping[str, Any] = {"networks": (NetworkResource(mode="host", dynamic_ports=(Port(label="http"),)),)}
 GPU = Resources(cpu=500, memory_mb=32_768 // 8, devices=(RequestedDevice(name="nvidia/gpu", count=1),))
