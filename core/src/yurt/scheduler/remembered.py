@@ -88,13 +88,13 @@ def answers_by_row(
         found: Answers = np.full(len(rows.offered), without)
         earlier = rows.earlier(key)
         if earlier is None:
-            numbers, nodes = all_nodes(snapshot)
+            numbers, nodes = _all_nodes(snapshot)
         else:
             answers, changed = earlier
             found[: len(answers)] = answers[: len(found)]
             found[changed] = without
             numbers = [row for row in changed if rows.offered[row, IS_NODE]]
-            nodes = nodes_of(snapshot, numbers)
+            nodes = _nodes_of(snapshot, numbers)
         if numbers:
             found[numbers] = ask(nodes)
         found.flags.writeable = False
@@ -106,7 +106,7 @@ def answers_by_row(
     return found
 
 
-def all_nodes(snapshot: Snapshot) -> tuple[list[int], list[Node]]:
+def _all_nodes(snapshot: Snapshot) -> tuple[list[int], list[Node]]:
     """The rows of all nodes, and the nodes in the same order, which may differ from process to process.
 
     Two maps of the same keys nearly always go through them alike: then no node has to be looked up.
@@ -115,10 +115,10 @@ def all_nodes(snapshot: Snapshot) -> tuple[list[int], list[Node]]:
     if len(rows) == len(nodes) and all(map(eq, rows, nodes.keys())):
         return list(rows.values()), list(nodes.values())
     numbers = np.flatnonzero(snapshot.columns.nodes.offered[:, IS_NODE]).tolist()
-    return numbers, nodes_of(snapshot, numbers)
+    return numbers, _nodes_of(snapshot, numbers)
 
 
-def nodes_of(snapshot: Snapshot, rows: list[int]) -> list[Node]:
+def _nodes_of(snapshot: Snapshot, rows: list[int]) -> list[Node]:
     """The nodes of some rows."""
     ids = snapshot.columns.nodes.ids
     return snapshot.nodes.rows([ids[row] for row in rows])
@@ -128,11 +128,11 @@ def _nodes_with(snapshot: Snapshot, shapes: list[int]) -> list[Node]:
     """For each of the shapes a node that has it; when there are many, all are looked up, once for all who ask."""
     rows = snapshot.columns.nodes
     if len(shapes) <= FEW_SHAPES:
-        return nodes_of(snapshot, [rows.row_of_shape[shape] for shape in shapes])
+        return _nodes_of(snapshot, [rows.row_of_shape[shape] for shape in shapes])
     found = remembered(
         rows,
         "shapes",
-        lambda: dict(zip(rows.row_of_shape, nodes_of(snapshot, [*rows.row_of_shape.values()]), strict=True)),
+        lambda: dict(zip(rows.row_of_shape, _nodes_of(snapshot, [*rows.row_of_shape.values()]), strict=True)),
     )
     assert isinstance(found, dict)
     return [found[shape] for shape in shapes]
