@@ -248,25 +248,24 @@ def _holds(state: Snapshot, job: Job, cutoffs: Cutoffs, now: UnixNano) -> Iterat
 
 
 def _deployment_garbage(state: Snapshot, deployment: Deployment, cutoffs: Cutoffs) -> Iterator[Step]:
-    if is_deployment_active(deployment) or deployment.modify_time > cutoffs.deployment:
-        yield None
-        return
-    for alloc in state.allocs.each_where("deployment", deployment.id):
-        yield None
-        if not is_terminal(alloc):
-            return
-    yield deployment
+    is_over = not is_deployment_active(deployment) and deployment.modify_time <= cutoffs.deployment
+    return _when_unused(deployment, state.allocs.each_where("deployment", deployment.id), is_over=is_over)
 
 
 def _node_garbage(state: Snapshot, node: Node, cutoffs: Cutoffs) -> Iterator[Step]:
-    if not _is_lost(node, cutoffs):
+    return _when_unused(node, state.allocs.each_where("node", node.id), is_over=_is_lost(node, cutoffs))
+
+
+def _when_unused(found: Deployment | Node, allocs: Iterable[Allocation], *, is_over: bool) -> Iterator[Step]:
+    """What is over, unless an allocation of it goes on."""
+    if not is_over:
         yield None
         return
-    for alloc in state.allocs.each_where("node", node.id):
+    for alloc in allocs:
         yield None
         if not is_terminal(alloc):
             return
-    yield node
+    yield found
 
 
 def _is_lost(node: Node | None, cutoffs: Cutoffs) -> bool:
