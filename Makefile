@@ -10,7 +10,7 @@ SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
 # Tests start some thousand interpreters, and most of the start is compiling: its outcome is kept, whatever is set outside.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: dev test check fmt e2e nightly bench fuzz docs dist setup clean
+.PHONY: dev test check fmt e2e failed nightly bench fuzz docs dist setup clean
 
 dev: setup ## run the server and client on this machine; more flags with ARGS="-config x.json"
 	@exec $(RUN) yurt agent -dev $(ARGS)
@@ -32,6 +32,9 @@ fmt: setup ## format and fix what can be fixed
 
 e2e: setup ## real agents and real processes
 	$(RUN) pytest -n $(E2E_WORKERS) $(SIDE_BY_SIDE) e2e
+
+failed: setup ## the tests that failed in the last `make test` or `make e2e`, once more and one after the other
+	$(RUN) python .ci/failed.py
 
 nightly: setup ## the scheduler's property tests with 100,000 cases each; hours
 	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 tests/scheduler

@@ -1,14 +1,19 @@
-"""What all tests share: none is timed by hypothesis, since machines are noisy; folders have short names."""
+"""What all tests share: none is timed by hypothesis, since machines are noisy; folders have short names.
+
+In CI hypothesis draws the same cases each time: what fails there was pushed. Nightly runs draw new ones.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from yurt.testing.nightly import is_nightly
 
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, derandomize="CI" in os.environ and not is_nightly())
 settings.load_profile("untimed")
 
 
@@ -23,6 +28,13 @@ class Loggers(dict[str, "logging.Logger | logging.PlaceHolder"]):
 
 
 logging.root.manager.loggerDict = Loggers(logging.root.manager.loggerDict)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep how the run ended beside what failed in it: `make failed` may mend only a run that came to its end."""
+    cache = getattr(session.config, "cache", None)
+    if cache is not None and not hasattr(session.config, "workerinput"):
+        cache.set("yurt/ended", int(pytest.ExitCode.INTERRUPTED if session.shouldfail else exitstatus))
 
 
 @pytest.fixture
