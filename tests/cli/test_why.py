@@ -22,7 +22,7 @@ GROUP = {
             {"Text": "512 MB memory short"}, {"Text": "1 core short"},
         ]},
     ],
-    "SmallestChange": {"Text": "lower it", "NodeID": NODE, "NodeName": "node-7", "Places": 1},
+    "SmallestChange": {"Text": "lower it", "NodeID": NODE, "NodeName": "node-7", "Places": 1, "IsProved": True},
     "Scores": SCORES,
 }  # fmt: skip
 ANSWER = {"JobID": "web", "Namespace": "default", "Index": 9, "Groups": [GROUP], "Warnings": None}
@@ -51,6 +51,14 @@ def _with_group(api: Any, **changes: Any) -> None:
     group = {"Name": "web", "Desired": 1, "Unplaced": 1, "Blockers": GROUP["Blockers"]} | changes
     api.answers["/v1/yurt/job/why-not"] = {**ANSWER, "Groups": [group]}
     api.answers["/v1/jobs"] = [{"ID": "web", "Namespace": "default"}]
+
+
+def test_a_change_of_which_not_all_that_is_smaller_was_tried_is_said_to_be_perhaps_not_the_smallest(
+    api: Any, run: Any
+) -> None:
+    _with_group(api, SmallestChange={**GROUP["SmallestChange"], "IsProved": False})
+    out = run("job", "why-not", "web")[1]
+    assert "(on node-7; places 1 more allocation; perhaps not the smallest, for not all that is smaller" in out
 
 
 def test_why_not_says_what_else_helps_when_no_change_of_the_job_does(api: Any, run: Any) -> None:

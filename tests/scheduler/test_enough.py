@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
 import pytest
-from yurt import scheduler
-from yurt.fsm import apply
 from yurt.scheduler import enough
-from yurt.scheduler.edits import apply_edits, joined, numbered, text_of, with_numbers
+from yurt.scheduler.edits import joined, numbered, text_of
 from yurt.scheduler.explain import why_not
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
-from yurt.structs import commands as c
 from yurt.structs.constraint import Constraint
 from yurt.structs.explain import Edit, SmallestChange
 from yurt.structs.job import Job
-from yurt.structs.node import Node
 from yurt.structs.policies import Gang
 from yurt.structs.resources import EphemeralDisk, Resources
 from yurt.testing import factories
 from yurt.testing.nightly import cases
+from yurt.testing.waiting import node, placed_with, smaller_than, state_of
 
-CASES = min(cases(40), 120)
+CASES = min(cases(200), 4_000)
 """Each takes some fifty attempts."""
 WHOLE: dict[str, Any] = {"all_at_once": True}
-
-
-def _node(number: int, **changes: Any) -> Node:
-    return factories.node(factories.number_id(number, kind=1), name=f"node-{number}", **changes)
-
-
-def _state(*nodes: Node) -> Snapshot:
-    state = Snapshot.empty()
-    for node in nodes:
-        state = apply(state, c.RegisterNode(node=node), index=state.index + 1).state
-    return state
 
 
 def _job(count: int, *asked: Resources, **changes: Any) -> Job:
@@ -52,31 +37,21 @@ def _change(state: Snapshot, job: Job) -> SmallestChange | None:
     return why_not(state, job, now=factories.NOW, seed=1).groups[0].smallest_change
 
 
-def _placed(state: Snapshot, job: Job, edits: Sequence[Edit]) -> int:
-    edited = apply_edits(job, "web", edits)
-    return len(scheduler.dry_run(state, edited, now=factories.NOW, seed=1).plan.placements)
-
-
-def _smaller(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
-    """The changes that are less by one edit, or by 1 of one number."""
-    for at, edit in enumerate(edits):
-        yield (*edits[:at], *edits[at + 1 :])
-        if abs(edit.before - edit.after) > 1:
-            step = 1 if edit.before > edit.after else -1
-            nearer = with_numbers(edit, before=edit.before, after=edit.after + step)
-            yield (*edits[:at], nearer, *edits[at + 1 :])
+def _placed(state: Snapshot, job: Job, edits: tuple[Edit, ...]) -> int:
+    return placed_with(state, job, edits)["web"]
 
 
 def _assert_least(state: Snapshot, job: Job, change: SmallestChange) -> None:
     assert change.places == _placed(state, job, change.edits) > 0, change
     assert change.text == text_of(change.edits)
-    for smaller in _smaller(change.edits):
+    assert change.is_proved, change
+    for smaller in smaller_than(change.edits):
         assert not _placed(state, job, smaller), (change, smaller)
 
 
 @pytest.mark.parametrize("gang", [None, Gang(min=200)])
 def test_a_large_gang_gets_the_change_that_places_all_of_it(gang: Gang | None) -> None:
-    state = _state(_node(1), _node(2))
+    state = state_of(node(1), node(2))
     job = _job(200, Resources(cpu=1500, memory_mb=10), gang=gang)
     change = _change(state, job)
     assert change is not None and change.text == 'lower the cpu of task "t0" from 1500 to 40 MHz'
@@ -85,7 +60,7 @@ def test_a_large_gang_gets_the_change_that_places_all_of_it(gang: Gang | None) -
 
 
 def test_a_gang_that_runs_short_of_several_things_gets_each_as_near_as_it_can_be() -> None:
-    state = _state(_node(1), _node(2))
+    state = state_of(node(1), node(2))
     job = _job(120, Resources(cpu=700, memory_mb=300), Resources(cpu=20, memory_mb=20), ephemeral_disk=_disk(9000))
     change = _change(state, job)
     assert change is not None and {edit.kind for edit in change.edits} == {"cpu", "memory", "disk"}
@@ -97,7 +72,7 @@ def _disk(size: int) -> EphemeralDisk:
 
 
 def test_the_limit_of_a_distinct_property_is_raised_as_far_as_a_gang_needs() -> None:
-    state = _state(*(_node(number, meta={"rack": "r1"}) for number in range(3)))
+    state = state_of(*(node(number, meta={"rack": "r1"}) for number in range(3)))
     rule = Constraint(l_target="${meta.rack}", operand="distinct_property", r_target="2")
     job = _job(60, Resources(cpu=10, memory_mb=10), constraints=(rule,))
     change = _change(state, job)
@@ -106,7 +81,7 @@ def test_the_limit_of_a_distinct_property_is_raised_as_far_as_a_gang_needs() -> 
 
 
 def test_of_edits_that_are_made_or_not_made_only_those_that_a_gang_needs_are_kept() -> None:
-    state = _state(*(_node(number, scheduling_eligibility="ineligible") for number in range(40)))
+    state = state_of(*(node(number, scheduling_eligibility="ineligible") for number in range(40)))
     change = _change(state, _job(40, Resources(cpu=3900, memory_mb=64)))
     assert change is not None and change.places == 40
     assert change.text == 'lower the cpu of task "t0" from 3900 to 100 MHz; make node node-0 eligible'
@@ -114,10 +89,10 @@ def test_of_edits_that_are_made_or_not_made_only_those_that_a_gang_needs_are_kep
 
 def test_a_gang_that_needs_a_change_of_each_of_many_nodes_is_told_that_the_first_places_none() -> None:
     asleep = {"scheduling_eligibility": "ineligible", "node_max_allocs": 1}
-    few = _change(_state(*(_node(number, **asleep) for number in range(9))), _job(9, Resources(cpu=10, memory_mb=10)))
+    few = _change(state_of(*(node(number, **asleep) for number in range(9))), _job(9, Resources(cpu=10, memory_mb=10)))
     assert few is not None and (few.places, len(few.edits)) == (9, 9)
     count = enough.ROUNDS_MAX + 1
-    many = _state(*(_node(number, **asleep) for number in range(count)))
+    many = state_of(*(node(number, **asleep) for number in range(count)))
     change = _change(many, _job(count, Resources(cpu=10, memory_mb=10)))
     assert change is not None and (change.places, len(change.edits)) == (0, 1)
 
@@ -137,7 +112,7 @@ def test_the_change_of_any_gang_places_it_and_nothing_smaller_does(seed: int, mo
     random = Random(seed)
     told = 0
     for _ in range(max(1, CASES // 4)):
-        state = _state(*(_node(number) for number in range(random.randrange(1, 4))))
+        state = state_of(*(node(number) for number in range(random.randrange(1, 4))))
         tasks = [
             Resources(cpu=random.randrange(20, 1500), memory_mb=random.randrange(20, 1500))
             for _ in range(random.choice((1, 1, 2)))

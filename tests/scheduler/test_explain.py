@@ -2,72 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from random import Random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from yurt import scheduler
 from yurt.fsm import apply
-from yurt.scheduler.edits import apply_edits
 from yurt.scheduler.explain import why, why_not
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace, PreemptionConfig, SchedulerConfiguration
-from yurt.structs.constraint import Constraint, Spread
-from yurt.structs.evaluation import Evaluation
-from yurt.structs.explain import Edit, GroupExplanation
+from yurt.structs.constraint import Constraint
+from yurt.structs.explain import GroupExplanation
 from yurt.structs.job import Job
 from yurt.structs.network import NetworkResource, Port
 from yurt.structs.node import (
     NETWORK_PROBLEM,
     DriverInfo,
-    HostNetworkInfo,
     HostVolumeInfo,
-    Node,
-    NodeDevice,
-    NodeDeviceResource,
     NodeReservedNetworkResources,
     NodeReservedResources,
 )
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.policies import Gang
-from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
+from yurt.structs.resources import RequestedDevice, Resources
 from yurt.structs.volume import VolumeRequest
 from yurt.testing import factories
 from yurt.testing.limits import quotas
-from yurt.testing.nightly import cases
+from yurt.testing.waiting import node as _node
+from yurt.testing.waiting import placed_with
+from yurt.testing.waiting import run as _run
+from yurt.testing.waiting import state_of as _state
+from yurt.testing.waiting import with_gpus as _with_gpus
 
-CASES = cases(500)
 PREEMPTING = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
 ETH0 = NetworkResource(mode="host", device="eth0", ip="10.0.0.1")
 NOTHING: Mapping[str, Any] = {}
-
-
-def _node(number: int, **changes: Any) -> Node:
-    made = factories.node(factories.number_id(number, kind=1), name=f"node-{number}", **changes)
-    return replace(made, node_resources=replace(made.node_resources, networks=(ETH0,)))
-
-
-def _with_gpus(node: Node, count: int) -> Node:
-    gpus = tuple(NodeDevice(id=f"{node.name}-{at}", healthy=True) for at in range(count))
-    kind = NodeDeviceResource(vendor="nvidia", type="gpu", name="h200", instances=gpus)
-    return replace(node, node_resources=replace(node.node_resources, devices=(kind,) if count else ()))
-
-
-def _state(*nodes: Node) -> Snapshot:
-    state = Snapshot.empty()
-    for node in nodes:
-        state = apply(state, c.RegisterNode(node=node), index=state.index + 1).state
-    return state
-
-
-def _run(state: Snapshot, job: Job) -> Snapshot:
-    state = apply(state, c.RegisterJob(job=job), index=state.index + 1).state
-    evaluation = Evaluation(id=f"eval-{job.id}", job_id=job.id, type=job.type, triggered_by="job-register")
-    plan = scheduler.attempt(state, evaluation, now=factories.NOW, seed=1).plan
-    return apply(state, c.ApplyPlan(plan=plan), index=state.index + 1).state if not plan.is_empty else state
 
 
 def _job(count: int = 1, resources: Resources | None = None, job: Mapping[str, Any] = NOTHING, **group: Any) -> Job:
@@ -265,7 +235,8 @@ def test_the_smallest_change_of_a_gang_makes_room_for_all_that_must_run_together
     assert _only_change(found) == 'lower the cpu of task "web" from 1500 to 1000 MHz'
     assert found.smallest_change is not None and found.smallest_change.places == 7
     (edit,) = found.smallest_change.edits
-    assert _placed(state, job, (edit,)) == 7 and _placed(state, job, (replace(edit, after=1001),)) == 0
+    assert placed_with(state, job, (edit,))["web"] == 7
+    assert placed_with(state, job, (replace(edit, after=1001),))["web"] == 0
 
     cores = _why_not(state, _job(7, Resources(cpu=0, cores=2, memory_mb=10), **changes))
     assert _only_change(cores) == 'ask 1 instead of 2 cores in task "web"'
@@ -360,112 +331,3 @@ def test_an_allocation_tells_its_scores_then_and_the_ranking_now() -> None:
     assert found.text.startswith(f"node {alloc.node_name} was chosen of 4 that were looked at; it scored")
     assert found.scores[0].node_id == alloc.node_id and found.scores[0].chosen
     assert found.now is not None and found.now.scores[0].node_id == alloc.node_id and len(found.now.scores) == 4
-
-
-# -- properties --------------------------------------------------------------------------------------------------------
-
-
-def _random_node(random: Random, number: int) -> Node:
-    node = _node(
-        number,
-        datacenter=random.choice(("dc1", "dc1", "dc2")),
-        node_class=random.choice(("a", "b")),
-        meta={"rack": random.choice(("r1", "r2"))} if random.random() < 0.9 else {},
-        scheduling_eligibility="ineligible" if random.random() < 0.1 else "eligible",
-        drivers={
-            name: DriverInfo(detected=True, healthy=random.random() < 0.9) for name in ("mock_driver", "raw_exec")
-        },
-        host_networks={"public": HostNetworkInfo(name="public", cidr="192.0.2.7/24")} if random.random() < 0.5 else {},
-        host_volumes={"data": HostVolumeInfo(path="/d", read_only=random.random() < 0.5)},
-    )
-    resources = node.node_resources
-    resources = replace(
-        resources,
-        cpu=replace(resources.cpu, cpu_shares=random.randrange(100, 4000)),
-        memory=replace(resources.memory, memory_mb=random.randrange(64, 4096)),
-        disk=replace(resources.disk, disk_mb=random.randrange(300, 3000)),
-    )
-    return _with_gpus(replace(node, node_resources=resources), random.randrange(4))
-
-
-def _random_job(random: Random, name: str) -> Job:
-    constraints = [
-        Constraint(l_target="${node.class}", operand="=", r_target="a"),
-        Constraint(l_target="${meta.rack}", operand="!=", r_target="r1"),
-        Constraint(l_target="${node.unique.name}", operand="regexp", r_target="-[0-2]$"),
-        Constraint(operand="distinct_hosts"),
-        Constraint(l_target="${meta.rack}", operand="distinct_property", r_target=str(random.randrange(1, 3))),
-    ]
-    ports = (
-        Port(label="http", value=random.choice((80, 81)), host_network=random.choice(("", "", "public"))),
-        Port(label="admin", value=90),
-    )
-    model = Constraint(l_target="${device.model}", operand="=", r_target=random.choice(("h200", "b200")))
-    gpu = RequestedDevice(name="nvidia/gpu", count=random.randrange(1, 4))
-    gpu = replace(gpu, constraints=(model,)) if random.random() < 0.3 else gpu
-    devices = (gpu,) if random.random() < 0.3 else ()
-    cores = random.randrange(1, 6) if random.random() < 0.15 else 0
-    cpu = 0 if cores else random.randrange(20, 1500)
-    resources = Resources(cpu=cpu, cores=cores, memory_mb=random.randrange(20, 1500), devices=devices)
-    distinct = [rule for rule in constraints if random.random() < 0.2]
-    return _job(
-        random.randrange(1, 5),
-        resources,
-        {"id": name, "name": name, "constraints": tuple(distinct)},
-        ephemeral_disk=EphemeralDisk(size_mb=random.randrange(110, 900)),
-        networks=(NetworkResource(mode="host", reserved_ports=ports),) if random.random() < 0.3 else (),
-        volumes={"data": VolumeRequest(name="data", type="host", source="data")} if random.random() < 0.2 else {},
-        spreads=(Spread(attribute="${meta.rack}", weight=50),) if random.random() < 0.2 else (),
-    )
-
-
-def _placed(state: Snapshot, job: Job, edits: tuple[Edit, ...]) -> int:
-    for edit in edits:
-        if edit.node_id:
-            node = _edited(state.nodes[edit.node_id], edit)
-            for command in (
-                c.RegisterNode(node=node),
-                c.SetNodeStatus(node_id=node.id, status="ready", updated_at=1),
-                c.SetNodeEligibility(node_id=node.id, eligibility=node.scheduling_eligibility),
-            ):
-                state = apply(state, command, index=state.index + 1).state
-    edited = apply_edits(job, "web", edits)
-    return len(scheduler.dry_run(state, edited, now=factories.NOW, seed=1).plan.placements)
-
-
-def _edited(node: Node, edit: Edit) -> Node:
-    if edit.kind == "driver":
-        return replace(node, drivers={**node.drivers, edit.name: DriverInfo(detected=True, healthy=True)})
-    if edit.kind == "volume":
-        return replace(node, host_volumes={**node.host_volumes, edit.name: HostVolumeInfo(path="/d")})
-    return replace(node, scheduling_eligibility="eligible")
-
-
-def _smaller(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
-    """Every change that is smaller by one edit, or by one unit of one edit."""
-    for at, edit in enumerate(edits):
-        yield (*edits[:at], *edits[at + 1 :])
-        if edit.kind in ("cpu", "memory", "disk", "device", "cores") and edit.after + 1 < edit.before:
-            yield (*edits[:at], replace(edit, after=edit.after + 1), *edits[at + 1 :])
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_the_smallest_change_places_one_more_and_nothing_smaller_does(seed: int) -> None:
-    random = Random(seed)
-    suggested = 0
-    for _ in range(max(1, CASES // 8)):
-        state = _state(*(_random_node(random, number) for number in range(random.randrange(1, 5))))
-        state = _run(state, replace(_random_job(random, "other"), priority=random.choice((30, 50))))
-        if seed % 2:
-            state = apply(state, c.SetSchedulerConfiguration(configuration=PREEMPTING), index=state.index + 1).state
-        job = _random_job(random, "web")
-        before = _placed(state, job, ())
-        change = _why_not(state, job).smallest_change
-        if change is None:
-            continue
-        assert change.places > 0
-        suggested += 1
-        assert _placed(state, job, change.edits) > before, change
-        for smaller in _smaller(change.edits):
-            assert _placed(state, job, smaller) <= before, (change, smaller)
-    assert suggested > CASES // 40

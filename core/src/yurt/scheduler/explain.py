@@ -38,8 +38,7 @@ OF_EVERY_NODE = (JOB_SYSTEM, JOB_SYSBATCH)
 def why_not(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> JobExplanation:
     """What registering the job (or evaluating it again as it is) would place, and why not the rest."""
     trials = Trials(snapshot, job, now=now, seed=seed, limits=limits)
-    trial = trials.run()
-    groups = tuple(_explained(trials, trial, group) for group in job.task_groups)
+    groups = tuple(_explained(trials, trials.unchanged, group) for group in job.task_groups)
     return JobExplanation(namespace=job.namespace, job_id=job.id, index=snapshot.index, groups=groups)
 
 

@@ -21,8 +21,6 @@ from yurt.state.arrays import IntArray
 from yurt.structs.explain import NearMiss, SmallestChange
 
 NEAR_MISSES = 5
-CHANGE_ROWS_MAX = 2000
-"""Nodes looked at for the least change, in the order of the least that they may need."""
 MEASURED = frozenset({"cpu", "memory", "disk", "cores", "device"})
 """Kinds of problems that have a size; any other counts 1."""
 
@@ -102,7 +100,7 @@ def _ranks(names: Sequence[str]) -> IntArray:
 def smallest(blocked: Blocked, found: Nearest) -> SmallestChange | None:
     """The least change of all nodes; the order says when no later node can do with less."""
     best: tuple[Change, int] | None = None
-    for row, least in zip(found.rows[:CHANGE_ROWS_MAX], found.least, strict=False):
+    for row, least in zip(found.rows, found.least, strict=True):
         if best is not None and least >= best[0].cost:
             break
         change = change_for(blocked, row)

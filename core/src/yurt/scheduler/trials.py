@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from yurt.scheduler.attempts import lay_over
@@ -75,6 +75,11 @@ class Trials:
         self._now = now
         self._seed = seed
         self._limits = limits
+
+    @cached_property
+    def unchanged(self) -> Trial:
+        """The attempt at the job as it is."""
+        return self.run()
 
     def run(self, edits: Sequence[Edit] = (), *, group: str = "") -> Trial:
         """Try to place the job, with what edits make of its group and of nodes."""

@@ -50,13 +50,17 @@ class Edit(Value):
 
 
 class SmallestChange(Value):
-    """The least that lets one more allocation be placed, and on which node; `places` is how many it lets in."""
+    """The least that lets one more allocation be placed, and on which node; `places` is how many it lets in.
+
+    `is_proved`: without any one of its edits, or with one of its numbers nearer by 1, an attempt places none.
+    """
 
     text: str
     node_id: str
     node_name: str = ""
     edits: tuple[Edit, ...] = ()
     places: int = 0
+    is_proved: bool = False
 
 
 class NodeScore(Value):

@@ -134,6 +134,8 @@ def change_lines(group: Json) -> list[str]:
         effect = f"places {plural(places, 'more allocation')}"
     if places and left > 0:
         effect += f", {left} still find no room"
+    if places and not change.get("IsProved"):
+        effect += "; perhaps not the smallest, for not all that is smaller could be tried"
     return [f"Smallest change: {change['Text']}", f"  (on {node}; {effect})"]
 
 

@@ -1,0 +1,99 @@
+"""The smallest change that an explanation names places more, and none that is smaller does."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from yurt.fsm import apply
+from yurt.scheduler.edits import text_of
+from yurt.scheduler.explain import why_not
+from yurt.state import Snapshot
+from yurt.structs import commands as c
+from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
+from yurt.structs.explain import GroupExplanation
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.resources import Resources
+from yurt.testing import factories
+from yurt.testing.nightly import cases
+from yurt.testing.waiting import node, placed_with, random_job, random_node, run, smaller_than, state_of
+
+CASES = cases(2_000)
+PREEMPTING = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
+
+
+def _explained(state: Snapshot, job: Job) -> tuple[GroupExplanation, ...]:
+    return why_not(state, job, now=factories.NOW, seed=1).groups
+
+
+def _random_state(random: Random, *, preempting: bool) -> Snapshot:
+    """Up to four nodes, some of which another job uses."""
+    state = state_of(*(random_node(random, number) for number in range(random.randrange(1, 5))))
+    state = run(state, random_job(random, "other", priority=random.choice((30, 50))))
+    if preempting:
+        state = apply(state, c.SetSchedulerConfiguration(configuration=PREEMPTING), index=state.index + 1).state
+    return state
+
+
+def _assert_smallest(state: Snapshot, job: Job, told: GroupExplanation) -> bool:
+    """Whether a change is told that places any; nothing smaller does so and leaves other groups as much room.
+
+    One that places none makes room that other groups of the job take, and no change after it would help.
+    """
+    change = told.smallest_change
+    if change is None:
+        return False
+    before, now = placed_with(state, job, ()), placed_with(state, job, change.edits, group=told.name)
+    others = sum(now.values()) - now[told.name]
+    assert now[told.name] - before[told.name] == change.places, change
+    assert change.text == text_of(change.edits)
+    if not change.places and others > sum(before.values()) - before[told.name]:
+        return False
+    assert change.places and change.is_proved, change
+    for smaller in smaller_than(change.edits):
+        less = placed_with(state, job, smaller, group=told.name)
+        places_more = less[told.name] > before[told.name]
+        assert not places_more or sum(less.values()) - less[told.name] < others, (change, smaller)
+    return True
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_smallest_change_places_one_more_and_nothing_smaller_does(seed: int) -> None:
+    random = Random(seed)
+    told = 0
+    for _ in range(max(1, CASES // 8)):
+        state = _random_state(random, preempting=bool(seed % 2))
+        job = random_job(random, "web")
+        told += _assert_smallest(state, job, _explained(state, job)[0])
+    assert told > CASES // 40
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_smallest_change_of_a_group_leaves_other_groups_the_room_that_they_have(seed: int) -> None:
+    random = Random(100 + seed)
+    told = 0
+    for _ in range(max(1, CASES // 8)):
+        state = _random_state(random, preempting=bool(seed))
+        job = random_job(random, "web", groups=2)
+        told += sum(_assert_smallest(state, job, group) for group in _explained(state, job))
+    assert told > CASES // 40
+
+
+def test_room_that_a_change_makes_and_another_group_takes_is_made_once_more() -> None:
+    state = state_of(node(1, datacenter="eu-1"))
+    groups = (_group("api", 1, cpu=3000, memory=20), _group("web", 1, cpu=3000, memory=20))
+    api, web = _explained(state, factories.job(task_groups=groups))
+    assert api.smallest_change is not None and api.smallest_change.text == 'add the datacenter "eu-1"'
+    assert web.smallest_change is not None and web.smallest_change.text == (
+        'add the datacenter "eu-1"; lower the cpu of task "web" from 3000 to 1000 MHz'
+    )
+
+
+def _job(count: int, *, cpu: int) -> Job:
+    return factories.job(task_groups=(_group("web", count, cpu=cpu, memory=20),))
+
+
+def _group(name: str, count: int, *, cpu: int, memory: int) -> TaskGroup:
+    return factories.group(
+        name, count=count, tasks=(factories.task(name, resources=Resources(cpu=cpu, memory_mb=memory)),)
+    )
