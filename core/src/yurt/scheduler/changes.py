@@ -16,9 +16,9 @@ from yurt.scheduler.device_shorts import DeviceShort
 from yurt.scheduler.devices import has_devices
 from yurt.scheduler.edits import EQUIPMENT, apply_edits, numbered
 from yurt.scheduler.feasible import text_of_constraint
+from yurt.scheduler.lacking import lacking_drivers, lacking_volumes, missing_networks
 from yurt.scheduler.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY
 from yurt.scheduler.ports import grant_ports
-from yurt.scheduler.shortfalls import lacking_drivers, lacking_volumes, missing_networks
 from yurt.state.columns import CPU
 from yurt.state.held import NOTHING_HELD
 from yurt.structs.constraint import Constraint

@@ -20,6 +20,7 @@ from yurt.structs.resources import RequestedDevice
 class DeviceShort(NamedTuple):
     """A request that a node cannot meet: so many of what is asked could be given; `text` says what lacks.
 
+    `reason` says it without the numbers of the node, to follow the name of the device: nodes are counted by it.
     `room_mb` is what a share could have at most; without the constraint `rule` all that is asked could be given.
     """
 
@@ -27,9 +28,14 @@ class DeviceShort(NamedTuple):
     task: str
     request: RequestedDevice
     free: int
-    text: str = ""
+    text: str
+    reason: str
     room_mb: int = 0
     rule: Constraint | None = None
+
+
+Words = tuple[str, str]
+"""The text of a short and its reason."""
 
 
 def device_shortages(
@@ -63,33 +69,37 @@ def _short(stock: Stock, at: int, task: str, request: RequestedDevice, least: in
     if request.first_available:
         first = _short(stock, at, task, request.first_available[0], 0)
         number = len(request.first_available)
-        return DeviceShort(at, task, request, 0, f"none of {number} alternatives fits, the first: {first.text}")
+        text = f"none of {number} alternatives fits, the first: {first.text}"
+        return DeviceShort(at, task, request, 0, text, f": none of the {number} alternatives fits")
     items = stock.matching(request)
     if not items:
-        return DeviceShort(at, task, request, 0, _nothing_text(stock, request), rule=_rule_in_the_way(stock, request))
+        rule = _rule_in_the_way(stock, request)
+        return DeviceShort(at, task, request, 0, *_nothing_words(stock, request), rule=rule)
     if request.all_of_node:
         free = sum(stock.is_free(item) for item in items)
         text = f"{len(items) - free} of its {len(items)} {request.name} are taken, all are asked for"
-        return DeviceShort(at, task, request, 0, text)
+        return DeviceShort(at, task, request, 0, text, ": some are taken, all are asked for")
     if request.share == MIG:
-        return DeviceShort(at, task, request, least, _part_text(stock, request, items))
+        return DeviceShort(at, task, request, least, *_part_words(stock, request, items))
     if request.share:
         return _share_short(stock, at, task, request, items)
-    return DeviceShort(at, task, request, least, _whole_text(stock, request, items, least))
+    return DeviceShort(at, task, request, least, *_whole_words(stock, request, items, least))
 
 
-def _nothing_text(stock: Stock, request: RequestedDevice) -> str:
+def _nothing_words(stock: Stock, request: RequestedDevice) -> Words:
     """Why no device of the node is one that is asked for, taken or not."""
     name = request.name
     named = [item for item in stock.items if is_named(item.kind, name)]
     healthy = [item for item in named if item.instance.healthy]
+    if not named:
+        return f'device "{name}" is missing', " missing"
     if not healthy:
-        return f"none of its {len(named)} {name} is healthy" if named else f'device "{name}" is missing'
+        return f"none of its {len(named)} {name} is healthy", " not healthy"
     unmet = [
         rule for rule in request.constraints if not any(admits(item.kind, item.instance, (rule,)) for item in healthy)
     ]
     texts = " and ".join(map(text_of_constraint, unmet or request.constraints))
-    return f"none of its {len(healthy)} {name} meets {texts}"
+    return f"none of its {len(healthy)} {name} meets {texts}", f": none meets {texts}"
 
 
 def _rule_in_the_way(stock: Stock, request: RequestedDevice) -> Constraint | None:
@@ -101,45 +111,55 @@ def _rule_in_the_way(stock: Stock, request: RequestedDevice) -> Constraint | Non
     return None
 
 
-def _whole_text(stock: Stock, request: RequestedDevice, items: list[Item], least: int) -> str:
+def _whole_words(stock: Stock, request: RequestedDevice, items: list[Item], least: int) -> Words:
+    name, count = request.name, request.count
     free = sum(stock.is_free(item) for item in items)
     wish = wish_of(request)
-    if free >= request.count and REQUIRE in (wish.nvlink, wish.numa):
+    if free >= count and REQUIRE in (wish.nvlink, wish.numa):
         what = "joined by NVLink" if wish.nvlink == REQUIRE else "on one NUMA node"
-        return f"no {request.count} of its {free} free {request.name} are {what}, at most {max(1, least)}"
-    return f"{request.count - least} {request.name} short ({request.count} asked, {least} free)"
+        return f"no {count} of its {free} free {name} are {what}, at most {max(1, least)}", f": no {count} free {what}"
+    text = f"{count - least} {name} short ({count} asked, {least} free)"
+    return text, f": {_fewer(count)}" + (" free" if len(items) >= count else "")
 
 
-def _part_text(stock: Stock, request: RequestedDevice, items: list[Item]) -> str:
+def _part_words(stock: Stock, request: RequestedDevice, items: list[Item]) -> Words:
+    name, memory = request.name, request.memory_mb
     parts = [item for item in items if item.is_part]
-    fitting = [item for item in parts if capacity_mb(item.kind, item.instance) >= request.memory_mb]
+    fitting = [item for item in parts if capacity_mb(item.kind, item.instance) >= memory]
     if not parts:
-        return f"no {request.name} is split into MIG instances"
+        return f"no {name} is split into MIG instances", ": none is split into MIG instances"
     if not fitting:
         most = max(capacity_mb(item.kind, item.instance) for item in parts)
-        return f"no MIG instance has {request.memory_mb} MiB, the largest has {most}"
+        return f"no MIG instance has {memory} MiB, the largest has {most}", f": no MIG instance has {memory} MiB"
     free = sum(stock.is_free(item) for item in fitting)
-    return f"{request.count} MIG instances of {request.memory_mb} MiB asked, {free} free"
+    text = f"{request.count} MIG instances of {memory} MiB asked, {free} free"
+    return text, f": {_fewer(request.count, 'MIG instance')} of {memory} MiB free"
 
 
 def _share_short(stock: Stock, at: int, task: str, request: RequestedDevice, items: list[Item]) -> DeviceShort:
+    name, asked = request.name, request.memory_mb
     rooms = [room for item in items if (room := room_for_share(stock, request, item)) is not None]
+    if not rooms and any(request.share in modes_of(item.kind, item.instance) for item in items):
+        text, reason = f"every {name} is taken whole or shared otherwise", ": all are taken whole or shared otherwise"
+        return DeviceShort(at, task, request, 0, text, reason)
     if not rooms:
-        able = any(request.share in modes_of(item.kind, item.instance) for item in items)
-        text = (
-            f"every {request.name} is taken whole or shared otherwise"
-            if able
-            else f"no {request.name} can be shared by {request.share}"
-        )
-        return DeviceShort(at, task, request, 0, text)
+        text, reason = f"no {name} can be shared by {request.share}", f": none can be shared by {request.share}"
+        return DeviceShort(at, task, request, 0, text, reason)
     memory = max(room[0] for room in rooms)
-    if memory < request.memory_mb:
-        text = f"GPU memory {request.memory_mb - memory} MiB short ({request.memory_mb} asked, {memory} free)"
-        return DeviceShort(at, task, request, 0, text, room_mb=memory)
-    compute = max(room[1] for room in rooms if room[0] >= request.memory_mb)
+    if memory < asked:
+        text = f"GPU memory {asked - memory} MiB short ({asked} asked, {memory} free)"
+        return DeviceShort(at, task, request, 0, text, f": none has {asked} MiB free", room_mb=memory)
+    compute = max(room[1] for room in rooms if room[0] >= asked)
     if compute < request.compute:
         text = f"GPU compute {request.compute - compute} % short ({request.compute} asked, {compute} free)"
-        return DeviceShort(at, task, request, 0, text)
-    able_now = sum(room[0] >= request.memory_mb and room[1] >= request.compute for room in rooms)
-    text = f"{request.count - able_now} {request.name} short ({request.count} asked, {able_now} have room for a share)"
-    return DeviceShort(at, task, request, able_now, text)
+        return DeviceShort(at, task, request, 0, text, f": none has {request.compute} % of its compute free")
+    able_now = sum(room[0] >= asked and room[1] >= request.compute for room in rooms)
+    text = f"{request.count - able_now} {name} short ({request.count} asked, {able_now} have room for a share)"
+    return DeviceShort(at, task, request, able_now, text, f": {_fewer(request.count)} have room for a share")
+
+
+def _fewer(count: int, noun: str = "") -> str:
+    """Too few of what is asked, without saying how many there are."""
+    if count == 1:
+        return f"no {noun}" if noun else "none"
+    return f"fewer than {count}" + (f" {noun}s" if noun else "")

@@ -16,6 +16,7 @@ from yurt.scheduler.enough import with_places
 from yurt.scheduler.feasible import BoolArray
 from yurt.scheduler.generic import GenericAttempt
 from yurt.scheduler.hints import unknown_names
+from yurt.scheduler.lacking import told_apart
 from yurt.scheduler.limits import LimitsOf, no_limits
 from yurt.scheduler.nearest import near_miss, nearest, smallest
 from yurt.scheduler.placer import GroupPlacer
@@ -151,10 +152,12 @@ def _limit(text: str, blocked: Blocked, free: BoolArray) -> Blocker:
 
 def _blockers(blocked: Blocked, nodes: BoolArray) -> list[Blocker]:
     """Every problem with its number of nodes; those of nodes in reach first, the most frequent first."""
+    problems = told_apart(blocked)
+    number = sum((problem.mask.astype(np.int64) for problem in problems), np.zeros(len(nodes), np.int64))
     found = []
-    for problem in blocked.problems:
+    for problem in problems:
         mask = problem.mask & nodes
-        alone = int(np.count_nonzero(mask & (blocked.count == 1)))
+        alone = int(np.count_nonzero(mask & (number == 1)))
         count = int(np.count_nonzero(mask if _is_outside(problem) else mask & blocked.candidates))
         if count:
             found.append(Blocker(kind=problem.kind, text=problem.text, nodes=count, alone=alone))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from yurt.scheduler.blockers import AMOUNTS, Blocked, Problem
-from yurt.scheduler.feasible import OF_EVERY_NODE, host_networks
+from yurt.scheduler.lacking import lacking_drivers, lacking_volumes, missing_host_networks, missing_networks
 from yurt.scheduler.ports import PortProblem, reserved_bits
 from yurt.scheduler.targets import resolve
 from yurt.state.columns import ALLOCS
 from yurt.state.usage import Usage, is_using
 from yurt.structs.constraint import Constraint
 from yurt.structs.explain import Shortfall
-from yurt.structs.node import NETWORK_PROBLEM, DriverInfo, Node
+from yurt.structs.node import DriverInfo, Node
 
 _NAMES = {"cpu": "CPU", "memory": "memory", "disk": "disk"}
 
@@ -69,7 +69,7 @@ def _texts(blocked: Blocked, row: int, problem: Problem) -> list[str]:
             missing = missing_networks(blocked, node)
             return [f'network "{mode}" is missing' + (f": {why}" if why else "") for mode, why in missing]
         case "host_network":
-            return [f'host network "{name}" is missing' for name in _missing_host_networks(blocked, node)]
+            return [f'host network "{name}" is missing' for name in missing_host_networks(blocked, node)]
         case "claim":
             taken = sorted(blocked.view.held(row).volumes.intersection(blocked.placer.ask.volumes))
             return [_claimed(blocked, node, name) for name in taken]
@@ -140,39 +140,9 @@ def _holder(blocked: Blocked, node: Node, has_it: Callable[[Usage], bool]) -> st
     return ""
 
 
-def lacking_drivers(blocked: Blocked, node: Node) -> Iterator[tuple[str, DriverInfo]]:
-    """The group's drivers that a node does not have, or that are not healthy there."""
-    for driver in sorted({task.driver for task in blocked.placer.group.tasks}):
-        info = node.drivers.get(driver, DriverInfo())
-        if not (info.detected and info.healthy):
-            yield driver, info
-
-
 def _driver(name: str, info: DriverInfo) -> str:
     told = f": {info.health_description}" if info.health_description else ""
     return f'driver "{name}" is {"not healthy" if info.detected else "missing"}{told}'
-
-
-def missing_networks(blocked: Blocked, node: Node) -> Iterator[tuple[str, str]]:
-    """The modes of the group's networks that a node does not offer, and why, if it tells."""
-    offered = {network.mode for network in node.node_resources.networks}
-    for mode in sorted({network.mode for network in blocked.placer.group.networks} - OF_EVERY_NODE - offered):
-        reason = node.attributes.get(f"{NETWORK_PROBLEM}{mode}") or node.attributes.get(f"{NETWORK_PROBLEM}all", "")
-        yield mode, reason
-
-
-def _missing_host_networks(blocked: Blocked, node: Node) -> list[str]:
-    return sorted(host_networks(blocked.placer.group) - node.host_networks.keys())
-
-
-def lacking_volumes(blocked: Blocked, node: Node) -> Iterator[tuple[str, bool]]:
-    """The host volumes that a node does not offer as the group asks, and whether it offers them at all."""
-    for request in blocked.placer.group.volumes.values():
-        if request.type != "host" or request.per_alloc:
-            continue
-        volume = node.host_volumes.get(request.source)
-        if volume is None or (volume.read_only and not request.read_only):
-            yield request.source, volume is not None
 
 
 def _count(number: int, noun: str) -> str:
