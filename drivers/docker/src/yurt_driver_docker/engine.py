@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from yurt.sdk.containers.engine import Engine, Target, Tls, failure
+from yurt.sdk.containers.packages import import_whole
 
 NAME = "Docker"
 INSTALL = 'apt install docker.io and start dockerd, or set endpoint in plugin "docker" of this client\'s configuration'
@@ -17,8 +18,7 @@ class DockerLibrary:
 
     def new_client(self, target: Target, timeout_s: float) -> Any:
         """A client; it asks the engine for its version."""
-        import docker
-
+        docker = import_whole("docker")
         tls: Any = False
         if target.is_secure:
             pair = (target.tls.cert, target.tls.key) if target.tls.cert else None
@@ -31,9 +31,7 @@ class DockerLibrary:
 
     def do(self, act: Callable[[Any], T], client: Any) -> T:
         """Let it act, with its errors translated."""
-        import docker
-        import requests
-
+        docker, requests = import_whole("docker"), import_whole("requests")
         try:
             return act(client)
         except docker.errors.APIError as error:

@@ -29,6 +29,7 @@ from yurt.sdk.containers.images import (
     open_archive,
 )
 from yurt.sdk.containers.options import AgentAuth
+from yurt.sdk.containers.packages import import_whole
 from yurt.sdk.containers.telling import Telling
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
@@ -255,8 +256,7 @@ def pull_failure(name: ImageName, reason: str) -> DriverError:
 
 def stored_auth(where: AgentAuth, registry: str) -> dict[str, Any] | None:
     """In a thread: the credentials for a registry in the agent's docker config file, or from its helper."""
-    from docker import auth, credentials
-
+    auth, credentials = import_whole("docker.auth"), import_whole("docker.credentials")
     server = auth.INDEX_URL if registry == DEFAULT_REGISTRY else registry
     if where.helper:
         try:

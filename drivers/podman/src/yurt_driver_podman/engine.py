@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import aiohttp
 from yurt.sdk.containers.common import OWNER_LABEL
 from yurt.sdk.containers.engine import Engine, EngineDown, Target, failure
+from yurt.sdk.containers.packages import import_whole
 from yurt.sdk.driver import ExitResult, Fingerprint
 from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
 
@@ -32,20 +33,18 @@ class PodmanLibrary:
 
     def new_client(self, target: Target, timeout_s: float) -> Any:
         """The package's client of the API, which adds the version and the prefix to each path."""
-        from podman.api.client import APIClient
-
-        return APIClient(base_url=f"unix://{target.socket_path}", version=API_VERSION, timeout=timeout_s)
+        package = import_whole("podman.api.client")
+        return package.APIClient(base_url=f"unix://{target.socket_path}", version=API_VERSION, timeout=timeout_s)
 
     def do(self, act: Callable[[Any], T], client: Any) -> T:
         """Let it act, with its errors translated."""
-        from podman.errors import APIError, PodmanError
-
+        errors = import_whole("podman.errors")
         try:
             return act(client)
-        except APIError as error:
+        except errors.APIError as error:
             status = error.response.status_code if error.response is not None else 500
             raise refusal(status, str(error.explanation or error)) from None
-        except PodmanError as error:
+        except errors.PodmanError as error:
             raise OSError(str(error)) from None
 
 

@@ -19,9 +19,11 @@ import asyncio
 import json
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
@@ -36,6 +38,7 @@ SLOW_S = 120.0
 ASK_S = 15.0
 """How long a question may take: an engine of a machine that has much else to do answers late, and is well."""
 LINE_BYTES_MAX = 1024 * 1024
+ENDED = "this client's driver of the engine has ended"
 T = TypeVar("T")
 Query = Mapping[str, str]
 
@@ -99,6 +102,76 @@ class Library(Protocol):
         ...
 
 
+class _Clients:
+    """The package's clients, one for each time limit; threads use them, and the event loop closes them.
+
+    `make` may take as long as its limit and is run without the lock. Each client that it makes is closed once: at
+    the end when nobody uses it, else by its last user; at once when another thread was first or the end came meanwhile.
+    """
+
+    def __init__(self, make: Callable[[float], Any]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._made: dict[float, Any] = {}
+        self._users: Counter[float] = Counter()
+        self._is_closed = False
+
+    @contextmanager
+    def use(self, limit_s: float) -> Iterator[Any]:
+        """A client that nobody closes meanwhile; raises `EngineDown` after the end."""
+        client = self._begin(limit_s)
+        if client is None:
+            client = self._keep(limit_s, self._make(limit_s))
+        try:
+            yield client
+        finally:
+            self._end(limit_s)
+
+    def _begin(self, limit_s: float) -> Any:
+        """Use the client of that limit; None when there is none yet."""
+        with self._lock:
+            if self._is_closed:
+                raise EngineDown(ENDED)
+            client = self._made.get(limit_s)
+            if client is not None:
+                self._users[limit_s] += 1
+            return client
+
+    def _keep(self, limit_s: float, made: Any) -> Any:
+        """Use the client that was made, or the one that another thread made meanwhile."""
+        client = None
+        with self._lock:
+            if not self._is_closed:
+                client = self._made.setdefault(limit_s, made)
+                self._users[limit_s] += 1
+        if client is not made:
+            made.close()
+        if client is None:
+            raise EngineDown(ENDED)
+        return client
+
+    def _end(self, limit_s: float) -> None:
+        with self._lock:
+            self._users[limit_s] -= 1
+            unused = self._unused()
+        for client in unused:
+            client.close()
+
+    def close(self) -> None:
+        """Close what nobody uses; the rest follows with its last use."""
+        with self._lock:
+            self._is_closed = True
+            unused = self._unused()
+        for client in unused:
+            client.close()
+
+    def _unused(self) -> list[Any]:
+        """After the end: take out the clients that nobody uses."""
+        if not self._is_closed:
+            return []
+        return [self._made.pop(limit_s) for limit_s in tuple(self._made) if not self._users[limit_s]]
+
+
 class Engine:
     """One engine; made on the event loop's thread, used from the loop only.
 
@@ -117,7 +190,7 @@ class Engine:
         self._session: aiohttp.ClientSession | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._asking = asyncio.Semaphore(QUESTIONS)
-        self._clients: dict[float, Any] = {}
+        self._clients = _Clients(lambda limit_s: library.new_client(target, limit_s))
 
     def session(self) -> aiohttp.ClientSession:
         """The HTTP client, made at first use."""
@@ -194,10 +267,8 @@ class Engine:
     def _do(self, do: Callable[[Any], T], limit_s: float) -> T:
         """In a thread: the call, with the package's errors translated."""
         try:
-            client = self._clients.get(limit_s)
-            if client is None:
-                client = self._clients[limit_s] = self._library.new_client(self.target, limit_s)
-            return self._library.do(do, client)
+            with self._clients.use(limit_s) as client:
+                return self._library.do(do, client)
         except OSError as error:
             raise self.unreachable(error) from None
 
@@ -212,9 +283,7 @@ class Engine:
             await self._session.close()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-        for client in self._clients.values():
-            client.close()
-        self._clients.clear()
+        self._clients.close()
 
     async def _raise_for_status(self, response: aiohttp.ClientResponse) -> None:
         """Turn the engine's refusal into an error of ours."""
