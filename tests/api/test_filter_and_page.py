@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import msgspec
@@ -136,6 +137,15 @@ def test_what_was_gathered_is_let_go_of_in_parts() -> None:
     while not pager.found:
         pager.step(1)
     assert [pager.forget() for _ in range(3)] == [True, True, False]
+
+
+def test_gathered_rows_are_not_looked_at_by_the_collector_one_by_one() -> None:
+    rows = [Row(id=f"{number:06}", create_index=1) for number in range(5 * GATHERED)]
+    pager = Pager(rows, msgspec.to_builtins, key=by_index, options=ReadOptions(filter="id == none"))
+    before = len(gc.get_objects())
+    for _ in range(5):
+        pager.step(0)
+    assert len(gc.get_objects()) - before < GATHERED
 
 
 def test_rows_that_were_taken_count_for_the_page() -> None:

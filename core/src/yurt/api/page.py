@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
-from itertools import islice
-from operator import itemgetter
+from itertools import islice, repeat
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from yurt.api.filter import compile_filter
@@ -43,6 +42,16 @@ class PageOptions(Protocol):
     def next_token(self) -> str: ...
 
 
+def in_order(rows: Iterable[R], key: Callable[[R], Any]) -> Iterator[R | None]:
+    """The rows sorted, after a None for each of them: between any two steps a caller can do other things."""
+    rest, runs = iter(rows), list[list[R]]()
+    while run := list(islice(rest, STEP)):
+        run.sort(key=key)
+        runs.append(run)
+        yield from repeat(None, len(run))
+    yield from merge(*runs, key=key)
+
+
 class Page(NamedTuple):
     """Rows in the shape of the API, and the token of the next page ("" for none)."""
 
@@ -69,7 +78,8 @@ class Pager(Generic[R]):
     """A page in the making: `step` looks at some rows, so that a caller can do other things between.
 
     First the rows are gathered in sorted runs, of which a page without a filter keeps no more than it can show: no
-    list is ever sorted as a whole. Then the runs are merged as far as rows are rendered.
+    list is ever sorted as a whole. Then the runs are merged as far as rows are rendered. Runs are dicts of numbers and
+    rows, which Python's collector does not look at: a list, or a key beside each row, it would, a million at once.
     """
 
     def __init__(
@@ -88,12 +98,13 @@ class Pager(Generic[R]):
         self._token = options.next_token
         self._start: Key | None = None
         self._rows = iter(rows)
-        self._runs: list[list[tuple[Key, R]]] = []
-        self._ordered: Iterator[tuple[Key, R]] | None = None
+        self._runs: list[dict[int, R]] = []
+        self._ordered: Iterator[R] | None = None
         self._render = render
         self._key = key
         self._keep = compile_filter(options.filter) if options.filter else None
         self._per_page = options.per_page
+        self._is_short = 0 < options.per_page <= GATHERED and self._keep is None
         self._taken = 0
         self.found: list[dict[str, Any]] = []
         """Rendered rows that nobody has taken yet."""
@@ -118,37 +129,38 @@ class Pager(Generic[R]):
         if self._ordered is None:
             return False
         for _ in range(count):
-            key, row = next(self._ordered, (None, None))
-            if key is None or row is None:
+            row = next(self._ordered, None)
+            if row is None:
                 return True
             wire = self._render(row)
             if self._keep is not None and not self._keep(wire):
                 continue
             if self._per_page and self._taken + len(self.found) == self._per_page:
-                self.next_token = f"{key[0]}.{key[1]}"
+                first, last = self._key(row)
+                self.next_token = f"{first}.{last}"
                 return True
             self.found.append(wire)
         return False
 
     def _gather(self) -> None:
         """One more sorted run; when there are no more rows they are ready to be merged."""
-        rows = list(islice(self._rows, GATHERED))
+        rows, key = list(islice(self._rows, GATHERED)), self._key
         is_last = len(rows) < GATHERED
-        run = [(self._key(row), row) for row in (rows if self._wanted is None else filter(self._wanted, rows))]
+        run = rows if self._wanted is None else list(filter(self._wanted, rows))
         if self._token and run:
             if self._start is None:
-                self._start = _parse_token(self._token, run[0][0])
+                self._start = _parse_token(self._token, key(run[0]))
             start = self._start
-            run = [entry for entry in run if (entry[0] <= start if self._reverse else entry[0] >= start)]
-        if self._per_page and self._keep is None and self._runs:
-            run += self._runs.pop()
-        run.sort(key=itemgetter(0), reverse=self._reverse)
-        if self._per_page and self._keep is None:
+            run = [row for row in run if (key(row) <= start if self._reverse else key(row) >= start)]
+        if self._is_short and self._runs:
+            run += self._runs.pop().values()
+        run.sort(key=key, reverse=self._reverse)
+        if self._is_short:
             del run[self._per_page + 1 :]
         if run:
-            self._runs.append(run)
+            self._runs.append(dict(enumerate(run)))
         if is_last:
-            self._ordered = merge(*self._runs, key=itemgetter(0), reverse=self._reverse)
+            self._ordered = merge(*(run.values() for run in self._runs), key=key, reverse=self._reverse)
 
 
 def make_page(
