@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+from typing import Any, cast
+from urllib.parse import parse_qsl
 
 import pytest
-from yurt.api.page import STEP
+from aiohttp.abc import AbstractStreamWriter
+from yurt.api.encode import encode_builtins
+from yurt.api.page import STEP, by_name, make_page
+from yurt.api.stubs import job_stub
 from yurt.http.events import CHANGES_A_SLICE
+from yurt.http.pieces import PiecesBody
+from yurt.http.query import read_options
 from yurt.runtime.turns import SLICE, Turns
 from yurt.sdk.value import replace
 from yurt.server.events import Event
@@ -16,6 +23,7 @@ from yurt.state.store import INDEXES, Change
 from yurt.state.table import Table
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import ParameterizedJobConfig
 from yurt.testing import factories
 from yurt.testing.http_api import Api
 
@@ -98,6 +106,83 @@ async def test_the_status_of_a_large_job_has_all_its_allocations(api: Api, turns
     assert sorted(filtered["Allocs"], key=lambda alloc: alloc["ID"]) == sorted(
         row["Allocs"], key=lambda alloc: alloc["ID"]
     )
+
+
+@pytest.mark.parametrize("query", ["", "?reverse=true", "?pretty", "?filter=ID+matches+%227%22"])
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+async def test_a_long_list_is_sent_as_the_plain_one_would_be(
+    api: Api, turns: CountedTurns, query: str, encoding: str
+) -> None:
+    state, options = api.server.state, read_options(dict(parse_qsl(query[1:], keep_blank_values=True)))
+    page = make_page(
+        state.jobs.values(), lambda job: job_stub(job, state.job_summaries.get(job.key)), key=by_name, options=options
+    )
+    answer = await api.get(f"/v1/jobs{query}", headers={"Accept-Encoding": encoding})
+    assert answer.text == encode_builtins(page.rows, pretty=options.pretty).decode()
+    assert answer.headers.get("Content-Encoding", "identity") == encoding
+    assert answer.headers["Vary"] == "Accept-Encoding"
+    assert answer.headers["Content-Type"] == "application/json"
+    assert int(answer.headers["Content-Length"]) > 0
+    assert answer.index == max(state.jobs.index, state.job_summaries.index, 1)
+
+
+async def test_pages_of_a_long_list_follow_each_other(api: Api, turns: CountedTurns) -> None:
+    shown, token = list[str](), ""
+    for _ in range(3):
+        page = await api.get(f"/v1/jobs?per_page=1500&next_token={token}")
+        shown += [row["ID"] for row in page.json]
+        token = page.headers.get("X-Nomad-NextToken", "")
+    assert shown == sorted(job.id for job in api.server.state.jobs.values())
+    assert not token
+
+
+async def test_the_statuses_of_many_jobs_are_written_as_one_text_would_be(api: Api, turns: CountedTurns) -> None:
+    for query in ("", "&pretty"):
+        added = await api.get(f"/v1/jobs/statuses?prefix=w{query}")
+        whole = await api.get(f"/v1/jobs/statuses?prefix=w&filter=Allocs+is+not+empty{query}")
+        assert added.text.count("\n") == whole.text.count("\n")
+        assert len(added.text) == len(whole.text)
+        assert {**added.json[0], "Allocs": None} == {**whole.json[0], "Allocs": None}
+
+
+async def test_the_children_of_a_job_are_counted_in_slices_in_the_order_of_their_ids(api: Api) -> None:
+    parent = replace(factories.job(), create_index=1, parameterized_job=ParameterizedJobConfig())
+    children = [
+        replace(factories.job(), id=f"web/{number:05}", parent_id="web", status=f"{number % 7}", create_index=1)
+        for number in range(ROWS)
+    ]
+    state = api.server.state
+    jobs = Table.restored("jobs", INDEXES["jobs"], index=1, rows=[(one.key, one) for one in (*children, parent)])
+    api.server.writer.state = Snapshot(state.index, {table.name: table for table in state.tables()} | {"jobs": jobs})
+    api.server.writer.turns = turns = CountedTurns()
+    (row,) = (await api.get("/v1/jobs/statuses")).json
+    assert row["ChildStatuses"] == [child.status for child in children]
+    assert turns.count >= 2 * IN_SLICES
+    (whole,) = (await api.get("/v1/jobs/statuses?filter=ChildStatuses+is+not+empty")).json
+    assert row == whole
+
+
+async def test_the_loop_has_a_turn_between_two_pieces_of_an_answer() -> None:
+    sent: list[tuple[int, bytes]] = []
+    others = 0
+
+    class Writer:
+        async def write(self, piece: bytes) -> None:
+            sent.append((others, piece))
+
+    async def count_turns() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    body = PiecesBody([b"a", b"b", b"c"])
+    assert (body.size, body.decode()) == (3, "abc")
+    await body.write(cast(AbstractStreamWriter, Writer()))
+    counting.cancel()
+    assert [piece for _, piece in sent] == [b"a", b"b", b"c"]
+    assert len({turn for turn, _ in sent}) == 3
 
 
 async def test_the_rows_of_an_event_are_written_in_slices(api: Api) -> None:

@@ -20,6 +20,7 @@ from yurt.http.at_leader import NOT_LEADING, PLACES, Places, ServerApis
 from yurt.http.call import CONTEXT, Context
 from yurt.http.cluster import CLUSTER, LoneServer
 from yurt.http.errors import NoServer, NotLed, status_of, told_error
+from yurt.http.pieces import PiecesBody
 from yurt.http.regions import OtherRegion, answer_from, wanted_region
 from yurt.http.routing import CORS_PREFIXES
 from yurt.http.table import add_all_routes
@@ -158,9 +159,13 @@ async def _compression(request: web.Request, handler: _Handler) -> web.StreamRes
     response = await handler(request)
     if isinstance(response, web.Response) and not response.prepared:
         response.headers[hdrs.VARY] = hdrs.ACCEPT_ENCODING
-        size = len(response.body) if isinstance(response.body, bytes) else 0
-        if size >= COMPRESS_MIN and "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower():
-            response.enable_compression(web.ContentCoding.gzip)
+        takes_gzip = "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower()
+        match response.body:
+            case PiecesBody() as body if takes_gzip:
+                response.body = await body.zipped()
+                response.headers[hdrs.CONTENT_ENCODING] = web.ContentCoding.gzip.value
+            case bytes() as body if takes_gzip and len(body) >= COMPRESS_MIN:
+                response.enable_compression(web.ContentCoding.gzip)
     return response
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
+from itertools import islice
+from operator import attrgetter
 from typing import Any, Final
 
-import msgspec
 from aiohttp import web
 
 from yurt.api.decode import decode_job
 from yurt.api.encode import encode_builtins
-from yurt.api.page import STEP, Pager, by_modify_index, by_name
+from yurt.api.page import STEP, Pager, by_modify_index, by_name, in_order
+from yurt.api.pieces import JsonList
 from yurt.api.rules import multi_error
 from yurt.api.stubs import job_stub
 from yurt.http.call import Call, changed_state, json_answer
@@ -32,8 +33,10 @@ from yurt.structs.job import Job, JobSubmission
 from yurt.structs.questions import is_deployment_active
 
 PRIORITY_MAX = 100
-ALLOCS_A_SLICE: Final = 500
-"""Allocations of a job that are written before others get the loop."""
+ALLOCS_A_SLICE: Final = 200
+"""Allocations of jobs that are written before others get the loop."""
+_ADDED: Final = ("Allocs", "ChildStatuses")
+"""Fields of a status that are added to a row when it is written, unless a filter looks at them."""
 
 
 class JobRegisterBody(Value):
@@ -221,13 +224,13 @@ async def statuses(call: Call) -> web.Response:
 
     state, index = await changed_state(call, [(t,) for t in tables], lambda s: tables_index(s, tables))
     named = () if wanted is None else [job for key in wanted if (job := state.jobs.get(key)) is not None]
-    is_whole = "Allocs" in options.filter
+    is_whole = any(name in options.filter for name in _ADDED)
     pager = Pager(
         state.jobs.values() if wanted is None else named,
         lambda job: _status_row(state, job, is_whole=is_whole),
         key=by_modify_index, options=options, is_reversed=not options.reverse, wanted=is_wanted,
     )  # fmt: skip
-    return await page_answer(call, pager, index, complete=None if is_whole else partial(_with_allocs, call, state))
+    return await page_answer(call, pager, index, write=None if is_whole else _StatusWriter(call, state).add)
 
 
 async def _wanted_jobs(call: Call) -> tuple[tuple[str, str], ...] | None:
@@ -239,14 +242,42 @@ async def _wanted_jobs(call: Call) -> tuple[tuple[str, str], ...] | None:
     return tuple(dict.fromkeys((place.namespace, place.id) for place in body.jobs))
 
 
-async def _with_allocs(call: Call, state: Snapshot, row: dict[str, Any]) -> None:
-    """Give a row its allocations, some at a time, and encoded: a job may have a hundred thousand."""
-    key, pieces = (row["Namespace"], row["ID"]), []
-    is_small = state.allocs.count_where("job", key) <= STEP
-    allocs = state.allocs.where("job", key) if is_small else state.allocs.each_where("job", key)
-    async for part in call.server.writer.turns.slices(allocs, ALLOCS_A_SLICE):
-        pieces.append(encode_builtins([_alloc_row(alloc) for alloc in part])[1:-1])
-    row["Allocs"] = msgspec.Raw(b"[" + b",".join(pieces) + b"]")
+class _StatusWriter:
+    """Writes rows with what a job may have a hundred thousand of: its allocations, and the statuses of its children."""
+
+    def __init__(self, call: Call, state: Snapshot) -> None:
+        self._state = state
+        self._turns = call.server.writer.turns
+        self._pretty = call.options.pretty
+        self._allocs = 0
+        """How many were written since the last turn."""
+
+    async def add(self, rows: JsonList, added: list[dict[str, Any]]) -> None:
+        """Add rows that lack these fields; a few at a time, others get the loop."""
+        for row in added:
+            key = (row["Namespace"], row["ID"])
+            if row["ChildStatuses"] is not None:
+                row["ChildStatuses"] = await self._child_statuses(key)
+            rows.add_object(row | {"Allocs": await self._allocs_of(key)})
+
+    async def _allocs_of(self, key: tuple[str, str]) -> JsonList:
+        written, by_job = JsonList(pretty=self._pretty, depth=2), self._state.allocs
+        is_small = by_job.count_where("job", key) <= STEP
+        rest = iter(by_job.where("job", key) if is_small else by_job.each_where("job", key))
+        while part := list(islice(rest, ALLOCS_A_SLICE)):
+            if self._allocs and self._allocs + len(part) > ALLOCS_A_SLICE:
+                await self._turns.next()
+                self._allocs = 0
+            self._allocs += len(part)
+            written.add([_alloc_row(alloc) for alloc in part])
+        return written
+
+    async def _child_statuses(self, key: tuple[str, str]) -> list[str]:
+        found: list[str] = []
+        children = in_order(self._state.jobs.each_where("parent", key), attrgetter("key"))
+        async for part in self._turns.slices(children):
+            found += [child.status for child in part if child is not None]
+        return found
 
 
 def _alloc_row(alloc: Allocation) -> dict[str, Any]:
@@ -266,11 +297,12 @@ def _alloc_row(alloc: Allocation) -> dict[str, Any]:
 
 
 def _status_row(state: Snapshot, job: Job, *, is_whole: bool) -> dict[str, Any]:
-    """A job's row; its allocations are filled in later unless it must be whole."""
+    """A job's row; unless it must be whole, its allocations and its children are filled in later."""
+    children = state.jobs.where("parent", job.key) if is_whole and job.is_template else ()
     deployment = state.latest_deployment(*job.key)
     return {
         "Allocs": [_alloc_row(alloc) for alloc in state.allocs.where("job", job.key)] if is_whole else None,
-        "ChildStatuses": [child.status for child in state.jobs.where("parent", job.key)] if job.is_template else None,
+        "ChildStatuses": [child.status for child in children] if job.is_template else None,
         "CreateIndex": job.create_index,
         "Datacenters": list(job.datacenters),
         "GroupCountSum": sum(group.count for group in job.task_groups),

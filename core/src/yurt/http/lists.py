@@ -7,10 +7,11 @@ from typing import Any
 
 from aiohttp import web
 
-from yurt.api.encode import encode_builtins, pretty_json
 from yurt.api.page import STEP, Key, Pager, by_index
+from yurt.api.pieces import JsonList
 from yurt.http.call import Call, changed_state, object_missing, read_answer, read_headers
 from yurt.http.errors import Refused
+from yurt.http.pieces import body_of
 from yurt.state.store import Snapshot
 
 UUID_LENGTH = 36
@@ -32,37 +33,28 @@ async def list_answer(
     return await page_answer(call, pager, index)
 
 
-Complete = Callable[[dict[str, Any]], Awaitable[None]]
+Write = Callable[[JsonList, list[dict[str, Any]]], Awaitable[None]]
 
 
-async def page_answer(call: Call, pager: Pager[Any], index: int, *, complete: Complete | None = None) -> web.Response:
+async def page_answer(call: Call, pager: Pager[Any], index: int, *, write: Write | None = None) -> web.Response:
     """The page as an answer; a long list lets other requests through between its steps.
 
-    `complete` adds to a row what takes turns of its own.
+    `write` adds rows to the answer where that takes turns of its own.
     """
-    pieces: list[bytes] = []
-    turns, is_done = call.server.writer.turns, False
+    written, turns, is_done = JsonList(pretty=call.options.pretty), call.server.writer.turns, False
     while not is_done:
         is_done = pager.step(STEP)
-        if rows := pager.take():
-            pieces.append(await _encoded(rows, complete))
+        rows = pager.take()
+        if write is None:
+            written.add(rows)
+        else:
+            await write(written, rows)
         if not is_done:
             await turns.next()
     while pager.forget():
         await turns.next()
-    body = b"[" + b",".join(pieces) + b"]"
-    if call.options.pretty:
-        body = pretty_json(body)
     headers = read_headers(call, index) | ({"X-Nomad-NextToken": pager.next_token} if pager.next_token else {})
-    return web.Response(body=body, content_type="application/json", headers=headers)
-
-
-async def _encoded(rows: list[dict[str, Any]], complete: Complete | None) -> bytes:
-    """Rows as JSON, without the brackets of a list."""
-    if complete is not None:
-        for row in rows:
-            await complete(row)
-    return encode_builtins(rows)[1:-1]
+    return web.Response(body=body_of(written.taken()), content_type="application/json", headers=headers)
 
 
 async def object_answer(
