@@ -10,10 +10,15 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from yurt.testing.nightly import is_nightly
 
-settings.register_profile("untimed", deadline=None, derandomize="CI" in os.environ and not is_nightly())
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ and not is_nightly(),
+)
 settings.load_profile("untimed")
 
 

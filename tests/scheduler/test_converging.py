@@ -23,7 +23,7 @@ from yurt.testing import factories
 from yurt.testing.cluster import ROUNDS, Cluster
 from yurt.testing.nightly import cases
 
-CASES = cases(150)
+CASES = cases(2_000)
 
 
 def _service(count: int, cpu: int = 100, **changes: Any) -> Job:
