@@ -5,12 +5,14 @@ its attempts alone, in time of the processor. The columns of the nodes are part 
 the interpreter has run the code once, on a few other nodes; what the scheduler remembers of nodes it has yet to learn.
 Beside the rate by the wall clock stands that by the processor, which other work on the machine changes less. Each case
 has a process of its own: nothing that earlier cases left in memory counts, neither in the rates nor in the peak.
+Each case runs several times, as a machine that others share is now fast and now slow: times and rates are medians, the
+slowest and the fastest rate stand beside them, and the peak is the highest. All runs must place alike.
 
 The cases are those of the comparison with Nomad 1.1.2 (one core of the same kind of machine): nodes of 16 GHz and
 64 GiB in 5 datacenters, 125 racks, 4 kernels and 4 classes; all of a rack have the same kernel, and each class is in
 every rack. An allocation asks 500 MHz and 1 GiB.
 
-    python bench/scheduler.py [--json] [--case NAME ...]
+    python bench/scheduler.py [--json] [--runs N] [--case NAME ...]
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ import json
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from statistics import median
 from typing import Any, NamedTuple
 
 from yurt import scheduler
@@ -72,17 +75,37 @@ class Case(NamedTuple):
     is_changing: bool = False
 
 
+class Placing(NamedTuple):
+    """How a case was placed: alike by each run of it."""
+
+    placed: int
+    nodes_used: int
+    evenness: str
+    preempted: int
+
+
 class Result(NamedTuple):
-    """What came out."""
+    """What came out of one run."""
 
     wall_s: float
     cpu_s: float
     scheduler_s: float
-    placed: int
-    nodes_used: int
-    evenness: str
+    placing: Placing
     peak_rss_mb: int
-    preempted: int
+
+
+class Summary(NamedTuple):
+    """What came out of all runs: placements a second by the wall clock, the processor, and of the scheduler alone."""
+
+    runs: int
+    wall_s: float
+    per_s: float
+    slowest: float
+    fastest: float
+    per_cpu_s: float
+    scheduler_per_s: float
+    placing: Placing
+    peak_rss_mb: int
 
 
 def node(number: int, gpus: int) -> Node:
@@ -249,7 +272,26 @@ def run(case: Case) -> Result:
     racks = Counter(state.nodes[node_id].meta["rack"] for node_id in used.elements())
     evenness = f"rack {min(racks.values(), default=0)}-{max(racks.values(), default=0)}"
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    return Result(wall_s, cpu_s, scheduler_s, placed, len(used), evenness, peak, preempted)
+    return Result(wall_s, cpu_s, scheduler_s, Placing(placed, len(used), evenness, preempted), peak)
+
+
+def summary(name: str, results: Sequence[Result]) -> Summary:
+    """The medians of a case's runs; stops when they did not place alike."""
+    placings = {result.placing for result in results}
+    assert len(placings) == 1, f"{name}: its runs place differently: {placings}"
+    placing = results[0].placing
+    rates = [placing.placed / result.wall_s for result in results]
+    return Summary(
+        runs=len(results),
+        wall_s=median(result.wall_s for result in results),
+        per_s=median(rates),
+        slowest=min(rates),
+        fastest=max(rates),
+        per_cpu_s=median(placing.placed / result.cpu_s for result in results),
+        scheduler_per_s=median(placing.placed / result.scheduler_s for result in results),
+        placing=placing,
+        peak_rss_mb=max(result.peak_rss_mb for result in results),
+    )
 
 
 class Done(NamedTuple):
@@ -300,52 +342,64 @@ def warm_up(case: Case) -> None:
     place(state, next(case.jobs()))
 
 
+def json_line(case: Case, found: Summary) -> str:
+    """One object: rates are medians in placements a second, and so are `slowest` and `fastest` among the runs."""
+    record = {
+        "case": case.name,
+        "nodes": case.nodes,
+        "placed": found.placing.placed,
+        "runs": found.runs,
+        "placements_per_s": round(found.per_s, 1),
+        "slowest": round(found.slowest, 1),
+        "fastest": round(found.fastest, 1),
+        "placements_per_cpu_s": round(found.per_cpu_s, 1),
+        "scheduler_placements_per_s": round(found.scheduler_per_s, 1),
+        "nodes_used": found.placing.nodes_used,
+        "peak_rss_mb": found.peak_rss_mb,
+        "preempted": found.placing.preempted,
+        "evenness": found.placing.evenness,
+        "nomad_placements_per_s": case.nomad,
+        "nomad_nodes_used": case.nomad_nodes_used,
+        "nomad_evenness": case.nomad_evenness,
+    }
+    return json.dumps(record)
+
+
+HEADER = (
+    f"{'case':<26}{'placed':>8}{'wall s':>9}{'placements/s':>14}{'slowest':>9}{'fastest':>9}{'Nomad':>9}{'x':>8}"
+    f"{'by CPU/s':>12}{'scheduler/s':>13}{'nodes used':>12}{'Nomad':>7}{'peak MB':>9}  evenness (Nomad)"
+)
+
+
+def table_line(case: Case, found: Summary) -> str:
+    """The figures of a case below `HEADER`."""
+    nomad, ratio = (f"{case.nomad:,.0f}", f"{found.per_s / case.nomad:.1f}") if case.nomad else ("", "")
+    return (
+        f"{case.name:<26}{found.placing.placed:>8}{found.wall_s:>9.3f}{found.per_s:>14,.0f}{found.slowest:>9,.0f}"
+        f"{found.fastest:>9,.0f}{nomad:>9}{ratio:>8}{found.per_cpu_s:>12,.0f}{found.scheduler_per_s:>13,.0f}"
+        f"{found.placing.nodes_used:>12}{case.nomad_nodes_used:>7}{found.peak_rss_mb:>9}  {found.placing.evenness}"
+        f"{f' ({case.nomad_evenness})' if case.nomad_evenness else ''}"
+    )
+
+
 def main() -> None:
     """Run the chosen cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="run each case so often (3)")
     parser.add_argument("--case", action="extend", nargs="+", metavar="NAME", help="run only these cases")
     options = parser.parse_args()
-    if not options.json:
-        print(
-            f"{'case':<26}{'placed':>8}{'wall s':>9}{'placements/s':>14}{'Nomad':>9}{'x':>8}{'by CPU/s':>12}"
-            f"{'scheduler/s':>13}{'nodes used':>12}{'Nomad':>7}{'peak MB':>9}  evenness (Nomad)"
-        )
     unknown = set(options.case or ()) - {case.name for case in CASES}
     if unknown:
         parser.error(f"no case {', '.join(sorted(unknown))}; there are: {', '.join(case.name for case in CASES)}")
+    if options.runs < 1:
+        parser.error("each case runs at least once")
+    if not options.json:
+        print(HEADER)
+    line_of = json_line if options.json else table_line
     for case in CASES:
-        if options.case and case.name not in options.case:
-            continue
-        result = run_alone(case)
-        rate = result.placed / result.wall_s
-        if options.json:
-            record = {
-                "case": case.name,
-                "nodes": case.nodes,
-                "placed": result.placed,
-                "placements_per_s": round(rate, 1),
-                "placements_per_cpu_s": round(result.placed / result.cpu_s, 1),
-                "scheduler_placements_per_s": round(result.placed / result.scheduler_s, 1),
-                "nodes_used": result.nodes_used,
-                "peak_rss_mb": result.peak_rss_mb,
-                "preempted": result.preempted,
-                "evenness": result.evenness,
-                "nomad_placements_per_s": case.nomad,
-                "nomad_nodes_used": case.nomad_nodes_used,
-                "nomad_evenness": case.nomad_evenness,
-            }
-            print(json.dumps(record), flush=True)
-            continue
-        nomad, ratio = (f"{case.nomad:,.0f}", f"{rate / case.nomad:.1f}") if case.nomad else ("", "")
-        print(
-            f"{case.name:<26}{result.placed:>8}{result.wall_s:>9.3f}{rate:>14,.0f}{nomad:>9}{ratio:>8}"
-            f"{result.placed / result.cpu_s:>12,.0f}"
-            f"{result.placed / result.scheduler_s:>13,.0f}"
-            f"{result.nodes_used:>12}{case.nomad_nodes_used:>7}{result.peak_rss_mb:>9}  {result.evenness}"
-            f"{f' ({case.nomad_evenness})' if case.nomad_evenness else ''}",
-            flush=True,
-        )
+        if not options.case or case.name in options.case:
+            print(line_of(case, summary(case.name, [run_alone(case) for _ in range(options.runs)])), flush=True)
 
 
 if __name__ == "__main__":
