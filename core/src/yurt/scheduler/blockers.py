@@ -2,11 +2,13 @@
 
 A problem is a mask over the rows with a text. Problems that only the node itself can tell (ports, cores, devices) are
 asked of every node, one after another, which is for explanations alone: placing never comes here. `own` allocations of
-the group on a node would shrink with the group, so whoever lowers an ask divides what is short by them.
+the group on a node would shrink with the group, so whoever lowers an ask divides what is short by them; those that stay
+as they are, for others are replaced before them, do not count.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,13 +57,16 @@ class Held(NamedTuple):
 class Blocked:
     """All problems of a group on all nodes, after the plan that its placer made."""
 
-    def __init__(self, placer: GroupPlacer) -> None:
+    def __init__(self, placer: GroupPlacer, staying: Iterable[int] = ()) -> None:
+        """`staying`: the row of each allocation of the group that would not shrink with it."""
         self.placer = placer
         self.view = placer.view
         self.rows = placer.view.rows
         self.nodes: BoolArray = self.rows.offered[:, IS_NODE] > 0
         self.candidates: BoolArray = placer.candidates.mask
-        self.own: IntArray = placer.ranker.own
+        self.own: IntArray = placer.ranker.own.copy()
+        for row in staying:
+            self.own[row] -= 1
         self.asked = {column: placer.ask.plain.usage.amounts[column] for column, _, _ in AMOUNTS}
         self.held: dict[int, Held] = {}
         self.with_cores: IntArray = np.zeros(len(self.nodes), np.int64)

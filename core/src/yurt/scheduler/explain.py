@@ -20,9 +20,9 @@ from yurt.scheduler.lacking import told_apart
 from yurt.scheduler.limits import LimitsOf, no_limits
 from yurt.scheduler.nearest import near_miss, nearest, smallest
 from yurt.scheduler.placer import GroupPlacer
-from yurt.scheduler.preempt import is_allowed
 from yurt.scheduler.system import SystemAttempt
-from yurt.scheduler.trials import Machine, Trial, Trials, release_victims
+from yurt.scheduler.trials import Machine, Trial, Trials
+from yurt.scheduler.vacated import staying_rows, vacated
 from yurt.scheduler.view import View
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import Snapshot
@@ -91,9 +91,12 @@ def _explained(trials: Trials, trial: Trial, group: TaskGroup) -> GroupExplanati
     is_short = name in machine.failed or (group.count and not made.desired)
     if placer is None or not is_short:
         return made
-    return with_places(
-        trials, _with_blockers(made, placer, only=_open_rows(machine, name), quota=_quota(machine, name))
-    )
+    quota, only = _quota(machine, name), _open_rows(machine, name)
+    with vacated(machine, placer, group) as victims:
+        made = replace(made, notes=made.notes + _note_of_victims(victims))
+        blocked = Blocked(placer, staying_rows(machine, placer, group))
+        made = _with_blockers(made, blocked, machine.failed.get(name), only=only, quota=quota)
+    return with_places(trials, made)
 
 
 def _again(snapshot: Snapshot, alloc: Allocation, seed: int) -> GroupExplanation | None:
@@ -116,25 +119,26 @@ def _again(snapshot: Snapshot, alloc: Allocation, seed: int) -> GroupExplanation
         placer.look_at_volumes(alloc_index(alloc.name))
     ranked = _ranked_now(snapshot, placer, alloc.node_id)
     elsewhere = np.array([node_id != alloc.node_id for node_id in view.rows.ids], np.bool_)
-    now = _with_blockers(GroupExplanation(name=group.name, desired=group.count), placer, only=elsewhere)
+    now = _with_blockers(GroupExplanation(name=group.name, desired=group.count), Blocked(placer), None, only=elsewhere)
     return replace(now, smallest_change=None, scores=ranked)
 
 
 def _with_blockers(
-    made: GroupExplanation, placer: GroupPlacer, *, only: BoolArray | None, quota: tuple[str, ...] = ()
+    made: GroupExplanation,
+    blocked: Blocked,
+    failure: AllocationMetric | None,
+    *,
+    only: BoolArray | None,
+    quota: tuple[str, ...] = (),
 ) -> GroupExplanation:
     """The explanation with what is in the way on the nodes, or on some `only`, and the least change."""
-    metric, notes = placer.failure(), made.notes
-    if made.unplaced and is_allowed(placer.view, placer.job):
-        notes += _note_of_victims(release_victims(placer))
-    blocked = Blocked(placer)
+    metric = failure or blocked.placer.failure()
     nodes = blocked.nodes if only is None else blocked.nodes & only
     found = nearest(blocked, nodes & (blocked.count > 0))
     free = nodes & blocked.candidates & (blocked.count == 0)
     limits = [_limit(text, blocked, free) for text in quota]
     return replace(
         made,
-        notes=notes,
         nodes_in_pool=metric.nodes_in_pool,
         nodes_evaluated=metric.nodes_evaluated,
         nodes_filtered=metric.nodes_filtered,

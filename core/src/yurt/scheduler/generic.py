@@ -64,6 +64,8 @@ class GenericAttempt:
         """Makes the limits of the job, as they are before the plan."""
         self.limits: Sequence[Limit] = ()
         self.limit_reached = ""
+        self.replacing: dict[str, list[Allocation]] = {}
+        """By group what the first placement without room would have replaced: that was free when it was tried."""
         self.withdrawn: dict[str, int] = {}
         """By group the placements of a job that is placed whole or not at all, when it is not."""
         self.missing: set[str] = set()
@@ -95,6 +97,7 @@ class GenericAttempt:
         self.failed = {name: replace(metric, coalesced_failures=-1) for name, metric in self.broken.items()}
         self.queued = {} if self.job is None else {group.name: 0 for group in self.job.task_groups}
         self.placers = {name: placer for name, placer in self.placers.items() if name in self.broken}
+        self.replacing = {name: allocs for name, allocs in self.replacing.items() if name in self.broken}
         self.singly.clear()
         self.limits = self.limits_of()
         self.stops: list[AllocStop] = [stop.as_plan() for stop in results.stops]
@@ -313,6 +316,7 @@ class GenericAttempt:
             self.failed[place.group] = replace(placer.failure(), quota_exhausted=reached)
             self.missing.update(placer.volumes.missing(alloc_index(place.name)))
             if place.stops and previous is not None:
+                self.replacing[place.group] = [previous]
                 self.view.restore(previous)
                 if self._is_running(previous):
                     placer.count(previous, 1)

@@ -85,6 +85,8 @@ class SystemAttempt:
         self.placements: list[Placement] = []
         self.failed: dict[str, AllocationMetric] = {}
         self.failed_nodes: dict[str, set[str]] = {}
+        self.replacing: dict[str, list[Allocation]] = {}
+        """By group what placements without room would have replaced, each on its own node."""
         self.queued: dict[str, int] = {}
         self.counts: dict[str, dict[str, int]] = {}
         self.disconnected: list[tuple[Allocation, int]] = []
@@ -329,6 +331,7 @@ class SystemAttempt:
         found = self._place_within_limits(placer, row)
         if isinstance(found, AllocationMetric):
             if place.stops and previous is not None:
+                self.replacing.setdefault(place.group, []).append(previous)
                 self.view.restore(previous)
             self._fail(place.group, self.view.rows.ids[row], found)
             return
