@@ -17,6 +17,7 @@ class FixedApi:
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
+        self.next_token = ""
         self.asked: list[tuple[str, str, dict[str, str], Any]] = []
         api = self
 
@@ -33,6 +34,8 @@ class FixedApi:
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
                 self.send_header("X-Nomad-Index", "7")
+                if api.next_token:
+                    self.send_header("X-Nomad-NextToken", api.next_token)
                 self.end_headers()
                 self.wfile.write(data)
 

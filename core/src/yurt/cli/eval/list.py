@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
-from yurt.cli.flags import number, switch, text
+from yurt.cli.flags import switch, text
 from yurt.cli.output import show_data, wants_data
+from yurt.cli.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.views.job import placement_failures
 
 Json = dict[str, Any]
@@ -21,10 +22,8 @@ def run(call: Invocation) -> int:
         {
             "job": flags.text("job"),
             "status": flags.text("status"),
-            "filter": flags.text("filter"),
-            "per_page": flags.number("per-page") or None,
-            "next_token": flags.text("page-token"),
             "reverse": True,
+            **page_query(call),
         },
     )
     found: list[Json] = answer.data or []
@@ -46,9 +45,7 @@ def run(call: Invocation) -> int:
         ]
         rows.append([*start, each["Status"], placement_failures(each)])
     call.screen.table("ID|Priority|Triggered By|Job ID|Namespace|Node ID|Status|Placement Failures", rows)
-    if answer.next_token:
-        call.screen.line("\nResults have been paginated. To get the next page run:\n")
-        call.screen.line(f"yurt eval list -page-token {answer.next_token}")
+    show_next_page(call, answer.next_token)
     return 0
 
 
@@ -60,8 +57,7 @@ COMMAND = Command(
         text("job", "Only those of this job."),
         text("status", "Only those with this status."),
         text("filter", "Only those that the expression matches."),
-        number("per-page", "How many at a time."),
-        text("page-token", "Where to go on."),
+        *PAGE_FLAGS,
         switch("ui", "Accepted and without effect."),
         VERBOSE,
         *JSON_FLAGS,

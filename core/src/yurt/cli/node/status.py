@@ -6,10 +6,11 @@ from typing import Any
 
 from yurt.api.http_client import ApiError
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
-from yurt.cli.flags import number, switch, text
+from yurt.cli.flags import switch, text
 from yurt.cli.lookup import api_path
 from yurt.cli.node.which import chosen_node
 from yurt.cli.output import show_data, wants_data
+from yurt.cli.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.screen import key_values
 from yurt.cli.text import ago, bytes_text, local_time, mebibytes, parse_time, two_units
 from yurt.cli.views.allocs import show_allocs
@@ -32,12 +33,7 @@ def run(call: Invocation) -> int:
 
 def _list(call: Invocation, *, is_json: bool) -> int:
     flags = call.flags
-    query = {
-        "filter": flags.text("filter"),
-        "per_page": flags.number("per-page") or None,
-        "next_token": flags.text("page-token"),
-        "os": flags.is_on("os") or None,
-    }
+    query = {**page_query(call), "os": flags.is_on("os") or None}
     answer = call.api.read("/v1/nodes", query)
     nodes: list[Json] = answer.data or []
     if is_json:
@@ -53,9 +49,7 @@ def _list(call: Invocation, *, is_json: bool) -> int:
     header += "|Address|Version" if call.is_verbose else ""
     header += "|Running Allocs" if flags.is_on("allocs") else ""
     call.screen.table(header, [_row(call, node) for node in nodes])
-    if answer.next_token:
-        call.screen.line("\nResults have been paginated. To get the next page run:\n")
-        call.screen.line(f"yurt node status -page-token {answer.next_token}")
+    show_next_page(call, answer.next_token)
     return 0
 
 
@@ -252,8 +246,7 @@ COMMAND = Command(
         switch("self", "The node of the agent that is asked."),
         switch("stats", "Print what the host uses in detail."),
         text("filter", "Only nodes that the expression matches."),
-        number("per-page", "How many at a time."),
-        text("page-token", "Where to go on."),
+        *PAGE_FLAGS,
         switch("ui", "Accepted and without effect."),
         VERBOSE,
         *JSON_FLAGS,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
-from yurt.cli.flags import number, text
+from yurt.cli.flags import text
 from yurt.cli.lookup import api_path
 from yurt.cli.output import show_data, wants_data
+from yurt.cli.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.screen import key_values
 
 Json = dict[str, Any]
@@ -16,15 +17,7 @@ Json = dict[str, Any]
 def run(call: Invocation) -> int:
     """The instances of one service."""
     is_data = wants_data(call)
-    flags, name = call.flags, call.args[0]
-    answer = call.api.read(
-        api_path("service", name),
-        {
-            "filter": flags.text("filter"),
-            "per_page": flags.number("per-page") or None,
-            "next_token": flags.text("page-token"),
-        },
-    )
+    answer = call.api.read(api_path("service", call.args[0]), page_query(call))
     found: list[Json] = answer.data or []
     if is_data:
         return show_data(call, found)
@@ -35,9 +28,7 @@ def run(call: Invocation) -> int:
         call.screen.line("\n\n".join(key_values(_facts(service)) for service in found))
     else:
         call.screen.table("Job ID|Address|Tags|Node ID|Alloc ID", [_row(call, service) for service in found])
-    if answer.next_token:
-        call.screen.line("\nResults have been paginated. To get the next page run:\n")
-        call.screen.line(f"yurt service info -page-token {answer.next_token} {name}")
+    show_next_page(call, answer.next_token)
     return 0
 
 
@@ -73,8 +64,7 @@ COMMAND = Command(
     (
         VERBOSE,
         text("filter", "Only instances that the expression matches."),
-        number("per-page", "How many at a time."),
-        text("page-token", "Where to go on."),
+        *PAGE_FLAGS,
         *JSON_FLAGS,
     ),
     (1, 1),

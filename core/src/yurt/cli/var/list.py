@@ -7,6 +7,7 @@ from typing import Any
 from yurt.cli.command import Command, Invocation
 from yurt.cli.flags import number, text
 from yurt.cli.output import rendered
+from yurt.cli.paging import next_page, page_query
 from yurt.cli.text import local_time
 from yurt.cli.var.shown import TEMPLATE, checked_form, is_terminal, out_flag
 
@@ -18,13 +19,8 @@ FORMS = ("go-template", "json", "table", "terse")
 def run(call: Invocation) -> int:
     """Metadata of the variables whose path begins with a prefix."""
     form = checked_form(call, FORMS, default="table" if is_terminal() else "terse")
-    query = {
-        "prefix": call.args[0] if call.args else "",
-        "filter": call.flags.text("filter"),
-        "per_page": call.flags.number("per-page") or None,
-        "next_token": call.flags.text("page-token"),
-    }
-    answer = call.api.read("/v1/vars", query)
+    prefix = call.args[0] if call.args else ""
+    answer = call.api.read("/v1/vars", {"prefix": prefix, **page_query(call)})
     rows: list[Json] = answer.data or []
     match form:
         case "json":
@@ -37,7 +33,7 @@ def run(call: Invocation) -> int:
         case _:
             _show_table(call, rows)
     if answer.next_token:
-        call.screen.error(f"Results have been paginated. To get the next page run:\n\n-page-token {answer.next_token}")
+        call.screen.error(next_page(call, answer.next_token))
     return 0
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
-from yurt.cli.flags import number, text
+from yurt.cli.flags import text
 from yurt.cli.lookup import api_path
 from yurt.cli.output import show_data, wants_data
+from yurt.cli.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.views.job import show_jobs
 
 Json = dict[str, Any]
@@ -15,13 +16,8 @@ Json = dict[str, Any]
 
 def run(call: Invocation) -> int:
     """The jobs of a pool."""
-    is_data, flags = wants_data(call), call.flags
-    query = {
-        "filter": flags.text("filter"),
-        "per_page": flags.number("per-page") or None,
-        "next_token": flags.text("page-token"),
-    }
-    answer = call.api.read(api_path("node", "pool", call.args[0], "jobs"), query)
+    is_data = wants_data(call)
+    answer = call.api.read(api_path("node", "pool", call.args[0], "jobs"), page_query(call))
     jobs: list[Json] = answer.data or []
     if is_data:
         return show_data(call, jobs)
@@ -29,9 +25,7 @@ def run(call: Invocation) -> int:
         call.screen.line(f'No jobs in node pool "{call.args[0]}"')
         return 0
     show_jobs(call, jobs, with_namespace=call.api.namespace == "*")
-    if answer.next_token:
-        call.screen.line("\nResults have been paginated. To get the next page run:\n")
-        call.screen.line(f"yurt node pool jobs -page-token {answer.next_token} {call.args[0]}")
+    show_next_page(call, answer.next_token)
     return 0
 
 
@@ -41,8 +35,7 @@ COMMAND = Command(
     run,
     (
         text("filter", "Only jobs that the expression matches."),
-        number("per-page", "How many at a time."),
-        text("page-token", "Where to go on."),
+        *PAGE_FLAGS,
         *JSON_FLAGS,
     ),
     (1, 1),

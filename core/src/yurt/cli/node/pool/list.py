@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
-from yurt.cli.flags import number, text
+from yurt.cli.flags import text
 from yurt.cli.output import show_data, wants_data
+from yurt.cli.paging import PAGE_FLAGS, page_query, show_next_page
+
+Json = dict[str, Any]
 
 
 def run(call: Invocation) -> int:
     """All node pools."""
     is_json = wants_data(call)
-    flags = call.flags
-    query = {
-        "filter": flags.text("filter"),
-        "per_page": flags.number("per-page") or None,
-        "next_token": flags.text("page-token"),
-    }
-    pools = call.api.get("/v1/node/pools", query) or []
+    answer = call.api.read("/v1/node/pools", page_query(call))
+    pools: list[Json] = answer.data or []
     if is_json:
         return show_data(call, pools)
     if not pools:
         call.screen.line("No node pools")
         return 0
     call.screen.table("Name|Description", [[pool["Name"], pool.get("Description") or ""] for pool in pools])
+    show_next_page(call, answer.next_token)
     return 0
 
 
@@ -32,8 +33,7 @@ COMMAND = Command(
     run,
     (
         text("filter", "Only pools that the expression matches."),
-        number("per-page", "How many at a time."),
-        text("page-token", "Where to go on."),
+        *PAGE_FLAGS,
         *JSON_FLAGS,
     ),
 )

@@ -5,22 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
-from yurt.cli.flags import number, text
+from yurt.cli.flags import text
 from yurt.cli.lookup import api_path
 from yurt.cli.output import show_data, wants_data
+from yurt.cli.paging import PAGE_FLAGS, page_query, show_next_page
 
 Json = dict[str, Any]
 
 
 def run(call: Invocation) -> int:
     """The nodes of a pool."""
-    is_data, flags = wants_data(call), call.flags
-    query = {
-        "filter": flags.text("filter"),
-        "per_page": flags.number("per-page") or None,
-        "next_token": flags.text("page-token"),
-    }
-    answer = call.api.read(api_path("node", "pool", call.args[0], "nodes"), query)
+    is_data = wants_data(call)
+    answer = call.api.read(api_path("node", "pool", call.args[0], "nodes"), page_query(call))
     nodes: list[Json] = answer.data or []
     if is_data:
         return show_data(call, nodes)
@@ -35,9 +31,7 @@ def run(call: Invocation) -> int:
         for node in nodes
     ]  # fmt: skip
     call.screen.table("ID|Node Pool|DC|Name|Class|Drain|Eligibility|Status", rows)
-    if answer.next_token:
-        call.screen.line("\nResults have been paginated. To get the next page run:\n")
-        call.screen.line(f"yurt node pool nodes -page-token {answer.next_token} {call.args[0]}")
+    show_next_page(call, answer.next_token)
     return 0
 
 
@@ -47,8 +41,7 @@ COMMAND = Command(
     run,
     (
         text("filter", "Only nodes that the expression matches."),
-        number("per-page", "How many at a time."),
-        text("page-token", "Where to go on."),
+        *PAGE_FLAGS,
         VERBOSE,
         *JSON_FLAGS,
     ),

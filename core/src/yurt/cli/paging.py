@@ -1,0 +1,51 @@
+"""Lists that come a page at a time: their flags, what they ask of the agent, and how to get the next page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import quote
+from typing import Any
+
+from yurt.cli.command import Invocation
+from yurt.cli.flags import BOOL, Flag, number, text
+
+PAGE_FLAGS: tuple[Flag, ...] = (
+    number("per-page", "How many at a time."),
+    text("page-token", "Where to go on."),
+)
+UNREPEATED = frozenset({"page-token", "token"})
+"""Not printed again: the place of this page, and a secret."""
+
+
+def page_query(call: Invocation) -> dict[str, Any]:
+    """The page that is asked for, of what `-filter` lets through."""
+    return {
+        "filter": call.flags.text("filter"),
+        "per_page": call.flags.number("per-page") or None,
+        "next_token": call.flags.text("page-token"),
+    }
+
+
+def show_next_page(call: Invocation, next_token: str) -> None:
+    """Tell below a table how to go on, if there is more."""
+    if next_token:
+        call.screen.line(f"\n{next_page(call, next_token)}")
+
+
+def next_page(call: Invocation, next_token: str) -> str:
+    """How to go on: the command with the flags and arguments that it was given, in words that a shell takes."""
+    words = [word for flag in call.command.all_flags for word in _repeated(call, flag)]
+    ends_flags = ["--"] if any(argument.startswith("-") for argument in call.args) else []
+    asked = " ".join(quote(word) for word in [*words, "-page-token", next_token, *ends_flags, *call.args])
+    return f"Results have been paginated. To get the next page run:\n\nyurt {call.command.name} {asked}"
+
+
+def _repeated(call: Invocation, flag: Flag) -> Iterator[str]:
+    """The words that give a flag once more; none when it was not given."""
+    flags = call.flags
+    if not flags.is_given(flag.name) or flag.name in UNREPEATED:
+        return
+    if flag.kind == BOOL:
+        yield f"-{flag.name}" if flags.is_on(flag.name) else f"-{flag.name}=false"
+    else:
+        yield from (f"-{flag.name}", flags.text(flag.name))
