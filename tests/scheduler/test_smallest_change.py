@@ -79,6 +79,17 @@ def test_the_smallest_change_of_a_group_leaves_other_groups_the_room_that_they_h
     assert told > CASES // 40
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_smallest_change_of_a_job_that_runs_already_counts_what_it_replaces(seed: int) -> None:
+    random = Random(200 + seed)
+    told = 0
+    for _ in range(max(1, CASES // 8)):
+        state = run(_random_state(random, preempting=bool(seed % 2)), random_job(random, "web"))
+        job = random_job(random, "web", submit_time=factories.NOW + 1)
+        told += _assert_smallest(state, job, _explained(state, job)[0])
+    assert told > CASES // 40
+
+
 def test_room_that_a_change_makes_and_another_group_takes_is_made_once_more() -> None:
     state = state_of(node(1, datacenter="eu-1"))
     groups = (_group("api", 1, cpu=3000, memory=20), _group("web", 1, cpu=3000, memory=20))
