@@ -19,8 +19,18 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.explain import GroupExplanation
 from yurt.structs.job import Job
 from yurt.structs.network import NetworkResource, Port
-from yurt.structs.node import DriverInfo, HostNetworkInfo, HostVolumeInfo, Node, NodeDevice, NodeDeviceResource
-from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
+from yurt.structs.node import (
+    Attribute,
+    DriverInfo,
+    HostNetworkInfo,
+    HostVolumeInfo,
+    Node,
+    NodeDevice,
+    NodeDeviceResource,
+)
+from yurt.structs.plan import Placement
+from yurt.structs.resources import EphemeralDisk, NUMAResource, RequestedDevice, Resources
+from yurt.structs.task import TaskLifecycle
 from yurt.structs.volume import VolumeRequest
 from yurt.testing import factories
 from yurt.testing.nightly import cases
@@ -152,6 +162,48 @@ def test_each_device_is_told_by_itself_with_what_it_lacks() -> None:
     }
 
 
+# -- cores -------------------------------------------------------------------------------------------------------------
+
+
+def _near(found: GroupExplanation) -> dict[str, list[str]]:
+    return {miss.node_name: [short.text for short in miss.shortfalls] for miss in found.near_misses}
+
+
+def test_a_group_that_asks_cores_in_one_task_and_mhz_in_another_is_told_what_is_short_of_each() -> None:
+    state = _run(_state(_node(1)), replace(_job(Resources(cores=3, memory_mb=10)), id="other"))
+    found = _why_not(state, _job(Resources(cores=2, memory_mb=10), Resources(cpu=1500, memory_mb=10)))
+    assert _near(found) == {"node-1": ["1500 MHz CPU short", "1 core short"]}
+    assert _told(found) == {"cpu": (1, 0), "cores": (1, 0)}
+    (mhz, cores) = found.near_misses[0].shortfalls
+    assert (mhz.asked, mhz.free, cores.asked, cores.free) == (2500, 1000, 2, 1)
+
+
+def test_cores_that_are_free_but_whose_mhz_others_use_are_short_of_mhz_alone() -> None:
+    state = _run(_state(_node(1)), replace(_job(Resources(cpu=3000, memory_mb=10)), id="other"))
+    found = _why_not(state, _job(Resources(cores=2, memory_mb=10)))
+    assert (_near(found), _told(found)) == ({"node-1": ["1000 MHz CPU short"]}, {"cpu": (1, 1)})
+
+
+def test_tasks_that_never_run_together_share_their_mhz_also_where_cores_are_short() -> None:
+    before = factories.task("t0", resources=Resources(cpu=4500, memory_mb=10), lifecycle=TaskLifecycle(hook="prestart"))
+    main = factories.task("t1", resources=Resources(cores=5, memory_mb=10))
+    found = _why_not(_state(_node(1)), factories.job(task_groups=(factories.group(tasks=(before, main)),)))
+    assert _near(found) == {"node-1": ["500 MHz CPU short", "1 core short"]}
+
+
+def test_cores_that_are_free_but_not_near_the_devices_that_require_them_are_told_so() -> None:
+    cards = [replace(card, attributes={"cpu_affinity": Attribute(string_val="0-1")}) for card in _cards(1)]
+    gpu = (RequestedDevice(name="nvidia/gpu"),)
+    near = Resources(cores=3, memory_mb=10, devices=gpu, numa=NUMAResource(affinity="require"))
+    found = _why_not(_state(_node(1, gpus=cards)), _job(near))
+    assert _near(found) == {"node-1": ['1 core short near the devices of task "t0" (3 asked, 2 free there)']}
+    assert _told(found) == {'cores near the devices of task "t0"': (1, 1)}
+    assert (found.unplaced, found.smallest_change) == (1, None)
+    assert _why_not(_state(_node(1, gpus=cards)), _job(replace(near, cores=2))).placed == 1
+    few = _why_not(_state(_node(1, gpus=cards)), _job(replace(near, cores=5)))
+    assert _near(few) == {"node-1": ["1 core short"]}
+
+
 # -- as a plain count finds it -----------------------------------------------------------------------------------------
 
 
@@ -222,7 +274,7 @@ def _random_job(random: Random, name: str) -> Job:
 class _Holding:
     """What allocations have of one node."""
 
-    def __init__(self, state: Snapshot, node: Node, placed: Sequence[Any]) -> None:
+    def __init__(self, state: Snapshot, node: Node, placed: Sequence[Placement]) -> None:
         others = [alloc for alloc in state.allocs_of_node(node.id) if alloc.client_status not in ("complete", "failed")]
         given = [alloc.allocated_resources for alloc in others]
         given += [placement.resources for placement in placed if placement.node_id == node.id]
@@ -298,24 +350,28 @@ def _devices(job: Job, node: Node, holding: _Holding) -> Iterator[str]:
 
 
 def _amounts(job: Job, node: Node, holding: _Holding) -> Iterator[str]:
+    """The kinds of which a node has too little."""
+    yield from (kind for kind, (short, _) in _short(job, node, holding).items() if short > 0)
+
+
+def _short(job: Job, node: Node, holding: _Holding) -> dict[str, tuple[int, str]]:
+    """What a node has too little of, with the unit; of the MHz those of cores that it does not have are left out."""
     (group,) = job.task_groups
     has = node.node_resources
     cores = sum(task.resources.cores for task in group.tasks)
     free_cores = len(has.cpu.reservable_cpu_cores) - holding.cores
-    if cores > free_cores:
-        yield "cores"
     mhz = sum(task.resources.cpu for task in group.tasks if not task.resources.cores)
-    if holding.cpu + mhz + 1000 * min(cores, free_cores) > has.cpu.cpu_shares:
-        yield "cpu"
-    if holding.memory + sum(task.resources.memory_mb for task in group.tasks) > has.memory.memory_mb:
-        yield "memory"
-    if holding.disk + group.ephemeral_disk.size_mb > has.disk.disk_mb:
-        yield "disk"
+    memory = sum(task.resources.memory_mb for task in group.tasks)
+    return {
+        "cores": (cores - free_cores, "core" if cores - free_cores == 1 else "cores"),
+        "cpu": (holding.cpu + mhz + 1000 * min(cores, free_cores) - has.cpu.cpu_shares, "MHz CPU"),
+        "memory": (holding.memory + memory - has.memory.memory_mb, "MB memory"),
+        "disk": (holding.disk + group.ephemeral_disk.size_mb - has.disk.disk_mb, "MB disk"),
+    }
 
 
-def _counted(state: Snapshot, job: Job) -> dict[str, tuple[int, int]]:
+def _counted(state: Snapshot, job: Job, placed: Sequence[Placement]) -> dict[str, tuple[int, int]]:
     """Every blocker with its nodes, and those on which it is alone: each node asked by itself."""
-    placed = scheduler.dry_run(state, job, now=factories.NOW, seed=1).plan.placements
     nodes: Counter[str] = Counter()
     alone: Counter[str] = Counter()
     for node in state.nodes.values():
@@ -337,6 +393,12 @@ def test_the_blockers_of_any_job_are_those_that_a_plain_count_finds_node_by_node
         job = _random_job(random, "web")
         found = _why_not(state, job)
         if found.unplaced:
-            assert _told(found) == _counted(state, job)
+            placed = scheduler.dry_run(state, job, now=factories.NOW, seed=1).plan.placements
+            assert _told(found) == _counted(state, job, placed)
             compared += 1
+            for miss in found.near_misses:
+                node = state.nodes[miss.node_id]
+                short = _short(job, node, _Holding(state, node, placed))
+                told = {each.text for each in miss.shortfalls if each.kind in short}
+                assert told == {f"{number} {unit} short" for number, unit in short.values() if number > 0}
     assert compared > CASES // 10

@@ -30,6 +30,14 @@ class Grant(NamedTuple):
     usage: Usage
 
 
+class NearShort(NamedTuple):
+    """A task that must have its cores near its devices, and how many are free there when its turn comes."""
+
+    task: str
+    asked: int
+    free: int
+
+
 class Ask:
     """A group's ask. `plain` is granted as it is when nothing exclusive (ports, cores, devices) is asked."""
 
@@ -130,6 +138,23 @@ class Ask:
                 given = AllocatedCpuResources(cpu_shares=per_core * len(cores), reserved_cores=cores)
                 tasks[task.name] = replace(tasks[task.name], cpu=given)
         return True
+
+    def short_near_devices(self, node: Node, held: Held) -> tuple[NearShort, ...]:
+        """The tasks that would get too few cores near their devices, on a node with enough of both."""
+        granted = grant_devices(node, held.devices, self.devices)
+        if granted is None or not self.devices:
+            return ()
+        found = []
+        free = [core for core in node.node_resources.cpu.reservable_cpu_cores if not held.cores >> core & 1]
+        for task in self.group.tasks:
+            asked, numa = task.resources.cores, task.resources.numa
+            near = near_cores(node, [device for name, device in granted[0] if name == task.name])
+            there = len(near.intersection(free))
+            if asked > there and near and numa is not None and numa.affinity == REQUIRE:
+                found.append(NearShort(task.name, asked, there))
+            free.sort(key=lambda core: (core not in near, core))
+            del free[:asked]
+        return tuple(found)
 
 
 def mhz_of_core(node: Node) -> int:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from yurt.scheduler.ask import CLAIMED
+from yurt.scheduler.ask import CLAIMED, NearShort
 from yurt.scheduler.device_shorts import DeviceShort, device_shortages
 from yurt.scheduler.feasible import BoolArray, check_mask, checks_of, is_in
 from yurt.scheduler.operators import DISTINCT_HOSTS
@@ -52,6 +52,7 @@ class Held(NamedTuple):
     per_core: int
     devices: tuple[DeviceShort, ...]
     ports: tuple[PortProblem, ...]
+    near: tuple[NearShort, ...]
 
 
 class Blocked:
@@ -69,7 +70,7 @@ class Blocked:
             self.own[row] -= 1
         self.asked = {column: placer.ask.plain.usage.amounts[column] for column, _, _ in AMOUNTS}
         self.held: dict[int, Held] = {}
-        self.with_cores: IntArray = np.zeros(len(self.nodes), np.int64)
+        self._with_cores: IntArray = np.zeros(len(self.nodes), np.int64)
         """The MHz of the cores that each row lacks: who is told about the cores need not hear of them."""
         self.asked_cpu: IntArray = np.full(len(self.nodes), self.asked[CPU], np.int64)
         if placer.ask.is_exclusive:
@@ -81,8 +82,8 @@ class Blocked:
             self.count += problem.mask
 
     def short(self, column: int) -> IntArray:
-        """How much of an amount each row lacks; 0 or less for none."""
-        asked: Any = self.asked_cpu if column == CPU else self.asked[column]
+        """How much of an amount each row lacks, besides what the cores that it lacks come to; 0 or less for none."""
+        asked: Any = self.asked_cpu - self._with_cores if column == CPU else self.asked[column]
         lacking: IntArray = self.view.used[:, column] + asked - self.view.offered[:, column]
         return lacking
 
@@ -135,10 +136,7 @@ class Blocked:
         ]
 
     def _amounts(self) -> list[Problem]:
-        least = {CPU: self.with_cores}
-        found = [
-            Problem(name, name, self.nodes & (self.short(column) > least.get(column, 0))) for column, name, _ in AMOUNTS
-        ]
+        found = [Problem(name, name, self.nodes & (self.short(column) > 0)) for column, name, _ in AMOUNTS]
         limit, used = self.view.offered[:, ALLOCS], self.view.used[:, ALLOCS]
         found.append(Problem("max_allocs", MAX_ALLOCS, self.nodes & (limit > 0) & (used + 1 > limit)))
         return found
@@ -153,6 +151,7 @@ class Blocked:
                 texts.append(("claim", CLAIMED))
             if held.cores_free < self.placer.ask.cores:
                 texts.append(("cores", "cores"))
+            texts.extend(("numa", f'cores near the devices of task "{short.task}"') for short in held.near)
             for key in texts:
                 masks.setdefault(key, np.zeros(len(self.nodes), np.bool_))[row] = True
         lacking = [p.mask for p in self._checks() if p.kind == "device"]
@@ -170,10 +169,12 @@ class Blocked:
         per_core = cpu.cpu_shares // max(1, cpu.total_cpu_cores or len(cpu.reservable_cpu_cores))
         if ask.cores:
             self.asked_cpu[row] = cpu_with_cores(placer, per_core)
-            self.with_cores[row] = per_core * max(0, ask.cores - cores_free)
+            of_cores = int(self.asked_cpu[row]) - self.asked[CPU]
+            self._with_cores[row] = min(of_cores, per_core * max(0, ask.cores - cores_free))
         devices = device_shortages(node, held.devices, ask.devices) if ask.devices else ()
         ports = port_problems(node, held.ports, placer.group) if ask.has_ports else ()
-        self.held[row] = Held(cores_free, per_core, devices, ports)
+        near = ask.short_near_devices(node, held) if ask.cores <= cores_free and not devices else ()
+        self.held[row] = Held(cores_free, per_core, devices, ports, near)
 
 
 def _states(node: Node) -> list[tuple[str, str]]:

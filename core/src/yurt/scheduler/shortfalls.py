@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from yurt.scheduler.ask import NearShort
 from yurt.scheduler.blockers import AMOUNTS, Blocked, Problem
 from yurt.scheduler.lacking import lacking_drivers, lacking_volumes, missing_host_networks, missing_networks
 from yurt.scheduler.ports import PortProblem, reserved_bits
@@ -21,7 +22,7 @@ def shortfalls(blocked: Blocked, row: int) -> Iterator[Shortfall]:
     """All of them."""
     told: set[str] = set()
     for problem in blocked.of_row(row):
-        if problem.kind in ("port", "device", "host_network") and problem.kind in told:
+        if problem.kind in ("port", "device", "host_network", "numa") and problem.kind in told:
             continue
         told.add(problem.kind)
         yield from _of_problem(blocked, row, problem)
@@ -35,6 +36,8 @@ def _of_problem(blocked: Blocked, row: int, problem: Problem) -> Iterator[Shortf
         case "cores":
             asked, free = blocked.placer.ask.cores, blocked.held[row].cores_free
             yield Shortfall(kind=kind, text=f"{_count(asked - free, 'core')} short", asked=asked, free=free)
+        case "numa":
+            yield from (_near(short) for short in blocked.held[row].near)
         case "device":
             for short in blocked.held[row].devices:
                 yield Shortfall(kind=kind, text=short.text, asked=short.request.count, free=short.free)
@@ -87,6 +90,12 @@ def _amount(blocked: Blocked, row: int, kind: str) -> Shortfall:
     short = int(blocked.short(column)[row])
     free = int(blocked.view.offered[row, column] - blocked.view.used[row, column])
     return Shortfall(kind=kind, text=f"{short} {unit} {_NAMES[kind]} short", asked=free + short, free=free)
+
+
+def _near(short: NearShort) -> Shortfall:
+    cores = _count(short.asked - short.free, "core")
+    text = f'{cores} short near the devices of task "{short.task}" ({short.asked} asked, {short.free} free there)'
+    return Shortfall(kind="numa", text=text, asked=short.asked, free=short.free)
 
 
 def _constraint(constraint: Constraint, node: Node) -> str:

@@ -15,7 +15,7 @@ from yurt.cli.text import plural
 
 Json = dict[str, Any]
 
-_AMOUNTS = ("cpu", "memory", "disk", "cores")
+_AMOUNTS = ("cpu", "memory", "disk", "cores", "numa")
 WHY_NOT = "/v1/yurt/job/why-not"
 
 
