@@ -217,13 +217,15 @@ def test_what_may_be_preempted_counts_as_free() -> None:
     assert found.notes == ("what 1 less important allocation that may be preempted uses counts as free below",)
 
 
-def test_a_job_that_is_placed_whole_or_not_tells_of_each_group_what_keeps_it() -> None:
+@pytest.mark.parametrize(("nodes", "room"), [(1, "1 of 3 finds room"), (2, "2 of 3 find room")])
+def test_a_job_that_is_placed_whole_or_not_tells_of_each_group_what_keeps_it(nodes: int, room: str) -> None:
     small, large = factories.task(), factories.task(resources=Resources(cpu=3000, memory_mb=100))
+    state = _state(*(_node(number) for number in range(1, nodes + 1)))
     groups = (factories.group("fits", tasks=(small,)), factories.group("large", count=3, tasks=(large,)))
     job = factories.job(task_groups=groups, all_at_once=True)
-    fits, short = why_not(_state(_node(1), _node(2)), job, now=factories.NOW, seed=1).groups
+    fits, short = why_not(state, job, now=factories.NOW, seed=1).groups
     assert fits.notes == ('all_at_once: nothing of the job is placed, for not all of group "large" finds room',)
-    assert short.notes == ("all_at_once: 2 of 3 find room, so nothing of the job is placed",)
+    assert short.notes == (f"all_at_once: {room}, so nothing of the job is placed",)
     assert not fits.blockers and short.blockers
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt import scheduler
@@ -75,6 +76,15 @@ def test_a_gang_that_does_not_fit_as_a_whole_is_not_placed_and_says_how_much_fit
     assert metric.gang == "4 of the 5 that must run together find room"
     assert metric.coalesced_failures == 4 and made.outcome.evaluation.queued_allocations == {"gang": 5}
     assert [evaluation.status for evaluation in made.outcome.created] == ["blocked"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "room"),
+    [(0, "0 of the 2 that must run together find room"), (1, "1 of the 2 that must run together finds room")],
+)
+def test_few_that_find_room_are_told_in_good_english(nodes: int, room: str) -> None:
+    job = _job(_group("gang", 2, ROOM))
+    assert _attempt(_state(nodes, job), job).outcome.evaluation.failed_tg_allocs["gang"].gang == room
 
 
 def test_a_minimum_is_enough_and_the_rest_follows_later() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from yurt.scheduler.blockers import Blocked, Problem
 from yurt.scheduler.enough import with_places
 from yurt.scheduler.feasible import BoolArray
-from yurt.scheduler.generic import GenericAttempt
+from yurt.scheduler.generic import GenericAttempt, words_of_room
 from yurt.scheduler.hints import unknown_names
 from yurt.scheduler.lacking import told_apart
 from yurt.scheduler.limits import LimitsOf, no_limits
@@ -198,7 +198,7 @@ def _notes_of_whole(machine: GenericAttempt, group: TaskGroup) -> Iterator[str]:
         found, asked = machine.withdrawn.get(group.name, 0), machine.queued.get(group.name, 0)
         others = ", ".join(f'"{name}"' for name in sorted(machine.failed) if name != group.name)
         if group.name in machine.failed:
-            yield f"all_at_once: {found} of {asked} find room, so nothing of the job is placed"
+            yield f"all_at_once: {words_of_room(found, str(asked))}, so nothing of the job is placed"
         else:
             yield f"all_at_once: nothing of the job is placed, for not all of group {others} finds room"
 

@@ -42,6 +42,11 @@ from yurt.structs.status import (
 )
 
 
+def words_of_room(found: int, asked: str) -> str:
+    """`1 of 5 finds room`, `4 of 5 find room`: how many of those that belong together could be placed."""
+    return f"{found} of {asked} {'finds' if found == 1 else 'find'} room"
+
+
 class GenericAttempt:
     """One attempt at an evaluation of a service or batch job."""
 
@@ -193,7 +198,7 @@ class GenericAttempt:
             placed = sum(1 for placement in self.placements if placement.task_group == group.name)
             members = self._members(group) + placed
             if members < group.least:
-                text = f"{members} of the {group.least} that must run together find room"
+                text = words_of_room(members, f"the {group.least} that must run together")
                 self.broken[group.name] = replace(self.failed[group.name], gang=text)
                 found = True
         return found
