@@ -2,49 +2,88 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
-from yurt.http.call import Call
-from yurt.http.errors import Refused
-from yurt.http.metrics import PREFIX, Figures
+from yurt.api.pieces import Pieces
+from yurt.http.metrics import PREFIX, Figures, Gauge
+
+WRITTEN_TOGETHER: Final = 500
+"""Gauges of a family that are kept as objects before they become text."""
+_HEADER_LINES: Final = 2
 
 
-async def prometheus(call: Call, figures: Figures) -> web.Response:
-    """The figures as Prometheus reads them; refused where the configuration does not allow it."""
-    if not (call.agent.prometheus_metrics or call.agent.dev):
-        raise Refused(415, "Prometheus is not enabled")
-    registry = CollectorRegistry()
-    registry.register(_Collector(figures))
-    body = await asyncio.to_thread(generate_latest, registry)
-    return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+def text_pieces(figures: Figures) -> list[bytes]:
+    """The figures as Prometheus reads them, family after family; of many jobs a second's work, for a thread."""
+    families: dict[str, _Gauges] = {}
+    for row in figures.gauges():
+        family = families.get(row.name)
+        if family is None:
+            family = families[row.name] = _Gauges(row)
+        family.add(row)
+    whole = Pieces()
+    for family in families.values():
+        whole.add(*family.taken())
+    for metric in _counted(figures):
+        whole.add(_text(metric))
+    return whole.taken()
 
 
-class _Collector:
-    """Shows the figures of one moment to prometheus-client."""
+class _Gauges:
+    """The text of a family, to which gauges come one by one among those of others."""
 
-    def __init__(self, figures: Figures) -> None:
-        self._figures = figures
+    def __init__(self, first: Gauge) -> None:
+        self._name = first.name
+        self._labels = tuple(first.labels)
+        self._rows: list[Gauge] = []
+        self._pieces = Pieces()
+        self._is_begun = False
 
-    def collect(self) -> Iterator[Metric]:
-        """All of them, as families."""
-        families: dict[str, GaugeMetricFamily] = {}
-        for row in self._figures.gauges():
-            family = families.get(row.name)
-            if family is None:
-                family = families[row.name] = GaugeMetricFamily(_flat(row.name), row.name, labels=tuple(row.labels))
+    def add(self, row: Gauge) -> None:
+        """One more."""
+        self._rows.append(row)
+        if len(self._rows) == WRITTEN_TOGETHER:
+            self._write()
+
+    def taken(self) -> list[bytes]:
+        """The whole text."""
+        if self._rows:
+            self._write()
+        return self._pieces.taken()
+
+    def _write(self) -> None:
+        family = GaugeMetricFamily(_flat(self._name), self._name, labels=self._labels)
+        for row in self._rows:
             family.add_metric(tuple(row.labels.values()), row.value)
-        yield from families.values()
-        for name, count in self._figures.counters:
-            yield CounterMetricFamily(_flat(PREFIX + name), name, value=count)
-        for name, timing in self._figures.timings:
-            yield SummaryMetricFamily(
-                _flat(PREFIX + name) + "_seconds", name, count_value=timing.count, sum_value=timing.total_s
-            )
+        text, self._rows = _text(family), []
+        self._pieces.add(text.split(b"\n", _HEADER_LINES)[_HEADER_LINES] if self._is_begun else text)
+        self._is_begun = True
+
+
+def _counted(figures: Figures) -> Iterator[Metric]:
+    for name, count in figures.counters:
+        yield CounterMetricFamily(_flat(PREFIX + name), name, value=count)
+    for name, timing in figures.timings:
+        yield SummaryMetricFamily(
+            _flat(PREFIX + name) + "_seconds", name, count_value=timing.count, sum_value=timing.total_s
+        )
+
+
+class _Shown:
+    """Shows one family to prometheus-client."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        return (self._metric,)
+
+
+def _text(metric: Metric) -> bytes:
+    return generate_latest(_Shown(metric))
 
 
 def _flat(name: str) -> str:
