@@ -276,7 +276,7 @@ def test_what_a_deployment_that_failed_leaves_unplaced_is_said_to_wait_for_it() 
     state = apply(state, c.SetDeploymentStatus(update=update), index=state.index + 1).state
     found = why_not(state, state.jobs[job.key], now=factories.NOW, seed=1).groups[0]
     assert (found.running, found.unplaced) == (2, 0)
-    assert found.notes == (f"1 wait for deployment {deployment.id[:8]}, which is failed",)
+    assert found.notes == (f"1 waits for deployment {deployment.id[:8]}, which is failed",)
 
 
 def test_a_port_that_a_node_keeps_for_itself_is_called_so() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from yurt.scheduler.blockers import Blocked, Problem
 from yurt.scheduler.enough import with_places
 from yurt.scheduler.feasible import BoolArray
+from yurt.scheduler.gaps import gaps
 from yurt.scheduler.generic import GenericAttempt, words_of_room
 from yurt.scheduler.hints import unknown_names
 from yurt.scheduler.lacking import told_apart
@@ -31,7 +32,7 @@ from yurt.structs.explain import AllocationExplanation, Blocker, GroupExplanatio
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.questions import alloc_index
-from yurt.structs.status import CLIENT_TERMINAL, DEPLOYMENT_SUCCESSFUL, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
+from yurt.structs.status import CLIENT_TERMINAL, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
 
 OF_EVERY_NODE = (JOB_SYSTEM, JOB_SYSBATCH)
 
@@ -76,15 +77,16 @@ def _explained(trials: Trials, trial: Trial, group: TaskGroup) -> GroupExplanati
     """What a trial did with a group, and why not more."""
     machine, name = trial.machine, group.name
     running, placed, unplaced = trial.running(name), trial.placed(name), trial.unplaced(name)
-    seen = running + len(placed) + unplaced
+    found = gaps(machine, group)
+    wanted = running + len(placed) + unplaced + sum(gap.number for gap in found)
     table = placed[0].metrics.score_meta_data if placed and placed[0].metrics is not None else ()
     made = GroupExplanation(
         name=name,
-        desired=seen if trials.job.type in OF_EVERY_NODE else group.count,
+        desired=wanted if trials.job.type in OF_EVERY_NODE else group.count,
         running=running,
         placed=len(placed),
         unplaced=unplaced,
-        notes=tuple(_notes(machine, group, seen)),
+        notes=(*_notes(machine, group, wanted), *(gap.text for gap in found)),
         scores=_scores(trials.snapshot, table, placed[0].node_id) if placed else (),
     )
     placer = machine.placers.get(name)
@@ -175,19 +177,18 @@ def _is_outside(problem: Problem) -> bool:
 # -- notes -------------------------------------------------------------------------------------------------------------
 
 
-def _notes(machine: Machine, group: TaskGroup, seen: int) -> Iterator[str]:
+def _notes(machine: Machine, group: TaskGroup, wanted: int) -> Iterator[str]:
     """What else there is to know about what is not placed."""
     job = machine.job
     assert job is not None
     if job.stop:
         yield "the job is stopped"
-    if group.name in machine.failed or (group.count and not seen):
+    if group.name in machine.failed or (group.count and not wanted):
         yield from unknown_names(machine.snapshot, job, group)
         if not machine.snapshot.nodes:
             yield "there are no nodes"
     if isinstance(machine, GenericAttempt):
         yield from _notes_of_whole(machine, group)
-        yield from _notes_of_later(machine, group, seen)
 
 
 def _notes_of_whole(machine: GenericAttempt, group: TaskGroup) -> Iterator[str]:
@@ -201,19 +202,6 @@ def _notes_of_whole(machine: GenericAttempt, group: TaskGroup) -> Iterator[str]:
             yield f"all_at_once: {words_of_room(found, str(asked))}, so nothing of the job is placed"
         else:
             yield f"all_at_once: nothing of the job is placed, for not all of group {others} finds room"
-
-
-def _notes_of_later(machine: GenericAttempt, group: TaskGroup, seen: int) -> Iterator[str]:
-    """What waits for another evaluation."""
-    missing = group.count - seen
-    later = [evaluation for evaluation in machine.followups if evaluation.wait_until]
-    deployment = machine.told_deployment
-    if missing <= 0 or group.name in machine.broken or (machine.job is not None and machine.job.stop):
-        return
-    if later:
-        yield f"{missing} wait for a delayed evaluation, evaluation {later[0].id[:8]}"
-    elif deployment is not None and group.name in deployment.task_groups and deployment.status != DEPLOYMENT_SUCCESSFUL:
-        yield f"{missing} wait for deployment {deployment.id[:8]}, which is {deployment.status}"
 
 
 def _note_of_victims(number: int) -> tuple[str, ...]:

@@ -71,6 +71,8 @@ class GenericAttempt:
         self.limit_reached = ""
         self.replacing: dict[str, list[Allocation]] = {}
         """By group what the first placement without room would have replaced: that was free when it was tried."""
+        self.wanted: Sequence[Place] = ()
+        """All that is to be placed, those first that replace others."""
         self.withdrawn: dict[str, int] = {}
         """By group the placements of a job that is placed whole or not at all, when it is not."""
         self.missing: set[str] = set()
@@ -160,7 +162,7 @@ class GenericAttempt:
     # -- placing ---------------------------------------------------------------------------------------------------
 
     def _place_all(self, job: Job, results: Results) -> None:
-        wanted = [*results.destructive, *results.place]
+        self.wanted = wanted = [*results.destructive, *results.place]
         self.queued.update(Counter(map(attrgetter("group"), wanted)))
         left = dict(self.queued)
         at = 0

@@ -84,6 +84,8 @@ class SystemAttempt:
         """The version's deployment, also one that has ended: the evaluation names it."""
         self.placements: list[Placement] = []
         self.failed: dict[str, AllocationMetric] = {}
+        self.done: dict[str, int] = {}
+        """By group the nodes on which a sysbatch job has ended."""
         self.failed_nodes: dict[str, set[str]] = {}
         self.replacing: dict[str, list[Allocation]] = {}
         """By group what placements without room would have replaced, each on its own node."""
@@ -147,15 +149,20 @@ class SystemAttempt:
         placer = self.placers[group.name] = GroupPlacer(self.view, job, group, seed=self.seed, own=())
         wanted = np.flatnonzero(placer.candidates.mask)
         covered: set[str] = set()
+        done: set[str] = set()
         updates: list[Allocation] = []
         previous: dict[str, Allocation] = {}
         for alloc in sorted(self.allocs, key=lambda a: (a.create_index, a.id)):
             if alloc.task_group != group.name:
                 continue
-            if self._is_done(alloc, job) or self._keep(job, group, alloc, updates):
+            if self._is_done(alloc, job):
+                done.add(alloc.node_id)
+            elif self._keep(job, group, alloc, updates):
                 covered.add(alloc.node_id)
             elif not (alloc.desired_status in SERVER_TERMINAL and alloc.client_status not in CLIENT_TERMINAL):
                 previous[alloc.node_id] = alloc
+        self.done[group.name] = len(done - covered)
+        covered |= done
         destructive = self._updates(job, group, updates)
         fresh = []
         ids = self.view.rows.ids
