@@ -199,7 +199,7 @@ def test_yaml_reads_back_as_it_was(value: Any) -> None:
 
 @pytest.fixture
 async def renderer() -> AsyncIterator[Renderer]:
-    made = Renderer(limit_s=1.5)
+    made = Renderer(limit_s=5.0)  # the start of its process counts, on a machine that may have much else to do
     yield made
     await made.close()
 
@@ -210,7 +210,7 @@ async def test_a_pattern_that_never_ends_costs_its_process_and_the_next_template
     assert (await renderer.render(request("one"))).output == b"one"
     first = renderer.pid
     bad = await renderer.render(request('{{ regexMatch "(a+)+$" "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab" }}'))
-    assert "longer than 1.5 s" in bad.error
+    assert "longer than 5 s" in bad.error
     assert (await renderer.render(request("two"))).output == b"two"
     assert renderer.pid not in (0, first)
 
