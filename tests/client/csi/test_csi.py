@@ -231,7 +231,7 @@ async def test_the_end_is_told_only_when_the_volume_is_unmounted_and_without_the
     run_client: Any, server: FakeServerPort, plugin: FakeCsiPlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(csi_volumes, "UNDO_AGAIN_S", 0.05)
-    monkeypatch.setattr(csi_volumes, "UNDO_LIMIT_S", 1.0)
+    monkeypatch.setattr(csi_volumes, "UNDO_LIMIT_S", 3.0)
     async with run_client() as client:
         await started(client, server, plugin)
         server.csi_volumes["v"] = CLAIMED
