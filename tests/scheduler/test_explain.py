@@ -333,3 +333,20 @@ def test_an_allocation_tells_its_scores_then_and_the_ranking_now() -> None:
     assert found.text.startswith(f"node {alloc.node_name} was chosen of 4 that were looked at; it scored")
     assert found.scores[0].node_id == alloc.node_id and found.scores[0].chosen
     assert found.now is not None and found.now.scores[0].node_id == alloc.node_id and len(found.now.scores) == 4
+
+
+def test_only_nodes_that_would_take_an_allocation_now_are_ranked_beside_its_own() -> None:
+    static = (NetworkResource(mode="host", reserved_ports=(Port(label="http", value=80),)),)
+    job = _job(2, networks=static)
+    state = _run(_state(*(_node(number) for number in range(4))), job)
+    alloc, peer = state.allocs_of_job("default", "web")
+    now = why(state, alloc, seed=1).now
+    assert now is not None and now.notes == ()
+    assert [score.chosen for score in now.scores] == [True, False, False]
+    assert {score.node_id for score in now.scores} == set(state.nodes.keys()) - {peer.node_id}
+
+    own = c.SetNodeEligibility(node_id=alloc.node_id, eligibility="ineligible")
+    state = apply(state, own, index=state.index + 1).state
+    now = why(state, alloc, seed=1).now
+    assert now is not None and now.scores[0].chosen and len(now.scores) == 3
+    assert now.notes == (f"its own node, {alloc.node_name}, would not take it now: not eligible",)

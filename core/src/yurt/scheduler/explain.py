@@ -119,10 +119,24 @@ def _again(snapshot: Snapshot, alloc: Allocation, seed: int) -> GroupExplanation
     placer = GroupPlacer(view, job, group, seed=seed, own=others)
     if placer.volumes.is_used:
         placer.look_at_volumes(alloc_index(alloc.name))
-    ranked = _ranked_now(snapshot, placer, alloc.node_id)
+    blocked = Blocked(placer)
     elsewhere = np.array([node_id != alloc.node_id for node_id in view.rows.ids], np.bool_)
-    now = _with_blockers(GroupExplanation(name=group.name, desired=group.count), Blocked(placer), None, only=elsewhere)
-    return replace(now, smallest_change=None, scores=ranked)
+    now = _with_blockers(GroupExplanation(name=group.name, desired=group.count), blocked, None, only=elsewhere)
+    return replace(
+        now,
+        smallest_change=None,
+        scores=_ranked_now(snapshot, blocked, alloc.node_id),
+        notes=tuple(_note_of_own(snapshot, blocked, alloc.node_id)),
+    )
+
+
+def _note_of_own(snapshot: Snapshot, blocked: Blocked, node_id: str) -> Iterator[str]:
+    """Why an allocation's own node would not take it again, if it would not."""
+    row = blocked.view.row(node_id)
+    if row is not None and node_id in snapshot.nodes and blocked.count[row]:
+        miss = near_miss(blocked, row)
+        lacks = "; ".join(short.text for short in miss.shortfalls)
+        yield f"its own node, {miss.node_name or node_id[:8]}, would not take it now: {lacks}"
 
 
 def _with_blockers(
@@ -249,12 +263,14 @@ def _scores(snapshot: Snapshot, metas: Sequence[NodeScoreMeta], chosen: str) -> 
     return tuple(found)
 
 
-def _ranked_now(snapshot: Snapshot, placer: GroupPlacer, chosen: str) -> tuple[NodeScore, ...]:
-    row = placer.view.row(chosen)
+def _ranked_now(snapshot: Snapshot, blocked: Blocked, chosen: str) -> tuple[NodeScore, ...]:
+    """The chosen node, whether it would take one more or not, and the best of the others that would."""
+    row, ranker = blocked.view.row(chosen), blocked.placer.ranker
     if row is None or chosen not in snapshot.nodes:
         return ()
-    placer.ranker.best()
-    return _scores(snapshot, placer.ranker.top(row), chosen)
+    ranker.close_all(blocked.count > 0)
+    ranker.best()
+    return _scores(snapshot, ranker.top(row), chosen)
 
 
 def _summary(alloc: Allocation, scores: Sequence[NodeScore]) -> str:

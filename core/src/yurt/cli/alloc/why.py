@@ -9,7 +9,7 @@ from yurt.cli.lookup import api_path, find_alloc
 from yurt.cli.output import show_data, wants_data
 from yurt.cli.text import ago, local_time, parse_time
 from yurt.cli.views.metrics import ruled_out_lines
-from yurt.cli.views.reasons import blocker_lines, near_miss_lines, score_lines
+from yurt.cli.views.reasons import blocker_lines, near_miss_lines, note_lines, score_lines
 
 Json = dict[str, Any]
 
@@ -56,7 +56,7 @@ def _show_now(call: Invocation, now: Json) -> None:
     screen = call.screen
     if now.get("Scores"):
         screen.title("Scores now, if it were placed again")
-        screen.line("\n".join(score_lines(now["Scores"])))
+        screen.line("\n".join([*score_lines(now["Scores"]), *note_lines(now)]))
     if now.get("Blockers"):
         screen.title("What rules out other nodes now")
         screen.line("\n".join(blocker_lines(now)))
