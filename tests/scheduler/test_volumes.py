@@ -87,8 +87,10 @@ def test_a_volume_that_nobody_registered_is_waited_for() -> None:
     assert blocked.missing_non_node_resources == ("data",)
     waiting = BlockedEvals()
     assert not waiting.block(blocked)
-    assert waiting.unblock_missing("other", index=9) == ()
-    assert waiting.unblock_missing("data", index=9) == (blocked,)
+    waiting.unblock_missing("other", index=9)
+    assert waiting.take_unblocked(9) == ()
+    waiting.unblock_missing("data", index=9)
+    assert waiting.take_unblocked(9) == (blocked,)
     assert waiting.block(blocked), "what was registered after its snapshot is not missed"
 
 

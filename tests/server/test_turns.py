@@ -10,12 +10,13 @@ from yurt.fsm import apply
 from yurt.runtime.turns import TURNS_BETWEEN, Turns
 from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
+from yurt.server.eval_queue import ASKED_TOGETHER, EvalQueue
 from yurt.server.heartbeats import NODES_A_SLICE, Heartbeats
 from yurt.server.jobs import MARKED_TOGETHER
 from yurt.server.log_writer import TURN_BYTES, LogWriter
 from yurt.server.server import Server
 from yurt.server.system import STEPS_A_SLICE
-from yurt.state import Snapshot
+from yurt.state import Change, Snapshot
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import (
     AllocUpdate,
@@ -140,6 +141,26 @@ async def test_lost_nodes_are_looked_at_a_few_in_a_turn() -> None:
         await eventually(lambda: len(missed) == len(nodes))
 
     assert await most_slices_in_an_answer(miss_all(), lambda: len(missed)) <= 2 * NODES_A_SLICE
+    running.cancel()
+
+
+async def test_evaluations_that_one_event_unblocks_go_to_the_queue_in_slices() -> None:
+    node, count = factories.node(), 5 * ASKED_TOGETHER
+    log = LogWriter(MemoryLog(), on_applied=lambda *_: None, on_batch=lambda _: None, on_failed=lambda: None)
+    state = apply(Snapshot.empty(), RegisterNode(node=node), index=1).state
+    queue = EvalQueue(env=FakeEnv(), writer=log, current=lambda: state, turns=log.turns)
+    waiting = (Evaluation(id=f"e{i}", job_id=f"job-{i}", type="service", status="blocked") for i in range(count))
+    queue.observe(tuple(Change("evals", one.id, None, one) for one in waiting), index=1)
+    assert len(queue.blocked) == count
+    running = asyncio.create_task(queue.run_news())
+
+    async def free_room() -> None:
+        queue.observe((Change("nodes", node.id, None, state.nodes[node.id]),), index=2)
+        assert 0 < queue.broker.ready <= ASKED_TOGETHER
+        await eventually(lambda: queue.broker.ready == count)
+
+    assert await most_slices_in_an_answer(free_room(), lambda: queue.broker.ready) <= 2 * ASKED_TOGETHER
+    assert len(queue.blocked) == 0
     running.cancel()
 
 

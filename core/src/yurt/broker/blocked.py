@@ -6,11 +6,20 @@ class when its constraints look past classes (*escaped*), or its own node (syste
 after the scheduler's snapshot and before the evaluation got here would be lost; so the last unblock index of every
 class and node is kept, and such an evaluation is ready at once (invariant B4). There is one per (namespace, job), for
 system jobs one per node besides (B3); of two, the newer stays and the other is to be canceled.
+
+One event may unblock all of them, which is a second's work where there are a hundred thousand. So `unblock_class` and
+its like only take the news in, and `take_unblocked` looks at some evaluations at a time, the most urgent first, in
+rounds: a round has the news that came before it began and looks at all evaluations that waited then; news that comes
+meanwhile has the next round. An evaluation is unblocked by news that is younger than its scheduler's snapshot and by no
+other, whether it came before the news, after it, or between two looks: none is lost, and none wakes for what it knew.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator
+from itertools import islice
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeVar
 
 from yurt.structs import status
 from yurt.structs.evaluation import Evaluation
@@ -18,6 +27,40 @@ from yurt.structs.evaluation import Evaluation
 K = TypeVar("K")
 Slot = tuple[str, str, str]
 """(namespace, job id, node id or '')."""
+
+
+_PRIORITY: Final = attrgetter("priority")
+
+
+class _News:
+    """At which index something came last that evaluations may wait for, by its name."""
+
+    def __init__(self) -> None:
+        self.classes: dict[str, int] = {}
+        self.limits: dict[str, int] = {}
+        self.missing: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.classes) + len(self.limits) + len(self.missing)
+
+    def unblocks(self, evaluation: Evaluation) -> bool:
+        """There is something that the evaluation waits for and that its scheduler did not see."""
+        seen = evaluation.snapshot_index
+        limit = evaluation.quota_limit_reached
+        if limit and self.limits.get(limit, 0) > seen:
+            return True
+        if any(self.missing.get(name, 0) > seen for name in evaluation.missing_non_node_resources):
+            return True
+        if evaluation.node_id:
+            return False
+        return any(index > seen and _can_use(evaluation, name) for name, index in self.classes.items())
+
+    def prune(self, below_index: int) -> None:
+        """Forget what is older."""
+        self.classes, self.limits, self.missing = (
+            {name: index for name, index in known.items() if index >= below_index}
+            for known in (self.classes, self.limits, self.missing)
+        )
 
 
 class Superseded(NamedTuple):
@@ -33,10 +76,13 @@ class BlockedEvals:
     def __init__(self) -> None:
         self._slots: dict[Slot, Evaluation] = {}
         self._by_node: dict[str, set[Slot]] = {}
-        self._class_indexes: dict[str, int] = {}
         self._node_indexes: dict[str, int] = {}
-        self._limit_indexes: dict[str, int] = {}
-        self._missing_indexes: dict[str, int] = {}
+        self._known = _News()
+        """What came at all, for evaluations that get here late."""
+        self._round = _News()
+        self._next_round = _News()
+        self._unlooked: Iterator[Evaluation] = iter(())
+        """The evaluations of the round that were not looked at yet."""
         self._superseded: list[Superseded] = []
 
     def __len__(self) -> int:
@@ -70,25 +116,42 @@ class BlockedEvals:
             self._by_node.setdefault(evaluation.node_id, set()).add(slot)
         return False
 
-    def unblock_class(self, computed_class: str, *, index: int) -> tuple[Evaluation, ...]:
-        """Capacity appeared on a node of the class at `index`: those that are ready now."""
-        self._class_indexes[computed_class] = max(index, self._class_indexes.get(computed_class, 0))
-        return self._take([slot for slot, e in self._slots.items() if not e.node_id and _can_use(e, computed_class)])
+    def unblock_class(self, computed_class: str, *, index: int) -> None:
+        """Capacity appeared on a node of the class at `index`."""
+        for news in (self._known, self._next_round):
+            news.classes[computed_class] = max(index, news.classes.get(computed_class, 0))
+
+    def unblock_limit(self, name: str, *, index: int) -> None:
+        """Something under a limit was freed at `index`, or the limit changed."""
+        for news in (self._known, self._next_round):
+            news.limits[name] = max(index, news.limits.get(name, 0))
+
+    def unblock_missing(self, name: str, *, index: int) -> None:
+        """Something that is no node's was registered at `index`, which evaluations lacked."""
+        for news in (self._known, self._next_round):
+            news.missing[name] = max(index, news.missing.get(name, 0))
+
+    @property
+    def has_news(self) -> bool:
+        """`take_unblocked` has something to look at."""
+        return len(self._round) + len(self._next_round) > 0
+
+    def take_unblocked(self, limit: int) -> tuple[Evaluation, ...]:
+        """Ask up to `limit` questions, one for an evaluation and a piece of news: those that are ready now."""
+        if not len(self._round):
+            self._round, self._next_round = self._next_round, _News()
+            self._unlooked = iter(sorted(self._slots.values(), key=_PRIORITY, reverse=True))
+        count = max(1, limit // max(1, len(self._round)))
+        looked_at = list(islice(self._unlooked, count))
+        found = [_slot(evaluation) for evaluation in looked_at if self._waits(evaluation, self._round)]
+        if len(looked_at) < count:
+            self._round = _News()
+        return self._take(found)
 
     def unblock_node(self, node_id: str, *, index: int) -> tuple[Evaluation, ...]:
         """Capacity appeared on the node at `index`: its system evaluations that are ready now."""
         self._node_indexes[node_id] = max(index, self._node_indexes.get(node_id, 0))
         return self._take(sorted(self._by_node.get(node_id, ())))
-
-    def unblock_limit(self, name: str, *, index: int) -> tuple[Evaluation, ...]:
-        """Something under a limit was freed at `index`, or the limit changed: those that it kept waiting."""
-        self._limit_indexes[name] = max(index, self._limit_indexes.get(name, 0))
-        return self._take([slot for slot, e in self._slots.items() if e.quota_limit_reached == name])
-
-    def unblock_missing(self, name: str, *, index: int) -> tuple[Evaluation, ...]:
-        """Something that is no node's was registered at `index`: those that lacked it."""
-        self._missing_indexes[name] = max(index, self._missing_indexes.get(name, 0))
-        return self._take([slot for slot, e in self._slots.items() if name in e.missing_non_node_resources])
 
     def unblock_failed(self) -> tuple[Evaluation, ...]:
         """Those that gave up after too many plan conflicts get another try."""
@@ -107,24 +170,16 @@ class BlockedEvals:
 
     def prune(self, below_index: int) -> None:
         """Forget unblocks older than `below_index`, which no scheduler's snapshot precedes any more."""
-        self._class_indexes = {key: index for key, index in self._class_indexes.items() if index >= below_index}
+        self._known.prune(below_index)
         self._node_indexes = {key: index for key, index in self._node_indexes.items() if index >= below_index}
-        self._limit_indexes = {key: index for key, index in self._limit_indexes.items() if index >= below_index}
-        self._missing_indexes = {key: index for key, index in self._missing_indexes.items() if index >= below_index}
 
     def _missed_unblock(self, evaluation: Evaluation) -> bool:
-        limit = evaluation.quota_limit_reached
-        if limit and self._limit_indexes.get(limit, 0) > evaluation.snapshot_index:
-            return True
-        lacked = evaluation.missing_non_node_resources
-        if any(self._missing_indexes.get(name, 0) > evaluation.snapshot_index for name in lacked):
-            return True
-        if evaluation.node_id:
-            return self._node_indexes.get(evaluation.node_id, 0) > evaluation.snapshot_index
-        return any(
-            index > evaluation.snapshot_index and _can_use(evaluation, computed_class)
-            for computed_class, index in self._class_indexes.items()
-        )
+        at_node = self._node_indexes.get(evaluation.node_id, 0) if evaluation.node_id else 0
+        return at_node > evaluation.snapshot_index or self._known.unblocks(evaluation)
+
+    def _waits(self, evaluation: Evaluation, news: _News) -> bool:
+        """It is here still, and for one of these; what took its place met the news when it came."""
+        return news.unblocks(evaluation) and self._slots.get(_slot(evaluation)) is evaluation
 
     def _take(self, slots: list[Slot]) -> tuple[Evaluation, ...]:
         taken = tuple(self._slots[slot] for slot in slots)

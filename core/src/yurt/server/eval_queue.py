@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from yurt.broker import DELIVERY_LIMIT, FAILED_QUEUE, BlockedEvals, Delivery, EvalBroker
 from yurt.runtime.env import Env
+from yurt.runtime.turns import Turns
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.waiting import wait_for
 from yurt.state import Change, Changes, Snapshot
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 REAP_INTERVAL_S: Final = 5.0
 REAP_BATCH: Final = 500
 FAILED_UNBLOCK_S: Final = 60.0
+ASKED_TOGETHER: Final = 500
+"""Questions whether one piece of news unblocks one evaluation, before others get the loop: a few milliseconds at most,
+when they all go to the queue."""
 PRUNE_S: Final = 300.0
 FAILED_FOLLOW_UP_S: Final = 60.0
 FAILED_FOLLOW_UP_SPREAD_S: Final = 300.0
@@ -41,16 +45,18 @@ class Writer(Protocol):
 class EvalQueue:
     """Broker and blocked evaluations of one leadership term."""
 
-    def __init__(self, *, env: Env, writer: Writer, current: Callable[[], Snapshot]) -> None:
+    def __init__(self, *, env: Env, writer: Writer, current: Callable[[], Snapshot], turns: Turns) -> None:
         self.broker = EvalBroker()
         self.blocked = BlockedEvals()
         self._env = env
         self._writer = writer
         self._current = current
+        self._turns = turns
         self._ready = asyncio.Condition()
         self._is_paused = False
         self._changed = asyncio.Event()
         self._reapable = asyncio.Event()
+        self._has_news = asyncio.Event()
         self._prune_marks: list[int] = []
 
     def restore(self, state: Snapshot) -> None:
@@ -84,7 +90,7 @@ class EvalQueue:
             elif change.table == "namespaces":
                 limits.update(row.quota for row in (change.before, change.after) if row is not None)
             elif change.table == "csi_volumes" and change.after is not None:
-                self._enqueue(self.blocked.unblock_missing(change.after.id, index=index), now)
+                self.blocked.unblock_missing(change.after.id, index=index)
             elif change.table == "host_volumes" and change.after is not None:
                 freed.add(change.after.node_id)
             elif change.table == "host_volume_claims" and change.after is None:
@@ -98,7 +104,8 @@ class EvalQueue:
         if freed:
             self._unblock(freed, index, now)
         for name in sorted(limits - {""}):
-            self._enqueue(self.blocked.unblock_limit(name, index=index), now)
+            self.blocked.unblock_limit(name, index=index)
+        self._unblock_some(now)
 
     async def dequeue(self, queues: tuple[str, ...]) -> Delivery:
         """The most urgent evaluation, as soon as there is one."""
@@ -168,6 +175,15 @@ class EvalQueue:
                 raise
             self.ack(delivery)
 
+    async def run_news(self) -> None:
+        """Unblock in slices what one look at the news has left."""
+        while True:
+            await self._has_news.wait()
+            await self._turns.next()
+            self._unblock_some(self._env.now())
+            if not self.blocked.has_news:
+                self._has_news.clear()
+
     async def run_unblocker(self) -> None:
         """Each 60 s try those again that met too many plan conflicts."""
         while True:
@@ -219,7 +235,14 @@ class EvalQueue:
                 classes.add(node.computed_class)
                 self._enqueue(self.blocked.unblock_node(node_id, index=index), now)
         for computed_class in sorted(classes):
-            self._enqueue(self.blocked.unblock_class(computed_class, index=index), now)
+            self.blocked.unblock_class(computed_class, index=index)
+
+    def _unblock_some(self, now: UnixNano) -> None:
+        """Look at some of those whom news may unblock, which is all but where there are many; `run_news` goes on."""
+        if self.blocked.has_news:
+            self._enqueue(self.blocked.take_unblocked(ASKED_TOGETHER), now)
+        if self.blocked.has_news:
+            self._has_news.set()
 
     def _enqueue(self, evaluations: Iterable[Evaluation], now: UnixNano) -> None:
         for evaluation in evaluations:

@@ -36,7 +36,7 @@ class Term:
 
     def __init__(self, server: Server) -> None:
         env, writer = server.env, server.writer
-        self.queue = EvalQueue(env=env, writer=writer, current=lambda: server.state)
+        self.queue = EvalQueue(env=env, writer=writer, current=lambda: server.state, turns=writer.turns)
         self.applier = PlanApplier(env=env, writer=writer, metrics=server.metrics)
         self.applier.limits = server.limits
         if server.config.rejections.enabled:
@@ -79,6 +79,7 @@ class Term:
             "broker timer": self.queue.run_timer,
             "evaluation reaper": self.queue.run_reaper,
             "failed evaluation reaper": self.queue.run_failed_reaper,
+            "unblocking": self.queue.run_news,
             "unblocking of failed evaluations": self.queue.run_unblocker,
             "pruning of unblocks": self.queue.run_pruner,
             "plan applier": self.applier.run,

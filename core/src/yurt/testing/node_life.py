@@ -28,6 +28,7 @@ from yurt.duties.nodes import (
     set_status,
 )
 from yurt.fsm import apply
+from yurt.runtime.turns import Turns
 from yurt.scheduler.plan_check import check_plan
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.server.eval_queue import EvalQueue
@@ -101,7 +102,7 @@ class World:
         self.history: list[c.AnyCommand] = []
         self.attempts: list[Attempted] = []
         self.deadlines: dict[str, float] = {}
-        self.queue = EvalQueue(env=self.clock, writer=self, current=lambda: self.state)
+        self.queue = EvalQueue(env=self.clock, writer=self, current=lambda: self.state, turns=Turns())
         self._log: deque[tuple[c.AnyCommand, Told]] = deque()
         self._observe = observe
         self._unblocked_s = 0.0
@@ -137,6 +138,8 @@ class World:
         self.state = step.state
         self.history.append(command)
         self.queue.observe(step.changes, index=self.state.index)
+        while self.queue.blocked.has_news:
+            self.queue._unblock_some(self.clock.now())
         self._observe(before, command, step.changes, self.state)
         told(step.result)
         return True
