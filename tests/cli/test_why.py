@@ -41,7 +41,7 @@ def test_why_not_tells_blockers_near_misses_and_the_least_change(api: Any, run: 
         "5 wanted, 1 there already, 2 can be placed, 2 cannot be placed", "", "What is in the way:",
         "  3 nodes  not enough memory  (nothing else on 2)", "  1 node   not enough cpu", "", "Nearest nodes:",
         "  node-7: 512 MB memory short; 1 core short", "Smallest change: lower it",
-        "  (on node-7; places 1 more allocation, 1 still find no room)", "", "Scores of the first placement:",
+        "  (on node-7; places 1 more allocation, 1 still finds no room)", "", "Scores of the first placement:",
         "     Node  binpack  Final", "  *  n1    0.5      0.5", "     n2    0.25     0.25",
     ]  # fmt: skip
     assert api.asked[-1][3] == {"Job": {"ID": "web", "TaskGroups": []}}
@@ -73,9 +73,9 @@ def test_why_not_says_what_else_helps_when_no_change_of_the_job_does(api: Any, r
     _with_group(api, SmallestChange={"Text": "lower it", "NodeID": NODE, "Places": 0})
     assert "(on 11111111; makes room for one more, with which none is placed yet)" in run("job", "why-not", "web")[1]
 
-    _with_group(api, Desired=0, Unplaced=0)
+    _with_group(api, Desired=0, Unplaced=0, RunsNowhere=True)
     code, out, _ = run("job", "why-not", "web")
-    assert code == 0 and "There is no node that it may run on\n\nWhat is in the way:\n  3 nodes" in out
+    assert code == 1 and "There is no node that it may run on\n\nWhat is in the way:\n  3 nodes" in out
 
 
 def test_why_not_takes_a_known_job_and_prints_json(api: Any, run: Any) -> None:
@@ -125,6 +125,59 @@ def test_the_status_of_an_evaluation_shows_the_nearest_nodes_where_the_agent_kno
         'Nearest nodes for group "web" now:\n  node-7: 512 MB memory short; 1 core short\n'
         in run("eval", "status", "1111")[1]
     )
+
+
+NOWHERE = {
+    "Name": "web", "RunsNowhere": True, "Notes": None,
+    "Blockers": [{"Kind": "driver", "Text": 'driver "docker" missing', "Nodes": 2, "Alone": 1}],
+    "NearMisses": [{"NodeID": NODE, "NodeName": "n1", "Shortfalls": [{"Text": 'driver "docker" is missing'}]}],
+    "SmallestChange": {"Text": 'install driver "docker" on node n1', "NodeID": NODE, "NodeName": "n1", "Places": 1,
+                       "IsProved": True},
+}  # fmt: skip
+"""A group of a system job that no node can have: its evaluation names nothing that failed."""
+NEAREST = [
+    'Nearest nodes for group "web" now:', '  n1: driver "docker" is missing',
+    'Smallest change: install driver "docker" on node n1', "  (on n1; places 1 more allocation)",
+]  # fmt: skip
+
+
+def test_plan_and_run_and_the_evaluation_of_a_system_job_say_that_it_runs_nowhere(
+    api: Any, run: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "web.json"
+    path.write_text(json.dumps({"Job": {"ID": "web", "Type": "system"}}))
+    done = {"ID": NODE, "JobID": "web", "Type": "system", "TriggeredBy": "job-register", "Status": "complete",
+            "Priority": 50}  # fmt: skip
+    api.answers |= {
+        "/v1/job/web/plan": {"JobModifyIndex": 3}, "/v1/jobs": {"EvalID": NODE}, f"/v1/evaluation/{NODE}": done,
+        f"/v1/evaluation/{NODE}/allocations": [], "/v1/yurt/job/why-not": {**ANSWER, "Groups": [NOWHERE]},
+    }  # fmt: skip
+
+    code, out, _ = run("job", "plan", str(path))
+    lines = out.splitlines()
+    assert code == 0 and "All tasks successfully allocated" not in out
+    at = lines.index('- WARNING: There is no node that group "web" may run on.')
+    assert lines[at + 2 : at + 6] == NEAREST
+
+    code, out, _ = run("job", "run", str(path))
+    assert code == 2
+    assert 'finished with status "complete" but there is no node that group "web" may run on:' in out
+    assert [line.strip() for line in out.splitlines()[-2:]] == [
+        'In the way of group "web": driver "docker" missing (2 nodes, nothing else on 1)',
+        "`yurt job why-not web` names the nearest nodes and the smallest change.",
+    ]
+
+    api.answers["/v1/evaluations"] = [done]
+    lines = run("eval", "status", "1111")[1].splitlines()
+    at = lines.index('There is no node that group "web" may run on.')
+    assert lines[at + 2 : at + 6] == NEAREST
+
+
+def test_a_system_job_that_runs_somewhere_is_not_said_to_run_nowhere(api: Any, run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "web.json"
+    path.write_text(json.dumps({"Job": {"ID": "web", "Type": "system"}}))
+    api.answers |= {"/v1/job/web/plan": {"JobModifyIndex": 3}, "/v1/yurt/job/why-not": {"Groups": [{"Name": "web"}]}}
+    assert "- All tasks successfully allocated.\n" in run("job", "plan", str(path))[1]
 
 
 METRICS = {"NodesEvaluated": 4, "NodesExhausted": 2, "ClassExhausted": {"a": 2}, "DimensionExhausted": {"cpu": 2}}

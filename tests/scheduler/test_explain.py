@@ -181,12 +181,18 @@ def test_a_name_that_no_node_has_is_called_so_with_the_one_that_may_be_meant() -
     assert _why_not(Snapshot.empty(), _job()).notes == ("there are no nodes",)
 
 
-def test_a_system_job_that_no_node_can_take_tells_why() -> None:
+@pytest.mark.parametrize("kind", ["system", "sysbatch"])
+def test_a_system_job_that_no_node_can_take_tells_why(kind: str) -> None:
     rule = Constraint(l_target="${attr.os.name}", operand="=", r_target="arch")
-    found = _why_not(_state(_node(1)), _job(job={"type": "system", "constraints": (rule,)}))
-    assert (found.desired, found.unplaced) == (0, 0)
+    job = _job(job={"type": kind, "constraints": (rule,)})
+    found = _why_not(_state(_node(1)), job)
+    assert (found.desired, found.unplaced, found.runs_nowhere) == (0, 0, True)
     assert _near(found) == {"node-1": ["${attr.os.name} is debian, wanted: = arch"]}
     assert found.smallest_change is not None and found.smallest_change.places == 1
+    assert _why_not(Snapshot.empty(), job).runs_nowhere
+    nothing = replace(job, task_groups=(replace(job.task_groups[0], count=0),))
+    for unwanted in (replace(job, stop=True), nothing):
+        assert not _why_not(_state(_node(1)), unwanted).runs_nowhere
 
 
 def test_a_quota_is_a_blocker_on_every_node_and_no_change_of_nodes_is_suggested() -> None:
@@ -316,7 +322,7 @@ def test_a_system_job_explains_only_the_nodes_that_lack_it() -> None:
     assert (found.placed, found.unplaced) == (2, 1)
     assert _near(found) == {"small": ["64 MB memory short"]}
     running = _why_not(_run(_state(_node(1), _node(2), small), job), job)
-    assert (running.running, running.unplaced) == (2, 1)
+    assert (running.desired, running.running, running.unplaced, running.runs_nowhere) == (3, 2, 1, False)
     assert running.smallest_change is not None and running.smallest_change.places == 1
 
 

@@ -16,7 +16,7 @@ from yurt.cli.text import clock, local_time
 from yurt.cli.views.allocs import job_version
 from yurt.cli.views.deployments import deployment_text, is_active
 from yurt.cli.views.metrics import failure_lines
-from yurt.cli.views.reasons import blockers_of, hint_of
+from yurt.cli.views.reasons import blockers_of, explained, hint_of, is_of_every_node, nowhere_text
 
 Json = dict[str, Any]
 
@@ -110,15 +110,25 @@ class EvalMonitor:
                 blocked = self.call.short(evaluation["BlockedEval"])
                 self._indent(f'Evaluation "{blocked}" waiting for additional capacity to place remainder', stamp=False)
             if evaluation.get("JobID"):
-                for line in [*blockers_of(self.call, evaluation), hint_of(evaluation)]:
-                    self._indent(line, stamp=False)
+                self._tell_why(evaluation, explained(self.call, evaluation))
             return PLACEMENT_FAILED
+        if status == "complete" and evaluation.get("JobID") and is_of_every_node(evaluation.get("Type")):
+            explanation = explained(self.call, evaluation)
+            nowhere = nowhere_text(explanation)
+            if nowhere:
+                screen.line(f'==> {clock()}: Evaluation "{short}" finished with status "{status}" but {nowhere}:')
+                self._tell_why(evaluation, explanation)
+                return PLACEMENT_FAILED
         screen.line(f'==> {clock()}: Evaluation "{short}" finished with status "{status}"')
         if status in ("complete", "blocked"):
             return 0
         if evaluation.get("StatusDescription"):
             self._indent(evaluation["StatusDescription"], stamp=False)
         return 1
+
+    def _tell_why(self, evaluation: Json, explanation: Json) -> None:
+        for line in [*blockers_of(explanation), hint_of(evaluation)]:
+            self._indent(line, stamp=False)
 
     def _indent(self, text: str, *, stamp: bool = True) -> None:
         self.call.screen.line(f"    {clock()}: {text}" if stamp else f"    {text}")

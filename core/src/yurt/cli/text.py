@@ -119,3 +119,8 @@ def ordinal(number: int) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 allocation`, `2 allocations`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def sentence(text: str) -> str:
+    """`Node n1 was chosen.` for `node n1 was chosen`."""
+    return f"{text[:1].upper()}{text[1:]}."

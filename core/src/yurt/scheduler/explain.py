@@ -86,12 +86,12 @@ def _explained(trials: Trials, trial: Trial, group: TaskGroup) -> GroupExplanati
         running=running,
         placed=len(placed),
         unplaced=unplaced,
+        runs_nowhere=name in machine.placers and group.count > 0 and not wanted and trials.job.type in OF_EVERY_NODE,
         notes=(*_notes(machine, group, wanted), *(gap.text for gap in found)),
         scores=_scores(trials.snapshot, table, placed[0].node_id) if placed else (),
     )
     placer = machine.placers.get(name)
-    is_short = name in machine.failed or (group.count and not made.desired)
-    if placer is None or not is_short:
+    if placer is None or not (name in machine.failed or made.runs_nowhere):
         return made
     quota, only = _quota(machine, name), _open_rows(machine, name)
     with vacated(machine, placer, group) as victims:

@@ -74,13 +74,17 @@ class NodeScore(Value):
 
 
 class GroupExplanation(Value):
-    """Why a group's allocations are, or are not, placed."""
+    """Why a group's allocations are, or are not, placed.
+
+    `desired` of a system job counts the nodes that are to have one; `runs_nowhere`: there is none.
+    """
 
     name: str
     desired: int = 0
     running: int = 0
     placed: int = 0
     unplaced: int = 0
+    runs_nowhere: bool = False
     notes: tuple[str, ...] = ()
     nodes_in_pool: int = 0
     nodes_evaluated: int = 0

@@ -7,7 +7,7 @@ from typing import Any
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.lookup import api_path, find_alloc
 from yurt.cli.output import show_data, wants_data
-from yurt.cli.text import ago, local_time, parse_time
+from yurt.cli.text import ago, local_time, parse_time, sentence
 from yurt.cli.views.metrics import ruled_out_lines
 from yurt.cli.views.reasons import blocker_lines, near_miss_lines, note_lines, score_lines
 
@@ -40,8 +40,7 @@ def _show(call: Invocation, found: Json) -> None:
     if found.get("PreviousAllocation"):
         facts.append(("Replaces", call.short(found["PreviousAllocation"])))
     screen.pairs(facts)
-    text = found.get("Text") or ""
-    screen.line(f"\n{text[:1].upper()}{text[1:]}.")
+    screen.line(f"\n{sentence(found.get('Text') or '')}")
     reasons = ruled_out_lines(found.get("Metrics") or {})
     if reasons:
         screen.title("Ruled out then")

@@ -10,11 +10,11 @@ from yurt.cli.flags import switch
 from yurt.cli.follow import EvalMonitor
 from yurt.cli.lookup import api_path, find_eval
 from yurt.cli.output import show_data, wants_data
-from yurt.cli.text import ago, local_time, parse_time, plural
+from yurt.cli.text import ago, local_time, parse_time, plural, sentence
 from yurt.cli.views.allocs import job_version
 from yurt.cli.views.job import placement_failures
 from yurt.cli.views.metrics import failure_lines, ruled_out_lines
-from yurt.cli.views.reasons import ask_why_not, show_near_misses
+from yurt.cli.views.reasons import explained, is_of_every_node, nowhere_text, show_near_misses
 
 Json = dict[str, Any]
 
@@ -41,11 +41,16 @@ def run(call: Invocation) -> int:
         call.screen.title("Failed Placements")
         lines = failure_lines(failed, call.screen, verbose=call.is_verbose, id_length=call.id_length)
         call.screen.line("\n".join(lines))
-        namespace = evaluation.get("Namespace") or "default"
-        show_near_misses(call, ask_why_not(call, {"JobID": evaluation.get("JobID"), "Namespace": namespace}))
+        show_near_misses(call, explained(call, evaluation))
         if evaluation.get("BlockedEval"):
             blocked = call.short(evaluation["BlockedEval"])
             call.screen.line(f'\nEvaluation "{blocked}" waiting for additional capacity to place remainder')
+    elif evaluation.get("JobID") and is_of_every_node(evaluation.get("Type")):
+        explanation = explained(call, evaluation)
+        nowhere = nowhere_text(explanation)
+        if nowhere:
+            call.screen.line(f"\n{sentence(nowhere)}")
+            show_near_misses(call, explanation)
     return 0
 
 

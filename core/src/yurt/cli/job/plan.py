@@ -12,10 +12,10 @@ from yurt.cli.job.run import show_warnings
 from yurt.cli.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
 from yurt.cli.lookup import api_path
 from yurt.cli.output import BOTH_GIVEN, parsed, rendered
-from yurt.cli.text import go_duration, local_time, now_ns, parse_time, two_units
+from yurt.cli.text import go_duration, local_time, now_ns, parse_time, sentence, two_units
 from yurt.cli.views.diff import DiffPrinter
 from yurt.cli.views.metrics import failure_lines
-from yurt.cli.views.reasons import ask_why_not, show_near_misses
+from yurt.cli.views.reasons import ask_why_not, is_of_every_node, nowhere_text, show_near_misses
 
 Json = dict[str, Any]
 
@@ -87,17 +87,7 @@ def _show_dry_run(call: Invocation, file: JobFile, plan: Json) -> None:
     launches = _launches(file.job)
     if launches:
         screen.line(f"- Nothing is placed until the job is {launches}.")
-    failed = plan.get("FailedTGAllocs") or {}
-    if failed:
-        where = " on all nodes" if file.job.get("Type") in ("system", "sysbatch") else ""
-        what = " of an instance launched now" if launches else ""
-        screen.line(screen.style(f"- WARNING: Failed to place all allocations{what}{where}.", "yellow", "bold"))
-        lines = failure_lines(failed, screen, verbose=call.is_verbose, id_length=call.id_length)
-        screen.line("\n".join("  " + line for line in lines))
-        show_near_misses(call, ask_why_not(call, {"Job": file.job}, namespace=file.job.get("Namespace")))
-    else:
-        text = "An instance launched now would be placed." if launches else "All tasks successfully allocated."
-        screen.line(screen.style(f"- {text}", "green", "bold"))
+    _show_placing(call, file, plan, launches=bool(launches))
     for evaluation in plan.get("CreatedEvals") or ():
         if evaluation.get("TriggeredBy") == "rolling-update":
             screen.line(f"- Rolling update, next evaluation will be in {go_duration(evaluation.get('Wait') or 0)}.")
@@ -105,6 +95,28 @@ def _show_dry_run(call: Invocation, file: JobFile, plan: Json) -> None:
     if launch:
         away = two_units(max(0, launch - now_ns()))
         screen.line(f"- If submitted now, next periodic launch would be at {local_time(launch)} ({away} from now).")
+
+
+def _show_placing(call: Invocation, file: JobFile, plan: Json, *, launches: bool) -> None:
+    """Whether all would be placed, else why not and what comes nearest."""
+    screen, failed = call.screen, plan.get("FailedTGAllocs") or {}
+    is_of_all = is_of_every_node(file.job.get("Type"))
+    namespace = file.job.get("Namespace")
+    explanation = ask_why_not(call, {"Job": file.job}, namespace=namespace) if failed or is_of_all else None
+    nowhere = nowhere_text(explanation)
+    if failed:
+        where = " on all nodes" if is_of_all else ""
+        what = " of an instance launched now" if launches else ""
+        screen.line(screen.style(f"- WARNING: Failed to place all allocations{what}{where}.", "yellow", "bold"))
+        lines = failure_lines(failed, screen, verbose=call.is_verbose, id_length=call.id_length)
+        screen.line("\n".join("  " + line for line in lines))
+    if nowhere:
+        screen.line(screen.style(f"- WARNING: {sentence(nowhere)}", "yellow", "bold"))
+    if failed or nowhere:
+        show_near_misses(call, explanation)
+        return
+    text = "An instance launched now would be placed." if launches else "All tasks successfully allocated."
+    screen.line(screen.style(f"- {text}", "green", "bold"))
 
 
 def _launches(job: Json) -> str:

@@ -13,7 +13,7 @@ from yurt.cli.job.run import show_warnings
 from yurt.cli.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
 from yurt.cli.lookup import find_job
 from yurt.cli.output import show_data, wants_data
-from yurt.cli.views.reasons import WHY_NOT, show_group
+from yurt.cli.views.reasons import WHY_NOT, lacks_room, show_group
 
 Json = dict[str, Any]
 
@@ -35,7 +35,7 @@ def run(call: Invocation) -> int:
         show_data(call, found)
     else:
         _show(call, found)
-    return NOT_PLACED if any(group.get("Unplaced") for group in found.get("Groups") or ()) else PLACED
+    return NOT_PLACED if any(map(lacks_room, found.get("Groups") or ())) else PLACED
 
 
 def _of_file(call: Invocation, path: str) -> Json:

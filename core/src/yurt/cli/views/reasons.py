@@ -24,11 +24,37 @@ def hint_of(evaluation: Json) -> str:
     return why_not_hint(evaluation.get("Namespace") or "default", evaluation["JobID"])
 
 
-def blockers_of(call: Invocation, evaluation: Json) -> list[str]:
-    """What keeps each group of an evaluation's job off the nodes now, one line each; none where nobody tells."""
+def explained(call: Invocation, evaluation: Json) -> Json:
+    """The explanation of an evaluation's job as it is now; empty where nobody tells."""
     body = {"JobID": evaluation["JobID"], "Namespace": evaluation.get("Namespace") or "default"}
-    groups = (ask_why_not(call, body) or {}).get("Groups") or ()
-    return [_in_the_way(group) for group in groups if group.get("Unplaced") and group.get("Blockers")]
+    return ask_why_not(call, body) or {}
+
+
+def blockers_of(explanation: Json) -> list[str]:
+    """What keeps each group that lacks room off the nodes, one line each."""
+    groups = explanation.get("Groups") or ()
+    return [_in_the_way(group) for group in groups if lacks_room(group) and group.get("Blockers")]
+
+
+def lacks_room(group: Json) -> bool:
+    """Whether some of a group are not placed, or no node may run a system job's group."""
+    return bool(group.get("Unplaced") or group.get("RunsNowhere"))
+
+
+def nowhere_text(explanation: Json | None) -> str:
+    """`there is no node that group "web" may run on`, of a system job: no evaluation tells so. Empty when there is."""
+    groups = (explanation or {}).get("Groups") or ()
+    names = [f'"{group["Name"]}"' for group in groups if group.get("RunsNowhere")]
+    return (
+        f"there is no node that {'group' if len(names) == 1 else 'groups'} {' and '.join(names)} may run on"
+        if names
+        else ""
+    )
+
+
+def is_of_every_node(job_type: str | None) -> bool:
+    """Whether jobs of the type run on every node that can have them."""
+    return job_type in ("system", "sysbatch")
 
 
 def _in_the_way(group: Json) -> str:
@@ -53,7 +79,7 @@ def ask_why_not(call: Invocation, body: Json, *, namespace: str | None = None) -
 def show_near_misses(call: Invocation, explanation: Json | None) -> None:
     """Notes, the nearest nodes and the least change of each group that lacks allocations; nothing when none does."""
     for group in (explanation or {}).get("Groups") or ():
-        if not group.get("Unplaced"):
+        if not lacks_room(group):
             continue
         if group.get("Notes"):
             call.screen.line(f'\nGroup "{group["Name"]}":')
@@ -83,7 +109,7 @@ def show_group(call: Invocation, group: Json) -> None:
 
 
 def _counts(group: Json) -> str:
-    if not group.get("Desired") and group.get("Blockers"):
+    if group.get("RunsNowhere"):
         return "There is no node that it may run on"
     parts = [f"{group.get('Desired') or 0} wanted"]
     for key, text in (("Running", "there already"), ("Placed", "can be placed"), ("Unplaced", "cannot be placed")):
@@ -133,7 +159,7 @@ def change_lines(group: Json) -> list[str]:
     if places:
         effect = f"places {plural(places, 'more allocation')}"
     if places and left > 0:
-        effect += f", {left} still find no room"
+        effect += f", {left} still {'finds' if left == 1 else 'find'} no room"
     if places and not change.get("IsProved"):
         effect += "; perhaps not the smallest, for not all that is smaller could be tried"
     return [f"Smallest change: {change['Text']}", f"  (on {node}; {effect})"]
