@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.sdk.device import MPS, SLICE, ClaimedDevices, DeviceClaim
+from yurt.sdk.device import MPS, SLICE, ClaimedDevices, DeviceClaim, DeviceFingerprint
 from yurt.sdk.driver import AgentPaths, PluginContext
 from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.hooks import PluginSkipped
@@ -131,6 +131,27 @@ async def test_a_programs_own_error_leaves_its_card_healthy(make_bench: MakeBenc
     found = await bench.wait_for(lambda found: not is_healthy(found, gpu(2)))
 
     assert is_healthy(found, gpu(1))
+
+
+async def test_why_a_card_was_lost_is_told_until_it_is_back(make_bench: MakeBench, machine: Path) -> None:
+    bench = make_bench("l40s-pairs")
+    await bench.first()
+    change_card(machine, gpu(2), lost=True)
+    found = await bench.wait_for(lambda found: not is_healthy(found, gpu(2)))
+    assert reason(found, gpu(2)) == "it does not answer: GPU is lost"
+
+    change_card(machine, gpu(2), gone=True)
+    for other in (0, 1):
+        change_card(machine, gpu(other), gone=True)
+        found = await bench.wait_for(lambda found, other=other: not is_healthy(found, gpu(other)))
+    assert reason(found, gpu(2)) == "it does not answer: GPU is lost"
+    change_card(machine, gpu(2), gone=False, lost=False)
+    assert reason(await bench.wait_for(lambda found: is_healthy(found, gpu(2))), gpu(2)) == ""
+
+
+def reason(found: DeviceFingerprint, device: str) -> str:
+    """Why a device is unhealthy."""
+    return next(each.reason for group in found.groups for each in group.instances if each.id == device)
 
 
 async def test_errors_of_a_card_that_came_later_are_heard(make_bench: MakeBench, machine: Path) -> None:

@@ -116,7 +116,14 @@ class NvidiaDevices:
             self._watcher.start()
 
     def _missing(self, found: Mapping[str, Condition] | tuple[()]) -> dict[str, Condition]:
-        return {uuid: Condition(lost=NOT_LISTED) for uuid in self._cards if uuid not in found}
+        """How cards fare that the driver does not list: as it said when it lost them, if it said so."""
+        gone = [uuid for uuid in self._cards if uuid not in found]
+        return {uuid: Condition(lost=self._lost(uuid) or NOT_LISTED) for uuid in gone}
+
+    def _lost(self, uuid: str) -> str:
+        """Why a card did not answer when it was last looked at; empty when it did."""
+        known = self._conditions.get(uuid)
+        return known.lost if known is not None else ""
 
     def _blocking_look(self) -> Look:
         if not self._nvml.is_open:

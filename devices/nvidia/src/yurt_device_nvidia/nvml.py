@@ -150,26 +150,27 @@ class Nvml:
             driver_version=self._ask(nvml.nvmlSystemGetDriverVersion) or "",
             cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
         )
-        cards, conditions = [], {}
+        cards, conditions = list[CardFacts](), dict[str, Condition]()
         for index in range(self._ask(nvml.nvmlDeviceGetCount) or 0):
-            card, condition = self._card(index)
+            uuid, card, condition = self._card(index)
+            if uuid:
+                conditions[uuid] = condition
             if card is not None:
                 cards.append(card)
-                conditions[card.uuid] = condition
         return Look(system=system, cards=tuple(self._with_ancestors(cards)), conditions=conditions)
 
-    def _card(self, index: int) -> tuple[CardFacts | None, Condition]:
-        """A card and how it fares; None for one that cannot even say who it is."""
-        nvml = self._nvml
+    def _card(self, index: int) -> tuple[str, CardFacts | None, Condition]:
+        """A card's UUID, what it is and how it fares; one that is lost may still say who it is, or not even that."""
+        nvml, uuid = self._nvml, ""
         try:
             handle = self._ask(nvml.nvmlDeviceGetHandleByIndex, index)
-            uuid = self._ask(nvml.nvmlDeviceGetUUID, handle) if handle is not None else None
+            uuid = (self._ask(nvml.nvmlDeviceGetUUID, handle) if handle is not None else None) or ""
             if not uuid:
-                return None, Condition()
+                return "", None, Condition()
             self._handles[uuid] = handle
-            return self._facts(index, uuid, handle), self._condition(handle)
-        except Lost:
-            return None, Condition()
+            return uuid, self._facts(index, uuid, handle), self._condition(handle)
+        except Lost as lost:
+            return uuid, None, Condition(lost=str(lost))
 
     def _facts(self, index: int, uuid: str, handle: Any) -> CardFacts:
         nvml = self._nvml
