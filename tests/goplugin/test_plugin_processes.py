@@ -48,7 +48,9 @@ async def make_plugin(tmp_path: Path) -> AsyncIterator[MakePlugin]:
 
     def make(path: str, *, backoff_s: float = 0.05, ping_s: float = 15.0, **fields: Any) -> BinaryPlugin:
         name = Path(path).name
-        spec = PluginSpec(name=name, path=path, folder=str(tmp_path / "host"), **{"handshake_limit_s": LIMIT_S, **fields})
+        spec = PluginSpec(
+            name=name, path=path, folder=str(tmp_path / "host"), **{"handshake_limit_s": LIMIT_S, **fields}
+        )
         plugin = BinaryPlugin(spec, RealEnv(), ping_s=ping_s, ping_limit_s=2.0, backoff_s=backoff_s)
         made.append(plugin)
         return plugin
