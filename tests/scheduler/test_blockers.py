@@ -162,6 +162,12 @@ def test_each_device_is_told_by_itself_with_what_it_lacks() -> None:
     }
 
 
+def test_nodes_that_are_out_of_the_question_are_told_in_words_that_fit_their_number() -> None:
+    state = _state(_node(1))
+    assert _told(_why_not(state, replace(_job(), datacenters=("eu",)))) == {"not in datacenter eu": (1, 1)}
+    assert _told(_why_not(state, replace(_job(), datacenters=("eu", "us")))) == {"not in datacenters eu, us": (1, 1)}
+
+
 # -- cores -------------------------------------------------------------------------------------------------------------
 
 
@@ -304,7 +310,7 @@ def _lacking(job: Job, node: Node, holding: _Holding) -> Iterator[str]:
     for rule in job.constraints:
         if rule.operand == "distinct_hosts":
             if holding.own:
-                yield "distinct_hosts"
+                yield "an allocation of the job is there already (distinct_hosts)"
         elif (values[rule.l_target] == rule.r_target) != (rule.operand == "="):
             yield f"{rule.l_target} {rule.operand} {rule.r_target}"
     for driver in {task.driver for task in group.tasks}:
@@ -331,7 +337,7 @@ def _networks(job: Job, node: Node, holding: _Holding) -> Iterator[str]:
             if port.host_network not in addresses:
                 yield f'host network "{port.host_network}" missing'
             elif (addresses[port.host_network], port.value) in holding.ports:
-                yield f"network: reserved port collision {port.label}={port.value}"
+                yield f"reserved port collision {port.label}={port.value}"
 
 
 def _devices(job: Job, node: Node, holding: _Holding) -> Iterator[str]:

@@ -101,8 +101,8 @@ class Blocked:
         rows, job = self.rows, self.placer.job
         wanted = np.array([is_in(name, job.datacenters) for name in rows.datacenters.values] or [False])
         in_dc = wanted[rows.offered[:, DATACENTER]]
-        names = ", ".join(job.datacenters)
-        found = [Problem("datacenter", f"not in datacenter {names}", self.nodes & ~in_dc)]
+        names = ("datacenter " if len(job.datacenters) == 1 else "datacenters ") + ", ".join(job.datacenters)
+        found = [Problem("datacenter", f"not in {names}", self.nodes & ~in_dc)]
         if job.node_pool != "all":
             pool = rows.offered[:, POOL] == rows.pools.numbers.get(job.node_pool, -1)
             found.append(Problem("node_pool", f'not in node pool "{job.node_pool}"', self.nodes & ~pool))

@@ -13,6 +13,8 @@ from yurt.scheduler.blockers import Blocked, Problem
 from yurt.scheduler.feasible import OF_EVERY_NODE, BoolArray, host_networks
 from yurt.structs.node import NETWORK_PROBLEM, DriverInfo, Node
 
+IS_THERE = "an allocation of the job is there already (distinct_hosts)"
+
 
 def told_apart(blocked: Blocked) -> list[Problem]:
     """The problems of a group, with those of a kind of named things as one problem for each thing.
@@ -32,7 +34,7 @@ def _parts(blocked: Blocked, problem: Problem) -> Iterator[Problem]:
     """The things of a problem, each with the rows that lack it; the problem itself when it is of no such kind."""
     texts_of = _TEXTS.get(problem.kind)
     if texts_of is None:
-        yield problem
+        yield problem._replace(text=_plain(problem))
         return
     masks: dict[str, BoolArray] = {}
     for row in np.flatnonzero(problem.mask).tolist():
@@ -40,6 +42,13 @@ def _parts(blocked: Blocked, problem: Problem) -> Iterator[Problem]:
             masks.setdefault(text, np.zeros(len(problem.mask), np.bool_))[row] = True
     for text, mask in masks.items():
         yield Problem(problem.kind, text, mask)
+
+
+def _plain(problem: Problem) -> str:
+    """The text of a problem where that of the API's metrics is none for people."""
+    if problem.kind == "distinct_hosts":
+        return IS_THERE
+    return problem.text.removeprefix("network: ") if problem.kind == "port" else problem.text
 
 
 def _drivers(blocked: Blocked, row: int) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from yurt.scheduler.ask import NearShort
 from yurt.scheduler.blockers import AMOUNTS, Blocked, Problem
-from yurt.scheduler.lacking import lacking_drivers, lacking_volumes, missing_host_networks, missing_networks
+from yurt.scheduler.lacking import IS_THERE, lacking_drivers, lacking_volumes, missing_host_networks, missing_networks
 from yurt.scheduler.ports import PortProblem, reserved_bits
 from yurt.scheduler.targets import resolve
 from yurt.state.columns import ALLOCS
@@ -61,7 +61,7 @@ def _texts(blocked: Blocked, row: int, problem: Problem) -> list[str]:
             assert problem.subject is not None
             return [_constraint(problem.subject, node)]
         case "distinct_hosts":
-            return ["an allocation of the job is there already (distinct_hosts)"]
+            return [IS_THERE]
         case "datacenter":
             return [f'in datacenter "{node.datacenter}", not in the job\'s']
         case "node_pool":
