@@ -90,6 +90,30 @@ def test_the_smallest_change_of_a_job_that_runs_already_counts_what_it_replaces(
     assert told > CASES // 40
 
 
+@pytest.mark.parametrize("job_type", ["system", "sysbatch", "batch"])
+def test_the_smallest_change_of_jobs_of_other_types_places_more(job_type: str) -> None:
+    random = Random(job_type)
+    told = 0
+    for _ in range(max(1, CASES // 8)):
+        state = _random_state(random, preempting=False)
+        job = random_job(random, "web", type=job_type)
+        told += _assert_smallest(state, job, _explained(state, job)[0])
+    assert told > CASES // 40
+
+
+def test_a_change_of_a_system_job_replaces_what_runs_already() -> None:
+    state = run(
+        state_of(node(1), node(2)),
+        factories.job("web", type="system", task_groups=(_group("web", 1, cpu=2000, memory=20),)),
+    )
+    job = factories.job(
+        "web", type="system", task_groups=(_group("web", 1, cpu=4500, memory=20),), submit_time=factories.NOW + 1
+    )
+    change = _explained(state, job)[0].smallest_change
+    assert change is not None and (change.places, change.is_proved) == (1, True)
+    assert change.text == 'lower the cpu of task "web" from 4500 to 4000 MHz'
+
+
 def test_room_that_a_change_makes_and_another_group_takes_is_made_once_more() -> None:
     state = state_of(node(1, datacenter="eu-1"))
     groups = (_group("api", 1, cpu=3000, memory=20), _group("web", 1, cpu=3000, memory=20))

@@ -18,6 +18,7 @@ from yurt.scheduler.trials import Trial, Trials
 from yurt.sdk.value import replace
 from yurt.structs.explain import Edit, GroupExplanation, SmallestChange
 from yurt.structs.job import TaskGroup
+from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
 
 ROUNDS_MAX = 32
 """So many allocations get room one after another where no number leads further: each needs its own part of a change."""
@@ -107,9 +108,10 @@ class _Growing:
 
     def _places(self, trial: Trial) -> int:
         """How many more of the group a trial placed than the job as it is does."""
-        if not self._made.desired:
-            return len(trial.placed(self._made.name))
-        return max(0, self._made.unplaced - trial.unplaced(self._made.name))
+        name, before = self._made.name, self._trials.unchanged
+        if self._trials.job.type in (JOB_SYSTEM, JOB_SYSBATCH):
+            return max(0, trial.served(name) - before.served(name))
+        return max(0, before.unplaced(name) - trial.unplaced(name))
 
     def _others_waiting(self, trial: Trial) -> int:
         """How many allocations of the job's other groups found no room."""

@@ -54,6 +54,10 @@ class Trial(NamedTuple):
             and alloc.desired_status not in SERVER_TERMINAL
         )
 
+    def served(self, group: str) -> int:
+        """How many nodes have the group of a system job as it is wanted, or get it."""
+        return self.running(group) + len(self.placed(group)) - len(self.machine.replacing.get(group, ()))
+
     def change_for_one_more(self, group: str) -> SmallestChange | None:
         """The least change for one more allocation of a group that found no room."""
         machine = self.machine
