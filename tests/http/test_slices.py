@@ -13,6 +13,7 @@ from yurt.api.encode import encode_builtins
 from yurt.api.page import STEP, by_name, make_page
 from yurt.api.stubs import job_stub
 from yurt.http.events import CHANGES_A_SLICE
+from yurt.http.jobs import ALLOCS_A_SLICE
 from yurt.http.pieces import PiecesBody
 from yurt.http.query import read_options
 from yurt.runtime.turns import SLICE, Turns
@@ -143,6 +144,26 @@ async def test_the_statuses_of_many_jobs_are_written_as_one_text_would_be(api: A
         assert added.text.count("\n") == whole.text.count("\n")
         assert len(added.text) == len(whole.text)
         assert {**added.json[0], "Allocs": None} == {**whole.json[0], "Allocs": None}
+
+
+async def test_the_allocations_of_jobs_with_a_few_each_are_counted_together_for_a_turn(api: Api) -> None:
+    jobs = [replace(factories.job(), id=f"job-{number}", create_index=1, modify_index=number) for number in range(9)]
+    allocs = [
+        Allocation(id=factories.number_id(number), namespace="default", job_id=job.id, job=job, task_group="web")
+        for number, job in enumerate(jobs * (ALLOCS_A_SLICE // 2))
+    ]
+    state = api.server.state
+    tables = {table.name: table for table in state.tables()} | {
+        "jobs": Table.restored("jobs", INDEXES["jobs"], index=1, rows=[(one.key, one) for one in jobs]),
+        "allocs": Table.restored("allocs", INDEXES["allocs"], index=1, rows=[(one.id, one) for one in allocs]),
+    }
+    api.server.writer.state = Snapshot(state.index, tables)
+    api.server.writer.turns = turns = CountedTurns()
+    answer = await api.get("/v1/jobs/statuses")
+    assert turns.count == 4
+    assert [row["ID"] for row in answer.json] == [f"job-{number}" for number in reversed(range(9))]
+    assert {len(row["Allocs"]) for row in answer.json} == {ALLOCS_A_SLICE // 2}
+    assert answer.text == (await api.get("/v1/jobs/statuses?filter=Allocs+is+not+empty")).text
 
 
 async def test_the_children_of_a_job_are_counted_in_slices_in_the_order_of_their_ids(api: Api) -> None:

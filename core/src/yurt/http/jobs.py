@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
@@ -254,21 +253,26 @@ class _StatusWriter:
 
     async def add(self, rows: JsonList, added: list[dict[str, Any]]) -> None:
         """Add rows that lack these fields; a few at a time, others get the loop."""
+        small: list[dict[str, Any]] = []
         for row in added:
             key = (row["Namespace"], row["ID"])
             if row["ChildStatuses"] is not None:
                 row["ChildStatuses"] = await self._child_statuses(key)
-            rows.add_object(row | {"Allocs": await self._allocs_of(key)})
-
-    async def _allocs_of(self, key: tuple[str, str]) -> JsonList:
-        written, by_job = JsonList(pretty=self._pretty, depth=2), self._state.allocs
-        is_small = by_job.count_where("job", key) <= STEP
-        rest = iter(by_job.where("job", key) if is_small else by_job.each_where("job", key))
-        while part := list(islice(rest, ALLOCS_A_SLICE)):
-            if self._allocs and self._allocs + len(part) > ALLOCS_A_SLICE:
+            count = self._state.allocs.count_where("job", key)
+            if count > STEP or self._allocs + count > ALLOCS_A_SLICE:
+                rows.add(small)
+                small, self._allocs = [], 0
                 await self._turns.next()
-                self._allocs = 0
-            self._allocs += len(part)
+            if count > STEP:
+                rows.add_object(row | {"Allocs": await self._many_allocs(key)})
+            else:
+                self._allocs += count
+                small.append(row | {"Allocs": [_alloc_row(alloc) for alloc in self._state.allocs.where("job", key)]})
+        rows.add(small)
+
+    async def _many_allocs(self, key: tuple[str, str]) -> JsonList:
+        written = JsonList(pretty=self._pretty, depth=2)
+        async for part in self._turns.slices(self._state.allocs.each_where("job", key), ALLOCS_A_SLICE):
             written.add([_alloc_row(alloc) for alloc in part])
         return written
 
