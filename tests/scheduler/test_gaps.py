@@ -222,8 +222,9 @@ def _assert_true(trial: Trial, group: TaskGroup, number: int, text: str) -> None
         assert state.desired_canaries or state.placed_canaries or is_asked
     allocs = [alloc for alloc in machine.allocs if alloc.task_group == group.name]
     if "out of reach" in text:
-        nodes = [trial.machine.snapshot.nodes.get(alloc.node_id) for alloc in allocs]
-        assert sum(node is None or node.status != "ready" for node in nodes) >= -number
+        ready = {node.id for node in machine.snapshot.nodes.values() if node.status == "ready"}
+        away = (alloc.node_id not in ready or alloc.client_status == "unknown" for alloc in allocs)
+        assert sum(away) >= -number
     if "done" in text:
         assert sum(alloc.client_status == "complete" for alloc in allocs) >= number
     if "failed and" in text:
@@ -238,6 +239,14 @@ def test_whatever_the_log_leads_to_the_numbers_add_up(seed: int) -> None:
         state = step.state
     for job in state.jobs.values():
         _assert_adds_up(state, job, UnixNano(factories.NOW + seconds(3600)))
+
+
+def _assert_explained(found: GroupExplanation) -> None:
+    """What finds no room has reasons, and a change is told with all that it needs."""
+    assert bool(found.unplaced or found.runs_nowhere) <= bool(found.blockers or found.notes)
+    assert all(blocker.nodes >= blocker.alone >= 0 for blocker in found.blockers)
+    change = found.smallest_change
+    assert change is None or (change.edits and change.places >= 0)
 
 
 class _Life:
@@ -326,4 +335,6 @@ def test_whatever_happens_to_a_job_the_numbers_add_up(seed: int) -> None:
         for _ in range(30):
             life.happen()
             texts |= _assert_adds_up(life.cluster.state, life.job, life.cluster.now)
+            if random.random() < 0.1:
+                _assert_explained(_told(life.cluster))
     assert len(texts) > 12, texts

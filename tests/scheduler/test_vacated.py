@@ -83,6 +83,16 @@ def test_allocations_of_the_version_before_give_nothing_back_until_they_are_repl
     assert _change(found) == ('lower the cpu of task "web" from 2100 to 2000 MHz', 1)
 
 
+def test_a_job_that_is_placed_whole_or_not_at_all_is_short_of_what_its_next_replacement_lacks() -> None:
+    state = _run(_state(_node(1), _node(2)), replace(_job(1500), id="other"))
+    state = _run(state, _job(1000, 3, all_at_once=True))
+    found = _why_not(state, _job(2600, 3, all_at_once=True))
+    assert (found.running, found.placed, found.unplaced) == (3, 0, 3)
+    assert found.smallest_change is not None and found.smallest_change.places == 3
+    for short in _near(found).values():
+        assert short[0].endswith("MHz CPU short")
+
+
 def test_those_that_run_shrink_for_one_more_only_as_far_as_they_are_replaced_before_it() -> None:
     for update, wanted in ((None, 1000), (factories.update_strategy(max_parallel=9), 1000), (ONE_BY_ONE, 400)):
         state = _run(_state(_node(1)), _job(1200, 3, update=update))

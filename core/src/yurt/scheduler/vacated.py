@@ -60,19 +60,16 @@ def staying_rows(machine: Machine, placer: GroupPlacer, group: TaskGroup) -> lis
     """
     if not isinstance(machine, GenericAttempt):
         return []
-    stopped = {stop.id for stop in machine.stops}
+    view = placer.view
     running = [
         alloc
         for alloc in machine.allocs
-        if alloc.task_group == group.name and is_live(alloc) and alloc.id not in stopped
+        if alloc.task_group == group.name and is_live(alloc) and not view.is_released(alloc.id)
     ]
-    replaced = machine.replacing.get(group.name)
-    if replaced:
-        running = [alloc for alloc in running if alloc not in replaced]
-    else:
+    if group.name not in machine.replacing:
         running.sort(key=lambda alloc: (index_of(alloc), alloc.name, alloc.id))
         running = running[_replaced_at_once(machine, group) :]
-    return [row for alloc in running if (row := placer.view.row(alloc.node_id)) is not None]
+    return [row for alloc in running if (row := view.row(alloc.node_id)) is not None]
 
 
 def _replaced_at_once(machine: Machine, group: TaskGroup) -> int:
