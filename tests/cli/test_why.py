@@ -120,7 +120,9 @@ def test_the_status_of_an_evaluation_shows_the_nearest_nodes_where_the_agent_kno
     api.answers["/v1/yurt/job/why-not"] = ANSWER
     noted = {**GROUP, "Notes": ["gang: too few"]}
     api.answers["/v1/yurt/job/why-not"] = {**ANSWER, "Groups": [noted]}
-    assert 'Group "web":\n  * gang: too few\n\nNearest nodes for' in run("eval", "status", "1111")[1]
+    out = run("eval", "status", "1111")[1]
+    assert 'Group "web":\n  * gang: too few\n\nIn the way of group "web" now:\n  3 nodes  not enough memory' in out
+    assert "1 node   not enough cpu\n\nNearest nodes for" in out
     assert (
         'Nearest nodes for group "web" now:\n  node-7: 512 MB memory short; 1 core short\n'
         in run("eval", "status", "1111")[1]
@@ -136,6 +138,7 @@ NOWHERE = {
 }  # fmt: skip
 """A group of a system job that no node can have: its evaluation names nothing that failed."""
 NEAREST = [
+    'In the way of group "web" now:', '  2 nodes  driver "docker" missing  (nothing else on 1)', "",
     'Nearest nodes for group "web" now:', '  n1: driver "docker" is missing',
     'Smallest change: install driver "docker" on node n1', "  (on n1; places 1 more allocation)",
 ]  # fmt: skip
@@ -157,7 +160,7 @@ def test_plan_and_run_and_the_evaluation_of_a_system_job_say_that_it_runs_nowher
     lines = out.splitlines()
     assert code == 0 and "All tasks successfully allocated" not in out
     at = lines.index('- WARNING: There is no node that group "web" may run on.')
-    assert lines[at + 2 : at + 6] == NEAREST
+    assert lines[at + 2 : at + 9] == NEAREST
 
     code, out, _ = run("job", "run", str(path))
     assert code == 2
@@ -170,7 +173,7 @@ def test_plan_and_run_and_the_evaluation_of_a_system_job_say_that_it_runs_nowher
     api.answers["/v1/evaluations"] = [done]
     lines = run("eval", "status", "1111")[1].splitlines()
     at = lines.index('There is no node that group "web" may run on.')
-    assert lines[at + 2 : at + 6] == NEAREST
+    assert lines[at + 2 : at + 9] == NEAREST
 
 
 def test_a_system_job_that_runs_somewhere_is_not_said_to_run_nowhere(api: Any, run: Any, tmp_path: Path) -> None:

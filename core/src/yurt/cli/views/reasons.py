@@ -77,13 +77,16 @@ def ask_why_not(call: Invocation, body: Json, *, namespace: str | None = None) -
 
 
 def show_near_misses(call: Invocation, explanation: Json | None) -> None:
-    """Notes, the nearest nodes and the least change of each group that lacks allocations; nothing when none does."""
+    """Notes, blockers, the nearest nodes and the least change of each group that lacks room; nothing when none does."""
     for group in (explanation or {}).get("Groups") or ():
         if not lacks_room(group):
             continue
         if group.get("Notes"):
             call.screen.line(f'\nGroup "{group["Name"]}":')
             call.screen.line("\n".join(note_lines(group)))
+        if group.get("Blockers"):
+            call.screen.line(f'\nIn the way of group "{group["Name"]}" now:')
+            call.screen.line("\n".join(blocker_lines(group)))
         if group.get("NearMisses") or group.get("SmallestChange"):
             call.screen.line(f'\nNearest nodes for group "{group["Name"]}" now:')
             call.screen.line("\n".join([*near_miss_lines(group), *change_lines(group)]))
