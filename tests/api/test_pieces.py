@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from yurt.api.encode import encode_builtins
-from yurt.api.page import STEP, in_order
+from yurt.api.page import GATHERED, in_order
 from yurt.api.pieces import PIECE_BYTES, JsonList, object_pieces
 
 TEXT = st.text(st.sampled_from('a\n"\\{[,é '), max_size=4)
@@ -59,7 +59,7 @@ def test_small_pieces_are_joined_and_large_ones_stay_apart() -> None:
     assert max(sizes) < PIECE_BYTES + 200
 
 
-@pytest.mark.parametrize("count", [0, 1, STEP, 3 * STEP + 1])
+@pytest.mark.parametrize("count", [0, 1, GATHERED, 3 * GATHERED + 1])
 def test_rows_are_put_in_order_in_as_many_steps_before_as_after_the_first(count: int) -> None:
     rows = [number * 7919 % 12_007 for number in range(count)]
     assert list(in_order(rows, lambda row: -row)) == [None] * count + sorted(rows, reverse=True)

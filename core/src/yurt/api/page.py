@@ -45,7 +45,7 @@ class PageOptions(Protocol):
 def in_order(rows: Iterable[R], key: Callable[[R], Any]) -> Iterator[R | None]:
     """The rows sorted, after a None for each of them: between any two steps a caller can do other things."""
     rest, runs = iter(rows), list[list[R]]()
-    while run := list(islice(rest, STEP)):
+    while run := list(islice(rest, GATHERED)):
         run.sort(key=key)
         runs.append(run)
         yield from repeat(None, len(run))
