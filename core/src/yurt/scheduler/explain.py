@@ -22,8 +22,8 @@ from yurt.scheduler.limits import LimitsOf, no_limits
 from yurt.scheduler.nearest import near_miss, nearest, smallest
 from yurt.scheduler.placer import GroupPlacer
 from yurt.scheduler.system import SystemAttempt
-from yurt.scheduler.trials import Machine, Trial, Trials
-from yurt.scheduler.vacated import staying_rows, vacated
+from yurt.scheduler.trials import Trial, Trials
+from yurt.scheduler.vacated import Machine, vacated
 from yurt.scheduler.view import View
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import Snapshot
@@ -94,9 +94,8 @@ def _explained(trials: Trials, trial: Trial, group: TaskGroup) -> GroupExplanati
     if placer is None or not (name in machine.failed or made.runs_nowhere):
         return made
     quota, only = _quota(machine, name), _open_rows(machine, name)
-    with vacated(machine, placer, group) as victims:
+    with vacated(machine, placer) as (blocked, victims):
         made = replace(made, notes=made.notes + _note_of_victims(victims))
-        blocked = Blocked(placer, staying_rows(machine, placer, group))
         made = _with_blockers(made, blocked, machine.failed.get(name), only=only, quota=quota)
     return with_places(trials, made)
 

@@ -20,8 +20,7 @@ from yurt.scheduler.reschedule import due, policy_of
 from yurt.scheduler.rescheduling import split
 from yurt.scheduler.results import NOT_NEEDED, NOT_NEEDED_RECONNECT
 from yurt.scheduler.system import SystemAttempt
-from yurt.scheduler.trials import Machine
-from yurt.scheduler.vacated import is_live
+from yurt.scheduler.vacated import Machine, is_live
 from yurt.scheduler.waiting import waits_until
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs.alloc import Allocation

@@ -7,25 +7,20 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from yurt.scheduler.attempts import lay_over
-from yurt.scheduler.blockers import Blocked
 from yurt.scheduler.edits import apply_edits, edited_node
 from yurt.scheduler.generic import GenericAttempt
 from yurt.scheduler.ids import Ids
 from yurt.scheduler.limits import LimitsOf, limits_now, no_limits
 from yurt.scheduler.nearest import nearest, smallest
-from yurt.scheduler.placer import GroupPlacer
-from yurt.scheduler.preempt import is_allowed, victims_of
 from yurt.scheduler.system import SystemAttempt
+from yurt.scheduler.vacated import Machine, is_live, vacated
 from yurt.sdk.value import UnixNano
-from yurt.state.columns import IS_NODE
 from yurt.state.store import Snapshot
 from yurt.structs.explain import Edit, SmallestChange
 from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.plan import Placement, Plan
-from yurt.structs.status import CLIENT_TERMINAL, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
-
-Machine = GenericAttempt | SystemAttempt
+from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
 
 
 class Trial(NamedTuple):
@@ -48,10 +43,7 @@ class Trial(NamedTuple):
         return sum(
             1
             for alloc in self.machine.allocs
-            if alloc.task_group == group
-            and alloc.id not in stopped
-            and alloc.client_status not in CLIENT_TERMINAL
-            and alloc.desired_status not in SERVER_TERMINAL
+            if alloc.task_group == group and alloc.id not in stopped and is_live(alloc)
         )
 
     def served(self, group: str) -> int:
@@ -64,10 +56,8 @@ class Trial(NamedTuple):
         placer = machine.placers.get(group)
         if placer is None or group not in machine.failed or machine.failed[group].quota_exhausted:
             return None
-        if is_allowed(placer.view, placer.job):
-            release_victims(placer)
-        blocked = Blocked(placer)
-        return smallest(blocked, nearest(blocked, blocked.nodes & (blocked.count > 0)))
+        with vacated(machine, placer) as (blocked, _):
+            return smallest(blocked, nearest(blocked, blocked.nodes & (blocked.count > 0)))
 
 
 class Trials:
@@ -101,16 +91,6 @@ class Trials:
             machine.limits_of = limits
         plan, _ = machine.run()
         return Trial(machine, plan)
-
-
-def release_victims(placer: GroupPlacer) -> int:
-    """Count as free what the job may preempt: how many allocations that is."""
-    view, number = placer.view, 0
-    for row in placer.view.rows.offered[:, IS_NODE].nonzero()[0].tolist():
-        for victim in victims_of(view, placer.job, row):
-            view.release(victim)
-            number += 1
-    return number
 
 
 def _with_nodes(snapshot: Snapshot, edits: Sequence[Edit]) -> Snapshot:

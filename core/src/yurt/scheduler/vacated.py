@@ -8,21 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
+from yurt.scheduler.blockers import Blocked
 from yurt.scheduler.generic import GenericAttempt
 from yurt.scheduler.names import index_of
 from yurt.scheduler.placer import GroupPlacer
 from yurt.scheduler.preempt import is_allowed, victims_of
-from yurt.scheduler.trials import Machine
+from yurt.scheduler.system import SystemAttempt
 from yurt.state.columns import IS_NODE
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import TaskGroup
 from yurt.structs.status import CLIENT_TERMINAL, SERVER_TERMINAL
 
+Machine = GenericAttempt | SystemAttempt
+
+
+class Vacated(NamedTuple):
+    """What is in the way of one more allocation while so many `victims` may be preempted."""
+
+    blocked: Blocked
+    victims: int
+
 
 @contextmanager
-def vacated(machine: Machine, placer: GroupPlacer, group: TaskGroup) -> Iterator[int]:
-    """Count as free what the group's placement would replace and what it may preempt: how many may be preempted."""
+def vacated(machine: Machine, placer: GroupPlacer) -> Iterator[Vacated]:
+    """Count as free what the placer's group would replace and what it may preempt, as long as somebody looks at it."""
+    group = placer.group
     replaced = machine.replacing.get(group.name, []) if group.name in machine.failed else []
     live = [alloc for alloc in replaced if is_live(alloc)] if isinstance(machine, GenericAttempt) else []
     for alloc in replaced:
@@ -31,7 +43,7 @@ def vacated(machine: Machine, placer: GroupPlacer, group: TaskGroup) -> Iterator
     victims = _victims(placer) if machine.queued.get(group.name) else []
     for alloc in victims:
         placer.view.release(alloc)
-    yield len(victims)
+    yield Vacated(Blocked(placer, _staying_rows(machine, placer, group)), len(victims))
     for alloc in (*victims, *replaced):
         placer.view.restore(alloc)
     _count(placer, live, 1)
@@ -52,7 +64,7 @@ def _victims(placer: GroupPlacer) -> list[Allocation]:
     return [victim for row in rows for victim in victims_of(view, job, row)]
 
 
-def staying_rows(machine: Machine, placer: GroupPlacer, group: TaskGroup) -> list[int]:
+def _staying_rows(machine: Machine, placer: GroupPlacer, group: TaskGroup) -> list[int]:
     """The row of each allocation of the group that runs on as it is when the group asks less.
 
     A changed job replaces as many as its update block lets it, those that it lacks first, the others in the order of
