@@ -9,13 +9,10 @@ from typing import Any
 
 import pytest
 from yurt import scheduler
-from yurt.fsm import apply
 from yurt.scheduler.explain import why_not
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
-from yurt.structs import commands as c
 from yurt.structs.constraint import Constraint
-from yurt.structs.evaluation import Evaluation
 from yurt.structs.explain import GroupExplanation
 from yurt.structs.job import Job
 from yurt.structs.network import NetworkResource, Port
@@ -34,9 +31,9 @@ from yurt.structs.task import TaskLifecycle
 from yurt.structs.volume import VolumeRequest
 from yurt.testing import factories
 from yurt.testing.nightly import cases
+from yurt.testing.waiting import ETH0, run, state_of
 
 CASES = cases(400)
-ETH0 = NetworkResource(mode="host", device="eth0", ip="10.0.0.1")
 HEALTHY, SICK = DriverInfo(detected=True, healthy=True), DriverInfo(detected=True, healthy=False)
 BRIDGE = NetworkResource(mode="bridge")
 
@@ -51,20 +48,6 @@ def _node(number: int, *, gpus: Sequence[NodeDevice] = (), modes: Sequence[str] 
 
 def _cards(number: int, *, healthy: bool = True) -> list[NodeDevice]:
     return [NodeDevice(id=f"gpu-{at}", healthy=healthy) for at in range(number)]
-
-
-def _state(*nodes: Node) -> Snapshot:
-    state = Snapshot.empty()
-    for node in nodes:
-        state = apply(state, c.RegisterNode(node=node), index=state.index + 1).state
-    return state
-
-
-def _run(state: Snapshot, job: Job) -> Snapshot:
-    state = apply(state, c.RegisterJob(job=job), index=state.index + 1).state
-    evaluation = Evaluation(id=f"eval-{job.id}", job_id=job.id, type=job.type, triggered_by="job-register")
-    plan = scheduler.attempt(state, evaluation, now=factories.NOW, seed=1).plan
-    return apply(state, c.ApplyPlan(plan=plan), index=state.index + 1).state if not plan.is_empty else state
 
 
 def _job(*asked: Resources, drivers: Sequence[str] = ("mock_driver",), **group: Any) -> Job:
@@ -94,7 +77,7 @@ def test_each_driver_is_told_with_the_nodes_that_lack_it_or_where_it_is_not_heal
         _node(3, drivers={"exec": SICK}),
         _node(4, drivers={"docker": HEALTHY}),
     )
-    found = _why_not(_state(*nodes), _job(drivers=("docker", "exec")))
+    found = _why_not(state_of(*nodes), _job(drivers=("docker", "exec")))
     assert _told(found) == {
         'driver "docker" missing': (2, 1),
         'driver "docker" not healthy': (1, 1),
@@ -108,7 +91,7 @@ def test_each_network_and_each_host_network_is_told_by_itself() -> None:
     ports = (Port(label="a", host_network="public"), Port(label="b", host_network="storage"))
     asked = (replace(BRIDGE, dynamic_ports=ports), NetworkResource(mode="cni/mesh"))
     public = {"public": HostNetworkInfo(name="public", cidr="192.0.2.7/24")}
-    state = _state(_node(1, modes=("bridge",)), _node(2, modes=("cni/mesh",), host_networks=public))
+    state = state_of(_node(1, modes=("bridge",)), _node(2, modes=("cni/mesh",), host_networks=public))
     assert _told(_why_not(state, _job(networks=asked))) == {
         'network "bridge" missing': (1, 0),
         'network "cni/mesh" missing': (1, 0),
@@ -123,7 +106,7 @@ def test_each_host_volume_is_told_by_itself_once_however_often_it_is_asked_for()
         for name, source in (("one", "data"), ("two", "data"), ("logs", "logs"))
     }
     writable, read_only = HostVolumeInfo(path="/v"), HostVolumeInfo(path="/v", read_only=True)
-    state = _state(
+    state = state_of(
         _node(1, host_volumes={"logs": writable}),
         _node(2, host_volumes={"data": read_only, "logs": writable}),
         _node(3),
@@ -144,7 +127,7 @@ def test_each_device_is_told_by_itself_with_what_it_lacks() -> None:
         _node(5, gpus=_cards(2)),
     )
     gpus = Resources(cpu=1, memory_mb=10, devices=(RequestedDevice(name="nvidia/gpu", count=2),))
-    taken = _run(_state(*nodes), replace(_job(gpus, count=2), id="other"))
+    taken = run(state_of(*nodes), replace(_job(gpus, count=2), id="other"))
     assert _told(_why_not(taken, _job(gpus))) == {
         'device "nvidia/gpu" missing': (1, 1),
         'device "nvidia/gpu" not healthy': (1, 1),
@@ -156,14 +139,14 @@ def test_each_device_is_told_by_itself_with_what_it_lacks() -> None:
         RequestedDevice(name="nvidia/gpu", constraints=(model,)),
         RequestedDevice(name="amd/gpu"),
     )
-    assert _told(_why_not(_state(*nodes[2:4]), _job(Resources(cpu=1, memory_mb=10, devices=both)))) == {
+    assert _told(_why_not(state_of(*nodes[2:4]), _job(Resources(cpu=1, memory_mb=10, devices=both)))) == {
         'device "nvidia/gpu": none meets ${device.model} = b200': (2, 0),
         'device "amd/gpu" missing': (2, 0),
     }
 
 
 def test_nodes_that_are_out_of_the_question_are_told_in_words_that_fit_their_number() -> None:
-    state = _state(_node(1))
+    state = state_of(_node(1))
     assert _told(_why_not(state, replace(_job(), datacenters=("eu",)))) == {"not in datacenter eu": (1, 1)}
     assert _told(_why_not(state, replace(_job(), datacenters=("eu", "us")))) == {"not in datacenters eu, us": (1, 1)}
 
@@ -176,7 +159,7 @@ def _near(found: GroupExplanation) -> dict[str, list[str]]:
 
 
 def test_a_group_that_asks_cores_in_one_task_and_mhz_in_another_is_told_what_is_short_of_each() -> None:
-    state = _run(_state(_node(1)), replace(_job(Resources(cores=3, memory_mb=10)), id="other"))
+    state = run(state_of(_node(1)), replace(_job(Resources(cores=3, memory_mb=10)), id="other"))
     found = _why_not(state, _job(Resources(cores=2, memory_mb=10), Resources(cpu=1500, memory_mb=10)))
     assert _near(found) == {"node-1": ["1500 MHz CPU short", "1 core short"]}
     assert _told(found) == {"cpu": (1, 0), "cores": (1, 0)}
@@ -185,7 +168,7 @@ def test_a_group_that_asks_cores_in_one_task_and_mhz_in_another_is_told_what_is_
 
 
 def test_cores_that_are_free_but_whose_mhz_others_use_are_short_of_mhz_alone() -> None:
-    state = _run(_state(_node(1)), replace(_job(Resources(cpu=3000, memory_mb=10)), id="other"))
+    state = run(state_of(_node(1)), replace(_job(Resources(cpu=3000, memory_mb=10)), id="other"))
     found = _why_not(state, _job(Resources(cores=2, memory_mb=10)))
     assert (_near(found), _told(found)) == ({"node-1": ["1000 MHz CPU short"]}, {"cpu": (1, 1)})
 
@@ -193,7 +176,7 @@ def test_cores_that_are_free_but_whose_mhz_others_use_are_short_of_mhz_alone() -
 def test_tasks_that_never_run_together_share_their_mhz_also_where_cores_are_short() -> None:
     before = factories.task("t0", resources=Resources(cpu=4500, memory_mb=10), lifecycle=TaskLifecycle(hook="prestart"))
     main = factories.task("t1", resources=Resources(cores=5, memory_mb=10))
-    found = _why_not(_state(_node(1)), factories.job(task_groups=(factories.group(tasks=(before, main)),)))
+    found = _why_not(state_of(_node(1)), factories.job(task_groups=(factories.group(tasks=(before, main)),)))
     assert _near(found) == {"node-1": ["500 MHz CPU short", "1 core short"]}
 
 
@@ -201,12 +184,12 @@ def test_cores_that_are_free_but_not_near_the_devices_that_require_them_are_told
     cards = [replace(card, attributes={"cpu_affinity": Attribute(string_val="0-1")}) for card in _cards(1)]
     gpu = (RequestedDevice(name="nvidia/gpu"),)
     near = Resources(cores=3, memory_mb=10, devices=gpu, numa=NUMAResource(affinity="require"))
-    found = _why_not(_state(_node(1, gpus=cards)), _job(near))
+    found = _why_not(state_of(_node(1, gpus=cards)), _job(near))
     assert _near(found) == {"node-1": ['1 core short near the devices of task "t0" (3 asked, 2 free there)']}
     assert _told(found) == {'cores near the devices of task "t0"': (1, 1)}
     assert (found.unplaced, found.smallest_change) == (1, None)
-    assert _why_not(_state(_node(1, gpus=cards)), _job(replace(near, cores=2))).placed == 1
-    few = _why_not(_state(_node(1, gpus=cards)), _job(replace(near, cores=5)))
+    assert _why_not(state_of(_node(1, gpus=cards)), _job(replace(near, cores=2))).placed == 1
+    few = _why_not(state_of(_node(1, gpus=cards)), _job(replace(near, cores=5)))
     assert _near(few) == {"node-1": ["1 core short"]}
 
 
@@ -394,8 +377,8 @@ def test_the_blockers_of_any_job_are_those_that_a_plain_count_finds_node_by_node
     random = Random(seed)
     compared = 0
     for _ in range(max(1, CASES // 4)):
-        state = _state(*(_random_node(random, number) for number in range(random.randrange(1, 12))))
-        state = _run(state, _random_job(random, "other"))
+        state = state_of(*(_random_node(random, number) for number in range(random.randrange(1, 12))))
+        state = run(state, _random_job(random, "other"))
         job = _random_job(random, "web")
         found = _why_not(state, job)
         if found.unplaced:

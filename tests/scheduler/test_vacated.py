@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from yurt import scheduler
 from yurt.fsm import apply
 from yurt.scheduler.explain import why_not
 from yurt.sdk.value import replace
@@ -13,36 +12,16 @@ from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
 from yurt.structs.constraint import Constraint
-from yurt.structs.evaluation import Evaluation
 from yurt.structs.explain import GroupExplanation
 from yurt.structs.job import Job
-from yurt.structs.node import Node
 from yurt.structs.policies import UpdateStrategy
 from yurt.structs.resources import Resources
 from yurt.testing import factories
+from yurt.testing.waiting import node, run, state_of
 
 PREEMPTING = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
 ALONE = Constraint(operand="distinct_hosts")
 ONE_BY_ONE = factories.update_strategy()
-
-
-def _node(number: int) -> Node:
-    return factories.node(factories.number_id(number, kind=1), name=f"node-{number}")
-
-
-def _state(*nodes: Node) -> Snapshot:
-    state = Snapshot.empty()
-    for node in nodes:
-        state = apply(state, c.RegisterNode(node=node), index=state.index + 1).state
-    return state
-
-
-def _run(state: Snapshot, job: Job) -> Snapshot:
-    state = apply(state, c.RegisterJob(job=job), index=state.index + 1).state
-    evaluation = Evaluation(id=f"eval-{job.id}", job_id=job.id, type=job.type, triggered_by="job-register")
-    plan = scheduler.attempt(state, evaluation, now=factories.NOW, seed=1).plan
-    assert plan.placements
-    return apply(state, c.ApplyPlan(plan=plan), index=state.index + 1).state
 
 
 def _job(cpu: int, count: int = 1, *, update: UpdateStrategy | None = None, **changes: Any) -> Job:
@@ -66,8 +45,8 @@ def _change(found: GroupExplanation) -> tuple[str, int]:
 
 @pytest.mark.parametrize("changes", [{}, {"constraints": (ALONE,)}])
 def test_an_update_is_short_of_what_it_asks_beyond_what_its_own_stop_gives_back(changes: Any) -> None:
-    state = _run(_state(_node(1)), replace(_job(1000), id="other"))
-    state = _run(state, _job(2900, **changes))
+    state = run(state_of(node(1)), replace(_job(1000), id="other"))
+    state = run(state, _job(2900, **changes))
     found = _why_not(state, _job(3100, **changes))
     assert (found.running, found.placed, found.unplaced) == (1, 0, 1)
     assert _near(found) == {"node-1": ["100 MHz CPU short"]}
@@ -77,15 +56,15 @@ def test_an_update_is_short_of_what_it_asks_beyond_what_its_own_stop_gives_back(
 
 @pytest.mark.parametrize("update", [None, ONE_BY_ONE])
 def test_allocations_of_the_version_before_give_nothing_back_until_they_are_replaced_too(update: Any) -> None:
-    state = _run(_state(_node(1)), _job(1000, 3, update=update))
+    state = run(state_of(node(1)), _job(1000, 3, update=update))
     found = _why_not(state, _job(2100, 3, update=update))
     assert _near(found) == {"node-1": ["100 MHz CPU short"]}
     assert _change(found) == ('lower the cpu of task "web" from 2100 to 2000 MHz', 1)
 
 
 def test_a_job_that_is_placed_whole_or_not_at_all_is_short_of_what_its_next_replacement_lacks() -> None:
-    state = _run(_state(_node(1), _node(2)), replace(_job(1500), id="other"))
-    state = _run(state, _job(1000, 3, all_at_once=True))
+    state = run(state_of(node(1), node(2)), replace(_job(1500), id="other"))
+    state = run(state, _job(1000, 3, all_at_once=True))
     found = _why_not(state, _job(2600, 3, all_at_once=True))
     assert (found.running, found.placed, found.unplaced) == (3, 0, 3)
     assert found.smallest_change is not None and found.smallest_change.places == 3
@@ -95,16 +74,16 @@ def test_a_job_that_is_placed_whole_or_not_at_all_is_short_of_what_its_next_repl
 
 def test_those_that_run_shrink_for_one_more_only_as_far_as_they_are_replaced_before_it() -> None:
     for update, wanted in ((None, 1000), (factories.update_strategy(max_parallel=9), 1000), (ONE_BY_ONE, 400)):
-        state = _run(_state(_node(1)), _job(1200, 3, update=update))
+        state = run(state_of(node(1)), _job(1200, 3, update=update))
         found = _why_not(state, _job(1200, 4, update=update))
         assert _near(found) == {"node-1": ["800 MHz CPU short"]}
         assert _change(found) == (f'lower the cpu of task "web" from 1200 to {wanted} MHz', 1)
 
 
 def test_a_system_job_s_update_counts_as_free_what_it_gives_back_on_each_node() -> None:
-    state = _run(_state(_node(1), _node(2)), replace(_job(1000), id="other"))
+    state = run(state_of(node(1), node(2)), replace(_job(1000), id="other"))
     (other,) = state.allocs_of_job("default", "other")
-    state = _run(state, _job(2900, type="system"))
+    state = run(state, _job(2900, type="system"))
     found = _why_not(state, _job(4010, type="system"))
     assert found.unplaced == 2
     short = {node.name: 1010 if node.id == other.node_id else 10 for node in state.nodes.values()}
@@ -112,7 +91,7 @@ def test_a_system_job_s_update_counts_as_free_what_it_gives_back_on_each_node() 
 
 
 def test_what_may_be_preempted_counts_as_free_for_every_group() -> None:
-    state = _run(_state(_node(1)), replace(_job(3000), id="low", priority=20))
+    state = run(state_of(node(1)), replace(_job(3000), id="low", priority=20))
     state = apply(state, c.SetSchedulerConfiguration(configuration=PREEMPTING), index=state.index + 1).state
     large = factories.task(resources=Resources(cpu=4100, memory_mb=10))
     groups = tuple(factories.group(name, tasks=(large,)) for name in ("one", "two"))
