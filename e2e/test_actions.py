@@ -21,9 +21,14 @@ job "acts" {
       env {
         COLOUR = "green"
       }
+      template {
+        data        = "TASTE=sour"
+        destination = "local/taste"
+        env         = true
+      }
       action "greet" {
         command = "/bin/sh"
-        args    = ["-c", "cat; echo \\"$0 $1 $2\\"; exit 7", "${NOMAD_TASK_NAME}", "${COLOUR}", "${node.unknown}"]
+        args    = ["-c", "cat; echo \\"$0 $1 $2\\"; exit 7", "${NOMAD_TASK_NAME}", "${COLOUR} ${TASTE}", "${node.no}"]
       }
       action "only-here" {
         command = "/bin/echo"
@@ -61,7 +66,7 @@ def test_an_action_runs_in_its_task_with_input_and_exit_code(dev_agent: Agent, a
         [*dev_agent.command, "job", "action", "-job", "acts", "-task", "main", "greet"],
         input="from outside\n", capture_output=True, text=True, env=dev_agent.environment(), timeout=60, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (7, "from outside\nmain green ${node.unknown}\n"), done.stderr
+    assert (done.returncode, done.stdout) == (7, "from outside\nmain green sour ${node.no}\n"), done.stderr
 
 
 def test_an_action_is_found_by_job_task_or_allocation(dev_agent: Agent, alloc: str) -> None:

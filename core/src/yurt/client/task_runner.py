@@ -13,6 +13,7 @@ from typing import Any, Protocol, assert_never
 
 from yurt.client.context import ClientContext
 from yurt.client.driver_table import passage, wait_end
+from yurt.client.task_env import lookup_in, replace_references
 from yurt.client.task_setup import SetupProblem, TaskSetup, TaskSpec, run_id, task_spec
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import events
@@ -395,9 +396,12 @@ class TaskRunner:
         self.post(machine.Kill(reason=event, is_failure=True))
 
     def filled(self, texts: tuple[str, ...]) -> tuple[str, ...]:
-        """Texts of the job with their `${...}` replaced, as in the configuration of the task."""
-        assert self.driver is not None, self.name
-        return self._setups.filled(self.alloc, self.driver, texts)
+        """Texts of the job with their `${...}` replaced, as in the configuration of the run."""
+        driver = self.driver
+        assert driver is not None, self.name
+        env = self._request.env if self._request is not None else self._setups.env_again(self.alloc, driver)
+        lookup = lookup_in(self._context.node(), self._context.config.region, env)
+        return tuple(replace_references(text, lookup) for text in texts)
 
     async def exec(self, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command inside the running task."""

@@ -25,7 +25,6 @@ from yurt.client.task_env import (
     ports_given,
     ports_of_task,
     replace_in,
-    replace_references,
     visible_dirs,
 )
 from yurt.client.templates.manager import Spawn, TaskControl, TaskTemplates
@@ -109,6 +108,8 @@ class TaskSetup:
         self._note = control.note
         self._spawn = spawn
         self._resuming: asyncio.Task[None] | None = None
+        self._resumed: TaskSpec | None = None
+        """What is known again of a run that an earlier agent started."""
         self._saved = saved
         self._killed = killed
 
@@ -147,28 +148,37 @@ class TaskSetup:
         """Follow templates and identities of a task that an earlier agent started."""
         spec = task_spec(alloc, self.name)
         driver = self._context.drivers.get(spec.task.driver)
-        if driver is not None and (spec.task.templates or handed_out(spec.task)):
+        if driver is not None and (spec.task.templates or spec.task.actions or handed_out(spec.task)):
             self._resuming = self._spawn(self._resume(spec, driver), lambda _: None)
 
-    def filled(self, alloc: Allocation, driver: Driver, texts: tuple[str, ...]) -> tuple[str, ...]:
-        """Texts with their `${...}` replaced: by what the task knows, but what templates and devices put in its
-        environment.
-        """
-        dirs = alloc_dir.task_dirs(self._context.config.alloc_dir, alloc.id, self.name)
-        inputs = self._env_inputs(task_spec(alloc, self.name), driver, dirs)
-        lookup = lookup_in(inputs.node, inputs.region, build_env(inputs))
-        return tuple(replace_references(text, lookup) for text in texts)
+    def env_again(self, alloc: Allocation, driver: Driver) -> Mapping[str, str]:
+        """The environment of a run that an earlier agent started, as far as it is known again."""
+        spec = self._resumed or task_spec(alloc, self.name)
+        return self._env_of(replace(spec, template_env={**spec.template_env, **self.templates.env}), driver)
 
     async def _resume(self, spec: TaskSpec, driver: Driver) -> None:
         """Templates are compared with what the task has seen, so they need its environment as it was."""
-        context, alloc = self._context, spec.alloc
-        dirs = alloc_dir.task_dirs(context.config.alloc_dir, alloc.id, self.name)
-        status = context.networks.status(alloc.id)
-        spec = replace(spec, alloc=replace(alloc, network_status=status) if status is not None else alloc)
-        tokens = await self.identities.env_again(spec.alloc, spec.task, dirs)
-        if spec.task.templates:
-            env = build_env(self._env_inputs(replace(spec, template_env=tokens), driver, dirs))
-            self.templates.resume(_template_place(spec, dirs, env))
+        status = self._context.networks.status(spec.alloc.id)
+        if status is not None:
+            spec = replace(spec, alloc=replace(spec.alloc, network_status=status))
+        are_devices_known = True
+        try:
+            spec = await self._with_devices(spec, driver)
+        except SetupProblem as problem:
+            are_devices_known = False
+            without = "Templates stay as they are, and actions know neither their variables nor those of devices"
+            self._note(events.task_setup(f"{without}: {problem}"))
+        self._resumed = spec
+        tokens = await self.identities.env_again(spec.alloc, spec.task, self._dirs(spec))
+        spec = self._resumed = replace(spec, template_env=tokens)
+        if spec.task.templates and are_devices_known:
+            self.templates.resume(_template_place(spec, self._dirs(spec), self._env_of(spec, driver)))
+
+    def _env_of(self, spec: TaskSpec, driver: Driver) -> dict[str, str]:
+        return build_env(self._env_inputs(spec, driver, self._dirs(spec)))
+
+    def _dirs(self, spec: TaskSpec) -> TaskDirs:
+        return alloc_dir.task_dirs(self._context.config.alloc_dir, spec.alloc.id, self.name)
 
     async def _sign_identities(self, spec: TaskSpec, dirs: TaskDirs) -> dict[str, str]:
         """The tokens that the task gets to see: in its files, and those that its environment holds."""

@@ -94,6 +94,11 @@ class TaskTemplates:
         self._said_missing: tuple[Question, ...] = ()
         self._first: tuple[ChangeScript, ...] = ()
 
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables that the templates give."""
+        return {name: value for each in self._all for name, value in each.env.items()}
+
     async def rendered_env(self, place: TemplatePlace) -> dict[str, str]:
         """Render before a start, unless that was done for an earlier one; the variables for it. Raises Invalid."""
         if not self._ready.is_set() or place.is_rendered_each_start:
@@ -105,7 +110,7 @@ class TaskTemplates:
             self._ready.clear()
             raise Invalid(failure)
         self._started_generation = self.generation
-        return {name: value for each in self._all for name, value in each.env.items()}
+        return self.env
 
     def resume(self, place: TemplatePlace) -> None:
         """Follow on for a task that an earlier agent started."""
