@@ -30,7 +30,7 @@ from bench.table import Row, print_table
 ASK = {"cpu": 50, "memory_mb": 32}
 SHAPES = ((1, 1000), (10, 1000), (100, 1000), (1000, 1000))
 TINY = (1000, 1)
-TINY_RUNS = 3
+TINY_RUNS = 5
 """A run of a second is told by the median of some."""
 
 
