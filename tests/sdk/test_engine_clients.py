@@ -8,7 +8,7 @@ from threading import Barrier, Event
 from typing import Any, TypeVar
 
 import pytest
-from yurt.sdk.containers.engine import Engine, EngineDown, Target
+from yurt.sdk.containers.engine import ENDED, THREADS, Engine, EngineDown, Target
 
 LIMIT_S = 30.0
 T = TypeVar("T")
@@ -127,3 +127,35 @@ async def test_of_clients_that_two_threads_make_at_once_one_is_kept(engine: Engi
     assert sorted(client.closed for client in package.made) == [0, 1]
     await engine.close()
     assert [client.closed for client in package.made] == [1, 1]
+
+
+async def test_what_waits_for_a_thread_when_the_engine_is_closed_is_told_so_and_not_cancelled(
+    engine: Engine, package: Package
+) -> None:
+    package.may_make.set()
+    begun, may_end = Barrier(THREADS + 1), Event()
+
+    def hold(client: Client) -> str:
+        begun.wait(LIMIT_S)
+        assert may_end.wait(LIMIT_S)
+        return client.answer()
+
+    async with asyncio.TaskGroup() as group:
+        holding = [group.create_task(engine.act(hold)) for _ in range(THREADS)]
+        await asyncio.to_thread(begun.wait, LIMIT_S)
+        waiting = [group.create_task(raised_by(engine)) for _ in range(3)]
+        cancelled = asyncio.ensure_future(raised_by(engine))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await engine.close()
+        may_end.set()
+    assert [task.result() for task in holding] == ["well"] * THREADS
+    assert [str(task.result()) for task in waiting] == [ENDED] * 3
+    assert (await asyncio.wait({cancelled}))[0] and cancelled.cancelled()
+
+
+async def test_an_engine_that_was_closed_refuses_whatever_it_is_asked_to_do(engine: Engine, package: Package) -> None:
+    package.may_make.set()
+    await engine.act(Client.answer)
+    await engine.close()
+    assert str(await raised_by(engine)) == ENDED

@@ -190,6 +190,7 @@ class Engine:
         self._session: aiohttp.ClientSession | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._asking = asyncio.Semaphore(QUESTIONS)
+        self._has_ended = False
         self._clients = _Clients(lambda limit_s: library.new_client(target, limit_s))
 
     def session(self) -> aiohttp.ClientSession:
@@ -252,7 +253,8 @@ class Engine:
             raise EngineDown(f"the {self.name} engine did not answer {path} within {ASK_S:g} s") from None
 
     async def act(self, do: Callable[[Any], T], *, slow: bool = False) -> T:
-        """Let the package do something in the pool; errors come as ours."""
+        """Let the package do something in the pool; errors come as ours, also for what the end finds in its queue."""
+        self._require_life()
         self.require_socket()
         limit_s = SLOW_S if slow else QUICK_S
         if self._pool is None:
@@ -263,6 +265,11 @@ class Engine:
                 return await running
         except TimeoutError:
             raise EngineDown(f"the {self.name} engine did not answer within {limit_s * 1.5:g} s") from None
+        except asyncio.CancelledError:
+            asking = asyncio.current_task()
+            if asking is not None and not asking.cancelling():
+                self._require_life()
+            raise
 
     def _do(self, do: Callable[[Any], T], limit_s: float) -> T:
         """In a thread: the call, with the package's errors translated."""
@@ -272,6 +279,10 @@ class Engine:
         except OSError as error:
             raise self.unreachable(error) from None
 
+    def _require_life(self) -> None:
+        if self._has_ended:
+            raise EngineDown(ENDED)
+
     async def warm_up(self) -> None:
         """Import the package and connect, so that the first task need not wait for it."""
         await self.act(lambda client: None)
@@ -279,6 +290,7 @@ class Engine:
 
     async def close(self) -> None:
         """Free sockets and threads; a thread that waits for a hanging engine ends at its time-out."""
+        self._has_ended = True
         if self._session is not None:
             await self._session.close()
         if self._pool is not None:
