@@ -6,8 +6,7 @@ long as some values keep their levels are a *group*, and with many cells a group
 the attribute with the most values tells by its level, the others by their value. So few groups have to be scored for a
 placement, however many cells there are. With few cells each line is a group of its own.
 
-A placement changes some lines and what some groups are worth; the lines are put in order and find their groups, and
-the groups their place among each other, only when the best rows are asked for.
+A placement changes some lines; they are put in order and find their groups only when the best rows are asked for.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ Key = tuple[int, int, int]
 class _Group:
     """Entries that get the same boost and have equally many parts, sorted.
 
-    `lead` is the first with its score, as it stands among those of the other groups, and None when it may have
-    changed; `parts` counts the boost as well.
+    `lead` is the first with its score, and None when the first may have changed; `parts` counts the boost as well.
     """
 
     __slots__ = ("boost", "entries", "key", "lead", "parts")
@@ -94,12 +92,6 @@ class Cells:
         self._needed = 1 if is_many else kept
         self._combine()
         self._groups: dict[Key, _Group] = {}
-        self._groups_of: list[list[_Group]] = [[] for _ in self._boosts]
-        """The groups of each combination."""
-        self._leads: list[Lead] = []
-        """The first of each group, best first, but for the groups that wait."""
-        self._waiting: list[_Group] = []
-        """Groups whose lead is to be found; some may be named twice, and some be empty by now."""
         self._lines: dict[tuple[int, int], _Line] = {}
         self._lines_of: dict[int, list[_Line]] = {}
         """The lines that have a value of the attribute that tells by its level."""
@@ -159,9 +151,8 @@ class Cells:
         return self._top
 
     def _find_top(self) -> list[tuple[int, int]]:
-        self._regroup()
-        self._lead()
-        heap = self._leads[: self._kept]
+        heap = self._leads()
+        del heap[self._kept :]
         found: list[tuple[int, int]] = []
         while heap:
             _, _, row, group, at = heap[0]
@@ -177,33 +168,23 @@ class Cells:
             heapreplace(heap, ((total - boost) / group.parts, tie, row, group, at))
         return found
 
-    def _wait(self, group: _Group) -> None:
-        """The first of a group, or what it is worth, may be another one."""
-        if group.lead is not None:
-            del self._leads[bisect_left(self._leads, group.lead)]
-            group.lead = None
-        self._waiting.append(group)
-
-    def _wait_all(self) -> None:
-        self._leads.clear()
-        self._waiting = list(self._groups.values())
-        for group in self._waiting:
-            group.lead = None
-
-    def _lead(self) -> None:
-        """Put the groups that wait among the others."""
-        leads, boosts = self._leads, self._boosts
-        worths = self._spread.parts[self._fine].worths if self._fine >= 0 else NO_WORTH
-        for group in self._waiting:
-            if group.lead is not None or not group.entries:
-                continue
+    def _leads(self) -> list[Lead]:
+        """The first of each group with its score, best first."""
+        self._regroup()
+        boosts, worths = self._boosts, self._spread.parts[self._fine].worths if self._fine >= 0 else NO_WORTH
+        found: list[Lead] = []
+        for group in self._groups.values():
             combination, level, count = group.key
-            boost = group.boost = boosts[combination] + worths[level]
-            parts = group.parts = count + (boost != 0)
-            total, tie, row = group.entries[0]
-            lead = group.lead = ((total - boost) / parts, tie, row, group, 0)
-            insort(leads, lead)
-        self._waiting.clear()
+            boost, lead = boosts[combination] + worths[level], group.lead
+            if lead is None or boost != group.boost:
+                if not group.entries:
+                    continue
+                group.boost, group.parts = boost, count + (boost != 0)
+                total, tie, row = group.entries[0]
+                lead = group.lead = ((total - boost) / group.parts, tie, row, group, 0)
+            found.append(lead)
+        found.sort()
+        return found
 
     def move(self, row: int, total: int, count: int) -> None:
         """The row has other parts now."""
@@ -233,20 +214,12 @@ class Cells:
         """The spread counted a placement on the row; `changed` as it told."""
         self._top = None
         codes, fine = self._codes[self._cell_of_row[row]], self._fine
-        if True in changed:
-            self._wait_all()
         if fine >= 0:
             for line in self._lines_of.get(codes[fine], ()):
                 self._change(line)
-                if line.group is not None:
-                    self._wait(line.group)
             codes, changed = codes[:fine] + codes[fine + 1 :], changed[:fine] + changed[fine + 1 :]
         for having, code, is_everywhere in zip(self._having, codes, changed, strict=True):
-            combinations = range(len(self._boosts)) if is_everywhere else having[code]
-            self._boost(combinations)
-            for number in () if is_everywhere else combinations:
-                for group in self._groups_of[number]:
-                    self._wait(group)
+            self._boost(range(len(self._boosts)) if is_everywhere else having[code])
 
     def _line(self, cell: int, count: int) -> _Line:
         line = self._lines.get((cell, count))
@@ -254,15 +227,10 @@ class Cells:
             line = self._lines[cell, count] = _Line(cell, count)
             if self._fine < 0:
                 key = (self._combination[cell], 0, count)
-                line.group = self._new_group(key, line.entries)
+                line.group = self._groups[key] = _Group(key, line.entries)
             else:
                 self._lines_of.setdefault(self._codes[cell][self._fine], []).append(line)
         return line
-
-    def _new_group(self, key: Key, entries: list[Entry]) -> _Group:
-        group = self._groups[key] = _Group(key, entries)
-        self._groups_of[key[0]].append(group)
-        return group
 
     def _change(self, line: _Line) -> None:
         """The first of a line, or its group, may be another one."""
@@ -279,7 +247,7 @@ class Cells:
             if self._fine >= 0:
                 self._join(line)
             elif line.group is not None:
-                self._wait(line.group)
+                line.group.lead = None
         self._changed.clear()
 
     def _fill(self, line: _Line) -> None:
@@ -307,18 +275,16 @@ class Cells:
             if head == line.head and old.key == key:
                 return
             del old.entries[bisect_left(old.entries, line.head)]
-            self._wait(old)
+            old.lead = None
             if not old.entries:
                 del self._groups[old.key]
-                self._groups_of[old.key[0]].remove(old)
         line.head, line.group = head, None
         if head is not None:
             group = self._groups.get(key)
             if group is None:
-                group = self._new_group(key, [])
+                group = self._groups[key] = _Group(key, [])
             insort(group.entries, head)
-            line.group = group
-            self._wait(group)
+            line.group, group.lead = group, None
 
 
 def _ordered(*keys: IntArray | TieArray) -> IntArray:
