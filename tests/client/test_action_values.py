@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
+import pytest
 from yurt.client.client import Client
 from yurt.sdk.value import Duration, replace
 from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, AllocatedTaskResources, Allocation
@@ -43,15 +44,20 @@ def events(server: FakeServerPort, alloc: Allocation) -> list[str]:
     return [event.display_message for event in server.last_update(alloc.id).task_states["web"].events]
 
 
-async def test_an_action_knows_what_templates_and_devices_give_also_after_a_restart_of_the_agent(
-    run_client: MakeClient, server: FakeServerPort, driver: FakeDriver
-) -> None:
+@pytest.fixture
+async def alloc(run_client: MakeClient, server: FakeServerPort) -> Allocation:
+    """An allocation that runs, and whose agent has ended."""
     async with run_client(devices={"fake": FakeDevices("f0")}) as client:
         alloc = alloc_of(client.node_id)
         server.put_alloc(alloc)
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
         assert (await client._runner(alloc.id)).tasks["web"].filled(COMMAND) == FILLED
+    return alloc
 
+
+async def test_an_action_knows_what_templates_and_devices_gave_also_after_a_restart_of_the_agent(
+    alloc: Allocation, run_client: MakeClient, driver: FakeDriver
+) -> None:
     async with run_client(devices={"fake": FakeDevices("f0")}, with_driver=FakeDriver(driver.host)) as client:
         task = (await client._runner(alloc.id)).tasks["web"]
         await eventually(lambda: task.filled(COMMAND) == FILLED)
@@ -60,13 +66,8 @@ async def test_an_action_knows_what_templates_and_devices_give_also_after_a_rest
 
 
 async def test_a_task_whose_device_is_gone_keeps_its_templates_and_says_so(
-    run_client: MakeClient, server: FakeServerPort, driver: FakeDriver
+    alloc: Allocation, run_client: MakeClient, server: FakeServerPort, driver: FakeDriver
 ) -> None:
-    async with run_client(devices={"fake": FakeDevices("f0")}) as client:
-        alloc = alloc_of(client.node_id)
-        server.put_alloc(alloc)
-        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
-
     async with run_client(devices={"fake": FakeDevices("f1")}, with_driver=FakeDriver(driver.host)) as client:
         task = (await client._runner(alloc.id)).tasks["web"]
         await eventually(lambda: any("nor those of devices" in text for text in events(server, alloc)))

@@ -130,8 +130,7 @@ class _Clients:
     def _begin(self, limit_s: float) -> Any:
         """Use the client of that limit; None when there is none yet."""
         with self._lock:
-            if self._is_closed:
-                raise EngineDown(ENDED)
+            self.require_open()
             client = self._made.get(limit_s)
             if client is not None:
                 self._users[limit_s] += 1
@@ -156,6 +155,11 @@ class _Clients:
             unused = self._unused()
         for client in unused:
             client.close()
+
+    def require_open(self) -> None:
+        """Raises `EngineDown` after the end."""
+        if self._is_closed:
+            raise EngineDown(ENDED)
 
     def close(self) -> None:
         """Close what nobody uses; the rest follows with its last use."""
@@ -190,7 +194,6 @@ class Engine:
         self._session: aiohttp.ClientSession | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._asking = asyncio.Semaphore(QUESTIONS)
-        self._has_ended = False
         self._clients = _Clients(lambda limit_s: library.new_client(target, limit_s))
 
     def session(self) -> aiohttp.ClientSession:
@@ -254,7 +257,7 @@ class Engine:
 
     async def act(self, do: Callable[[Any], T], *, slow: bool = False) -> T:
         """Let the package do something in the pool; errors come as ours, also for what the end finds in its queue."""
-        self._require_life()
+        self._clients.require_open()
         self.require_socket()
         limit_s = SLOW_S if slow else QUICK_S
         if self._pool is None:
@@ -268,7 +271,7 @@ class Engine:
         except asyncio.CancelledError:
             asking = asyncio.current_task()
             if asking is not None and not asking.cancelling():
-                self._require_life()
+                self._clients.require_open()
             raise
 
     def _do(self, do: Callable[[Any], T], limit_s: float) -> T:
@@ -279,10 +282,6 @@ class Engine:
         except OSError as error:
             raise self.unreachable(error) from None
 
-    def _require_life(self) -> None:
-        if self._has_ended:
-            raise EngineDown(ENDED)
-
     async def warm_up(self) -> None:
         """Import the package and connect, so that the first task need not wait for it."""
         await self.act(lambda client: None)
@@ -290,12 +289,11 @@ class Engine:
 
     async def close(self) -> None:
         """Free sockets and threads; a thread that waits for a hanging engine ends at its time-out."""
-        self._has_ended = True
-        if self._session is not None:
-            await self._session.close()
+        self._clients.close()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-        self._clients.close()
+        if self._session is not None:
+            await self._session.close()
 
     async def _raise_for_status(self, response: aiohttp.ClientResponse) -> None:
         """Turn the engine's refusal into an error of ours."""
