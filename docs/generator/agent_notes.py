@@ -36,7 +36,9 @@ client.alloc_dir          Where allocations live.
 client.node_class         The class of the node.
 client.node_pool          The pool of the node.
 client.intro_token        The token of `yurt node intro create`, with which a new node registers for the first time.
-client.options            Options of drivers, such as `driver.raw_exec.enable`, and `env.denylist`.
+client.options            Options of drivers, such as `driver.raw_exec.enable`. `env.denylist` takes the place of the
+                          variables of the agent, by name or pattern, that tasks do not see.
+                          `plugin.env.allowlist` names further variables that binaries of `plugin_dir` see.
                           `ephemeral_disk.over_size` says what becomes of an allocation that takes more than its
                           `ephemeral_disk.size`: `stop` (the usual), `warn` or `off`.
 client.chroot_env         Files and folders of the host that tasks of `exec` and `java` see, and where; in place of

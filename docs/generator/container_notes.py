@@ -76,7 +76,8 @@ gc>dangling_containers>creation_grace  How old they must be.
 gc>dangling_containers>dry_run     Only log them.
 volumes>enabled                      Tasks may mount host paths; on with `-dev`.
 volumes>selinuxlabel                 A label for every mount: `z` or `Z`.
-allow_privileged                       Tasks may be privileged.
+allow_privileged                       Tasks may be privileged, and have any `security_opt`.
+allow_security_opt                     Patterns of `security_opt` that tasks may have: `seccomp=/etc/profiles/*`.
 allow_caps                             Capabilities that tasks may have; `all` for every one.
 allowed_modes>pid                    Values of `pid_mode` that share a name space.
 allowed_modes>ipc                    The same for `ipc_mode`.
@@ -148,6 +149,7 @@ oom_score_adj              For tasks that say nothing.
 pull_activity_timeout      A pull of which nothing is heard for so long is given up.
 windows_allow_insecure_container_admin  Has no effect on Linux.
 allowed_modes>userns     Values of `userns_mode` that share a name space.
+allowed_modes>cgroup     Values of `cgroupns` that share a name space.
 """),
     },
     "podman": {
@@ -159,7 +161,7 @@ auth>tls_verify     False takes any certificate, and registries without TLS.
 devices               `/dev/x:/dev/y:rwm`, or a CDI name.
 dns                   Name servers.
 dns_search            Domains for short names.
-init_path             The program of `init`.
+init_path             The program of `init`, a file of the host: within `volumes` or `allow_privileged`.
 logging>driver      `nomad` and `k8s-file` are collected; `journald`, `none` and `passthrough` are left to podman.
 logging>options     Its options; `max-size` is when podman begins a new file.
 memory_reservation    As `100m`: what it is left when memory is short.
@@ -182,6 +184,7 @@ socket>name          What tasks call it; one block has none.
 socket>socket_path   The socket, that of a user say.
 logging>driver       The log driver of tasks that name none.
 logging>options      Its options.
+allowed_modes>userns Values of `userns` that share a name space.
 allowed_modes>cgroup Values of `cgroupns` that share a name space.
 client_http_timeout    Taken, and without effect: each call has a limit of its own.
 dns_servers            Name servers of tasks that name none.

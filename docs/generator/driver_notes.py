@@ -63,6 +63,13 @@ denied_host_uids  Ids and ranges of users that no task runs as.
 denied_host_gids  The same for groups.
 allowed_modes     Name spaces of the host that tasks may ask for.
 """),
+    "plugin java": notes("""
+default_pid_mode  Where a task says nothing.
+default_ipc_mode  Where a task says nothing.
+allow_caps        Capabilities that tasks may have.
+allowed_modes     Name spaces of the host that tasks may ask for.
+allow_unisolated  Where the node cannot isolate, tasks are processes of the host, as those of `raw_exec`.
+"""),
     "mock_driver": {
         **notes(COMMAND),
         **{f"exec_command > {name}": text for name, text in notes(COMMAND).items()},

@@ -105,8 +105,9 @@ def shown(default: object) -> str:
 
 
 DEPENDS_ON_HOST = {
-    "java": "With the agent as root and runc at hand, tasks are isolated as by `exec`, and can be sent signals and "
-    "commands; elsewhere a task is a plain process.",
+    "java": "Tasks are isolated as by `exec`, and can be sent signals and commands. Where a node cannot isolate "
+    "(no root, no `runc`), the driver is unhealthy, unless the operator allows plain processes "
+    "with `allow_unisolated`.",
 }
 """What a driver can do, where that differs from host to host: the page must not depend on who writes it."""
 

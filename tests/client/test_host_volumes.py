@@ -51,6 +51,17 @@ def offered(volumes: HostVolumes) -> dict[str, HostVolumeInfo]:
     return dict(volumes.applied(Node()).host_volumes)
 
 
+async def test_a_program_that_others_can_exchange_is_no_plugin(
+    tmp_path: Path, database: ClientDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_plugin(tmp_path)
+    (tmp_path / "plugins" / "script").chmod(0o777)
+    volumes = await opened(tmp_path, database)
+    with pytest.raises(NotFound, match="script"):
+        await volumes.create(replace(VOLUME, plugin_id="script"))
+    assert "chmod go-w" in caplog.text
+
+
 async def test_mkdir_makes_offers_and_removes_a_folder(tmp_path: Path, database: ClientDatabase) -> None:
     volumes = await opened(tmp_path, database)
     made = await volumes.create(replace(VOLUME, parameters={"mode": "2750"}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from yurt.client.config import ClientConfig
 from yurt.client.task_env import EnvInputs, build_env, core_ranges, lookup_in, ports_of_task, replace_in
 from yurt.sdk.value import replace
 from yurt.structs.alloc import (
@@ -127,3 +128,23 @@ def test_every_node_value_is_known_and_an_unknown_reference_stays():
 
 def test_cores_are_written_as_ranges():
     assert core_ranges((3, 1, 2, 7)) == "1-3,7"
+
+
+def test_credentials_of_the_agent_are_not_for_tasks():
+    config = ClientConfig(state_dir="/s", alloc_dir="/a")
+    secrets = (
+        "CONSUL_HTTP_AUTH", "NOMAD_HTTP_AUTH", "NOMAD_CLIENT_INTRO_TOKEN", "NOMAD_VAR_password", "NOMAD_TOKEN",
+    )  # fmt: skip
+
+    assert config.inherited_env(dict.fromkeys(("HOME", "NOMAD_ADDR", *secrets), "x")) == {
+        "HOME": "x",
+        "NOMAD_ADDR": "x",
+    }
+
+
+def test_the_operators_list_of_denied_variables_takes_the_place_of_the_usual_one():
+    config = ClientConfig(state_dir="/s", alloc_dir="/a", options={"env.denylist": "SECRET_*, ONE"})
+
+    assert config.inherited_env({"SECRET_A": "x", "ONE": "x", "HOME": "x", "NOMAD_TOKEN": "x"}) == {
+        "HOME": "x", "NOMAD_TOKEN": "x",
+    }  # fmt: skip

@@ -71,3 +71,12 @@ def test_a_served_driver_that_nobody_called_says_what_it_is() -> None:
     assert "plugin_dir" in host_problem({})
     assert "version 1" in host_problem({"NOMAD_PLUGIN_MAGIC_COOKIE": COOKIE, "PLUGIN_PROTOCOL_VERSIONS": "1"})
     assert host_problem({"NOMAD_PLUGIN_MAGIC_COOKIE": COOKIE, "PLUGIN_PROTOCOL_VERSIONS": "1,2"}) == ""
+
+
+def test_a_plugin_sees_no_variable_that_may_be_meant_for_the_agent_alone() -> None:
+    base = {
+        "PATH": "/bin", "LC_ALL": "C", "https_proxy": "p", "NOMAD_TOKEN": "t", "NOMAD_CLIENT_INTRO_TOKEN": "t",
+        "CONSUL_HTTP_AUTH": "t", "AWS_SECRET_ACCESS_KEY": "t", "ANYTHING": "t",
+    }  # fmt: skip
+    given = plugin_environment(socket_folder="/s", ports=(1, 2), base=base, allowed=("AWS_*",))
+    assert {name for name in base if name in given} == {"PATH", "LC_ALL", "https_proxy", "AWS_SECRET_ACCESS_KEY"}

@@ -100,6 +100,16 @@ async def test_what_is_no_plugin_is_refused_and_ended(
         await make_plugin(make_script("wrong", body)).connect()
 
 
+async def test_a_plugin_that_others_can_exchange_is_not_started(
+    make_script: Callable[[str, str], str], make_plugin: MakePlugin, tmp_path: Path
+) -> None:
+    path = make_script("open", f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    os.chmod(path, 0o777)
+    with pytest.raises(DriverError, match="is refused: other users can write"):
+        await make_plugin(path).connect()
+    assert not (tmp_path / "ran").exists()
+
+
 async def test_a_program_that_says_nothing_is_killed_in_time(
     make_script: Callable[[str, str], str], make_plugin: MakePlugin
 ) -> None:

@@ -141,7 +141,7 @@ def test_options_of_the_container(config: dict[str, Any], expected: dict[str, An
         ({"storage_opt": {"size": "40G"}}, {"StorageOpt": {"size": "40G"}}),
         ({"group_add": ["audio"]}, {"GroupAdd": ["audio"]}),
         ({"oom_score_adj": 300}, {"OomScoreAdj": 300}),
-        ({"cgroupns": "host"}, {"CgroupnsMode": "host"}),
+        ({"cgroupns": "private"}, {"CgroupnsMode": "private"}),
         ({"isolation": "default"}, {"Isolation": "default"}),
         ({"ipc_mode": "private"}, {"IpcMode": "private"}),
         ({"dns_servers": ["1.1.1.1"], "dns_options": ["ndots:1"]}, {"Dns": ["1.1.1.1"], "DnsOptions": ["ndots:1"]}),
@@ -149,10 +149,7 @@ def test_options_of_the_container(config: dict[str, Any], expected: dict[str, An
         ({"extra_hosts": ["db:10.0.0.9"]}, {"ExtraHosts": ["db:10.0.0.9"]}),
         ({"network_mode": "host"}, {"NetworkMode": "host"}),
         ({"security_opt": ["no-new-privileges"]}, {"SecurityOpt": ["no-new-privileges"]}),
-        (
-            {"security_opt": ["seccomp=/profile.json"]},
-            {"SecurityOpt": ['seccomp={"defaultAction":"SCMP_ACT_ALLOW"}']},
-        ),
+        ({"security_opt": ["seccomp=builtin"]}, {"SecurityOpt": ["seccomp=builtin"]}),
         ({"runtime": "runc"}, {"Runtime": "runc"}),
     ],
 )
@@ -280,6 +277,16 @@ def test_volume_drivers_are_gated_like_host_paths() -> None:
         ({"uts_mode": "host"}, "allowed_modes"),
         ({"userns_mode": "host"}, "allowed_modes"),
         ({"pid_mode": "container:other"}, "allowed_modes"),
+        ({"cgroupns": "host"}, 'allowed_modes { cgroup = ["host"] }'),
+        ({"security_opt": ["seccomp=unconfined"]}, "allow_privileged = true"),
+        ({"security_opt": ["seccomp:unconfined"]}, 'allow_security_opt = ["seccomp=unconfined"]'),
+        ({"security_opt": ["seccomp=/profile.json"]}, 'allow_security_opt = ["seccomp=/profile.json"]'),
+        ({"security_opt": ['seccomp={"defaultAction":"SCMP_ACT_ALLOW"}']}, "allow_security_opt"),
+        ({"security_opt": ["apparmor=unconfined"]}, "allow_privileged = true"),
+        ({"security_opt": ["apparmor:unconfined"]}, "allow_privileged = true"),
+        ({"security_opt": ["label=disable"]}, "allow_privileged = true"),
+        ({"security_opt": ["systempaths=unconfined"]}, "allow_privileged = true"),
+        ({"security_opt": ["no-new-privileges=false"]}, "allow_privileged = true"),
         ({"cap_add": ["net_admin"]}, "allow_caps"),
         ({"cap_add": ["CAP_SYS_ADMIN"]}, "allow_caps"),
         ({"cap_add": ["all"]}, "allow_caps"),
@@ -291,6 +298,30 @@ def test_rights_over_the_host_are_refused_unless_the_operator_allows_them(config
         body(config)
     assert hint in str(caught.value)
     assert body(config, at=OPEN)
+
+
+def replaced_profiles(**changes: Any) -> Site:
+    return site({"allow_security_opt": ["seccomp=*"]}, **changes)
+
+
+def test_a_seccomp_profile_that_the_operator_allows_is_given_by_content() -> None:
+    made = host({"security_opt": ["seccomp=/profile.json"]}, at=replaced_profiles())
+    assert made["SecurityOpt"] == ['seccomp={"defaultAction":"SCMP_ACT_ALLOW"}']
+
+
+def test_a_seccomp_profile_that_cannot_be_read_is_named() -> None:
+    def missing(path: str) -> str:
+        raise OSError(f"no such file: {path}")
+
+    with pytest.raises(DriverError, match="seccomp profile"):
+        body({"security_opt": ["seccomp=/proc/none/such"]}, at=replaced_profiles(read_text=missing))
+
+
+def test_a_pattern_of_profiles_cannot_be_left_by_a_detour() -> None:
+    at = site({"allow_security_opt": ["seccomp=/etc/profiles/*"]}, read_text=lambda _path: "{}")
+    assert host({"security_opt": ["seccomp=/etc/profiles/a.json"]}, at=at)["SecurityOpt"] == ["seccomp={}"]
+    with pytest.raises(DriverError, match="allow_security_opt"):
+        body({"security_opt": ["seccomp=/etc/profiles/../x.json"]}, at=at)
 
 
 def test_one_namespace_mode_can_be_allowed_alone() -> None:
@@ -431,7 +462,6 @@ def test_the_log_driver(plugin: dict[str, Any], config: dict[str, Any], expected
         ({"mount": {"type": "npipe", "target": "/x"}}, "bind, volume or tmpfs"),
         ({"mount": {"type": "tmpfs", "target": "x"}}, "absolute"),
         ({"port_map": {"db": 70000}}, "no port number"),
-        ({"security_opt": ["seccomp=/proc/none/such"]}, "seccomp profile"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_way_out(config: dict[str, Any], message: str) -> None:
@@ -516,4 +546,4 @@ def test_memory_is_kept_to_the_nodes_of_the_devices() -> None:
 def test_a_seccomp_profile_that_is_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "profile")
     with pytest.raises(DriverError, match="it is no plain file"):
-        body({"security_opt": [f"seccomp={tmp_path}/profile"]}, at=site(read_text=read_text))
+        body({"security_opt": [f"seccomp={tmp_path}/profile"]}, at=replaced_profiles(read_text=read_text))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from yurt.sdk.driver import (
     UNDETECTED,
     UNHEALTHY,
     AgentPaths,
+    Driver,
     Fingerprint,
     PluginContext,
     TaskDirs,
@@ -20,6 +22,7 @@ from yurt.sdk.driver import (
 from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.executor import Bind
 from yurt.sdk.schema import check_config, decode_config, schema_of
+from yurt.sdk.value import replace
 from yurt_driver_java.config import (
     TaskConfig,
     command_line,
@@ -28,7 +31,7 @@ from yurt_driver_java.config import (
     process_spec,
     version_attributes,
 )
-from yurt_driver_java.driver import plain_driver, user_rules
+from yurt_driver_java.driver import java_driver, plain_driver, user_rules
 
 DIRS = TaskDirs(
     alloc_dir="/a", shared_dir="/a/alloc", task_dir="/a/web", local_dir="/a/web/local", secrets_dir="/a/web/secrets",
@@ -128,8 +131,8 @@ def test_misspelt_options_are_told() -> None:
         plugin_config({"allow_cap": []})
 
 
-async def first_fingerprint(folder: Path) -> Fingerprint:
-    driver = plain_driver(PluginContext(paths=AgentPaths(state_dir=str(folder), run_dir=str(folder))))
+async def first_fingerprint(folder: Path, make: Callable[[PluginContext], Driver] = plain_driver) -> Fingerprint:
+    driver = make(PluginContext(paths=AgentPaths(state_dir=str(folder), run_dir=str(folder))))
     try:
         return await anext(driver.fingerprint())
     finally:
@@ -144,12 +147,46 @@ async def test_without_java_the_driver_is_undetected_and_says_how_to_install_one
     assert (found.health, found.fix) == (UNDETECTED, "apt install default-jre-headless")
 
 
+def write_java(folder: Path, script: str) -> None:
+    (folder / "java").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "java").chmod(0o755)
+
+
+async def test_an_agent_that_cannot_isolate_runs_no_java_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_java(tmp_path, f"/bin/cat >&2 <<'END'\n{VERSION_TEXT}END")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    found = await first_fingerprint(tmp_path, java_driver)
+    assert (found.health, found.attributes) == (UNHEALTHY, {})
+    assert "cannot isolate tasks" in found.description
+    assert "allow_unisolated = true" in found.fix
+
+
+async def test_a_task_that_reaches_such_an_agent_all_the_same_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_java(tmp_path, "exit 0")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    driver = java_driver(PluginContext(paths=AgentPaths(state_dir=str(tmp_path), run_dir=str(tmp_path))))
+    with pytest.raises(DriverError, match="cannot be isolated"):
+        await driver.start_task(request({"class": "Main"}))
+    await driver.close()
+
+
+def test_the_operator_may_allow_tasks_without_isolation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    context = PluginContext(
+        paths=AgentPaths(state_dir=str(tmp_path), run_dir=str(tmp_path)), config={"allow_unisolated": True}
+    )
+    assert java_driver(context).capabilities.fs_isolation == "none"
+    assert java_driver(replace(context, config={})).capabilities.fs_isolation == "chroot"
+
+
 async def test_a_java_that_does_not_work_makes_the_driver_unhealthy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    java = tmp_path / "java"
-    java.write_text("#!/bin/sh\nexit 1\n")
-    java.chmod(0o755)
+    write_java(tmp_path, "exit 1")
     monkeypatch.setenv("PATH", str(tmp_path))
     found = await first_fingerprint(tmp_path)
     assert found.health == UNHEALTHY

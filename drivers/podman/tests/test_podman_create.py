@@ -76,7 +76,6 @@ OPEN = site({"volumes": {"enabled": True}, "allow_privileged": True, "allow_caps
         ({"entrypoint": ["/run"]}, {"entrypoint": ["/run"]}),
         ({"working_dir": "/srv"}, {"work_dir": "/srv"}),
         ({"tty": True, "interactive": True}, {"terminal": True, "stdin": True}),
-        ({"init": True, "init_path": "/tini"}, {"init": True, "init_path": "/tini"}),
         ({"hostname": "box"}, {"hostname": "box"}),
         ({"readonly_rootfs": True}, {"read_only_filesystem": True}),
         ({"sysctl": {"net.core.somaxconn": "16384"}}, {"sysctl": {"net.core.somaxconn": "16384"}}),
@@ -89,11 +88,8 @@ OPEN = site({"volumes": {"enabled": True}, "allow_privileged": True, "allow_caps
         ({"extra_hosts": ["db:10.0.0.9"]}, {"hostadd": ["db:10.0.0.9"]}),
         ({"dns": ["1.1.1.1"], "dns_search": ["x"]}, {"dns_server": ["1.1.1.1"], "dns_search": ["x"]}),
         ({"dns_options": ["ndots:1"]}, {"dns_option": ["ndots:1"]}),
-        ({"apparmor_profile": "mine"}, {"apparmor_profile": "mine"}),
-        ({"selinux_opts": ["type:spc_t"]}, {"selinux_opts": ["type:spc_t"]}),
         ({"security_opt": ["no-new-privileges"]}, {"no_new_privileges": True}),
-        ({"security_opt": ["seccomp=/profile.json"]}, {"seccomp_profile_path": "/profile.json"}),
-        ({"security_opt": ["label=disable", "apparmor:x"]}, {"selinux_opts": ["disable"], "apparmor_profile": "x"}),
+        ({"security_opt": ["mask=/proc/x:/sys/y"]}, {"mask": ["/proc/x", "/sys/y"]}),
         ({"logging": {"driver": "journald", "options": {"tag": "x"}}}, {
             "log_configuration": {"driver": "journald", "options": {"tag": "x"}}}),
         ({"logging": {"driver": "k8s-file", "options": {"max-size": "1m"}}}, {
@@ -196,6 +192,21 @@ def test_the_operators_label_is_on_every_folder() -> None:
     assert all(each["options"][-1] == "z" for each in made)
 
 
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"init": True, "init_path": "/tini"}, {"init": True, "init_path": "/tini"}),
+        ({"apparmor_profile": "mine"}, {"apparmor_profile": "mine"}),
+        ({"selinux_opts": ["type:spc_t"]}, {"selinux_opts": ["type:spc_t"]}),
+        ({"security_opt": ["seccomp=/profile.json"]}, {"seccomp_profile_path": "/profile.json"}),
+        ({"security_opt": ["label=disable", "apparmor:x"]}, {"selinux_opts": ["disable"], "apparmor_profile": "x"}),
+    ],
+)
+def test_what_the_operator_allows_reaches_the_engine(config: dict[str, Any], expected: dict[str, Any]) -> None:
+    made = body(config, at=OPEN)
+    assert {name: made.get(name) for name in expected} == expected
+
+
 def test_devices_are_those_reserved_and_those_asked_for() -> None:
     node = DeviceNode(host_path="/dev/nvidia0", permissions="rw")
     assert body(devices=(node,))["devices"] == [{"path": "/dev/nvidia0:/dev/nvidia0:rw"}]
@@ -216,6 +227,14 @@ def test_devices_are_those_reserved_and_those_asked_for() -> None:
         ({"ipc_mode": "container:x"}, "allowed_modes"),
         ({"uts_mode": "ns:/proc/1/ns/uts"}, "allowed_modes"),
         ({"cgroupns": "host"}, 'allowed_modes { cgroup = ["host"] }'),
+        ({"userns": "host"}, 'allowed_modes { userns = ["host"] }'),
+        ({"init": True, "init_path": "/tini"}, "allow_privileged = true"),
+        ({"apparmor_profile": "unconfined"}, 'allow_security_opt = ["apparmor=unconfined"]'),
+        ({"selinux_opts": ["disable"]}, 'allow_security_opt = ["label=disable"]'),
+        ({"security_opt": ["seccomp=unconfined"]}, "allow_privileged = true"),
+        ({"security_opt": ["seccomp:/profile.json"]}, 'allow_security_opt = ["seccomp=/profile.json"]'),
+        ({"security_opt": ["apparmor:unconfined"]}, "allow_privileged = true"),
+        ({"security_opt": ["label=disable"]}, "allow_privileged = true"),
     ],
 )
 def test_what_the_operator_must_allow_is_refused_with_the_way_to_allow_it(config: dict[str, Any], reason: str) -> None:

@@ -46,6 +46,17 @@ def test_iptables_is_used_where_it_is_and_nftables_from_the_plugins_that_know_it
 
 
 @AS_ROOT
+async def test_a_network_whose_plugin_others_can_exchange_is_not_offered(tmp_path: Path, plugins: Plugins):
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "a.conflist").write_text(json.dumps({"name": "good", "plugins": [{"type": "first"}]}))
+    (plugins.folder / "first").chmod(0o777)
+    found = await find_offered(NetworkSettings(cni_paths=(str(plugins.folder),), cni_config_dir=str(folder)))
+    assert found.networks == {}
+    assert "refused" in found.why_not("cni/good") and "chmod go-w" in found.why_not("cni/good")
+
+
+@AS_ROOT
 async def test_configurations_are_offered_by_name_and_broken_ones_with_their_reason(tmp_path: Path, plugins: Plugins):
     folder = tmp_path / "config"
     folder.mkdir()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MTLS_OPTION = "plugin.mtls"
+ENV_OPTION = "plugin.env.allowlist"
 
 
 class Binaries:
@@ -118,5 +119,6 @@ async def load(config: AgentConfig, data: DataDir, env: Env) -> Binaries:
         ports=config.plugin_ports,
         configs=config.plugins,
         args=config.plugin_args,
+        inherited=tuple(filter(None, (name.strip() for name in str(options.get(ENV_OPTION, "")).split(",")))),
     )
     return Binaries(await load_binaries(settings, env))

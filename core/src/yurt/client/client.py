@@ -112,13 +112,12 @@ class Client:
         self.networks.on_change = self._networks_changed
         self.csi = Csi(config.state_dir, env=env, drivers=drivers, store=database, server=server)
         self.csi.plugins.on_change = self._csi_changed
-        host_env = {name: value for name, value in os.environ.items() if name not in config.denied_env}
         self._context = ClientContext(
             config=config,
             env=env,
             store=database,
             drivers=drivers,
-            host_env=host_env,
+            host_env=config.inherited_env(os.environ),
             node=lambda: self.node,
             server=server,
             devices=self.devices,

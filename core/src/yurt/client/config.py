@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping
 
 from yurt.client.artifacts.fetching import ArtifactLimits
@@ -15,11 +16,12 @@ NOMAD_VERSION = "2.0.6"
 """The version of Nomad whose behaviour this client offers; jobs constrain on `attr.nomad.version`."""
 
 DEFAULT_ENV_DENYLIST = (
-    "CONSUL_TOKEN", "CONSUL_HTTP_TOKEN", "CONSUL_HTTP_TOKEN_FILE", "NOMAD_TOKEN", "VAULT_TOKEN",
-    "ATLAS_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS",
-    "NOMAD_LICENSE", "VAULT_WRAPPED_TOKEN", "AWS_METADATA_URL",
+    "ATLAS_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_METADATA_URL", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+    "CONSUL_HTTP_AUTH", "CONSUL_HTTP_TOKEN", "CONSUL_HTTP_TOKEN_FILE", "CONSUL_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS",
+    "NOMAD_CLIENT_INTRO_TOKEN", "NOMAD_HTTP_AUTH", "NOMAD_LICENSE", "NOMAD_TOKEN", "NOMAD_VAR_*", "VAULT_TOKEN",
+    "VAULT_WRAPPED_TOKEN",
 )  # fmt: skip
-"""Variables of the agent that no task sees unless `env.denylist` says otherwise."""
+"""Variables of the agent, by name or pattern, that no task sees unless `env.denylist` says otherwise."""
 
 
 class Reserved(Value):
@@ -76,7 +78,12 @@ class ClientConfig(Value):
     """The node never comes back once it was forgotten, and neither do its dynamic host volumes."""
 
     @property
-    def denied_env(self) -> frozenset[str]:
-        """Variables of the agent that tasks never see; the option `env.denylist` replaces the default list."""
+    def denied_env(self) -> tuple[str, ...]:
+        """Variables of the agent that tasks never see, by name or pattern; `env.denylist` replaces the default list."""
         given = self.options.get("env.denylist") or self.options.get("env.blacklist")
-        return frozenset(name.strip() for name in given.split(",")) if given else frozenset(self.env_denylist)
+        return tuple(name.strip() for name in given.split(",")) if given else self.env_denylist
+
+    def inherited_env(self, env: Mapping[str, str]) -> dict[str, str]:
+        """The part of the agent's environment that tasks may see."""
+        denied = self.denied_env
+        return {name: env[name] for name in env if not any(fnmatch.fnmatchcase(name, each) for each in denied)}

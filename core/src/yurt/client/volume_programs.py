@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from yurt.sdk.errors import Invalid, YurtError
+from yurt.sdk.trust import distrust
 from yurt.structs.host_volume import HostVolume, HostVolumeMade
 from yurt.structs.node import Node
 
@@ -91,6 +92,8 @@ class Program:
             "DHV_PLUGIN_DIR": os.path.dirname(self._path),
             **facts,
         }
+        if problem := await asyncio.to_thread(distrust, self._path):
+            raise Invalid(f"host volume plugin {self.name} is refused: {problem}")
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(
@@ -155,7 +158,13 @@ def _executables(folder: str) -> list[str]:
         log.warning("host_volume_plugin_dir %s cannot be read: %s", folder, error.strerror)
         return []
     paths = [os.path.join(folder, name) for name in names if PLUGIN_NAME.fullmatch(name) and name not in BUILT_IN]
-    return [path for path in paths if _is_program(path)][:PROGRAMS_MAX]
+    return [path for path in paths if _is_program(path) and _is_trusted(path)][:PROGRAMS_MAX]
+
+
+def _is_trusted(path: str) -> bool:
+    if problem := distrust(path):
+        log.warning("host volume plugin is refused: program=%s reason=%s", path, problem)
+    return not problem
 
 
 def _is_program(path: str) -> bool:

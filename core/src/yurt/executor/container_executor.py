@@ -83,6 +83,9 @@ class ContainerExecutor:
     async def start(self, spec: ContainerSpec) -> ProcessHandle:
         """Start a task; raises DriverError, which names the command and the reason, when it cannot be started."""
         task_id, container = spec.process.task_id, container_id(spec.process.task_id)
+        reason, fix = self.obstacle()
+        if reason:
+            raise DriverError(f"the task cannot be isolated: {reason}; {fix}")
         self._processes.check_new(task_id)
         check_spec(spec.process)
         ids = look_up_user(spec.process.user)

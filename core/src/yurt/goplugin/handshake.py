@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import fnmatch
 from collections.abc import Mapping
 
 from yurt.sdk.errors import DriverError
@@ -19,6 +20,12 @@ COOKIE = "e4327c2e01eabfd75a8a67adb114fb34a757d57eee7728d857a8cec6e91a7255"
 CLIENT_CERT = "PLUGIN_CLIENT_CERT"
 SOCKET_FOLDER = "PLUGIN_UNIX_SOCKET_DIR"
 VERSIONS = "PLUGIN_PROTOCOL_VERSIONS"
+INHERITED = (
+    "ALL_PROXY", "DOCKER_*", "GODEBUG", "GOMAXPROCS", "GOTRACEBACK", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG",
+    "LC_*", "LOGNAME", "NO_PROXY", "PATH", "SSL_CERT_DIR", "SSL_CERT_FILE", "TEMP", "TMP", "TMPDIR", "TZ", "USER",
+    "XDG_*", "all_proxy", "http_proxy", "https_proxy", "no_proxy",
+)  # fmt: skip
+"""Variables of the agent that every plugin sees: the rest may hold what is meant for the agent alone."""
 CORE_VERSION = 1
 PROTOCOL_VERSION = 2
 LINE_BYTES_MAX = 16 * 1024
@@ -42,10 +49,17 @@ class Handshake(Value, rename=None):
 
 
 def plugin_environment(
-    *, socket_folder: str, ports: tuple[int, int], client_certificate: str = "", base: Mapping[str, str]
+    *,
+    socket_folder: str,
+    ports: tuple[int, int],
+    client_certificate: str = "",
+    base: Mapping[str, str],
+    allowed: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """The variables of a plugin's process."""
-    env = {name: value for name, value in base.items() if name != CLIENT_CERT}
+    """The variables of a plugin's process: of `base` those that every plugin sees, and those that match `allowed`."""
+    patterns = (*INHERITED, *allowed)
+    env = {name: base[name] for name in base if any(fnmatch.fnmatchcase(name, each) for each in patterns)}
+    env.pop(CLIENT_CERT, None)
     env |= {
         COOKIE_NAME: COOKIE,
         VERSIONS: str(PROTOCOL_VERSION),

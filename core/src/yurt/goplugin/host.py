@@ -39,6 +39,7 @@ class BinarySettings(Value, rename=None):
     configs: Mapping[str, Mapping[str, Any]] = no_entries()
     args: Mapping[str, tuple[str, ...]] = no_entries()
     load_limit_s: float = LOAD_LIMIT_S
+    inherited: tuple[str, ...] = ()
 
 
 class LoadedBinary(Value, rename=None):
@@ -86,6 +87,7 @@ async def load_binary(path: Path, settings: BinarySettings, env: Env) -> LoadedB
             is_encrypted=settings.is_encrypted,
             ports=settings.ports,
             handshake_limit_s=settings.load_limit_s,
+            inherited=settings.inherited,
         ),
         env,
     )

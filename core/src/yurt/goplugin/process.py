@@ -36,6 +36,7 @@ from yurt.goplugin.spawn import Watched, spawn
 from yurt.goplugin.tls import KeyPair, Relay, make_key_pair, pem_of, tls_context
 from yurt.runtime.env import Env
 from yurt.sdk.errors import DriverError, RecoverableError
+from yurt.sdk.trust import distrust
 from yurt.sdk.value import Value, no_entries
 
 log = logging.getLogger(__name__)
@@ -65,12 +66,15 @@ class PluginSpec(Value, rename=None):
     is_encrypted: bool = False
     ports: tuple[int, int] = (14000, 14512)
     handshake_limit_s: float = HANDSHAKE_LIMIT_S
+    inherited: tuple[str, ...] = ()
+    """Variables of the agent that it sees beside the usual ones, by name or pattern."""
 
     def digest(self) -> str:
         """Another one after each change of the program or of its settings."""
         found = os.stat(self.path)
         identity = [self.path, found.st_ino, found.st_size, found.st_mtime_ns, list(self.args), self.is_encrypted]
-        data = msgspec.json.encode([*identity, msgspec.to_builtins(self.config)], order="sorted")
+        settings = [list(self.inherited), msgspec.to_builtins(self.config)]
+        data = msgspec.json.encode([*identity, *settings], order="sorted")
         return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
@@ -191,6 +195,8 @@ async def find_process(spec: PluginSpec) -> PluginProcess | None:
 
 async def start_process(spec: PluginSpec, env: Env) -> PluginProcess:
     """Start the binary and read its handshake; raises HandshakeError, or DriverError when it cannot be started."""
+    if problem := await asyncio.to_thread(distrust, spec.path):
+        raise DriverError(f"plugin {spec.path} is refused: {problem}")
     os.makedirs(spec.folder, exist_ok=True, mode=0o700)
     is_short = len(os.fsencode(spec.folder)) <= FOLDER_BYTES_MAX
     sockets = tempfile.mkdtemp(prefix="yurt-plugin-" if not is_short else "", dir=spec.folder if is_short else None)
@@ -208,6 +214,7 @@ async def _start(spec: PluginSpec, env: Env, sockets: str) -> PluginProcess:
         ports=spec.ports,
         client_certificate=pair.certificate if pair else "",
         base=os.environ,
+        allowed=spec.inherited,
     )
     command = [spec.path, *spec.args]
     if spec.is_dev and sys.platform == "linux":

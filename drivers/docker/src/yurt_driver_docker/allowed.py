@@ -19,20 +19,19 @@ DEVICE_RIGHTS = "rwm"
 
 def check_modes(config: TaskConfig, options: PluginOptions) -> None:
     """Refuse to share a namespace with the host or another container, unless it is allowed."""
-    asked = {
-        "pid": config.pid_mode, "ipc": config.ipc_mode, "userns": config.userns_mode, "uts": config.uts_mode,
-    }  # fmt: skip
-    allowed = {
-        "pid": options.allowed_modes.pid,
-        "ipc": options.allowed_modes.ipc,
-        "userns": options.allowed_modes.userns,
-        "uts": options.allowed_modes.uts,
-    }
-    for name, mode in asked.items():
+    allowed = options.allowed_modes
+    asked = (
+        ("pid", "pid_mode", config.pid_mode, allowed.pid),
+        ("ipc", "ipc_mode", config.ipc_mode, allowed.ipc),
+        ("userns", "userns_mode", config.userns_mode, allowed.userns),
+        ("uts", "uts_mode", config.uts_mode, allowed.uts),
+        ("cgroup", "cgroupns", config.cgroupns, allowed.cgroup),
+    )
+    for name, option, mode, modes in asked:
         shares = mode == "host" or mode.startswith("container:")
-        if shares and not options.allow_privileged and mode not in allowed[name]:
+        if shares and not options.allow_privileged and mode not in modes:
             raise DriverError(
-                f'{name}_mode = "{mode}" is off on this client; set allowed_modes {{ {name} = ["{mode}"] }}'
+                f'{option} = "{mode}" is off on this client; set allowed_modes {{ {name} = ["{mode}"] }}'
                 ' or allow_privileged = true in plugin "docker" of its configuration'
             )
 

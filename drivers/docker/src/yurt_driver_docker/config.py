@@ -164,6 +164,7 @@ class AllowedModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ipc: list[str] = []
     userns: list[str] = []
     uts: list[str] = []
+    cgroup: list[str] = []
 
 
 class PluginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -177,6 +178,7 @@ class PluginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     gc: Gc = Gc()
     volumes: Volumes = Volumes()
     allow_privileged: bool = False
+    allow_security_opt: list[str] = []
     allow_caps: list[str] = msgspec.field(default_factory=lambda: list(DEFAULT_CAPS))
     nvidia_runtime: str = "nvidia"
     allow_runtimes: list[str] = msgspec.field(default_factory=lambda: list(DEFAULT_RUNTIMES))

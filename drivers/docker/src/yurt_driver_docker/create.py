@@ -16,6 +16,7 @@ import msgspec
 from yurt.sdk.containers.common import MIB, capabilities, check_rights, merged, pids_limit, soft_and_hard
 from yurt.sdk.containers.held import Hold, by_name
 from yurt.sdk.containers.making import own_labels
+from yurt.sdk.containers.security import check_security_option
 from yurt.sdk.driver import TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError
 
@@ -164,6 +165,13 @@ def privilege_part(request: TaskRequest, site: Site) -> Body:
         allow_privileged=options.allow_privileged,
         plugin="docker",
     )
+    for each in config.security_opt:
+        check_security_option(
+            each,
+            allow_privileged=options.allow_privileged,
+            patterns=options.allow_security_opt,
+            plugin="docker",
+        )
     part: Body = {
         "Privileged": config.privileged,
         **device_part(request, site),

@@ -55,6 +55,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     default_ipc_mode: str = "private"
     allow_caps: list[str] = msgspec.field(default_factory=lambda: list(DEFAULT_CAPABILITIES))
     allowed_modes: AllowedModes = AllowedModes()
+    allow_unisolated: bool = False
 
 
 def plugin_config(block: Mapping[str, Any]) -> PluginConfig:

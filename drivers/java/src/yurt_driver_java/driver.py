@@ -1,4 +1,8 @@
-"""The java driver: a jar or a class in the host's virtual machine, isolated like exec where the client can do that."""
+"""The java driver: a jar or a class in the host's virtual machine, isolated like exec.
+
+Where the client cannot isolate, there are no java tasks: such a task would be a program of the host, as with raw_exec,
+which is off until the operator turns it on. Here that is `allow_unisolated`.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +42,17 @@ ISOLATED = Capabilities(
 )
 PLAIN = Capabilities(send_signals=True, exec=True, fs_isolation="none", network_modes=NETWORKS)
 INSTALL = "apt install default-jre-headless"
+OR_PLAIN = (
+    'or let java tasks run as programs of the host: allow_unisolated = true in plugin "java" of the configuration'
+)
 
 
 def java_driver(context: PluginContext) -> Driver:
-    """The driver, isolated or plain, as this client can."""
+    """The driver: isolated, or plain where this client cannot isolate and its operator allows tasks without."""
     isolating = ContainerExecutor.from_context(context)
     reason, _ = isolating.obstacle()
-    return isolated_driver(context, isolating) if not reason else plain_driver(context)
+    is_plain = reason and plugin_config(context.config).allow_unisolated
+    return plain_driver(context) if is_plain else isolated_driver(context, isolating)
 
 
 def isolated_driver(context: PluginContext, executor: ContainerExecutor) -> ProcessDriver[ContainerSpec]:
@@ -58,10 +66,13 @@ def isolated_driver(context: PluginContext, executor: ContainerExecutor) -> Proc
         return spec
 
     async def probe() -> Fingerprint:
+        found = await fingerprint_of(program)
         reason, fix = executor.obstacle()
-        if reason:
-            return Fingerprint(health=UNHEALTHY, description=f"the java driver cannot isolate tasks: {reason}", fix=fix)
-        return await fingerprint_of(program)
+        if not reason or found.health != HEALTHY:
+            return found
+        return Fingerprint(
+            health=UNHEALTHY, description=f"the java driver cannot isolate tasks: {reason}", fix=f"{fix}, {OR_PLAIN}"
+        )
 
     return ProcessDriver(
         NAME,
@@ -74,7 +85,7 @@ def isolated_driver(context: PluginContext, executor: ContainerExecutor) -> Proc
 
 
 def plain_driver(context: PluginContext) -> ProcessDriver[ProcessSpec]:
-    """Tasks as processes of the host: the agent is not root, or has no runc."""
+    """Tasks as processes of the host, as the operator allows it where the agent is not root or has no runc."""
     plugin_config(context.config)
     rules, program = user_rules(context), Program(NAME, "-version")
 

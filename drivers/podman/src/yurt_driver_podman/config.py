@@ -99,6 +99,7 @@ class AllowedModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     pid: list[str] = []
     ipc: list[str] = []
+    userns: list[str] = []
     uts: list[str] = []
     cgroup: list[str] = []
 
@@ -121,6 +122,7 @@ class PluginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     gc: Gc = Gc()
     volumes: Volumes = Volumes()
     allow_privileged: bool = False
+    allow_security_opt: list[str] = []
     allow_caps: list[str] = msgspec.field(default_factory=lambda: list(DEFAULT_CAPS))
     allowed_modes: AllowedModes = AllowedModes()
     client_http_timeout: str = "60s"

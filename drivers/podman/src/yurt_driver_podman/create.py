@@ -15,6 +15,7 @@ import msgspec
 from yurt.sdk.containers.common import MIB, capabilities, check_rights, merged, pids_limit, soft_and_hard
 from yurt.sdk.containers.held import Hold, by_name
 from yurt.sdk.containers.making import own_labels
+from yurt.sdk.containers.security import check_security_option
 from yurt.sdk.driver import TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError
 
@@ -61,7 +62,7 @@ def create_body(request: TaskRequest, site: Site) -> Body:
         "labels": labels(request, site.config),
         "log_configuration": log_configuration(config, site.config),
         "resource_limits": resource_limits(request.resources, config, site),
-        **process_part(request),
+        **process_part(request, site.config),
         **isolation_part(config, site),
         **privilege_part(request, site),
         **network_part(request, site.config, is_rootless=site.is_rootless),
@@ -71,9 +72,10 @@ def create_body(request: TaskRequest, site: Site) -> Body:
     return body
 
 
-def process_part(request: TaskRequest) -> Body:
+def process_part(request: TaskRequest, plugin: PluginConfig) -> Body:
     """What runs, as whom, where and with which variables."""
     config: TaskConfig = request.config
+    check_init_path(config, plugin)
     part: Body = {
         "env": dict(request.env),
         "user": request.user,
@@ -94,6 +96,15 @@ def process_part(request: TaskRequest) -> Body:
     if config.command or config.args:
         part["command"] = [*([config.command] if config.command else []), *config.args]
     return part
+
+
+def check_init_path(config: TaskConfig, plugin: PluginConfig) -> None:
+    """Refuse a program of the host inside the container, unless its files may be there anyway."""
+    if config.init_path and not (plugin.volumes_enabled or plugin.options.allow_privileged):
+        raise DriverError(
+            f'init_path = "{config.init_path}" is a file of the host, which is off on this client; leave it out and set'
+            ' init = true, or set allow_privileged = true in plugin "podman" of its configuration'
+        )
 
 
 def resource_limits(resources: TaskResources, config: TaskConfig, site: Site) -> Body:
@@ -146,9 +157,9 @@ def isolation_part(config: TaskConfig, site: Site) -> Body:
         "sysctl": merged(config.sysctl),
         "r_limits": [ulimit(name, text) for name, text in merged(config.ulimit).items()],
         "groups": config.group_add,
-        "userns": namespace(config.userns),
     }
     shared = (
+        ("userns", "userns", config.userns, allowed.userns),
         ("pidns", "pid_mode", config.pid_mode, allowed.pid),
         ("ipcns", "ipc_mode", config.ipc_mode, allowed.ipc),
         ("utsns", "uts_mode", config.uts_mode, allowed.uts),
@@ -196,6 +207,13 @@ def privilege_part(request: TaskRequest, site: Site) -> Body:
         allow_privileged=options.allow_privileged,
         plugin="podman",
     )
+    for text in security_texts(config):
+        check_security_option(
+            text,
+            allow_privileged=options.allow_privileged,
+            patterns=options.allow_security_opt,
+            plugin="podman",
+        )
     part: Body = {"privileged": config.privileged, **security_part(config)}
     if config.oom_score_adj:
         part["oom_score_adj"] = config.oom_score_adj
@@ -205,6 +223,13 @@ def privilege_part(request: TaskRequest, site: Site) -> Body:
             capabilities(config.cap_add, config.cap_drop, allow_caps=options.allow_caps, plugin="podman")
         )
     return part
+
+
+def security_texts(config: TaskConfig) -> tuple[str, ...]:
+    """Every profile of the task as `security_opt` writes it; paths that are hidden besides only confine it further."""
+    own = [f"apparmor={config.apparmor_profile}"] if config.apparmor_profile else []
+    labels = [f"label={each}" for each in config.selinux_opts]
+    return (*own, *labels, *(each for each in config.security_opt if not each.startswith(("mask=", "mask:"))))
 
 
 def security_part(config: TaskConfig) -> Body:

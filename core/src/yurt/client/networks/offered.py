@@ -19,6 +19,7 @@ from yurt.client.networks.namespaces import bridge_obstacle, obstacle
 from yurt.client.networks.plugins import SBIN, find_program, run_program
 from yurt.client.networks.settings import NetworkSettings
 from yurt.sdk.errors import Invalid, RecoverableError
+from yurt.sdk.trust import distrust
 from yurt.sdk.value import Value, no_entries
 
 ATTRIBUTE = "plugins.cni.version."
@@ -114,7 +115,8 @@ def _bridge_problem(settings: NetworkSettings, bridge: NetworkConfig, backend: s
 def _missing_programs(config: NetworkConfig, paths: Sequence[str]) -> str:
     missing = [name for name in config.programs if not find_program(name, paths)]
     if not missing:
-        return ""
+        refused = next(filter(None, (distrust(find_program(name, paths)) for name in config.programs)), "")
+        return f"a CNI plugin is refused: {refused}" if refused else ""
     return f"CNI plugins {', '.join(missing)} are in none of the folders {', '.join(paths)}; {INSTALL}"
 
 
@@ -165,7 +167,7 @@ def _programs(paths: Sequence[str]) -> dict[str, str]:
             continue
         for name in names:
             path = os.path.join(folder, name)
-            if os.path.isfile(path) and os.access(path, os.X_OK):
+            if os.path.isfile(path) and os.access(path, os.X_OK) and not distrust(path):
                 found.setdefault(name, path)
     return dict(sorted(found.items())[:PLUGINS_MAX])
 

@@ -13,6 +13,7 @@ from typing import Any
 from yurt.client.networks import cni
 from yurt.client.networks.cni import Attachment, NetworkConfig
 from yurt.sdk.errors import Invalid, RecoverableError
+from yurt.sdk.trust import distrust
 
 ADD, DEL, CHECK = "ADD", "DEL", "CHECK"
 PLUGIN_LIMIT_S = 60.0
@@ -75,6 +76,8 @@ async def _run(
             f'CNI plugin "{name}" of network "{config.name}" is in none of the folders {", ".join(paths)}; '
             "install it, or set client { cni_path }"
         )
+    if problem := distrust(program):
+        raise RecoverableError(f'CNI plugin "{name}" of network "{config.name}" is refused: {problem}')
     variables = cni.environment(command, attachment, paths)
     search = f"{os.environ.get('PATH', '')}:{SBIN}".strip(":")
     body = cni.request(config, plugin, attachment, previous)
