@@ -43,9 +43,12 @@ bench: setup ## the benchmarks that the README quotes
 	$(RUN) python -m bench
 
 FUZZ_SECONDS ?= 60
-fuzz: setup ## job files against a coverage-guided fuzzer, FUZZ_SECONDS for each of its targets
+fuzz: setup ## job files, and what agents read from strangers, against a coverage-guided fuzzer; FUZZ_SECONDS for each target
 	@for target in job variables body lines format template expression; do \
 		$(UV) run --quiet --group fuzz python jobspec/fuzz/harness.py $$target -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
+	@for target in $$($(RUN) python core/fuzz/harness.py --list); do \
+		$(UV) run --quiet --group fuzz python core/fuzz/harness.py $$target -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
 docs: setup ## the reference pages, from the code's own tables

@@ -1,0 +1,89 @@
+"""Coverage-guided fuzzing of what the agent reads from strangers, by atheris: `python core/fuzz/harness.py TARGET`.
+
+A target is a function of bytes in a module of this folder. It does with its input what the agent does, and asserts what
+the agent promises: only the package's own errors come out, and its invariants hold. The harness adds two promises of
+its own: no input takes more than `CPU_LIMIT_S` of CPU time, and memory does not grow without bound (-rss_limit_mb).
+Further arguments are libFuzzer's own, such as -max_total_time=60 or a file with an input to try again.
+
+To add a target: a module here with `TARGETS` (name -> function) and `SEEDS` (name -> first inputs), and a line in
+`TARGETS` below. `tests/test_fuzz.py` runs every target over its seeds without atheris; `make fuzz` runs them all.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+CPU_LIMIT_S = 1.0
+"""More is a hang. CPU time, because libFuzzer's -timeout counts the wall clock, which a loaded machine stretches."""
+FOLDER = Path(__file__).parent
+FOUND = Path(tempfile.gettempdir(), "yurt-fuzz-found-")
+"""The beginning of the names of files that hold an input that breaks something."""
+DEFAULTS = (f"-artifact_prefix={FOUND}", "-max_len=16384", "-timeout=30", "-rss_limit_mb=4096")
+USAGE = "usage: harness.py --list | TARGET [libFuzzer arguments]; TARGET is one of "
+
+
+class Target(NamedTuple):
+    """The module of this folder that holds a target, and the packages whose branches guide the fuzzer."""
+
+    module: str
+    instrumented: tuple[str, ...]
+
+
+TARGETS: dict[str, Target] = {
+    "tar": Target("archives", ("yurt.client.artifacts", "tarfile")),
+    "zip": Target("archives", ("yurt.client.artifacts", "zipfile")),
+    "packed": Target("archives", ("yurt.client.artifacts",)),
+}
+
+
+def load(name: str) -> tuple[Callable[[bytes], None], Iterable[bytes]]:
+    """A target's function and its first inputs."""
+    if str(FOLDER) not in sys.path:
+        sys.path.insert(0, str(FOLDER))
+    module = importlib.import_module(TARGETS[name].module)
+    functions: Mapping[str, Callable[[bytes], None]] = module.TARGETS
+    seeds: Mapping[str, Iterable[bytes]] = module.SEEDS
+    return functions[name], seeds[name]
+
+
+def timed(target: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """The target with a limit on its CPU time."""
+
+    def run(data: bytes) -> None:
+        begun = time.process_time()
+        target(data)
+        used_s = time.process_time() - begun
+        if used_s > CPU_LIMIT_S:
+            raise TimeoutError(f"one input of {len(data)} bytes took {used_s:.1f} s of CPU time")
+
+    return run
+
+
+def main() -> None:
+    """Fuzz one target until libFuzzer's own limits end it."""
+    arguments = sys.argv[1:]
+    if arguments == ["--list"]:
+        print(*TARGETS, sep="\n")
+        return
+    if not arguments or arguments[0] not in TARGETS:
+        sys.exit(USAGE + ", ".join(TARGETS))
+    import atheris
+
+    with atheris.instrument_imports(include=list(TARGETS[arguments[0]].instrumented)):
+        target, seeds = load(arguments[0])
+    with tempfile.TemporaryDirectory(prefix="yurt-fuzz-") as corpus:
+        for number, data in enumerate(seeds):
+            Path(corpus, f"seed{number}").write_bytes(data)
+        given = [argument for argument in arguments[1:] if not argument.startswith("-")]
+        atheris.Setup([sys.argv[0], *DEFAULTS, *arguments[1:], *([] if given else [corpus])], timed(target))
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
