@@ -1,0 +1,6 @@
+"""Records what concurrent clients asked and were answered, and checks it against a sequential model of each object.
+
+`history` holds the records, `checker` decides linearizability, `counterexample` makes a violation readable, `indexes`
+checks what must hold between objects. A module for each kind of object holds its model, its requests over HTTP and
+the choice of the next one; `clients` sends them to agents.
+"""

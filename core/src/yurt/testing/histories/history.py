@@ -1,0 +1,87 @@
+"""Operations as clients saw them, and what a kind of object must say of itself to be checked.
+
+An operation has an interval, from the moment before the request was sent to the moment after the answer was read. One
+whose outcome is unknown (connection lost, time over, "may or may not be stored") has no end: it may take effect at any
+later time, or never. A request that was refused without regard to any object (nobody leads, too many requests) has no
+effect at all and belongs to no history: were it carried out nevertheless, later answers would be inexplicable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+S = TypeVar("S", bound=Hashable)
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a client asks of one object; its text stands in counterexamples."""
+
+    is_read: ClassVar[bool] = False
+    """It changes nothing, whatever comes back."""
+
+
+class Read(Request, frozen=True):
+    """A request that changes nothing."""
+
+    is_read: ClassVar[bool] = True
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came back: the HTTP status, X-Nomad-Index (0: none), and what the models need of the body."""
+
+    status: int
+    index: int = 0
+    body: Any = None
+
+    @property
+    def is_refusal(self) -> bool:
+        """The request was not carried out."""
+        return self.status >= 400
+
+
+class Operation(NamedTuple):
+    """A request on one object; times are nanoseconds on one clock, `returned` is None for an unknown outcome."""
+
+    number: int
+    client: int
+    key: str
+    request: Request
+    invoked: int
+    returned: int | None = None
+    answer: Answer | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """The client knows what became of it."""
+        return self.returned is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """It has no effect in any state: a read or a refusal."""
+        return self.request.is_read or (self.answer is not None and self.answer.is_refusal)
+
+
+History = tuple[Operation, ...]
+
+
+class Model(Protocol[S]):
+    """The sequential behaviour of one kind of object."""
+
+    def initial(self) -> S:
+        """The state before the first operation."""
+        ...
+
+    def step(self, state: S, request: Any, answer: Answer | None) -> S | None:
+        """The state after the request; None when a sequential object in `state` could not have given this answer.
+
+        Without an answer the outcome is unknown: the state after the request took effect, or `state` itself when it
+        would have had none.
+        """
+        ...
+
+    def written_at(self, request: Any, answer: Answer) -> int | None:
+        """The log index at which the answer says that the request took effect; None when it does not say so."""
+        ...

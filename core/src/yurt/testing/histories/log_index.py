@@ -1,0 +1,25 @@
+"""Log indexes inside the states of models, some of which nobody has been told.
+
+The index of an operation of unknown outcome is known only to be greater than the one before it. It is written as a
+negative number until an answer tells it: `-low - 1` stands for "some index greater than low".
+"""
+
+from __future__ import annotations
+
+NEVER = 0
+"""The index of what does not exist."""
+
+
+def unknown_after(low: int) -> int:
+    """Some index greater than `low`."""
+    return -low - 1
+
+
+def agrees(held: int, told: int) -> bool:
+    """An answer may tell this index of a state that holds that one."""
+    return held == told if held >= 0 else told > -held - 1
+
+
+def lowest(held: int) -> int:
+    """An index that the held one is not below."""
+    return held if held >= 0 else -held - 1
