@@ -193,15 +193,15 @@ def test_writes_take_effect_in_the_order_of_their_indexes() -> None:
 
 
 def test_a_counterexample_holds_only_what_contradicts_itself() -> None:
-    asked = [Write(1), Look(), Write(2), Look(), Write(3), Look(), Look(), Write(4)]
+    asked = [Write(1), Write(2), Look(), Write(3), Write(4), Write(5), Look(), Look(), Write(6)]
     told = answers(asked)
     history = [Operation(at, at, "x", request, at * 10, at * 10 + 5, told[at]) for at, request in enumerate(asked)]
-    history[6] = history[6]._replace(answer=Answer(200, 0, 2))
+    history[7] = history[7]._replace(answer=Answer(200, 0, 2))
 
     found = counterexample(MODEL, history)
 
     assert found is not None
-    assert found.initial == (3, 5)
-    assert [each.number for each in found.operations] == [6]
+    assert found.initial == (2, 2)
+    assert [each.number for each in found.operations] == [3, 4, 5, 7]
     assert "200 index=0 2" in str(found)
-    assert counterexample(MODEL, history[:6]) is None
+    assert counterexample(MODEL, history[:7]) is None

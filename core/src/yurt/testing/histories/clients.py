@@ -1,8 +1,8 @@
 """Concurrent clients: lanes that each drive one object after another with bursts of random requests over HTTP.
 
-A lane takes a new object, sends bursts of prepared requests to it, each burst when the one before is answered, and at
-the end reads the whole object. Requests of a burst go out on connections of their own to agents chosen at random. What
-a request asks depends on the seed and on the answers so far.
+A lane takes a new object, sends bursts of prepared requests to it, and at the end reads the whole object. Requests of a
+burst go out on connections of their own, to agents chosen at random; the next burst waits for them, but not long: what
+a frozen agent holds overlaps with what comes next. What a request asks depends on the seed and on the answers so far.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import aiohttp
@@ -25,6 +25,12 @@ NO_EFFECT: Final = ("No cluster leader", "Too many requests")
 MAYBE: Final = ("may or may not", "shutting down")
 """Parts of answers that leave the outcome open."""
 REQUEST_LIMIT_S: Final = 15.0
+BURST_LIMIT_S: Final = 1.0
+"""The next burst does not wait longer for the one before."""
+AGAIN_S: Final = 0.05
+"""After a request that was not carried out."""
+SECRETS: Final = 1_000
+"""Clients that are told apart."""
 
 
 class Shape(NamedTuple):
@@ -32,7 +38,7 @@ class Shape(NamedTuple):
 
     lanes: int = 6
     width: int = 6
-    bursts: int = 8
+    bursts: int = 10
 
 
 class Recorded(NamedTuple):
@@ -43,10 +49,17 @@ class Recorded(NamedTuple):
     operations: History
 
 
+class _Senders(NamedTuple):
+    """The connections, and the parent of the tasks that use them."""
+
+    session: aiohttp.ClientSession
+    group: asyncio.TaskGroup
+
+
 class Clients:
     """Sends requests until enough operations are answered."""
 
-    def __init__(self, addresses: Sequence[str], kinds: Sequence[Kind], *, seed: int, shape: Shape) -> None:
+    def __init__(self, addresses: Sequence[str], kinds: Sequence[Kind], *, seed: int, shape: Shape = Shape()) -> None:  # noqa: B008
         self._addresses = list(addresses)
         self._kinds = list(kinds)
         self._seed = seed
@@ -56,98 +69,124 @@ class Clients:
         self.recorded: list[Recorded] = []
         self.outcomes: Counter[str] = Counter()
         """Answers by kind of object, request and status."""
-        self.asked = 0
+        self.count = 0
+        """Operations whose outcome is known or open; requests that were not carried out are none."""
 
-    async def run(self, operations: int, *, on_object: Callable[[Recorded], None] | None = None) -> None:
-        """Send at least that many requests; an object that was begun is finished."""
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
-        limit = aiohttp.ClientTimeout(total=REQUEST_LIMIT_S)
-        async with aiohttp.ClientSession(connector=connector, timeout=limit) as session, asyncio.TaskGroup() as group:
-            session._retry_connection = False  # it would send a PUT again whose connection was lost
-            for lane in range(self._shape.lanes):
-                group.create_task(self._lane(session, lane, operations, on_object))
+    async def run(self, operations: int) -> None:
+        """Record at least that many operations; an object that was begun is finished."""
+        async with _session() as session, asyncio.TaskGroup() as group:
+            for _ in range(self._shape.lanes):
+                group.create_task(self._lane(_Senders(session, group), operations))
 
-    async def _lane(
-        self,
-        session: aiohttp.ClientSession,
-        lane: int,
-        operations: int,
-        on_object: Callable[[Recorded], None] | None,
-    ) -> None:
-        while self.asked < operations:
+    async def read_everywhere(self) -> None:
+        """Read each object once more from every agent, as it has it: all of them must have caught up."""
+        async with _session() as session, asyncio.TaskGroup() as group:
+            for at, done in enumerate(self.recorded):
+                drive = _Object(self, _Senders(session, group), done.kind, done.key, random.Random(at))
+                for client in range(len(self._addresses)):
+                    await drive.burst(done.kind.last_reads(), client=client, is_stale=True)
+                self.recorded[at] = done._replace(operations=(*done.operations, *drive.past))
+
+    async def _lane(self, senders: _Senders, operations: int) -> None:
+        while self.count < operations:
             number = next(self._objects)
-            rng = random.Random(f"{self._seed}/{number}")
             kind = self._kinds[number % len(self._kinds)]
-            drive = _Object(self, session, kind, kind.key(number), rng)
-            done = Recorded(kind, drive.key, await drive.run(self._shape, lane))
-            self.recorded.append(done)
-            if on_object is not None:
-                on_object(done)
+            rng = random.Random(f"{self._seed}/{number}")
+            drive = _Object(self, senders, kind, kind.key(number), rng)
+            self.recorded.append(Recorded(kind, drive.key, await drive.run(self._shape)))
 
-    async def send(self, session: aiohttp.ClientSession, kind: Kind, plan: Operation) -> Operation | None:
+    async def send(
+        self, session: aiohttp.ClientSession, kind: Kind, plan: Operation, *, is_stale: bool = False
+    ) -> Operation | None:
         """Send one request; None when the answer promises that it had no effect."""
-        self.asked += 1
         prepared = kind.prepare(plan.key, plan.request)
         address = self._addresses[plan.client % len(self._addresses)]
-        name = f"{kind.name} {type(plan.request).__name__}"
-        invoked = time.monotonic_ns()
+        path = prepared.path + ("&" if "?" in prepared.path else "?") + "stale" if is_stale else prepared.path
+        plan = plan._replace(invoked=time.monotonic_ns())
         try:
-            async with session.request(prepared.method, address + prepared.path, data=prepared.body) as response:
+            async with session.request(prepared.method, address + path, data=prepared.body) as response:
                 text = await response.text(errors="replace")
         except aiohttp.ClientConnectorError:
-            self.outcomes[f"{name} not connected"] += 1
+            await self._not_carried_out(plan, kind)
             return None
         except (aiohttp.ClientError, TimeoutError):
-            self.outcomes[f"{name} unknown"] += 1
-            return plan._replace(invoked=invoked)
+            return self._counted(plan, kind, "unknown")
         returned = time.monotonic_ns()
         if response.status >= 429 and text.startswith(NO_EFFECT):
-            self.outcomes[f"{name} not carried out"] += 1
+            await self._not_carried_out(plan, kind)
             return None
         if response.status >= 500 and any(words in text for words in MAYBE):
-            self.outcomes[f"{name} unknown"] += 1
-            return plan._replace(invoked=invoked)
-        self.outcomes[f"{name} {response.status}"] += 1
+            return self._counted(plan, kind, "unknown")
         answer = answered(response.status, response.headers.get("X-Nomad-Index", ""), text, kind, plan.request)
-        return plan._replace(invoked=invoked, returned=returned, answer=answer)
+        return self._counted(plan._replace(returned=returned, answer=answer), kind, str(response.status))
+
+    def _counted(self, operation: Operation, kind: Kind, outcome: str) -> Operation:
+        self.count += 1
+        self.outcomes[f"{kind.name} {type(operation.request).__name__} {outcome}"] += 1
+        return operation
+
+    async def _not_carried_out(self, plan: Operation, kind: Kind) -> None:
+        self.outcomes[f"{kind.name} {type(plan.request).__name__} not carried out"] += 1
+        await asyncio.sleep(AGAIN_S)
 
     def plan(self, key: str, request: Request, client: int) -> Operation:
         """An operation that is still to be sent."""
         return Operation(next(self._numbers), client, key, request, invoked=0)
 
 
+def _session() -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
+    session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=REQUEST_LIMIT_S))
+    session._retry_connection = False  # it would send a PUT again whose connection was lost
+    return session
+
+
 class _Object:
     """One object under the requests of a lane."""
 
-    def __init__(
-        self, clients: Clients, session: aiohttp.ClientSession, kind: Kind, key: str, rng: random.Random
-    ) -> None:
+    def __init__(self, clients: Clients, senders: _Senders, kind: Kind, key: str, rng: random.Random) -> None:
         self._clients = clients
-        self._session = session
+        self._senders = senders
         self._kind = kind
         self.key = key
         self._rng = rng
-        self._past: list[Operation] = []
+        self.past: list[Operation] = []
+        """What is known so far, in the order of the answers."""
+        self._open: set[asyncio.Task[None]] = set()
 
-    async def run(self, shape: Shape, lane: int) -> History:
+    async def run(self, shape: Shape) -> History:
         """Bursts of requests, then reads of the whole object; all operations."""
-        first = lane * shape.width
         for _ in range(shape.bursts):
-            requests = [
-                self._kind.choose(self._rng, self._past, f"{self.key}-{len(self._past)}-{at}")
-                for at in range(self._rng.randint(1, shape.width))
-            ]
-            await self._burst(requests, first)
-        await self._burst(list(self._kind.last_reads()), first)
-        return tuple(self._past)
+            size = self._rng.randint(1, shape.width)
+            await self.burst(
+                [self._kind.choose(self._rng, self.past, f"{len(self.past)}.{at}") for at in range(size)],
+                limit_s=BURST_LIMIT_S,
+            )
+        if self._open:
+            await asyncio.wait(self._open)
+        await self.burst(list(self._kind.last_reads()))
+        return tuple(self.past)
 
-    async def _burst(self, requests: Sequence[Request], first: int) -> None:
-        shift = self._rng.randrange(97)
-        plans = [
-            self._clients.plan(self.key, request, first + (at + shift) % 97) for at, request in enumerate(requests)
-        ]
-        sends: list[Awaitable[Operation | None]] = [
-            self._clients.send(self._session, self._kind, plan) for plan in plans
-        ]
-        found = await asyncio.gather(*sends)
-        self._past += [each for each in found if each is not None]
+    async def burst(
+        self,
+        requests: Sequence[Request],
+        *,
+        client: int | None = None,
+        is_stale: bool = False,
+        limit_s: float | None = None,
+    ) -> None:
+        """Send requests at the same moment and wait for the answers."""
+        sent = set()
+        for request in requests:
+            plan = self._clients.plan(self.key, request, self._rng.randrange(SECRETS) if client is None else client)
+            sent.add(self._senders.group.create_task(self._send(plan, is_stale=is_stale)))
+        self._open |= sent
+        done, _ = await asyncio.wait(sent, timeout=limit_s)
+        for task in done:
+            await task
+        self._open = {task for task in self._open if not task.done()}
+
+    async def _send(self, plan: Operation, *, is_stale: bool) -> None:
+        found = await self._clients.send(self._senders.session, self._kind, plan, is_stale=is_stale)
+        if found is not None:
+            self.past.append(found)

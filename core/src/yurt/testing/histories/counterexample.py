@@ -2,19 +2,24 @@
 
 Every prefix of a linearizable history is linearizable, with what was not answered yet of unknown outcome. So a failing
 history is cut behind the first answer that cannot be explained. Operations before a moment without pending ones are
-replaced by the state they lead to, when there is only one. Then reads and refusals are left out one by one as long as
-the rest still fails: they have no effect, so what remains of a linearizable history would be linearizable.
+replaced by the state they lead to, when there is only one, but the last few writes stay in sight. Then reads and
+refusals are left out one by one as long as the rest still fails: they have no effect, so what remains of a linearizable
+history would be linearizable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from yurt.testing.histories.checker import Undecided, check, end_states
 from yurt.testing.histories.history import Answer, History, Model, Operation
 
 S = TypeVar("S", bound=Hashable)
+
+
+WRITES_SHOWN: Final = 3
+"""At least so many writes are shown, if there were that many."""
 
 
 class Counterexample(NamedTuple, Generic[S]):
@@ -78,9 +83,11 @@ def _shortest_prefix(model: Model[S], operations: Sequence[Operation]) -> Histor
 
 
 def _after_last_quiet_moment(model: Model[S], operations: History) -> tuple[S, History]:
-    """The only state at a moment without pending operations, the last such one, and the operations after it."""
+    """The only state at a moment without pending operations, a late one, and the operations after it."""
     for at in range(len(operations) - 1, 0, -1):
         before, after = operations[:at], operations[at:]
+        if sum(not each.is_idle for each in after) < WRITES_SHOWN:
+            continue
         if any(each.returned is None or each.returned >= after[0].invoked for each in before):
             continue
         states = end_states(model, before)

@@ -1,0 +1,68 @@
+"""The verdict on what clients recorded: violations as text, and how much was checked."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from yurt.testing.histories.checker import Undecided
+from yurt.testing.histories.clients import Recorded
+from yurt.testing.histories.counterexample import counterexample
+from yurt.testing.histories.history import Operation
+from yurt.testing.histories.indexes import index_faults
+from yurt.testing.histories.kinds import Kind
+
+SHOWN_MAX: Final = 8
+
+
+class Report(NamedTuple):
+    """What was checked, and what is wrong with it."""
+
+    operations: int
+    unknown: int
+    objects: int
+    violations: tuple[str, ...]
+    undecided: tuple[str, ...]
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.operations} operations on {self.objects} objects, {self.unknown} of unknown outcome: "
+            f"{len(self.violations)} violations, {len(self.undecided)} undecided"
+        )
+        shortest: dict[str, str] = {}
+        for text in sorted(self.violations, key=len):
+            shortest.setdefault(text.partition(":")[0], text)
+        return "\n\n".join((head, *list(shortest.values())[:SHOWN_MAX], *self.undecided[:SHOWN_MAX]))
+
+
+def report_on(recorded: Sequence[Recorded]) -> Report:
+    """Check every object, and the indexes between them."""
+    violations, undecided = [], []
+    objects = _by_object(recorded)
+    for kind, key, operations in objects:
+        try:
+            found: Any = counterexample(kind.model, operations)
+        except Undecided as error:
+            undecided.append(f"{kind.name} {key}: {error}")
+            continue
+        if found is not None:
+            violations.append(f"{kind.name}: {found}")
+    violations += [f"indexes: {fault}" for fault in index_faults((each.kind, each.operations) for each in objects)]
+    everything = list(itertools.chain.from_iterable(each.operations for each in objects))
+    unknown = sum(not each.is_known for each in everything)
+    return Report(len(everything), unknown, len(objects), tuple(violations), tuple(undecided))
+
+
+def _by_object(recorded: Sequence[Recorded]) -> list[Recorded]:
+    """One history for each object; several lanes may have had the same one."""
+    found: dict[tuple[str, str], tuple[Kind, list[Operation]]] = {}
+    for each in recorded:
+        found.setdefault((each.kind.name, each.key), (each.kind, []))[1].extend(each.operations)
+    return [Recorded(kind, key, tuple(operations)) for (_, key), (kind, operations) in found.items()]
+
+
+def outcomes_text(outcomes: Counter[str]) -> str:
+    """The answers by kind of object, request and status."""
+    return "\n".join(f"{count:8} {name}" for name, count in sorted(outcomes.items()))

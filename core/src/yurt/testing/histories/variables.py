@@ -1,0 +1,245 @@
+"""A variable with its lock: requests, and their sequential behaviour.
+
+Locks last a day, so that none ends by itself while a history is recorded. A refusal with a JSON body (409) shows the
+variable that was the reason.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from yurt.testing.histories.history import Answer, Operation, Read, Request
+from yurt.testing.histories.kinds import Prepared, latest_index, put
+from yurt.testing.histories.log_index import NEVER, agrees, lowest, unknown_after
+
+TTL: Final = "24h"
+UNTOLD: Final = "?"
+"""The id of a lock that the server chose and nobody was told."""
+
+
+class Put(Request, frozen=True):
+    """PUT /v1/var/:path with items, perhaps against an index (`cas`) or under a lock."""
+
+    mark: str
+    cas: int | None = None
+    lock: str = ""
+
+
+class Delete(Request, frozen=True):
+    """DELETE /v1/var/:path."""
+
+    cas: int | None = None
+
+
+class Acquire(Request, frozen=True):
+    """PUT ?lock-acquire; without a lock id the server makes one, without a mark the items stay."""
+
+    mark: str = ""
+    lock: str = ""
+
+
+class Release(Request, frozen=True):
+    """PUT ?lock-release."""
+
+    lock: str
+
+
+class Renew(Read, frozen=True):
+    """PUT ?lock-renew, which changes no object."""
+
+    lock: str
+
+
+class ReadVariable(Read, frozen=True):
+    """GET /v1/var/:path."""
+
+
+class Shown(NamedTuple):
+    """A variable in a body; at index 0 there is none."""
+
+    at: int
+    created: int
+    mark: str
+    lock: str = ""
+
+
+class VariableState(NamedTuple):
+    """A variable; `at` is NEVER where there is none."""
+
+    at: int = NEVER
+    created: int = NEVER
+    mark: str = ""
+    lock: str = ""
+    last: int = NEVER
+
+
+class VariableModel:
+    """The sequential behaviour of a variable."""
+
+    def initial(self) -> VariableState:
+        """There is no variable."""
+        return VariableState()
+
+    def written_at(self, request: Any, answer: Answer) -> int | None:
+        """The answer's index, which is the variable's own."""
+        return None if answer.is_refusal or request.is_read else answer.index
+
+    def step(self, state: VariableState, request: Any, answer: Answer | None) -> VariableState | None:
+        """See `Model.step`."""
+        if answer is None:
+            found = state if request.is_read else _possible(state, request)
+            return state if found is None or request.is_read else _after(found, request, unknown_after(_low(state)))
+        if answer.is_refusal:
+            return _refused(state, request, answer)
+        if request.is_read:
+            return _read(state, request, answer)
+        found = _possible(state, request)
+        if found is None or answer.index <= _low(found):
+            return None
+        after = _after(found, request, answer.index)._replace(last=answer.index)
+        return after if isinstance(request, Delete) else _shown(after, answer.body)
+
+
+def _low(state: VariableState) -> int:
+    return max(state.last, lowest(state.at))
+
+
+def _possible(state: VariableState, request: Any) -> VariableState | None:
+    """The state with what holds when the request is not refused; None when it must be."""
+    if isinstance(request, Release):
+        return state if state.lock and state.lock in (request.lock, UNTOLD) else None
+    if isinstance(request, Acquire):
+        return state if not state.lock or state.lock == (request.lock or None) else None
+    if state.lock != getattr(request, "lock", ""):
+        return None
+    if request.cas is None:
+        return state
+    return state._replace(at=request.cas) if agrees(state.at, request.cas) else None
+
+
+def _after(state: VariableState, request: Any, at: int) -> VariableState:
+    if isinstance(request, Delete):
+        return VariableState(last=_low(state))
+    created = at if state.at == NEVER else state.created
+    written = state._replace(at=at, created=created)
+    match request:
+        case Put(mark=mark):
+            return written._replace(mark=mark)
+        case Acquire(mark=mark, lock=lock):
+            return written._replace(mark=mark or state.mark, lock=lock or UNTOLD)
+        case _:
+            return written._replace(lock="")
+
+
+def _shown(state: VariableState, shown: Shown) -> VariableState | None:
+    """The state when an answer may show it like this, with the indexes and the lock that it tells."""
+    if state.at == NEVER:
+        return state if shown.at == NEVER else None
+    is_same = agrees(state.at, shown.at) and agrees(state.created, shown.created) and shown.mark == state.mark
+    if not is_same or (shown.lock and state.lock not in (shown.lock, UNTOLD)):
+        return None
+    return state._replace(at=shown.at, created=shown.created, lock=shown.lock or state.lock)
+
+
+def _read(state: VariableState, request: Any, answer: Answer) -> VariableState | None:
+    if isinstance(request, Renew):
+        return state if state.lock in (request.lock, UNTOLD) and agrees(state.at, answer.index) else None
+    if state.at == NEVER or answer.index != answer.body.at:
+        return None
+    return _shown(state, answer.body)
+
+
+def _refused(state: VariableState, request: Any, answer: Answer) -> VariableState | None:
+    if answer.status == 404:
+        return state if state.at == NEVER and isinstance(request, ReadVariable | Renew | Release) else None
+    if answer.status != 409 or isinstance(request, ReadVariable):
+        return None
+    found = _shown(state, answer.body)
+    if found is None:
+        return None
+    if isinstance(request, Renew):
+        return found if found.lock != request.lock else None
+    return found if _possible(found, request) is None else None
+
+
+class VariableKind:
+    """A variable of the default namespace."""
+
+    name = "variable"
+
+    def __init__(self) -> None:
+        self.model = VariableModel()
+
+    def key(self, number: int) -> str:
+        """A path."""
+        return f"histories/{number}"
+
+    def prepare(self, key: str, request: Any) -> Prepared:
+        """See `Kind.prepare`."""
+        at = f"/v1/var/{key}"
+        match request:
+            case Put(mark=mark, cas=cas, lock=lock):
+                held = {"Lock": {"ID": lock}} if lock else {}
+                return put(at if cas is None else f"{at}?cas={cas}", {"Path": key, "Items": {"mark": mark}, **held})
+            case Delete(cas=cas):
+                return Prepared("DELETE", at if cas is None else f"{at}?cas={cas}")
+            case Acquire(mark=mark, lock=lock):
+                wanted = {"TTL": TTL, "LockDelay": "0s"} | ({"ID": lock} if lock else {})
+                items = {"Items": {"mark": mark}} if mark else {}
+                return put(f"{at}?lock-acquire", {"Path": key, "Lock": wanted, **items})
+            case Release(lock=lock):
+                return put(f"{at}?lock-release", {"Path": key, "Lock": {"ID": lock}})
+            case Renew(lock=lock):
+                return put(f"{at}?lock-renew", {"Path": key, "Lock": {"ID": lock}})
+            case _:
+                return Prepared("GET", at)
+
+    def body_of(self, request: Any, document: Any) -> Any:
+        """See `Kind.body_of`."""
+        if document is None or (isinstance(request, Delete) and "ModifyIndex" not in document):
+            return None
+        lock, items = document.get("Lock") or {}, document.get("Items") or {}
+        return Shown(
+            document["ModifyIndex"], document["CreateIndex"], items.get("mark", ""), (lock or {}).get("ID", "")
+        )
+
+    def choose(self, rng: random.Random, past: Sequence[Operation], mark: str) -> Request:
+        """See `Kind.choose`."""
+        kind = rng.choices(list(_CHOICES), list(_CHOICES.values()))[0]
+        index, lock = latest_index(past, rng), _lock_of(past)
+        fresh = str(uuid.UUID(int=rng.getrandbits(128), version=4))
+        options: dict[str, Request] = {
+            "put": Put(mark),
+            "put new": Put(mark, cas=0),
+            "put over": Put(mark, cas=index),
+            "put locked": Put(mark, lock=lock or fresh),
+            "delete": Delete(),
+            "delete over": Delete(cas=index),
+            "acquire": Acquire(mark if rng.random() < 0.5 else "", fresh if rng.random() < 0.5 else ""),
+            "release": Release(lock or fresh),
+            "renew": Renew(lock or fresh),
+            "read": ReadVariable(),
+        }
+        return options[kind]
+
+    def last_reads(self) -> Sequence[Request]:
+        """See `Kind.last_reads`."""
+        return (ReadVariable(),)
+
+
+_CHOICES: Final = {
+    "put": 8, "put new": 10, "put over": 14, "put locked": 8, "delete": 5, "delete over": 5, "acquire": 4,
+    "release": 10, "renew": 3, "read": 12,
+}  # fmt: skip
+
+
+def _lock_of(past: Sequence[Operation]) -> str:
+    """The lock that was told last."""
+    for each in reversed(past[-24:]):
+        body = each.answer.body if each.answer is not None else None
+        if isinstance(body, Shown) and body.lock:
+            return body.lock
+    return ""

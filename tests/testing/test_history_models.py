@@ -1,0 +1,143 @@
+"""The models of objects explain what a server answers when nothing overlaps, and reject every race that was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from yurt.testing.histories import dispatches, documents, jobs, variables
+from yurt.testing.histories.checker import check
+from yurt.testing.histories.clients import Clients, Recorded, Shape
+from yurt.testing.histories.configurations import ConfigurationKind
+from yurt.testing.histories.dispatches import Dispatched, DispatchKind, DispatchModel
+from yurt.testing.histories.documents import DocumentModel, NamespaceKind, NodePoolKind
+from yurt.testing.histories.history import Answer, History, Operation, Request
+from yurt.testing.histories.indexes import index_faults
+from yurt.testing.histories.job_requests import JobKind
+from yurt.testing.histories.jobs import JobModel, Seen, Version, Written
+from yurt.testing.histories.report import report_on
+from yurt.testing.histories.variables import VariableKind, VariableModel
+from yurt.testing.http_api import serving
+
+KINDS = (JobKind, VariableKind, NamespaceKind, NodePoolKind, DispatchKind, ConfigurationKind)
+OPERATIONS = 150
+CREATED = (jobs.Register("first", (1, 1)), Answer(200, 5, Written(5)))
+
+
+def overlapping(
+    before: Sequence[tuple[Request, Answer]], at_once: Sequence[tuple[Request, Answer]],
+    after: Sequence[tuple[Request, Answer]] = (),
+) -> History:  # fmt: skip
+    """Operations one after another, then some at the same moment, then some one after another."""
+    rows = [(pair, at * 10, at * 10 + 5) for at, pair in enumerate(before)]
+    rows += [(pair, 10_000, 20_000) for pair in at_once]
+    rows += [(pair, 30_000 + at * 10, 30_005 + at * 10) for at, pair in enumerate(after)]
+    return tuple(
+        Operation(at, at, "x", request, begin, end, answer) for at, ((request, answer), begin, end) in enumerate(rows)
+    )
+
+
+def seen(number: int, at: int, mark: str, counts: tuple[int, int], *, stop: bool = False) -> Answer:
+    return Answer(200, at, Seen(Version(number, at, mark, counts, stop)))
+
+
+RACES: dict[str, tuple[Any, History]] = {
+    "two registrations that enforce index 0 win": (JobModel(), overlapping([], [
+        (jobs.Register("a", (1, 1), enforce=0), Answer(200, 5, Written(5))),
+        (jobs.Register("b", (1, 1), enforce=0), Answer(200, 6, Written(6))),
+    ])),
+    "a scale undoes a stop": (JobModel(), overlapping([CREATED], [
+        (jobs.Stop(), Answer(200, 6, Written(6))),
+        (jobs.Scale("a", 3), Answer(200, 7, Written(7))),
+    ], [(jobs.ReadJob(), seen(2, 7, "first", (3, 1)))])),
+    "a purged job comes back": (JobModel(), overlapping([CREATED], [
+        (jobs.Stop(purge=True), Answer(200, 6, Written(6))),
+        (jobs.Scale("a", 3), Answer(200, 7, Written(7))),
+    ])),
+    "scales of two groups lose one": (JobModel(), overlapping([CREATED], [
+        (jobs.Scale("a", 3), Answer(200, 6, Written(6))),
+        (jobs.Scale("b", 4), Answer(200, 7, Written(7))),
+    ], [(jobs.ReadJob(), seen(2, 7, "first", (1, 4)))])),
+    "a token has two children": (DispatchModel(), overlapping(
+        [(dispatches.RegisterParent("p"), Answer(200, 5))], [
+        (dispatches.Dispatch("a", "t"), Answer(200, 6, Dispatched("x/dispatch-1", 6, is_new=True))),
+        (dispatches.Dispatch("b", "t"), Answer(200, 7, Dispatched("x/dispatch-2", 7, is_new=True))),
+    ])),
+    "two reverts that enforce the prior version win": (JobModel(), overlapping(
+        [CREATED, (jobs.Register("second", (1, 1)), Answer(200, 6, Written(6)))], [
+        (jobs.Revert(0, prior=1), Answer(200, 7, Written(7))),
+        (jobs.Revert(0, prior=1), Answer(200, 8, Written(8))),
+    ])),
+    "a variable's write answers another one's items": (VariableModel(), overlapping([], [
+        (variables.Put("a"), Answer(200, 5, variables.Shown(5, 5, "b"))),
+        (variables.Put("b"), Answer(200, 6, variables.Shown(6, 5, "b"))),
+    ])),
+    "a registration answers another one's index": (JobModel(), overlapping([], [
+        (jobs.Register("a", (1, 1)), Answer(200, 5, Written(6))),
+        (jobs.Register("b", (1, 1)), Answer(200, 6, Written(6))),
+    ])),
+    "a refused write of a variable shows a later state": (VariableModel(), overlapping(
+        [(variables.Put("a"), Answer(200, 5, variables.Shown(5, 5, "a")))], [
+        (variables.Put("b", cas=0), Answer(409, 7, variables.Shown(0, 0, ""))),
+        (variables.Put("c", cas=5), Answer(200, 6, variables.Shown(6, 5, "c"))),
+    ])),
+    "a deposed leader refuses from a stale state": (JobModel(), overlapping([CREATED], [], [
+        (jobs.Register("a", (1, 1), enforce=5), Answer(500, 0, "Enforcing job modify index 5: job does not exist")),
+    ])),
+    "a namespace with a variable is deleted": (DocumentModel(), overlapping(
+        [(documents.PutDocument("a"), Answer(200, 5))], [
+        (documents.AddDependent(), Answer(200, 6)),
+        (documents.DeleteDocument(), Answer(200, 7)),
+    ])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("race", RACES)
+def test_a_race_has_no_order_that_explains_it(race: str) -> None:
+    model, history = RACES[race]
+
+    assert not check(model, history).is_linearizable
+
+
+def test_the_same_requests_are_explained_when_the_answers_are_right() -> None:
+    scales = overlapping([CREATED], [
+        (jobs.Stop(), Answer(200, 7, Written(7))),
+        (jobs.Scale("a", 3), Answer(200, 6, Written(6))),
+        (jobs.Register("b", (1, 1), enforce=0), Answer(500, 0, "Enforcing job modify index 0: job already exists")),
+    ], [(jobs.ReadJob(), seen(2, 7, "first", (3, 1), stop=True))])  # fmt: skip
+
+    assert check(JobModel(), scales).is_linearizable
+
+
+def test_indexes_that_contradict_real_time_or_each_other_are_found() -> None:
+    kind = JobKind()
+    apart = overlapping([CREATED, (jobs.Stop(), Answer(200, 4, Written(4)))], [])
+    shared = overlapping([CREATED], [(jobs.Evaluate(), Answer(200, 5, Written(5)))])
+    reads = overlapping([(jobs.ReadJob(), seen(0, 9, "a", (1, 1))), (jobs.ReadJob(), seen(0, 8, "a", (1, 1)))], [])
+
+    assert ["lower index" in each.text for each in index_faults([(kind, apart)])] == [True]
+    assert ["two writes" in each.text for each in index_faults([(kind, shared)])] == [True]
+    assert ["later read" in each.text for each in index_faults([(kind, reads)])] == [True]
+    assert index_faults([(kind, reads[:1])]) == []
+
+
+@pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
+async def test_the_model_explains_a_server_whose_requests_do_not_overlap(make: Any) -> None:
+    async with serving() as api:
+        clients = Clients([str(api.client.make_url("")).rstrip("/")], [make()], seed=7, shape=Shape(1, 1, 30))
+        await clients.run(OPERATIONS)
+
+    report = report_on(clients.recorded)
+
+    assert not report.violations, report
+    assert report.operations >= OPERATIONS
+
+
+def test_a_report_shows_the_operations_of_a_violation() -> None:
+    _, history = RACES["a scale undoes a stop"]
+
+    report = report_on([Recorded(JobKind(), "x", history)])
+
+    assert len(report.violations) == 1
+    assert "Scale(group='a', count=3, enforce=None)" in str(report)
