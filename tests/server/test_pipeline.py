@@ -16,10 +16,20 @@ from yurt.server.config import RejectionConfig
 from yurt.server.log_writer import ENTRY_BYTES, LogWriter, Prepared
 from yurt.storage.memory import MemoryLog
 from yurt.structs.alloc import TaskEvent, TaskState
-from yurt.structs.commands import AllocUpdate, AnyCommand, ApplyPlan, DeleteNodes, RegisterJob, SetNodeStatus
+from yurt.structs.commands import (
+    AllocUpdate,
+    AnyCommand,
+    ApplyPlan,
+    DeleteNodes,
+    DeregisterJob,
+    RegisterJob,
+    SetNodeDrain,
+    SetNodeEligibility,
+    SetNodeStatus,
+)
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, JobSubmission
-from yurt.structs.node import Node
+from yurt.structs.node import DrainStrategy, Node
 from yurt.structs.plan import Outcome, Plan, PlanResult
 from yurt.structs.resources import Resources
 from yurt.structs.rpc import UpdateAllocsRequest
@@ -164,13 +174,25 @@ async def test_an_attempt_that_fails_leaves_those_of_its_company_alone(
         assert bench.server.metrics.counters["worker.failed"] == 1
 
 
-async def test_a_job_whose_node_went_while_its_plan_was_written_is_looked_at_again(run_server: Any) -> None:
-    async with plan_behind(
-        run_server, lambda node: SetNodeStatus(node_id=node.id, status="down", updated_at=1)
-    ) as made:
+@pytest.mark.parametrize(
+    "command",
+    [
+        lambda node: SetNodeStatus(node_id=node.id, status="down", updated_at=1),
+        lambda node: SetNodeEligibility(node_id=node.id, eligibility="ineligible"),
+        lambda node: SetNodeDrain(node_id=node.id, strategy=DrainStrategy()),
+        lambda node: DeregisterJob(namespace="default", job_id="web"),
+        lambda node: DeregisterJob(namespace="default", job_id="web", purge=True),
+    ],
+)
+async def test_what_was_acknowledged_while_a_plan_was_written_has_the_worker_look_again(
+    run_server: Any, command: Callable[[Node], AnyCommand]
+) -> None:
+    async with plan_behind(run_server, command) as made:
         bench, submitted = made
-        assert (await submitted).is_full
-        assert "node-update" in {each.triggered_by for each in bench.server.state.evals.values()}
+        result = await submitted
+        assert result.accepted.is_empty and not result.is_full
+        assert 0 < result.refresh_index <= bench.server.state.index
+        assert not bench.server.state.allocs
 
 
 async def test_a_plan_that_the_state_no_longer_takes_is_refused(run_server: Any) -> None:

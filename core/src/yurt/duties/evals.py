@@ -39,6 +39,21 @@ def evaluation_of(job: Job, trigger: str, mint: Mint, *, priority: int = 0) -> E
     )
 
 
+def asked_evaluation(key: tuple[str, str], trigger: str, mint: Mint, *, priority: int = 0) -> Evaluation:
+    """A pending evaluation of a job as `apply` will find it: it takes the type and, for 0, the priority from there."""
+    namespace, job_id = key
+    return Evaluation(
+        id=mint.new_id(),
+        namespace=namespace,
+        priority=priority,
+        triggered_by=trigger,
+        job_id=job_id,
+        status=status.EVAL_PENDING,
+        create_time=mint.now,
+        modify_time=mint.now,
+    )
+
+
 def evaluations_of(jobs: Iterable[Job], trigger: str, mint: Mint) -> tuple[Evaluation, ...]:
     """One evaluation for each different job, in a fixed order."""
     unique = {job.key: job for job in jobs}

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from yurt.fsm.csi_volumes import delete_volumes, put_volumes
 from yurt.fsm.edit import Edit
+from yurt.fsm.periodic import record_launch
 from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
 from yurt.state.store import BUILT_IN_POOLS, DEFAULT_NAMESPACE
@@ -15,7 +16,6 @@ from yurt.structs.cluster import (
     DriverSchema,
     Namespace,
     NodePool,
-    PeriodicLaunch,
     SchedulerConfiguration,
 )
 from yurt.structs.commands import (
@@ -143,20 +143,10 @@ def _set_autopilot(edit: Edit, command: SetAutopilotConfiguration) -> Rejected |
 
 
 def _record_launch(edit: Edit, command: RecordPeriodicLaunch) -> Rejected | None:
-    key = (command.namespace, command.job_id)
-    if edit.job(key) is None:
+    job = edit.job((command.namespace, command.job_id))
+    if job is None:
         return not_found(f'job "{command.job_id}" in namespace "{command.namespace}" not found')
-    existing: PeriodicLaunch | None = edit.tx.get("periodic_launches", key)
-    if existing is not None and existing.launch >= command.launched_at:
-        return None
-    launch = PeriodicLaunch(
-        namespace=command.namespace,
-        id=command.job_id,
-        launch=command.launched_at,
-        create_index=edit.index if existing is None else existing.create_index,
-        modify_index=edit.index,
-    )
-    edit.tx.put("periodic_launches", key, launch)
+    record_launch(edit, job, command.launched_at)
     return None
 
 

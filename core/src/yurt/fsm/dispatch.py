@@ -1,8 +1,8 @@
 """`apply`: one command of the log leads from one state to the next, the same on every replica.
 
 A command applies as a whole or not at all. One that does not fit the state is `Rejected` with a kind (not_found,
-conflict, invalid) and changes nothing but the index. Asserts guard this code; the content of a command never trips
-one (invariant A11).
+conflict, invalid, denied, stale) and changes nothing but the index. Asserts guard this code; the content of a command
+never trips one (invariant A11).
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import NamedTuple, assert_never
 
 from yurt.fsm.allocs import apply_alloc
+from yurt.fsm.basis import changed_basis
 from yurt.fsm.cluster import apply_cluster
 from yurt.fsm.deployments import apply_deployment
 from yurt.fsm.edit import Edit
 from yurt.fsm.evals import apply_evaluation
 from yurt.fsm.host_volumes import apply_host_volume
-from yurt.fsm.jobs import apply_job
+from yurt.fsm.job_commands import apply_job
 from yurt.fsm.nodes import apply_node
 from yurt.fsm.restore import apply_restore
 from yurt.fsm.services import apply_service
@@ -50,7 +51,9 @@ class Step(NamedTuple):
 def apply(state: Snapshot, command: AnyCommand, *, index: int) -> Step:
     """The state after `command`, which stands at `index` of the log."""
     edit = Edit(state, index)
-    rejected = _dispatch(edit, command)
+    rejected = changed_basis(edit, command.based_on) if command.based_on else None
+    if rejected is None:
+        rejected = _dispatch(edit, command)
     if rejected is not None:
         return Step(state.edit(index).commit(), (), rejected)
     after, changes = edit.finish()

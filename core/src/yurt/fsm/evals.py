@@ -12,9 +12,11 @@ from typing import assert_never
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import invalid
 from yurt.sdk.value import replace
+from yurt.state.store import JobKey
 from yurt.structs import status
 from yurt.structs.commands import DeleteEvaluations, EvaluationCommand, Rejected, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
 from yurt.structs.questions import is_eval_terminal, is_terminal
 
 STATUSES = frozenset({status.EVAL_BLOCKED, status.EVAL_PENDING, *status.EVAL_TERMINAL})
@@ -43,6 +45,21 @@ def put_evaluations(edit: Edit, evaluations: Iterable[Evaluation | None]) -> Rej
             return invalid(f'evaluation "{evaluation.id}" has the unknown status "{evaluation.status}"')
         _put_evaluation(edit, evaluation)
     return None
+
+
+def evaluation_for(job: Job, asked: Evaluation | None) -> Evaluation | None:
+    """The evaluation that a command asks for, with the type and, where it names none, the priority of its job."""
+    if asked is None:
+        return None
+    return replace(asked, type=job.type, priority=asked.priority or job.priority)
+
+
+def put_job_evaluation(edit: Edit, key: JobKey, asked: Evaluation | None) -> Rejected | None:
+    """Store the evaluation that a command asks for a job as the job is now; a parent of others has none."""
+    job = edit.job(key)
+    if job is None or job.is_template:
+        return None
+    return put_evaluations(edit, (evaluation_for(job, asked),))
 
 
 def _put_evaluation(edit: Edit, evaluation: Evaluation) -> None:

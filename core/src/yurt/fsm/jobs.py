@@ -7,52 +7,101 @@ back to it.
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final
 
 from yurt.fsm.edit import Edit
-from yurt.fsm.evals import put_evaluations
+from yurt.fsm.evals import evaluation_for, put_evaluations, put_job_evaluation
 from yurt.fsm.host_volumes import drop_claims
-from yurt.fsm.reject import conflict, invalid, not_found
+from yurt.fsm.reject import conflict, denied, invalid, not_found
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import JobKey, VersionKey
 from yurt.structs import status
+from yurt.structs.cluster import SchedulerConfiguration
 from yurt.structs.commands import (
     DeleteJobs,
     DeregisterJob,
-    JobCommand,
-    RecordScalingEvent,
+    EvaluateJob,
     RegisterJob,
     Rejected,
     SetJobStability,
     SetJobVersionTag,
 )
-from yurt.structs.job import Job, JobScalingEvents, JobSubmission
+from yurt.structs.job import Job, JobSubmission
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.questions import has_same_specification
 
-SCALING_EVENTS_MAX = 20
-"""Scaling events kept per group."""
+REGISTRATION_DISABLED: Final = "Job registration, dispatch, and scale are disabled by the scheduler configuration"
 
 
-def apply_job(edit: Edit, command: JobCommand) -> Rejected | None:
-    """Apply a command on jobs."""
-    match command:
-        case RegisterJob():
-            return _register(edit, command)
-        case DeregisterJob():
-            return _deregister(edit, command)
-        case SetJobStability():
-            return _set_stability(edit, command)
-        case SetJobVersionTag():
-            return _set_tag(edit, command)
-        case RecordScalingEvent():
-            return _record_scaling(edit, command)
-        case DeleteJobs():
-            for key in command.keys:
-                _delete_dead(edit, key)
-            return None
-        case _:
-            assert_never(command)
+def register_job(edit: Edit, command: RegisterJob) -> Rejected | None:
+    """Store a job and its evaluation."""
+    job = command.job
+    rejected = store_job(edit, job, submission=command.submission)
+    if rejected is not None:
+        return rejected
+    if command.deployment_update is not None:
+        update_deployment(edit, command.deployment_update, now=job.submit_time)
+    prune_versions(edit, job.key, keep=max(1, command.tracked_versions))
+    return put_job_evaluation(edit, job.key, command.evaluation)
+
+
+def deregister_job(edit: Edit, command: DeregisterJob) -> Rejected | None:
+    """Stop a job, or delete it; one that is not there is only evaluated."""
+    key = (command.namespace, command.job_id)
+    job = edit.job(key)
+    if job is None and command.evaluation is None:
+        return not_found(f'job "{command.job_id}" in namespace "{command.namespace}" not found')
+    if job is None:
+        unknown = Job(namespace=command.namespace, id=command.job_id, priority=command.priority_default)
+        return put_evaluations(edit, (evaluation_for(unknown, command.evaluation),))
+    evaluation = None if job.is_template else evaluation_for(job, command.evaluation)
+    if command.purge:
+        _delete(edit, job)
+        return put_evaluations(edit, (evaluation,))
+    stopped = replace(job, stop=True, submit_time=command.submit_time or job.submit_time)
+    return store_job(edit, stopped) or put_evaluations(edit, (evaluation,))
+
+
+def evaluate_job(edit: Edit, command: EvaluateJob) -> Rejected | None:
+    """Store an evaluation of a job as it is now; a parent of others has none."""
+    job = edit.job((command.namespace, command.job_id))
+    if job is None:
+        return not_found("job not found")
+    if job.periodic is not None:
+        return invalid("can't evaluate periodic job")
+    if job.is_template:
+        return invalid("can't evaluate parameterized job")
+    return put_job_evaluation(edit, job.key, command.evaluation)
+
+
+def delete_dead_jobs(edit: Edit, command: DeleteJobs) -> None:
+    """Forget those of the jobs that are dead."""
+    for key in command.keys:
+        job = edit.job(key)
+        if job is not None and job.status == status.JOB_DEAD:
+            _delete(edit, job)
+
+
+def registration_denied(edit: Edit) -> Rejected | None:
+    """The rejection of what registers jobs while the scheduler configuration forbids it."""
+    configuration: SchedulerConfiguration | None = edit.tx.get("scheduler_config", "")
+    if configuration is not None and configuration.reject_job_registration:
+        return denied(REGISTRATION_DISABLED)
+    return None
+
+
+def enforced_index_conflict(known: Job | None, enforced: int | None) -> str:
+    """Why a job that was last written at another index than `enforced` is not changed, or ''; 0: it must not exist."""
+    if enforced is None:
+        return ""
+    prefix = f"Enforcing job modify index {enforced}"
+    if enforced == 0 and known is not None:
+        return f"{prefix}: job already exists"
+    if enforced != 0 and known is None:
+        return f"{prefix}: job does not exist"
+    if known is not None and known.job_modify_index != enforced:
+        return f"{prefix}: job exists with conflicting job modify index: {known.job_modify_index}"
+    return ""
 
 
 def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) -> Rejected | None:
@@ -111,33 +160,8 @@ def update_deployment(edit: Edit, update: DeploymentUpdate, *, now: UnixNano) ->
     return True
 
 
-def _register(edit: Edit, command: RegisterJob) -> Rejected | None:
-    job = command.job
-    rejected = store_job(edit, job, submission=command.submission)
-    if rejected is not None:
-        return rejected
-    if command.deployment_update is not None:
-        update_deployment(edit, command.deployment_update, now=job.submit_time)
-    _prune_versions(edit, job.key, keep=max(1, command.tracked_versions))
-    return put_evaluations(edit, (command.evaluation,))
-
-
-def _deregister(edit: Edit, command: DeregisterJob) -> Rejected | None:
-    key = (command.namespace, command.job_id)
-    job = edit.job(key)
-    if job is None:
-        return not_found(f'job "{command.job_id}" in namespace "{command.namespace}" not found')
-    if command.purge:
-        _delete(edit, job)
-    else:
-        stopped = replace(job, stop=True, submit_time=command.submit_time or job.submit_time)
-        rejected = store_job(edit, stopped)
-        if rejected is not None:
-            return rejected
-    return put_evaluations(edit, (command.evaluation,))
-
-
-def _set_stability(edit: Edit, command: SetJobStability) -> Rejected | None:
+def set_stability(edit: Edit, command: SetJobStability) -> Rejected | None:
+    """Mark a version as stable or not."""
     job: Job | None = edit.tx.get("job_versions", (command.namespace, command.job_id, command.version))
     if job is None:
         return not_found(f'job "{command.job_id}" in namespace "{command.namespace}" has no version {command.version}')
@@ -159,7 +183,8 @@ def _put_version(edit: Edit, marked: Job) -> None:
         edit.tx.put("job_versions", (marked.namespace, marked.id, marked.version), marked)
 
 
-def _set_tag(edit: Edit, command: SetJobVersionTag) -> Rejected | None:
+def set_version_tag(edit: Edit, command: SetJobVersionTag) -> Rejected | None:
+    """Name a version, or take a name away."""
     versions = [edit.tx.get("job_versions", key) for key in _version_keys(edit, (command.namespace, command.job_id))]
     tagged: Job | None = next(
         (job for job in versions if job.version_tag and job.version_tag.name == command.name), None
@@ -178,29 +203,8 @@ def _set_tag(edit: Edit, command: SetJobVersionTag) -> Rejected | None:
     return None
 
 
-def _record_scaling(edit: Edit, command: RecordScalingEvent) -> Rejected | None:
-    key = (command.namespace, command.job_id)
-    job = edit.job(key)
-    if job is None or job.group(command.group) is None:
-        return not_found(f'group "{command.group}" of job "{command.job_id}" not found')
-    known: JobScalingEvents = edit.tx.get("scaling_events", key) or JobScalingEvents(
-        namespace=command.namespace, job_id=command.job_id
-    )
-    event = replace(command.event, create_index=edit.index)
-    events = (event, *known.scaling_events.get(command.group, ()))[:SCALING_EVENTS_MAX]
-    groups = {**known.scaling_events, command.group: events}
-    edit.tx.put("scaling_events", key, replace(known, scaling_events=groups, modify_index=edit.index))
-    return None
-
-
 def _version_keys(edit: Edit, key: JobKey) -> tuple[VersionKey, ...]:
     return edit.tx.keys_where("job_versions", "job", key)
-
-
-def _delete_dead(edit: Edit, key: JobKey) -> None:
-    job = edit.job(key)
-    if job is not None and job.status == status.JOB_DEAD:
-        _delete(edit, job)
 
 
 def _delete(edit: Edit, job: Job) -> None:
@@ -215,7 +219,8 @@ def _delete(edit: Edit, job: Job) -> None:
     drop_claims(edit, job.key)
 
 
-def _prune_versions(edit: Edit, key: JobKey, *, keep: int) -> None:
+def prune_versions(edit: Edit, key: JobKey, *, keep: int) -> None:
+    """Forget all but the newest untagged versions, and the newest stable one."""
     versions: list[Job] = [edit.tx.get("job_versions", found) for found in _version_keys(edit, key)]
     untagged = sorted((job for job in versions if job.version_tag is None), key=lambda job: -job.version)
     kept, dropped = untagged[:keep], untagged[keep:]

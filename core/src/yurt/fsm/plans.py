@@ -16,7 +16,7 @@ from typing import Any, Final
 from yurt.fsm.edit import SUMMARY_FIELDS, Edit
 from yurt.fsm.host_volumes import claim_volumes, taken_by_writer
 from yurt.fsm.jobs import update_deployment
-from yurt.fsm.reject import conflict, invalid
+from yurt.fsm.reject import conflict, invalid, stale
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.state.claims import claims, csi_requests, refusal, source_of
@@ -28,19 +28,19 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.packed import unpacked
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
-from yurt.structs.questions import alloc_index, is_client_terminal, is_server_terminal
+from yurt.structs.questions import alloc_index, is_client_terminal, is_ready, is_server_terminal
 
 GROUP_OF: Final = attrgetter("job_version", "task_group")
 DESIRED = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
 
 
-def apply_plan(edit: Edit, plan: Plan) -> Rejected | None:
-    """Apply the accepted part of a plan, whose placements may be packed."""
+def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0) -> Rejected | None:
+    """Apply the accepted part of a plan, whose placements may be packed and were checked on the state at an index."""
     try:
         plan = unpacked(plan)
     except Invalid as error:
         return invalid(str(error))
-    rejected = _check(edit, plan)
+    rejected = (_changed_since(edit, plan, checked_at) if checked_at else None) or _check(edit, plan)
     if rejected is not None:
         return rejected
     jobs = {version: _version(edit, plan, version) for version in {one.job_version for one in plan.placements}}
@@ -103,6 +103,25 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
         return invalid("the plan sets an unknown client status")
     if any(update.client_status and update.client_status not in SUMMARY_FIELDS for update in plan.attributes):
         return invalid("the plan sets an unknown client status")
+    return None
+
+
+def _changed_since(edit: Edit, plan: Plan, index: int) -> Rejected | None:
+    """The rejection of placements whose job has changed since they were checked, or whose node takes none any more.
+
+    A stop, a drain or a change of eligibility may have been acknowledged between the check and this command.
+    """
+    if not plan.placements:
+        return None
+    job = edit.job((plan.namespace, plan.job_id))
+    if job is None or job.job_modify_index > index:
+        return stale(f'job "{plan.job_id}" in namespace "{plan.namespace}" changed after the plan was checked')
+    if edit.tx.base.nodes.index <= index:
+        return None
+    for node_id in sorted({placement.node_id for placement in plan.placements}):
+        node: Node | None = edit.tx.get("nodes", node_id)
+        if node is None or not is_ready(node):
+            return stale(f'node "{node_id}" takes no allocations any more')
     return None
 
 

@@ -18,3 +18,13 @@ def conflict(message: str) -> Rejected:
 def invalid(message: str) -> Rejected:
     """The command contradicts itself or a rule."""
     return Rejected(kind="invalid", message=message)
+
+
+def denied(message: str) -> Rejected:
+    """The cluster's configuration forbids the command."""
+    return Rejected(kind="denied", message=message)
+
+
+def stale(message: str) -> Rejected:
+    """A row that the command is based on has changed: its proposer decides again."""
+    return Rejected(kind="stale", message=message)

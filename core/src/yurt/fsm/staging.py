@@ -43,7 +43,7 @@ def drop_staged(edit: Edit, plan_id: str) -> Rejected | None:
 def apply_staged(edit: Edit, command: ApplyPlan) -> Rejected | None:
     """Apply a plan, after its staged parts if it has any."""
     if not command.staged:
-        return apply_plan(edit, command.plan)
+        return apply_plan(edit, command.plan, checked_at=command.checked_at)
     if not 0 < command.parts <= PARTS_MAX:
         return invalid(f"a staged plan has 1 to {PARTS_MAX} parts")
     keys: list[Any] = [(command.staged, number) for number in range(command.parts)]
@@ -52,7 +52,7 @@ def apply_staged(edit: Edit, command: ApplyPlan) -> Rejected | None:
         return not_found(f'parts of the staged plan "{command.staged}" are missing')
     for key, part in zip(keys, parts, strict=True):
         edit.tx.delete(TABLE, key)
-        rejected = apply_plan(edit, part.plan)
+        rejected = apply_plan(edit, part.plan, checked_at=command.checked_at)
         if rejected is not None:
             return rejected
-    return apply_plan(edit, command.plan)
+    return apply_plan(edit, command.plan, checked_at=command.checked_at)

@@ -11,7 +11,6 @@ from typing import Any
 from aiohttp import web
 
 from yurt.api.rules import multi_error
-from yurt.duties.children import instance_of
 from yurt.http.call import Call, json_answer, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.jobs import read_job
@@ -19,6 +18,7 @@ from yurt.http.lists import check_uuid
 from yurt.http.routing import route
 from yurt.sdk.value import Value, replace
 from yurt.server.admission import admit
+from yurt.structs.child_jobs import instance_of
 from yurt.structs.job import Job
 
 

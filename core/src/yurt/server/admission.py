@@ -13,9 +13,11 @@ from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import Schema, check_config
 from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
+from yurt.server.requests import Kept
 from yurt.state import Snapshot
 from yurt.structs.cluster import Namespace
 from yurt.structs.job import Job, TaskGroup
+from yurt.structs.questions import total_count_problem
 from yurt.structs.task import Task
 
 NOBODYS: Final = Job()
@@ -52,6 +54,19 @@ def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple
     if any(not problems for problems in found):
         return (), ()
     return tuple(str(problem) for problem in min(found, key=len)), ()
+
+
+def inherited(job: Job, known: Job | None, keep: Kept) -> Job:
+    """The job with what it takes over from the known one: its descent, and the counts and resources to keep.
+
+    Raises Invalid for a payload that is not the known one's.
+    """
+    job = with_descent_of(job, known)
+    if known is not None and keep.counts:
+        job = with_counts_of(job, known)
+    if known is not None and keep.resources:
+        job = with_resources_of(job, known)
+    return job
 
 
 def with_descent_of(job: Job, known: Job | None) -> Job:
@@ -113,16 +128,8 @@ def _cluster_problems(state: Snapshot, job: Job, config: ServerConfig) -> Iterat
         yield f'job "{job.id}" is in nonexistent node pool "{job.node_pool}"'
     if not 1 <= job.priority <= config.job_max_priority:
         yield f"Job priority must be between [1, {config.job_max_priority}]"
-    if too_many := count_problem(job, config):
+    if too_many := total_count_problem(job, config.job_max_count):
         yield too_many
-
-
-def count_problem(job: Job, config: ServerConfig) -> str:
-    """Why the job's groups ask for too many allocations together, or ''."""
-    count = sum(group.count for group in job.task_groups)
-    if count <= config.job_max_count:
-        return ""
-    return f"total count was greater than configured job_max_count: {count} > {config.job_max_count}"
 
 
 def _capability_problems(namespace: Namespace, job: Job) -> Iterator[str]:

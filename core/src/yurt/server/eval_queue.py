@@ -16,7 +16,7 @@ from yurt.state import Change, Changes, Snapshot
 from yurt.state.claims import csi_requests
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
-from yurt.structs.commands import AnyCommand, Applied, UpsertEvaluations
+from yurt.structs.commands import AnyCommand, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import Node
 from yurt.structs.questions import is_client_terminal, is_ready
@@ -37,7 +37,7 @@ FAILED_FOLLOW_UP_SPREAD_S: Final = 300.0
 class Writer(Protocol):
     """Who stores commands."""
 
-    async def propose(self, command: AnyCommand) -> Applied:
+    async def propose(self, command: AnyCommand) -> object:
         """Durable and applied when it returns."""
         ...
 

@@ -14,6 +14,7 @@ never at the same time: no command is applied twice and none is left out.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,13 +24,12 @@ import msgspec
 
 from yurt.fsm import apply
 from yurt.runtime.turns import Turns
-from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable, YurtError
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.state import Changes, Snapshot
 from yurt.storage.log import CommandLog, Entry, LogBroken, LogFull
 from yurt.structs.commands import (
     AnyCommand,
-    Applied,
     ApplyPlan,
     RegisterJob,
     Rejected,
@@ -57,7 +57,35 @@ LOST_APPEND_S: Final = 5.0
 """How long an append may go on after leadership was lost; then its outcome is unknown, and read from the log."""
 
 OnApplied = Callable[[AnyCommand, Changes], None]
-KINDS: Final[dict[str, type[YurtError]]] = {"not_found": NotFound, "conflict": Conflict, "invalid": Invalid}
+
+
+class Stale(Conflict):
+    """A row that the command was based on has changed; deciding again on the newer state may succeed."""
+
+
+KINDS: Final[dict[str, type[YurtError]]] = {
+    "not_found": NotFound,
+    "conflict": Conflict,
+    "invalid": Invalid,
+    "denied": PermissionDenied,
+    "stale": Stale,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Committed:
+    """What `apply` made of a command: its result, and the state at its position in the log.
+
+    A caller is answered from this state and never from a newer one, which other commands may have changed.
+    """
+
+    result: Result
+    state: Snapshot
+
+    @property
+    def index(self) -> int:
+        """The index of the command."""
+        return self.state.index
 
 
 class _Proposal:
@@ -65,14 +93,14 @@ class _Proposal:
 
     __slots__ = ("answer", "count", "results")
 
-    def __init__(self, count: int, answer: asyncio.Future[tuple[Result, ...]]) -> None:
+    def __init__(self, count: int, answer: asyncio.Future[tuple[Committed, ...]]) -> None:
         self.count = count
         self.answer = answer
-        self.results: list[Result] = []
+        self.results: list[Committed] = []
 
-    def add(self, result: Result) -> None:
+    def add(self, committed: Committed) -> None:
         """One more was applied; the last one answers."""
-        self.results.append(result)
+        self.results.append(committed)
         if len(self.results) == self.count and not self.answer.done():
             self.answer.set_result(tuple(self.results))
 
@@ -178,28 +206,33 @@ class LogWriter:
         """The index of the last command that was proposed, applied or not."""
         return self.state.index + self._on_their_way + len(self._pending)
 
-    async def propose(self, command: AnyCommand | Prepared) -> Applied:
-        """The command's index once it is durable and applied; a rejected one is raised as its kind."""
-        (result,) = await self.enqueue((command,))
-        if isinstance(result, Rejected):
-            raise error_of(result)
-        return result
+    async def submit(self, command: AnyCommand | Prepared) -> Committed:
+        """What `apply` made of the command, rejected or not, once it is durable and applied."""
+        (committed,) = await self.enqueue((command,))
+        return committed
 
-    async def propose_all(self, commands: Sequence[AnyCommand]) -> tuple[Result, ...]:
-        """Results of consecutive commands, in order, once all of them are durable and applied."""
+    async def propose(self, command: AnyCommand | Prepared) -> Committed:
+        """As `submit`; a rejected command is raised as its kind."""
+        committed = await self.submit(command)
+        if isinstance(committed.result, Rejected):
+            raise error_of(committed.result)
+        return committed
+
+    async def propose_all(self, commands: Sequence[AnyCommand]) -> tuple[Committed, ...]:
+        """What `apply` made of consecutive commands, in order, once all of them are durable and applied."""
         return await self.enqueue(commands)
 
     def prepare(self, commands: Sequence[AnyCommand]) -> list[Prepared]:
         """Pack and measure commands; raises Invalid for a job that no entry of the log can hold."""
         return [Prepared(command, stored, self._size(stored)) for command in commands for stored in (_stored(command),)]
 
-    def enqueue(self, commands: Sequence[AnyCommand | Prepared]) -> asyncio.Future[tuple[Result, ...]]:
+    def enqueue(self, commands: Sequence[AnyCommand | Prepared]) -> asyncio.Future[tuple[Committed, ...]]:
         """As `propose_all`, for a caller that waits later: commands are stored in the order of the calls."""
         if self._refusal:
             raise Unavailable(self._refusal)
         if self._pending_bytes >= PENDING_BYTES:
             raise Unavailable("too many changes wait to be stored; try again in a moment")
-        answer: asyncio.Future[tuple[Result, ...]] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[tuple[Committed, ...]] = asyncio.get_running_loop().create_future()
         if not commands:
             answer.set_result(())
         proposal = _Proposal(len(commands), answer)
@@ -338,7 +371,7 @@ class LogWriter:
         self._on_their_way = max(0, self._on_their_way - 1)
         self._on_applied(item.command, step.changes)
         if item.proposal is not None:
-            item.proposal.add(step.result)
+            item.proposal.add(Committed(step.result, step.state))
         return step.changes
 
 

@@ -23,7 +23,7 @@ from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace
-from yurt.server.log_writer import LogWriter
+from yurt.server.log_writer import Committed, LogWriter, Stale, error_of
 from yurt.server.metrics import Metrics
 from yurt.server.replay import History
 from yurt.state import Snapshot
@@ -34,7 +34,6 @@ from yurt.structs.commands import (
     ApplyPlan,
     DropStagedPlans,
     Rejected,
-    Result,
     SetNodeEligibility,
     StagePlan,
     UpsertEvaluations,
@@ -74,7 +73,7 @@ class _Checked(NamedTuple):
 
     result: PlanResult
     parts: tuple[Plan, ...]
-    written: asyncio.Future[tuple[Result, ...]]
+    written: asyncio.Future[tuple[Committed, ...]]
     staged: str = ""
     """The id under which the parts are staged, when they must appear together."""
     nodes_index: int = 0
@@ -86,7 +85,7 @@ class _Landed(NamedTuple):
 
     checked: _Checked
     submission: _Submission
-    results: tuple[Result, ...]
+    results: tuple[Committed, ...]
 
 
 class PlanApplier:
@@ -192,7 +191,7 @@ class PlanApplier:
         parts = await asyncio.to_thread(cut_plan, accepted) if is_large else cut_plan(accepted)
         preempted = preemption_evals(state, accepted, Mint(self._env.now(), self._env.uuid))
         staged = self._env.uuid() if accepted.is_indivisible and len(parts) > 1 else ""
-        commands = plan_commands(parts, (*evaluations, *preempted), staged=staged)
+        commands = plan_commands(parts, (*evaluations, *preempted), staged=staged, checked_at=state.index)
         written = self._writer.enqueue(
             await asyncio.to_thread(self._writer.prepare, commands) if is_large else commands
         )
@@ -221,7 +220,7 @@ class PlanApplier:
             )
             self._writer.enqueue((command,)).add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    def _land(self, checked: _Checked, submission: _Submission, written: asyncio.Future[tuple[Result, ...]]) -> None:
+    def _land(self, checked: _Checked, submission: _Submission, written: asyncio.Future[tuple[Committed, ...]]) -> None:
         """Answer for a plan that is stored, or never will be."""
         if self._on_their_way is not None:
             self._on_their_way.remove(checked.parts)
@@ -232,7 +231,7 @@ class PlanApplier:
             return
         results = written.result()
         is_plain = self._writer.state.nodes.index <= checked.nodes_index
-        if is_plain and all(isinstance(part, Applied) for part in results):
+        if is_plain and all(map(_is_applied, results)):
             submission.accept(_stored(checked.result, results))
         else:
             self._unsettled.append(_Landed(checked, submission, results))
@@ -241,16 +240,23 @@ class PlanApplier:
     async def _settle(self, landed: _Landed) -> None:
         """Do what is left to do for a plan, and answer."""
         error = await outcome_of(self._follow_up(landed.checked, landed.results))
-        if error is not None:
+        if isinstance(error, Stale):
+            landed.submission.accept(_stale(landed.checked.result, landed.results))
+        elif error is not None:
             refuse(landed.submission.answer, error)
         else:
             landed.submission.accept(_stored(landed.checked.result, landed.results))
 
-    async def _follow_up(self, checked: _Checked, results: Sequence[Result]) -> None:
-        """Drop what was staged of a plan that was refused, look at nodes that went; raises Unavailable when refused."""
-        rejected = next((part for part in results if isinstance(part, Rejected)), None)
+    async def _follow_up(self, checked: _Checked, results: Sequence[Committed]) -> None:
+        """Drop what was staged of a plan that was refused, look at nodes that went.
+
+        Raises Stale when all of it was refused for a change since its check, Unavailable when it was refused otherwise.
+        """
+        rejected = next((part.result for part in results if isinstance(part.result, Rejected)), None)
         if rejected is not None and checked.staged:
             await self._writer.propose(DropStagedPlans(plan_id=checked.staged))
+        if rejected is not None and rejected.kind == "stale" and not any(_is_applied(part) for part in results):
+            raise error_of(rejected)
         if rejected is not None:
             raise Unavailable(f"the plan no longer fits the state: {rejected.message}")
         if self._writer.state.nodes.index > checked.nodes_index:
@@ -269,20 +275,36 @@ class PlanApplier:
         await self._writer.propose(UpsertEvaluations(evaluations=(evaluation,)))
 
 
-def plan_commands(parts: Sequence[Plan], evaluations: tuple[Evaluation, ...], *, staged: str = "") -> list[AnyCommand]:
+def plan_commands(
+    parts: Sequence[Plan], evaluations: tuple[Evaluation, ...], *, staged: str = "", checked_at: int = 0
+) -> list[AnyCommand]:
     """The commands of an accepted plan: part after part, or all staged before the last one under the id `staged`."""
     first: list[AnyCommand] = [
-        StagePlan(plan_id=staged, number=number, plan=part) if staged else ApplyPlan(plan=part)
+        StagePlan(plan_id=staged, number=number, plan=part) if staged else ApplyPlan(plan=part, checked_at=checked_at)
         for number, part in enumerate(parts[:-1])
     ]
     count = len(first) if staged else 0
-    return [*first, ApplyPlan(plan=parts[-1], evaluations=evaluations, staged=staged, parts=count)]
+    last = ApplyPlan(plan=parts[-1], evaluations=evaluations, staged=staged, parts=count, checked_at=checked_at)
+    return [*first, last]
 
 
-def _stored(result: PlanResult, results: Sequence[Result]) -> PlanResult:
+def _stored(result: PlanResult, results: Sequence[Committed]) -> PlanResult:
     """The result of a plan whose commands were applied."""
-    index = max((part.index for part in results if isinstance(part, Applied)), default=0)
+    index = max((part.index for part in results if _is_applied(part)), default=0)
     return replace(result, alloc_index=index, refresh_index=0 if result.is_full else max(result.refresh_index, index))
+
+
+def _is_applied(part: Committed) -> bool:
+    return isinstance(part.result, Applied)
+
+
+def _stale(result: PlanResult, results: Sequence[Committed]) -> PlanResult:
+    """The result of a plan of which nothing was applied: its worker looks again at the state that refused it."""
+    accepted, refused = result.accepted, results[-1]
+    reason = next(part.result.message for part in results if isinstance(part.result, Rejected))
+    nothing = Plan(eval_id=accepted.eval_id, namespace=accepted.namespace, job_id=accepted.job_id)
+    nodes = {placement.node_id: reason for placement in accepted.placements}
+    return PlanResult(accepted=nothing, refresh_index=refused.index, rejected_nodes={**result.rejected_nodes, **nodes})
 
 
 def refuse(answer: asyncio.Future[PlanResult], error: Exception) -> None:

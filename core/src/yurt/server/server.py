@@ -20,6 +20,7 @@ from yurt.sdk.errors import NotFound, Unavailable
 from yurt.server.allocs import Allocs
 from yurt.server.catching_up import fetch_snapshot
 from yurt.server.config import ServerConfig
+from yurt.server.deciding import Decision, decide
 from yurt.server.deployments import Deployments
 from yurt.server.disks import fetch_disk
 from yurt.server.events import Event, EventBuffer
@@ -30,7 +31,7 @@ from yurt.server.jobs import Jobs
 from yurt.server.keyring import Keyring
 from yurt.server.leader_calls import LeaderCalls
 from yurt.server.life import log_life
-from yurt.server.log_writer import NO_LEADER, LogWriter
+from yurt.server.log_writer import NO_LEADER, Committed, LogWriter
 from yurt.server.metrics import Metrics
 from yurt.server.node_identities import NodeIdentities
 from yurt.server.node_ports import NodePorts
@@ -54,7 +55,7 @@ from yurt.server.worker import Worker
 from yurt.state import Changes, Snapshot
 from yurt.state.watch import Watches, WatchKey
 from yurt.storage.log import CommandLog, LogTrimmed
-from yurt.structs.commands import AnyCommand, Applied, FinishRestore
+from yurt.structs.commands import AnyCommand, FinishRestore
 from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.explain import Replay
 from yurt.structs.rpc import (
@@ -234,9 +235,13 @@ class Server:
         if not self.is_leader:
             raise Unavailable(NO_LEADER)
 
-    async def propose(self, command: AnyCommand) -> Applied:
-        """Durable and applied when it returns; raises NotFound, Conflict, Invalid or Unavailable."""
+    async def propose(self, command: AnyCommand) -> Committed:
+        """Durable and applied when it returns; raises NotFound, Conflict, Invalid, PermissionDenied or Unavailable."""
         return await self.writer.propose(command)
+
+    async def decide(self, decision: Decision) -> Committed:
+        """Decide on the newest state and have `apply` confirm what the decision was based on (`deciding`)."""
+        return await decide(self, decision)
 
     async def replay(self, eval_id: str) -> Replay:
         """Make an evaluation's attempts again and compare; raises NotFound or Conflict."""

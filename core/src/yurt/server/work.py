@@ -16,12 +16,12 @@ from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
 from yurt.sdk.errors import Conflict, YurtError
 from yurt.sdk.value import Value, replace
-from yurt.server.log_writer import LogWriter, error_of
+from yurt.server.log_writer import Committed, LogWriter, error_of
 from yurt.server.passing import is_no_leader, is_passing, repeated
 from yurt.server.plan_applier import PlanApplier, outcome_evaluations
 from yurt.state import Snapshot
 from yurt.structs import status
-from yurt.structs.commands import Rejected, Result, UpsertEvaluations
+from yurt.structs.commands import Rejected, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.packed import packed
@@ -94,7 +94,7 @@ class Work(Protocol):
         ...
 
 
-_Answer = Awaitable[PlanResult | tuple[Result, ...]] | Exception
+_Answer = Awaitable[PlanResult | tuple[Committed, ...]] | Exception
 
 
 class LeaderWork:
@@ -262,7 +262,7 @@ async def _reply(answer: _Answer) -> PlanReply | Exception:
         return result
     if isinstance(result, PlanResult):
         return PlanReply(is_full=result.is_full, is_empty=result.accepted.is_empty, refresh_index=result.refresh_index)
-    rejected = next((part for part in result if isinstance(part, Rejected)), None)
+    rejected = next((part.result for part in result if isinstance(part.result, Rejected)), None)
     return PlanReply(is_full=True) if rejected is None else error_of(rejected)
 
 

@@ -26,18 +26,34 @@ from yurt.structs.variable import EncryptedVariable, RootKeyMeta
 LOG_VERSION = 1
 
 
-class Command(Value, tag_field="$", rename=wire_name):
+class Expectation(Value):
+    """A row as the proposer of a command saw it.
+
+    `index` is the row's modify index, for a job the index of its specification (`job_modify_index`); 0: no such row.
+    """
+
+    table: str
+    key: str | tuple[str | int, ...]
+    index: int = 0
+
+
+class Command(Value, tag_field="$", rename=wire_name, kw_only=True):
     """Base of all commands; the tag is the class name.
 
     A tag that ends with SKIPPABLE says that a server of a version without that command may pass over it: nothing that
     servers must agree on may come of it.
+
+    `based_on` names the rows that the command was decided on where the decision is too large for `apply`: when one of
+    them has changed, the command is rejected as stale, and its proposer decides again on the newer state.
     """
+
+    based_on: tuple[Expectation, ...] = ()
 
 
 class RegisterJob(Command, tag=True):
     """Store a job, as a new version when its specification changed; the evaluation commits with it (invariant B1).
 
-    At most `tracked_versions` untagged versions are kept.
+    At most `tracked_versions` untagged versions are kept. What a user registers is based on the job that it replaces.
     """
 
     job: Job
@@ -48,13 +64,68 @@ class RegisterJob(Command, tag=True):
 
 
 class DeregisterJob(Command, tag=True):
-    """Stop a job, or delete it and its versions when `purge`."""
+    """Stop a job, or delete it and its versions when `purge`; an unknown job only gets the evaluation."""
 
     namespace: str
     job_id: str
     purge: bool = False
     evaluation: Evaluation | None = None
     submit_time: UnixNano = UnixNano(0)
+    priority_default: int = 50
+    """The priority of the evaluation of an unknown job."""
+
+
+class ScaleJob(Command, tag=True):
+    """Give a group the count of the event and record the event; without a count the event is only recorded.
+
+    The job's groups may ask for `count_max` allocations together.
+    """
+
+    namespace: str
+    job_id: str
+    group: str
+    event: ScalingEvent
+    enforce_index: int | None = None
+    evaluation: Evaluation | None = None
+    count_max: int = 0
+    tracked_versions: int = 6
+
+
+class DispatchJob(Command, tag=True):
+    """Register a child of a parameterized job; one that was dispatched with the same token before is kept instead."""
+
+    namespace: str
+    job_id: str
+    child_id: str
+    payload: bytes = b""
+    meta: Mapping[str, str] = no_entries()
+    idempotency_token: str = ""
+    priority: int = 0
+    evaluation: Evaluation | None = None
+    now: UnixNano = UnixNano(0)
+
+
+class LaunchPeriodicJob(Command, tag=True):
+    """Register the child of a periodic job for a time, and record the launch.
+
+    Nothing is registered when the child is there already, or when it may not overlap with one that is not over. A
+    scheduled launch carries the index of the specification whose schedule it follows; a forced one carries 0.
+    """
+
+    namespace: str
+    job_id: str
+    launched_at: UnixNano
+    specification_index: int = 0
+    evaluation: Evaluation | None = None
+    now: UnixNano = UnixNano(0)
+
+
+class EvaluateJob(Command, tag=True):
+    """Have a job scheduled again."""
+
+    namespace: str
+    job_id: str
+    evaluation: Evaluation
 
 
 class SetJobStability(Command, tag=True):
@@ -180,6 +251,12 @@ class ApplyPlan(Command, tag=True):
     evaluations: tuple[Evaluation, ...] = ()
     staged: str = ""
     parts: int = 0
+    checked_at: int = 0
+    """The index of the state against which the plan was checked; 0: it is applied as it is.
+
+    The plan is rejected as stale when its job's specification has changed since, or a node that it places on is no
+    longer ready for allocations.
+    """
 
 
 class AllocUpdate(Value):
@@ -420,7 +497,18 @@ class KeepAlive(Command, tag=True):
     """Nothing changes but the index."""
 
 
-JobCommand = RegisterJob | DeregisterJob | SetJobStability | SetJobVersionTag | RecordScalingEvent | DeleteJobs
+JobCommand = (
+    RegisterJob
+    | DeregisterJob
+    | ScaleJob
+    | DispatchJob
+    | LaunchPeriodicJob
+    | EvaluateJob
+    | SetJobStability
+    | SetJobVersionTag
+    | RecordScalingEvent
+    | DeleteJobs
+)
 NodeCommand = RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain | AddNodeEvents | DeleteNodes
 EvaluationCommand = UpsertEvaluations | DeleteEvaluations
 AllocCommand = StagePlan | DropStagedPlans | ApplyPlan | UpdateAllocsFromClient | SetDesiredTransitions
@@ -465,7 +553,10 @@ class Applied(Value):
 
 
 class Rejected(Value):
-    """The command did not fit the state; the same on every replica. Kinds: not_found, conflict, invalid."""
+    """The command did not fit the state; the same on every replica.
+
+    Kinds: not_found, conflict, invalid, denied, and stale (a row that the command is based on has changed).
+    """
 
     kind: str
     message: str

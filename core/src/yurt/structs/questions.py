@@ -36,6 +36,14 @@ def _specification(job: Job) -> Job:
     )
 
 
+def total_count_problem(job: Job, count_max: int) -> str:
+    """Why the job's groups ask for too many allocations together, or ''; 0: there is no bound."""
+    count = sum(group.count for group in job.task_groups)
+    if not count_max or count <= count_max:
+        return ""
+    return f"total count was greater than configured job_max_count: {count} > {count_max}"
+
+
 def asks_csi(job: Job) -> bool:
     """Some group of the job uses a CSI volume."""
     return any(request.type == CSI for group in job.task_groups for request in group.volumes.values())

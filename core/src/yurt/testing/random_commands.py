@@ -11,6 +11,7 @@ from random import Random
 from typing import TypeVar
 
 from yurt.fsm import Step, apply
+from yurt.fsm.basis import expectation
 from yurt.fsm.restore import framed
 from yurt.fsm.snapshot import encode
 from yurt.sdk.value import UnixNano, replace, seconds
@@ -30,7 +31,14 @@ from yurt.structs.csi_volume import CSIVolume
 from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.host_volume import PENDING, UNAVAILABLE, HostVolume
-from yurt.structs.job import Job, JobSubmission, JobVersionTag, PeriodicConfig, ScalingEvent
+from yurt.structs.job import (
+    Job,
+    JobSubmission,
+    JobVersionTag,
+    ParameterizedJobConfig,
+    PeriodicConfig,
+    ScalingEvent,
+)
 from yurt.structs.metrics import AllocationMetric
 from yurt.structs.node import DrainStrategy, HostVolumeInfo, NodeEvent
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Placement, Plan
@@ -78,7 +86,7 @@ class CommandMaker:
         self._following: c.AnyCommand | None = None
         self._makers: tuple[Callable[[Snapshot], c.AnyCommand], ...] = (
             self._register_job, self._register_job, self._deregister, self._stability, self._delete_jobs,
-            self._tag, self._scaling,
+            self._tag, self._scaling, self._scale, self._dispatch, self._periodic_launch, self._evaluate,
             self._register_node, self._register_node, self._node_status, self._eligibility, self._drain,
             self._node_events, self._delete_nodes, self._evaluations, self._evaluations, self._delete_evaluations,
             self._plan, self._plan, self._plan, self._plan, self._updates, self._updates, self._updates,
@@ -176,6 +184,7 @@ class CommandMaker:
             stop=self._random.randrange(6) == 0,
             parent_id=self._pick(("", "", "cron")),
             periodic=PeriodicConfig(spec="@daily") if self._random.randrange(5) == 0 else None,
+            parameterized_job=ParameterizedJobConfig() if self._random.randrange(5) == 0 else None,
             node_pool=self._pick(("default", "default", "gpu")),
         )
 
@@ -199,6 +208,7 @@ class CommandMaker:
             submission=JobSubmission(source="job", format="hcl2") if self._maybe() else None,
             deployment_update=self._deployment_update(state) if self._random.randrange(5) == 0 else None,
             tracked_versions=self._pick((6, 2, 1, 0)),
+            based_on=(expectation(state, "jobs", job.key),) if self._random.randrange(4) == 0 else (),
         )
 
     def _deregister(self, state: Snapshot) -> c.AnyCommand:
@@ -222,6 +232,46 @@ class CommandMaker:
     def _scaling(self, state: Snapshot) -> c.AnyCommand:
         event = ScalingEvent(time=self._now, count=self._pick((None, 3)), message="scaled")
         return c.RecordScalingEvent(namespace="default", job_id=self._pick(JOBS), group=self._pick(GROUPS), event=event)
+
+    def _scale(self, state: Snapshot) -> c.AnyCommand:
+        job_id = self._pick(JOBS)
+        return c.ScaleJob(
+            namespace="default",
+            job_id=job_id,
+            group=self._pick(GROUPS),
+            event=ScalingEvent(time=self._now, count=self._pick((None, 0, 1, 2)), message="scaled"),
+            enforce_index=self._pick((None, None, 0, state.index)),
+            evaluation=self._evaluation(state, job_id) if self._maybe() else None,
+            count_max=self._pick((0, 3)),
+        )
+
+    def _dispatch(self, state: Snapshot) -> c.AnyCommand:
+        job_id, number = self._pick(JOBS), self._random.randrange(4)
+        child_id = f"{job_id}/dispatch-{number}"
+        return c.DispatchJob(
+            namespace="default",
+            job_id=job_id,
+            child_id=child_id,
+            idempotency_token=self._pick(("", "once")),
+            evaluation=self._evaluation(state, child_id) if self._maybe() else None,
+            now=self._now,
+        )
+
+    def _periodic_launch(self, state: Snapshot) -> c.AnyCommand:
+        job_id = self._pick(JOBS)
+        job = state.jobs.get(("default", job_id))
+        return c.LaunchPeriodicJob(
+            namespace="default",
+            job_id=job_id,
+            launched_at=self._now,
+            specification_index=self._pick((0, job.job_modify_index if job is not None else 1, state.index)),
+            evaluation=self._evaluation(state, job_id) if self._maybe() else None,
+            now=self._now,
+        )
+
+    def _evaluate(self, state: Snapshot) -> c.AnyCommand:
+        job_id = self._pick(JOBS)
+        return c.EvaluateJob(namespace="default", job_id=job_id, evaluation=self._evaluation(state, job_id))
 
     def _delete_jobs(self, state: Snapshot) -> c.AnyCommand:
         return c.DeleteJobs(keys=tuple((self._pick(NAMESPACES), self._pick(JOBS)) for _ in range(2)))

@@ -1,12 +1,11 @@
-"""Children of periodic and parameterized jobs, and the checks before one is made."""
+"""Children of periodic and parameterized jobs, and the checks of a dispatch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from yurt.sdk.value import UnixNano, replace
-from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.job import Job
 
@@ -19,8 +18,12 @@ SECOND: Final = 1_000_000_000
 
 def periodic_child(parent: Job, at: UnixNano) -> Job:
     """The job that a periodic parent launches for the time `at`; its id follows from both, so no time runs twice."""
-    child_id = f"{parent.id}{PERIODIC_INFIX}{at // SECOND}"
-    return replace(_fresh(parent, child_id), periodic=None)
+    return replace(_fresh(parent, periodic_child_id(parent.id, at)), periodic=None)
+
+
+def periodic_child_id(parent_id: str, at: UnixNano) -> str:
+    """`<id>/periodic-<unix s>`."""
+    return f"{parent_id}{PERIODIC_INFIX}{at // SECOND}"
 
 
 def dispatched_child(parent: Job, child_id: str, *, payload: bytes, meta: Mapping[str, str], token: str) -> Job:
@@ -48,21 +51,6 @@ def dispatch_id(parent_id: str, *, template: str, at: UnixNano, suffix: str) -> 
     """`<id>/dispatch-[<template>-]<unix s>-<8 hex>`."""
     middle = f"{template}-" if template else ""
     return f"{parent_id}{DISPATCH_INFIX}{middle}{at // SECOND}-{suffix[:8]}"
-
-
-def has_live_child(state: Snapshot, parent: Job) -> bool:
-    """Some launch of the periodic job is not over yet."""
-    return any(child.status != status.JOB_DEAD for child in children(state, parent))
-
-
-def children(state: Snapshot, parent: Job) -> Iterator[Job]:
-    """Jobs that were made of a periodic or parameterized one, in no particular order."""
-    return state.jobs.each_where("parent", parent.key)
-
-
-def children_by_token(state: Snapshot, parent: Job, token: str) -> tuple[Job, ...]:
-    """Those of its children that were dispatched with an idempotency token."""
-    return state.jobs.where("token", (*parent.key, token))
 
 
 def dispatch_problem(job: Job | None, job_id: str, payload: bytes, meta: Mapping[str, str]) -> str:

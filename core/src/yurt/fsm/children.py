@@ -1,0 +1,70 @@
+"""Children of periodic and parameterized jobs: dispatches and launches.
+
+Both are decided here, at the command's position in the log. So one idempotency token makes one child and one time of a
+schedule launches once, however many ask and whoever leads. A parent that was stopped or purged makes none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from yurt.fsm.edit import Edit
+from yurt.fsm.evals import put_job_evaluation
+from yurt.fsm.jobs import registration_denied, store_job
+from yurt.fsm.periodic import record_launch
+from yurt.fsm.reject import conflict, invalid, not_found
+from yurt.sdk.value import replace
+from yurt.structs import status
+from yurt.structs.child_jobs import dispatch_problem, dispatched_child, periodic_child
+from yurt.structs.commands import DispatchJob, LaunchPeriodicJob, Rejected
+from yurt.structs.job import Job
+
+JOB_NOT_FOUND: Final = "job not found"
+
+
+def dispatch_job(edit: Edit, command: DispatchJob) -> Rejected | None:
+    """Register a child of a parameterized job, unless its idempotency token has made one before."""
+    parent = edit.job((command.namespace, command.job_id))
+    problem = dispatch_problem(parent, command.job_id, command.payload, command.meta)
+    if problem:
+        return not_found(problem) if parent is None else invalid(problem)
+    assert parent is not None
+    token = command.idempotency_token
+    if token and edit.tx.count_where("jobs", "token", (*parent.key, token)):
+        return None
+    child = dispatched_child(parent, command.child_id, payload=command.payload, meta=command.meta, token=token)
+    child = replace(child, priority=command.priority or parent.priority, submit_time=command.now)
+    return registration_denied(edit) or _register_child(edit, child, command)
+
+
+def launch_periodic_job(edit: Edit, command: LaunchPeriodicJob) -> Rejected | None:
+    """Register the child of a periodic job for a time, unless it is there or may not overlap with a live one."""
+    parent = edit.job((command.namespace, command.job_id))
+    if parent is None:
+        return not_found(JOB_NOT_FOUND)
+    if parent.periodic is None:
+        return invalid("can't force launch non-periodic job")
+    is_forced = command.specification_index == 0
+    if not is_forced and (parent.stop or parent.job_modify_index != command.specification_index):
+        return conflict(f'job "{parent.id}" changed before its launch')
+    if is_forced and (rejected := registration_denied(edit)) is not None:
+        return rejected
+    if parent.periodic.prohibit_overlap and _has_live_child(edit, parent):
+        return None
+    child = replace(periodic_child(parent, command.launched_at), submit_time=command.now)
+    if edit.job(child.key) is None and (rejected := _register_child(edit, child, command)) is not None:
+        return rejected
+    record_launch(edit, parent, command.launched_at)
+    return None
+
+
+def _register_child(edit: Edit, child: Job, command: DispatchJob | LaunchPeriodicJob) -> Rejected | None:
+    if edit.job(child.key) is not None:
+        return conflict(f'job "{child.id}" exists already')
+    return store_job(edit, child) or put_job_evaluation(edit, child.key, command.evaluation)
+
+
+def _has_live_child(edit: Edit, parent: Job) -> bool:
+    """Some launch of the periodic job is not over yet."""
+    found = (edit.job(key) for key in edit.tx.keys_where("jobs", "parent", parent.key))
+    return any(child is not None and child.status != status.JOB_DEAD for child in found)

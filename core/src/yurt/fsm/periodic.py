@@ -1,0 +1,23 @@
+"""The last launch of each periodic job: a new leader goes on from it, and no time is launched twice."""
+
+from __future__ import annotations
+
+from yurt.fsm.edit import Edit
+from yurt.sdk.value import UnixNano
+from yurt.structs.cluster import PeriodicLaunch
+from yurt.structs.job import Job
+
+
+def record_launch(edit: Edit, job: Job, launched_at: UnixNano) -> None:
+    """Remember a launch, unless a later one is known."""
+    existing: PeriodicLaunch | None = edit.tx.get("periodic_launches", job.key)
+    if existing is not None and existing.launch >= launched_at:
+        return
+    launch = PeriodicLaunch(
+        namespace=job.namespace,
+        id=job.id,
+        launch=launched_at,
+        create_index=edit.index if existing is None else existing.create_index,
+        modify_index=edit.index,
+    )
+    edit.tx.put("periodic_launches", job.key, launch)
