@@ -1,0 +1,74 @@
+"""Commands on allocations: plans, reports of clients, desired transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.sdk.value import UnixNano, Value, no_entries
+from yurt.structs.alloc import AllocDeploymentStatus, AllocNetworkStatus, DesiredTransition, TaskState
+from yurt.structs.commands.base import Command
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.plan import Plan
+
+
+class StagePlan(Command, tag=True):
+    """A part of a plan that must not be seen in parts: kept aside until the `ApplyPlan` that names it."""
+
+    plan_id: str
+    number: int
+    plan: Plan
+
+
+class DropStagedPlans(Command, tag=True):
+    """Forget staged parts: of one plan, or of all plans."""
+
+    plan_id: str = ""
+
+
+class ApplyPlan(Command, tag=True):
+    """The accepted part of a plan; evaluations of preempted jobs and the evaluation's own update commit with it.
+
+    `staged` is the id of a plan of which `parts` parts were staged: they are applied first, all at this index.
+    """
+
+    plan: Plan
+    evaluations: tuple[Evaluation, ...] = ()
+    staged: str = ""
+    parts: int = 0
+    checked_at: int = 0
+    """The index of the state against which the plan was checked; 0: it is applied as it is.
+
+    The plan is rejected as stale when its job's specification has changed since, or a node that it places on is no
+    longer ready for allocations.
+    """
+
+
+class AllocUpdate(Value):
+    """What a client reports of one allocation."""
+
+    id: str
+    node_id: str
+    client_status: str
+    client_description: str = ""
+    task_states: Mapping[str, TaskState] = no_entries()
+    deployment_status: AllocDeploymentStatus | None = None
+    network_status: AllocNetworkStatus | None = None
+
+
+class UpdateAllocsFromClient(Command, tag=True):
+    """Reports of clients, at time `now`; evaluations that follow from them commit with it."""
+
+    updates: tuple[AllocUpdate, ...]
+    evaluations: tuple[Evaluation, ...] = ()
+    now: UnixNano = UnixNano(0)
+
+
+class SetDesiredTransitions(Command, tag=True):
+    """What the servers want of running allocations (drain, `alloc stop`, deployment watcher), with its evaluations."""
+
+    transitions: Mapping[str, DesiredTransition]
+    evaluations: tuple[Evaluation, ...] = ()
+    now: UnixNano = UnixNano(0)
+
+
+AllocCommand = StagePlan | DropStagedPlans | ApplyPlan | UpdateAllocsFromClient | SetDesiredTransitions

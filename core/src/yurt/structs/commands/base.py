@@ -1,0 +1,48 @@
+"""What all commands have in common, and what `apply` answers."""
+
+from __future__ import annotations
+
+from yurt.sdk.value import Value, wire_name
+
+
+class Expectation(Value):
+    """A row as the proposer of a command saw it.
+
+    `index` is the row's modify index, for a job the index of its specification (`job_modify_index`); 0: no such row.
+    """
+
+    table: str
+    key: str | tuple[str | int, ...]
+    index: int = 0
+
+
+class Command(Value, tag_field="$", rename=wire_name, kw_only=True):
+    """Base of all commands; the tag is the class name.
+
+    A tag that ends with SKIPPABLE says that a server of a version without that command may pass over it: nothing that
+    servers must agree on may come of it.
+
+    `based_on` names the rows that the command was decided on where the decision is too large for `apply`: when one of
+    them has changed, the command is rejected as stale, and its proposer decides again on the newer state.
+    """
+
+    based_on: tuple[Expectation, ...] = ()
+
+
+class Applied(Value):
+    """The command changed the state at `index`."""
+
+    index: int
+
+
+class Rejected(Value):
+    """The command did not fit the state; the same on every replica.
+
+    Kinds: not_found, conflict, invalid, denied, and stale (a row that the command is based on has changed).
+    """
+
+    kind: str
+    message: str
+
+
+Result = Applied | Rejected

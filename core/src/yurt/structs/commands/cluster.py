@@ -1,0 +1,68 @@
+"""Commands on namespaces, node pools, cluster-wide configurations and records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from yurt.sdk.value import UnixNano
+from yurt.structs.cluster import AutopilotConfiguration, Namespace, NodePool, SchedulerConfiguration
+from yurt.structs.commands.base import Command
+
+
+class UpsertNamespaces(Command, tag=True):
+    """Create or change namespaces."""
+
+    namespaces: tuple[Namespace, ...]
+
+
+class DeleteNamespaces(Command, tag=True):
+    """Delete namespaces that hold nothing."""
+
+    names: tuple[str, ...]
+
+
+class UpsertNodePools(Command, tag=True):
+    """Create or change node pools."""
+
+    pools: tuple[NodePool, ...]
+
+
+class DeleteNodePools(Command, tag=True):
+    """Delete node pools without nodes and jobs."""
+
+    names: tuple[str, ...]
+
+
+class SetSchedulerConfiguration(Command, tag=True):
+    """Replace the scheduler's configuration; with `check_index` only when it was last changed there."""
+
+    configuration: SchedulerConfiguration
+    check_index: int | None = None
+
+
+class SetAutopilotConfiguration(Command, tag=True):
+    """Replace how servers mind themselves; with `check_index` only when it was last changed there."""
+
+    configuration: AutopilotConfiguration
+    check_index: int | None = None
+
+
+class RecordPeriodicLaunch(Command, tag=True):
+    """The last launch of a periodic job, so that none runs twice."""
+
+    namespace: str
+    job_id: str
+    launched_at: UnixNano
+
+
+class StoreSchema(Command, tag=True):
+    """A driver's option schema, by digest."""
+
+    driver: str
+    digest: str
+    schema: Mapping[str, Any]
+
+
+class KeepAlive(Command, tag=True):
+    """Nothing changes but the index."""

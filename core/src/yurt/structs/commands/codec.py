@@ -1,0 +1,97 @@
+"""All commands as one union, and their form in the log."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import msgspec
+
+from yurt.structs.commands.allocs import AllocCommand
+from yurt.structs.commands.cluster import (
+    DeleteNamespaces,
+    DeleteNodePools,
+    KeepAlive,
+    RecordPeriodicLaunch,
+    SetAutopilotConfiguration,
+    SetSchedulerConfiguration,
+    StoreSchema,
+    UpsertNamespaces,
+    UpsertNodePools,
+)
+from yurt.structs.commands.deployments import DeploymentCommand
+from yurt.structs.commands.evaluations import EvaluationCommand
+from yurt.structs.commands.jobs import JobCommand
+from yurt.structs.commands.nodes import NodeCommand
+from yurt.structs.commands.restore import RestoreCommand
+from yurt.structs.commands.services import ServiceCommand
+from yurt.structs.commands.variables import VariableCommand
+from yurt.structs.commands.volumes import DeleteVolumes, HostVolumeCommand, UpsertVolumes
+
+ClusterCommand = (
+    UpsertNamespaces
+    | DeleteNamespaces
+    | UpsertNodePools
+    | DeleteNodePools
+    | UpsertVolumes
+    | DeleteVolumes
+    | SetSchedulerConfiguration
+    | SetAutopilotConfiguration
+    | RecordPeriodicLaunch
+    | StoreSchema
+    | KeepAlive
+)
+AnyCommand = (
+    JobCommand
+    | NodeCommand
+    | EvaluationCommand
+    | AllocCommand
+    | ServiceCommand
+    | VariableCommand
+    | HostVolumeCommand
+    | DeploymentCommand
+    | ClusterCommand
+    | RestoreCommand
+)
+
+SKIPPABLE = "?"
+
+
+class _Tagged(msgspec.Struct):
+    """A command of any version, as far as its tag."""
+
+    tag: str = msgspec.field(name="$")
+
+
+_KNOWN = frozenset(str(each.__struct_config__.tag) for each in get_args(AnyCommand))
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[AnyCommand] = msgspec.msgpack.Decoder(AnyCommand)
+_several = msgspec.msgpack.Decoder(tuple[AnyCommand, ...])
+_parts = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
+_tagged = msgspec.msgpack.Decoder(_Tagged)
+
+
+def encode_command(command: AnyCommand) -> bytes:
+    """The command as one log record."""
+    return _encoder.encode(command)
+
+
+def decode_command(data: bytes) -> AnyCommand:
+    """The inverse; raises msgspec.DecodeError for a record of a newer or broken format.
+
+    What a newer version wrote and this one may pass over is decoded as what changes nothing.
+    """
+    try:
+        return _decoder.decode(data)
+    except msgspec.ValidationError:
+        tag = _tagged.decode(data).tag
+        if tag in _KNOWN or not tag.endswith(SKIPPABLE):
+            raise
+    return KeepAlive()
+
+
+def decode_commands(data: bytes) -> tuple[AnyCommand, ...]:
+    """Commands that were encoded together; raises as `decode_command` does."""
+    try:
+        return _several.decode(data)
+    except msgspec.ValidationError:
+        return tuple(decode_command(bytes(part)) for part in _parts.decode(data))

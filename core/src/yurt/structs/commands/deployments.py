@@ -1,0 +1,47 @@
+"""Commands on deployments."""
+
+from __future__ import annotations
+
+from yurt.sdk.value import UnixNano
+from yurt.structs.commands.base import Command
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.plan import DeploymentUpdate
+
+
+class SetDeploymentStatus(Command, tag=True):
+    """End or pause a deployment; may store a reverted job and an evaluation with it."""
+
+    update: DeploymentUpdate
+    evaluation: Evaluation | None = None
+    job: Job | None = None
+    now: UnixNano = UnixNano(0)
+
+
+class SetDeploymentAllocHealth(Command, tag=True):
+    """Health of a deployment's allocations decided by an operator."""
+
+    deployment_id: str
+    healthy: tuple[str, ...] = ()
+    unhealthy: tuple[str, ...] = ()
+    now: UnixNano = UnixNano(0)
+    update: DeploymentUpdate | None = None
+    evaluation: Evaluation | None = None
+
+
+class PromoteDeployment(Command, tag=True):
+    """Promote the canaries of all or some groups."""
+
+    deployment_id: str
+    groups: tuple[str, ...] = ()
+    evaluation: Evaluation | None = None
+    now: UnixNano = UnixNano(0)
+
+
+class DeleteDeployments(Command, tag=True):
+    """Garbage collection of deployments."""
+
+    deployment_ids: tuple[str, ...]
+
+
+DeploymentCommand = SetDeploymentStatus | SetDeploymentAllocHealth | PromoteDeployment | DeleteDeployments

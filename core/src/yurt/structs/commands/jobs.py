@@ -1,0 +1,137 @@
+"""Commands on jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.sdk.value import UnixNano, no_entries
+from yurt.structs.commands.base import Command
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job, JobSubmission, JobVersionTag, ScalingEvent
+from yurt.structs.plan import DeploymentUpdate
+
+
+class RegisterJob(Command, tag=True):
+    """Store a job, as a new version when its specification changed; the evaluation commits with it (invariant B1).
+
+    At most `tracked_versions` untagged versions are kept. What a user registers is based on the job that it replaces.
+    """
+
+    job: Job
+    evaluation: Evaluation | None = None
+    submission: JobSubmission | None = None
+    deployment_update: DeploymentUpdate | None = None
+    tracked_versions: int = 6
+
+
+class DeregisterJob(Command, tag=True):
+    """Stop a job, or delete it and its versions when `purge`; an unknown job only gets the evaluation."""
+
+    namespace: str
+    job_id: str
+    purge: bool = False
+    evaluation: Evaluation | None = None
+    submit_time: UnixNano = UnixNano(0)
+    priority_default: int = 50
+    """The priority of the evaluation of an unknown job."""
+
+
+class ScaleJob(Command, tag=True):
+    """Give a group the count of the event and record the event; without a count the event is only recorded.
+
+    The job's groups may ask for `count_max` allocations together.
+    """
+
+    namespace: str
+    job_id: str
+    group: str
+    event: ScalingEvent
+    enforce_index: int | None = None
+    evaluation: Evaluation | None = None
+    count_max: int = 0
+    tracked_versions: int = 6
+
+
+class DispatchJob(Command, tag=True):
+    """Register a child of a parameterized job; one that was dispatched with the same token before is kept instead."""
+
+    namespace: str
+    job_id: str
+    child_id: str
+    payload: bytes = b""
+    meta: Mapping[str, str] = no_entries()
+    idempotency_token: str = ""
+    priority: int = 0
+    evaluation: Evaluation | None = None
+    now: UnixNano = UnixNano(0)
+
+
+class LaunchPeriodicJob(Command, tag=True):
+    """Register the child of a periodic job for a time, and record the launch.
+
+    Nothing is registered when the child is there already, or when it may not overlap with one that is not over. A
+    scheduled launch carries the index of the specification whose schedule it follows; a forced one carries 0.
+    """
+
+    namespace: str
+    job_id: str
+    launched_at: UnixNano
+    specification_index: int = 0
+    evaluation: Evaluation | None = None
+    now: UnixNano = UnixNano(0)
+
+
+class EvaluateJob(Command, tag=True):
+    """Have a job scheduled again."""
+
+    namespace: str
+    job_id: str
+    evaluation: Evaluation
+
+
+class SetJobStability(Command, tag=True):
+    """Mark a version as stable or not; no new version is made."""
+
+    namespace: str
+    job_id: str
+    version: int
+    stable: bool
+
+
+class SetJobVersionTag(Command, tag=True):
+    """Name a version, or (tag None) take the name `name` away; a tagged version is kept."""
+
+    namespace: str
+    job_id: str
+    name: str
+    version: int = 0
+    tag: JobVersionTag | None = None
+
+
+class RecordScalingEvent(Command, tag=True):
+    """Remember an attempt to scale a group; the newest 20 are kept."""
+
+    namespace: str
+    job_id: str
+    group: str
+    event: ScalingEvent
+
+
+class DeleteJobs(Command, tag=True):
+    """Garbage collection of dead jobs: (namespace, id) pairs."""
+
+    keys: tuple[tuple[str, str], ...]
+
+
+JobCommand = (
+    RegisterJob
+    | DeregisterJob
+    | ScaleJob
+    | DispatchJob
+    | LaunchPeriodicJob
+    | EvaluateJob
+    | SetJobStability
+    | SetJobVersionTag
+    | RecordScalingEvent
+    | DeleteJobs
+)

@@ -1,0 +1,64 @@
+"""Commands on nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.structs.commands.base import Command
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.node import DrainMetadata, DrainStrategy, Node, NodeEvent
+
+
+class RegisterNode(Command, tag=True):
+    """A client's registration: inserts, or updates what the client owns; evaluations for its jobs commit with it."""
+
+    node: Node
+    events: tuple[NodeEvent, ...] = ()
+    evaluations: tuple[Evaluation, ...] = ()
+    create_node_pool: bool = False
+
+
+class SetNodeStatus(Command, tag=True):
+    """A node's status; `updated_at` in unix seconds."""
+
+    node_id: str
+    status: str
+    updated_at: int
+    event: NodeEvent | None = None
+    evaluations: tuple[Evaluation, ...] = ()
+
+
+class SetNodeEligibility(Command, tag=True):
+    """Whether new allocations may be placed on a node."""
+
+    node_id: str
+    eligibility: str
+    event: NodeEvent | None = None
+    evaluations: tuple[Evaluation, ...] = ()
+
+
+class SetNodeDrain(Command, tag=True):
+    """Start, change or end a node's drain."""
+
+    node_id: str
+    strategy: DrainStrategy | None
+    mark_eligible: bool = False
+    last_drain: DrainMetadata | None = None
+    event: NodeEvent | None = None
+    evaluations: tuple[Evaluation, ...] = ()
+
+
+class AddNodeEvents(Command, tag=True):
+    """Events by node id."""
+
+    events: Mapping[str, tuple[NodeEvent, ...]]
+
+
+class DeleteNodes(Command, tag=True):
+    """Forget nodes."""
+
+    node_ids: tuple[str, ...]
+    evaluations: tuple[Evaluation, ...] = ()
+
+
+NodeCommand = RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain | AddNodeEvents | DeleteNodes

@@ -1,0 +1,66 @@
+"""Commands on variables, their locks and root keys."""
+
+from __future__ import annotations
+
+from yurt.sdk.value import UnixNano
+from yurt.structs.commands.base import Command
+from yurt.structs.variable import EncryptedVariable, RootKeyMeta
+
+
+class PutVariable(Command, tag=True):
+    """Store a variable; with `check_index` only over the version of that index (0: only when there is none)."""
+
+    variable: EncryptedVariable
+    check_index: int | None = None
+    lock_id: str = ""
+    now: UnixNano = UnixNano(0)
+
+
+class DeleteVariable(Command, tag=True):
+    """Forget a variable; one that is not there is no error."""
+
+    namespace: str
+    path: str
+    check_index: int | None = None
+    lock_id: str = ""
+
+
+class LockVariable(Command, tag=True):
+    """Lock a variable, with new content when it has any."""
+
+    variable: EncryptedVariable
+    now: UnixNano = UnixNano(0)
+
+
+class ReleaseVariableLock(Command, tag=True):
+    """End a lock, because its holder wants it or because its time is over."""
+
+    namespace: str
+    path: str
+    lock_id: str
+    now: UnixNano = UnixNano(0)
+
+
+class RekeyVariables(Command, tag=True):
+    """The same variables under another root key, as far as they have not changed since."""
+
+    variables: tuple[EncryptedVariable, ...]
+
+
+class PutRootKey(Command, tag=True):
+    """A root key or its new state; `is_full` has all variables of the one that was active encrypted again."""
+
+    key: RootKeyMeta
+    is_full: bool = False
+
+
+class DeleteRootKeys(Command, tag=True):
+    """Forget root keys, those in use only by force."""
+
+    key_ids: tuple[str, ...]
+    is_forced: bool = False
+
+
+VariableCommand = (
+    PutVariable | DeleteVariable | LockVariable | ReleaseVariableLock | RekeyVariables | PutRootKey | DeleteRootKeys
+)

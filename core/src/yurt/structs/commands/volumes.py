@@ -1,0 +1,46 @@
+"""Commands on dynamic host volumes and CSI volumes."""
+
+from __future__ import annotations
+
+from yurt.sdk.value import UnixNano
+from yurt.structs.commands.base import Command
+from yurt.structs.csi_volume import CSIVolume
+from yurt.structs.host_volume import HostVolume
+
+
+class PutHostVolume(Command, tag=True):
+    """Store a dynamic host volume; its state follows from its node unless `keeps_state`."""
+
+    volume: HostVolume
+    now: UnixNano = UnixNano(0)
+    keeps_state: bool = False
+
+
+class DeleteHostVolume(Command, tag=True):
+    """Forget a dynamic host volume and the claims on it."""
+
+    namespace: str
+    id: str
+
+
+class DeleteHostVolumeClaim(Command, tag=True):
+    """Forget a claim: the next allocation may go to another volume."""
+
+    id: str
+
+
+class UpsertVolumes(Command, tag=True):
+    """Register CSI volumes, or change them."""
+
+    volumes: tuple[CSIVolume, ...]
+    now: UnixNano = UnixNano(0)
+
+
+class DeleteVolumes(Command, tag=True):
+    """Forget CSI volumes, by (namespace, id); those that live allocations use only by force."""
+
+    keys: tuple[tuple[str, str], ...]
+    is_forced: bool = False
+
+
+HostVolumeCommand = PutHostVolume | DeleteHostVolume | DeleteHostVolumeClaim
