@@ -122,6 +122,144 @@ async def test_no_source_in_the_task_is_more_than_a_file_of_its_own(dirs: TaskDi
     assert not Path(dirs.local_dir, "got").exists()
 
 
+def tar_of(*members: tuple[str, bytes, str | bytes]) -> bytes:
+    """A tar of (name, type, the link's target or the file's content)."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+        for name, kind, said in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = kind, 0o644
+            content = said if isinstance(said, bytes) else b""
+            info.linkname, info.size = "" if isinstance(said, bytes) else said, len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return made.getvalue()
+
+
+FILE, FOLDER, LINK, HARD = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
+UP = "../../../../outside"
+"""From the top of the tree that is unpacked, in its staging folder, to the folder beside the allocations."""
+
+
+def long_way_out() -> list[tuple[str, bytes, str | bytes]]:
+    """Members that make `escape` a link to the host's `outside`, by a path too long for a resolver to follow.
+
+    Behind 16 short links lie 16 long folders. The link at their end climbs back to the top, but its real path is longer
+    than PATH_MAX, so that a resolver by path takes it for a plain name and the climb for a descent.
+    """
+    members: list[tuple[str, bytes, str | bytes]] = []
+    path, steps = "", "abcdefghijklmnop"
+    for step in steps:
+        members.append((f"{path}{'d' * 247}", FOLDER, b""))
+        members.append((f"{path}{step}", LINK, "d" * 247))
+        path += "d" * 247 + "/"
+    way = "/".join(steps) + "/" + "l" * 254
+    members.append((way, LINK, "../" * len(steps)))
+    members.append(("escape", LINK, f"{way}/{UP}"))
+    return members
+
+
+@pytest.mark.parametrize("kind", ["write", "overwrite", "read"])
+async def test_a_tar_whose_links_outgrow_a_resolver_reaches_nothing(dirs: TaskDirs, tmp_path: Path, kind: str) -> None:
+    host = tmp_path / "outside" / "host"
+    host.write_bytes(b"of the host")
+    members = {
+        "write": [("escape/new", FILE, b"written")],
+        "overwrite": [("flag", HARD, "escape/host"), ("flag", FILE, b"written")],
+        "read": [("flag", HARD, "escape/host")],
+    }[kind]
+    with pytest.raises(Invalid):
+        await fetch(dirs, put(dirs, "x.tar.gz", tar_of(*long_way_out(), *members)))
+    assert host.read_bytes() == b"of the host" and host.stat().st_nlink == 1
+    assert [path.name for path in host.parent.iterdir()] == ["host"]
+    assert not Path(dirs.local_dir, "got").exists()
+
+
+WAYS_OUT: dict[str, list[tuple[str, bytes, str | bytes]]] = {
+    "name": [(f"{UP}/new", FILE, b"1")],
+    "name inside": [("a/../b", FILE, b"1")],
+    "absolute link": [("l", LINK, "/etc")],
+    "link": [("l", LINK, UP)],
+    "link beside its folder": [("a/l", LINK, f"../{UP}")],
+    "climb behind a link": [("a", FOLDER, b""), ("l", LINK, "a"), ("m", LINK, "l/../..")],
+    "climb behind nothing": [("l", LINK, "missing/..")],
+    "climb by a chain": [("a/b", LINK, "."), ("a/c", LINK, "b/.."), ("d", LINK, f"a/c/{UP}")],
+    "file behind a link": [("a", FOLDER, b""), ("l", LINK, "a"), ("l/x", FILE, b"1")],
+    "folder behind a link": [("l", LINK, "."), ("l/x", FOLDER, b"")],
+    "link behind a link": [("l", LINK, "."), ("l/x", LINK, "y")],
+    "hard link behind a link": [("x", FILE, b""), ("l", LINK, "."), ("l/y", HARD, "x")],
+    "folder in place of a link": [("l", LINK, "."), ("l", FOLDER, b"")],
+    "link in place of a folder": [("a/x", FILE, b""), ("a", LINK, ".")],
+    "hard link to the host": [("h", HARD, "/etc/hostname")],
+    "hard link out": [("h", HARD, f"{UP}/host")],
+    "hard link to a link": [("x", FILE, b""), ("l", LINK, "x"), ("h", HARD, "l")],
+    "hard link to what comes later": [("h", HARD, "x"), ("x", FILE, b"")],
+    "hard link to what was replaced": [("x", FILE, b""), ("x", LINK, "y"), ("h", HARD, "x")],
+    "hard link to a folder": [("a", FOLDER, b""), ("h", HARD, "a")],
+    "device": [("d", tarfile.CHRTYPE, b"")],
+    "pipe": [("p", tarfile.FIFOTYPE, b"")],
+    "long name": [("n" * 256, FILE, b"")],
+    "long path": [("/".join(["n" * 200] * 11), FILE, b"")],
+    "deep path": [("a/" * 129 + "x", FILE, b"")],
+    "empty name": [(".", FILE, b"")],
+}
+
+
+@pytest.mark.parametrize("way", list(WAYS_OUT))
+async def test_no_member_of_a_tar_leads_out_or_through_another(dirs: TaskDirs, tmp_path: Path, way: str) -> None:
+    host = tmp_path / "outside" / "host"
+    host.write_bytes(b"of the host")
+    with pytest.raises(Invalid, match="the archive holds"):
+        await fetch(dirs, put(dirs, "x.tar.gz", tar_of(*WAYS_OUT[way])))
+    assert host.stat().st_nlink == 1 and [path.name for path in host.parent.iterdir()] == ["host"]
+    assert not Path(dirs.local_dir, "got").exists()
+
+
+async def test_links_that_stay_inside_a_tar_arrive(dirs: TaskDirs) -> None:
+    await fetch(
+        dirs,
+        put(
+            dirs,
+            "x.tar.gz",
+            tar_of(
+                ("./", FOLDER, b""),
+                ("/lib/libx.so", LINK, "libx.so.1"),
+                ("lib/libx.so.1", FILE, b"code"),
+                ("bin/a/tool", LINK, "../../lib/../lib/libx.so"),
+                ("copy", HARD, "lib/libx.so.1"),
+                ("twice", FILE, b"old"),
+                ("twice", FILE, b"new"),
+                ("dangling", LINK, "nowhere"),
+            ),
+        ),
+    )
+    got = Path(dirs.local_dir, "got")
+    assert (got / "bin/a/tool").read_bytes() == (got / "lib/libx.so").read_bytes() == b"code"
+    assert os.path.samefile(got / "copy", got / "lib/libx.so.1")
+    assert (got / "twice").read_bytes() == b"new" and (got / "dangling").is_symlink()
+
+
+async def test_a_later_file_of_a_hard_link_s_name_leaves_the_first_name_alone(dirs: TaskDirs) -> None:
+    await fetch(dirs, put(dirs, "x.tar.gz", tar_of(("a", FILE, b"1"), ("b", HARD, "a"), ("b", FILE, b"2"))))
+    got = Path(dirs.local_dir, "got")
+    assert (got / "a").read_bytes() == b"1" and (got / "b").read_bytes() == b"2"
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ([(f"f{number}", FILE, b"") for number in range(11)], "more than 10 files"),
+        ([(f"{number}/a/b/c/x", FILE, b"") for number in range(5)], "more than 10 folders"),
+        ([("a", FILE, b"x" * 600), ("b", FILE, b"x" * 600)], "more than 1000 bytes"),
+    ],
+)
+async def test_the_limits_of_an_archive_count_files_folders_and_bytes(
+    dirs: TaskDirs, members: list[tuple[str, bytes, str | bytes]], said: str
+) -> None:
+    limits = ArtifactLimits(file_count_max=10, unpacked_bytes_max=1000)
+    with pytest.raises(Invalid, match=said):
+        await fetch(dirs, put(dirs, "x.tar.gz", tar_of(*members)), limits=limits)
+
+
 @contextlib.contextmanager
 def swapped(dirs: TaskDirs, outside: Path) -> Iterator[None]:
     """While it lasts, `local/way` is in turn a folder of the task and a link out of it."""

@@ -1,7 +1,8 @@
 """Unpacking archives into a folder that nobody else can enter, with limits; blocking, in the child process.
 
 An archive is hostile until shown otherwise: its entries may name places outside, link there, be devices, or unfold to
-petabytes. tarfile's `data` filter refuses the first three; sizes and numbers are counted before anything is written.
+petabytes. `yurt.client.archives` keeps everything inside; here sizes and numbers are counted before anything is
+written.
 """
 
 from __future__ import annotations
@@ -10,24 +11,25 @@ import bz2
 import gzip
 import lzma
 import os
-import shutil
 import stat
-import tarfile
+import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO, Any, Final
 
+from yurt.client.archives import tar
+from yurt.client.archives.tree import FOLDER_FLAGS, Attributes, TreeWriter, shown
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.sdk.errors import Invalid
 
 CHUNK_BYTES: Final = 256 * 1024
 STREAMS: Final[dict[str, Callable[[str], Any]]] = {"gz": gzip.open, "bz2": bz2.open, "xz": lzma.open}
-TAR_MODES: Final[dict[str, Any]] = {"tar": "r:", "tar.gz": "r:gz", "tar.bz2": "r:bz2", "tar.xz": "r:xz"}
 BROKEN: Final = (
-    tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError,
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError, LookupError,
     NotImplementedError, RuntimeError,
 )  # fmt: skip
+"""What the standard library raises for archives that are damaged, encrypted or of an unknown form."""
 
 
 class Budget:
@@ -36,6 +38,7 @@ class Budget:
     def __init__(self, limits: ArtifactLimits) -> None:
         self.limits = limits
         self.files = 0
+        self.folders = 0
         self.bytes = 0
 
     def take(self, size: int) -> None:
@@ -45,6 +48,15 @@ class Budget:
         if self.files > self.limits.file_count_max:
             raise Invalid(
                 f"the archive holds more than {self.limits.file_count_max} files "
+                "(client artifact.decompression_file_count_limit)"
+            )
+
+    def add_folder(self) -> None:
+        """One more folder, named or only implied by the name of something in it."""
+        self.folders += 1
+        if self.folders > self.limits.file_count_max:
+            raise Invalid(
+                f"the archive makes more than {self.limits.file_count_max} folders "
                 "(client artifact.decompression_file_count_limit)"
             )
 
@@ -61,46 +73,72 @@ class Budget:
 def unpack_tree(archive: str, kind: str, folder: str, limits: ArtifactLimits) -> None:
     """Unpack a tar or zip archive into a new folder."""
     os.mkdir(folder, 0o755)
+    top = os.open(folder, FOLDER_FLAGS)
     budget = Budget(limits)
+    writer = TreeWriter(top, budget)
     try:
         if kind == "zip":
-            _unzip(archive, folder, budget)
+            _unzip(archive, writer, budget)
         else:
-            _untar(archive, TAR_MODES[kind], folder, budget)
+            _untar(archive, kind, writer, budget)
+        writer.finish()
     except BROKEN as error:
         raise Invalid(f"the {kind} archive cannot be unpacked: {error or type(error).__name__}") from None
+    finally:
+        os.close(top)
 
 
-def _untar(archive: str, mode: Any, folder: str, budget: Budget) -> None:
-    if not hasattr(tarfile, "data_filter"):
-        raise Invalid("unpacking tar archives safely needs Python 3.11.4 or newer")
-    with tarfile.open(archive, mode) as tar:
-        for member in tar:
-            budget.take(member.size)
-            tar.extract(member, folder, filter="data")
+def _untar(archive: str, kind: str, writer: TreeWriter, budget: Budget) -> None:
+    opener = STREAMS.get(kind.removeprefix("tar."), open)
+    with opener(archive, "rb") as stream:
+        reader = tar.TarReader(stream)
+        for entry in reader.entries():
+            budget.take(entry.size)
+            _write_entry(entry, reader, writer)
 
 
-def _unzip(archive: str, folder: str, budget: Budget) -> None:
+def _write_entry(entry: tar.Entry, reader: tar.TarReader, writer: TreeWriter) -> None:
+    if entry.kind == tar.FILE:
+        writer.file(entry.name, reader.data(), Attributes(_file_mode(entry.mode), entry.mtime))
+    elif entry.kind == tar.FOLDER:
+        writer.folder(entry.name)
+    elif entry.kind == tar.LINK:
+        writer.link(entry.name, entry.target)
+    elif entry.kind == tar.HARD_LINK:
+        writer.hard_link(entry.name, entry.target)
+    else:
+        raise Invalid(f"the archive holds {shown(entry.name)}, which is neither a file, a folder nor a link")
+
+
+def _file_mode(mode: int) -> int:
+    """Writable for its owner alone; it can be run by all or by nobody, as its owner may."""
+    kept = mode & 0o755 | 0o600
+    return kept if mode & 0o100 else kept & 0o644
+
+
+def _unzip(archive: str, writer: TreeWriter, budget: Budget) -> None:
     with zipfile.ZipFile(archive) as opened:
         for entry in opened.infolist():
             budget.take(entry.file_size)
-            _unzip_entry(opened, entry, folder)
+            _unzip_entry(opened, entry, writer)
 
 
-def _unzip_entry(opened: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: str) -> None:
+def _unzip_entry(opened: zipfile.ZipFile, entry: zipfile.ZipInfo, writer: TreeWriter) -> None:
     """Write one entry as a plain file or folder; a link becomes a file that holds its target."""
-    parts = [part for part in entry.filename.split("/") if part not in ("", ".")]
-    if entry.filename.startswith("/") or ".." in parts or any("\\" in part or "\0" in part for part in parts):
-        raise Invalid(f"the archive holds {entry.filename[:80]!r}, which leads out of it")
-    path = os.path.join(folder, *parts)
-    if entry.is_dir() or not parts:
-        os.makedirs(path, exist_ok=True)
+    name = entry.filename
+    if name.startswith("/") or "\\" in name:
+        raise Invalid(f"the archive holds {shown(name)}, which leads out of it")
+    if name.endswith("/"):
+        writer.folder(name)
         return
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    mode = stat.S_IMODE(entry.external_attr >> 16) & 0o755 | 0o600
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    with opened.open(entry) as packed, os.fdopen(os.open(path, flags, mode), "wb") as file:
-        shutil.copyfileobj(packed, file, CHUNK_BYTES)
+    with opened.open(entry) as packed:
+        mode = stat.S_IMODE(entry.external_attr >> 16) & 0o755 | 0o600
+        writer.file(name, _pieces(packed), Attributes(mode))
+
+
+def _pieces(packed: IO[bytes]) -> Iterator[bytes]:
+    while data := packed.read(CHUNK_BYTES):
+        yield data
 
 
 def unpack_file(archive: str, kind: str, path: str, limits: ArtifactLimits) -> None:

@@ -1,0 +1,39 @@
+"""Where a symbolic link of a tree may lead: nowhere but into that tree. Pure.
+
+A link's target is judged by its text and by the folders that are known to be real, without following anything. `..` is
+taken only where everything before it is a real folder (or another leading `..`), because only there does it lead where
+the text says. The rest of a target only descends, through folders or through further links that obey the same rule.
+So no chain of links can leave the tree, however long it is, and nothing depends on how far a resolver would follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+Parts = tuple[str, ...]
+
+TARGET_BYTES_MAX = 4095
+"""Linux takes no longer target."""
+
+
+def leads_inside(folder: Parts, target: str, folders: Set[Parts]) -> bool:
+    """Whether a link in `folder` stays below the top; `folders` are the real ones of the tree, by their parts."""
+    if (
+        not target
+        or target.startswith("/")
+        or "\0" in target
+        or len(target.encode(errors="replace")) > TARGET_BYTES_MAX
+    ):
+        return False
+    at, is_real = folder, True
+    for part in target.split("/"):
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if not is_real or not at:
+                return False
+            at = at[:-1]
+        elif is_real:
+            at = (*at, part)
+            is_real = at in folders
+    return True
