@@ -14,6 +14,7 @@ import shutil
 import stat
 from typing import Final
 
+from yurt.client.archives.links import Parts, leads_inside
 from yurt.sdk.errors import Invalid
 
 FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -26,33 +27,54 @@ Owner = tuple[int, int] | None
 
 
 def check_tree(tree: str) -> None:
-    """Refuse links that lead out of a tree, and what is neither file, folder nor link; takes set-id bits away."""
-    top = os.path.realpath(tree)
-    for folder, names, files in os.walk(tree):
-        for name in (*names, *files):
-            _check_entry(os.path.join(folder, name), top, tree)
+    """Refuse links that lead out of a tree, and what is neither file, folder nor link; takes set-id bits away.
+
+    The tree is walked by open folders, so that no depth and no length of a path hides an entry.
+    """
+    folders: set[Parts] = {()}
+    links: dict[Parts, str] = {}
+    top = os.open(tree, FOLDER_FLAGS)
+    try:
+        _check_folder(top, (), folders, links)
+    finally:
+        os.close(top)
+    for parts, target in links.items():
+        if not leads_inside(parts[:-1], target, folders):
+            raise Invalid(f"the artifact holds the link {'/'.join(parts)[:200]!r}, which leads out of it")
 
 
-def _check_entry(path: str, top: str, tree: str) -> None:
-    mode = os.lstat(path).st_mode
-    shown = os.path.relpath(path, tree)
-    if stat.S_ISLNK(mode):
-        target = os.path.realpath(path)
-        if os.readlink(path).startswith("/") or (target != top and not target.startswith(f"{top}/")):
-            raise Invalid(f"the artifact holds the link {shown!r}, which leads out of it")
-    elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise Invalid(f"the artifact holds {shown!r}, which is neither a file, a folder nor a link")
-    elif mode & ~KEPT_BITS & 0o7777:
-        os.chmod(path, mode & KEPT_BITS)
+def _check_folder(folder: int, parts: Parts, folders: set[Parts], links: dict[Parts, str]) -> None:
+    if len(parts) > DEPTH_MAX:
+        raise Invalid(f"the artifact is more than {DEPTH_MAX} folders deep")
+    for name in os.listdir(folder):
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if stat.S_ISLNK(mode):
+            links[(*parts, name)] = os.readlink(name, dir_fd=folder)
+            continue
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            shown = "/".join((*parts, name))[:200]
+            raise Invalid(f"the artifact holds {shown!r}, which is neither a file, a folder nor a link")
+        if mode & ~KEPT_BITS & 0o7777:
+            os.chmod(name, mode & KEPT_BITS, dir_fd=folder)
+        if stat.S_ISDIR(mode):
+            folders.add((*parts, name))
+            inner = os.open(name, FOLDER_FLAGS, dir_fd=folder)
+            try:
+                _check_folder(inner, (*parts, name), folders, links)
+            finally:
+                os.close(inner)
 
 
 def inside(tree: str, path: str) -> str:
     """A folder or file inside a tree; raises Invalid when it is not there or leads out."""
-    found, top = os.path.realpath(os.path.join(tree, path)), os.path.realpath(tree)
+    try:
+        found, top = os.path.realpath(os.path.join(tree, path), strict=True), os.path.realpath(tree)
+    except FileNotFoundError:
+        raise Invalid(f"the artifact holds no {path!r}; check the part of its source behind //") from None
+    except OSError as error:
+        raise Invalid(f"the artifact's {path[:200]!r} cannot be resolved: {error.strerror}") from None
     if found != top and not found.startswith(f"{top}/"):
         raise Invalid(f"{path!r} leads out of the artifact")
-    if not os.path.lexists(found):
-        raise Invalid(f"the artifact holds no {path!r}; check the part of its source behind //")
     return found
 
 
