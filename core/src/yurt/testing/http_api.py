@@ -20,6 +20,7 @@ from yurt.http.regions import REGIONS, RegionApis
 from yurt.runtime.env import RealEnv
 from yurt.server.config import ServerConfig
 from yurt.server.server import Server
+from yurt.storage.log import CommandLog
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import RegisterNode, SetNodeStatus
 from yurt.structs.node import DriverInfo, Node, NodeCpuResources, NodeDiskResources, NodeMemoryResources, NodeResources
@@ -104,10 +105,15 @@ def ready_node() -> Node:
 
 @contextlib.asynccontextmanager
 async def serving(
-    *, cluster: Cluster | None = None, regions: RegionApis | None = None, enable_debug: bool = False, **settings: Any
+    *,
+    cluster: Cluster | None = None,
+    regions: RegionApis | None = None,
+    enable_debug: bool = False,
+    log: CommandLog | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Api]:
     """The application over a leading server without nodes, with these settings, among these servers and regions."""
-    server = Server(ServerConfig(name="test", **settings), env=RealEnv(), log=MemoryLog())
+    server = Server(ServerConfig(name="test", **settings), env=RealEnv(), log=log or MemoryLog())
     ready = asyncio.Event()
     plugins = ({"name": "raw_exec", "status": "ok"},)
     agent = AgentInfo(version="0.1.0", name="test", dev=True, enable_debug=enable_debug, plugins=plugins)

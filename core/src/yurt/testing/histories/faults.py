@@ -19,11 +19,27 @@ class LeaderFaults:
         self._cluster = cluster
         self._every_s = every_s
         self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self.done: list[str] = []
         """What was done to whom."""
 
-    def run(self) -> None:
-        """Go on until `stop`; afterwards every server runs."""
+    def start(self) -> None:
+        """Begin with the first fault after a third of the time."""
+        self._thread.start()
+
+    def settle(self) -> None:
+        """No fault begins any more; return when every server runs and has applied what the leader has."""
+        self._stop.set()
+        self._thread.join()
+        applied = self._cluster.wait_leader().answer("/v1/agent/self")["stats"]["raft"]["applied_index"]
+        self._cluster.wait_index(int(applied))
+
+    def close(self) -> None:
+        """No fault begins any more, and every server runs."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
         while not self._stop.wait(self._every_s if self.done else self._every_s / 3):
             leader = self._leader()
             if leader is None:
@@ -32,10 +48,6 @@ class LeaderFaults:
                 self._freeze(leader)
             else:
                 self._kill(leader)
-
-    def stop(self) -> None:
-        """No fault begins any more."""
-        self._stop.set()
 
     def _leader(self) -> ServerAgent | None:
         with suppress(AssertionError):
@@ -60,10 +72,8 @@ class LeaderFaults:
 def leader_faults(cluster: RealCluster, *, every_s: float) -> Iterator[LeaderFaults]:
     """Faults during the block."""
     faults = LeaderFaults(cluster, every_s)
-    thread = threading.Thread(target=faults.run, daemon=True)
-    thread.start()
+    faults.start()
     try:
         yield faults
     finally:
-        faults.stop()
-        thread.join()
+        faults.close()

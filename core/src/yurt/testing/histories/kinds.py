@@ -21,8 +21,15 @@ class Prepared(NamedTuple):
 class Kind(Protocol):
     """A kind of object: its requests over HTTP, the choice of the next one, and its sequential behaviour."""
 
-    name: str
-    model: Model[Any]
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        ...
+
+    @property
+    def model(self) -> Model[Any]:
+        """Its sequential behaviour."""
+        ...
 
     def key(self, number: int) -> str:
         """The name of an object that nobody has used."""

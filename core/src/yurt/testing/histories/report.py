@@ -25,11 +25,19 @@ class Report(NamedTuple):
     objects: int
     violations: tuple[str, ...]
     undecided: tuple[str, ...]
+    seed: int = 0
+    outcomes: str = ""
+    """The answers by kind of object, request and status."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Everything was decided, and nothing is wrong."""
+        return not self.violations and not self.undecided
 
     def __str__(self) -> str:
         head = (
-            f"{self.operations} operations on {self.objects} objects, {self.unknown} of unknown outcome: "
-            f"{len(self.violations)} violations, {len(self.undecided)} undecided"
+            f"seed {self.seed}: {self.operations} operations on {self.objects} objects, "
+            f"{self.unknown} of unknown outcome: {len(self.violations)} violations, {len(self.undecided)} undecided"
         )
         shortest: dict[str, str] = {}
         for text in sorted(self.violations, key=len):

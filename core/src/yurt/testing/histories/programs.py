@@ -1,0 +1,52 @@
+"""Random programs of concurrent requests against agents, from a seed, and the verdict on what they answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from yurt.testing.histories.clients import Clients, Shape
+from yurt.testing.histories.configurations import ConfigurationKind
+from yurt.testing.histories.deployments import DeploymentKind
+from yurt.testing.histories.dispatches import DispatchKind
+from yurt.testing.histories.documents import NamespaceKind, NodePoolKind
+from yurt.testing.histories.job_requests import JobKind
+from yurt.testing.histories.kinds import Kind
+from yurt.testing.histories.nodes import NodeKind
+from yurt.testing.histories.report import Report, outcomes_text, report_on
+from yurt.testing.histories.variables import VariableKind
+
+
+class Program(NamedTuple):
+    """What is sent: at least `operations` requests, the same ones for a seed as long as the answers are."""
+
+    seed: int
+    operations: int
+    shape: Shape = Shape()
+    node_id: str = ""
+    """A node whose eligibility and drain are changed too."""
+
+
+def all_kinds(node_id: str = "") -> list[Kind]:
+    """Every kind of object; jobs and variables have the most requests."""
+    kinds: list[Kind] = [
+        JobKind(), VariableKind(), DispatchKind(), JobKind(), NamespaceKind(), VariableKind(), NodePoolKind(),
+        JobKind(), DeploymentKind(), VariableKind(), ConfigurationKind(),
+    ]  # fmt: skip
+    return [*kinds, NodeKind(node_id)] if node_id else kinds
+
+
+async def run_program(
+    program: Program, addresses: Sequence[str], *, settle: Callable[[], None] | None = None
+) -> Report:
+    """Send it to the agents, read every object from each of them after `settle`, and check what they answered.
+
+    `settle` returns when every agent has caught up with all others; without it only the objects' last reads count.
+    """
+    clients = Clients(addresses, all_kinds(program.node_id), seed=program.seed, shape=program.shape)
+    await clients.run(program.operations)
+    if settle is not None:
+        await asyncio.to_thread(settle)
+        await clients.read_everywhere()
+    return report_on(clients.recorded)._replace(seed=program.seed, outcomes=outcomes_text(clients.outcomes))
