@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ from yurt.agent.config_check import check
 from yurt.agent.config_files import read_files
 from yurt.agent.config_keys import ABSENT, ROOT, Block, Entry, Key
 from yurt.agent.data_dir import open_data_dir
-from yurt.agent.parts import bytes_of, client_config, server_config, shown_config, template_settings
+from yurt.agent.parts import (
+    SECRETS,
+    bytes_of,
+    client_config,
+    server_config,
+    shown_config,
+    template_settings,
+)
+from yurt.api.redaction import is_secret_name
 from yurt.sdk.errors import Conflict, Invalid
 from yurt.server.config import RejectionConfig, ServerConfig
 
@@ -218,6 +227,41 @@ def test_the_shown_configuration_hides_secrets() -> None:
 
     assert shown["HTTPAPIResponseHeaders"] == {"X-A": "b"}
     assert shown["Client"]["Enabled"] is True
+
+
+def test_the_shown_configuration_hides_secrets_of_plugins_options_and_headers() -> None:
+    auth = {"config": "/etc/auth.json", "password": "geheim", "deep": [{"x": "geheim"}]}
+    docker = {"auth": auth, "registry_token": "geheim", "allow_privileged": True}
+    given: dict[str, Any] = {
+        **SERVER,
+        "client": {"options": {"consul.token": "geheim", "driver.raw_exec.enable": "1"}, "intro_token": "geheim"},
+        "http_api_response_headers": {"Authorization": "geheim"},
+        "plugin": {
+            "docker": {"config": [docker], "args": ["-token", "geheim", "--api-key=geheim", "-v"]},
+            "other": {"config": {"url": "https://me:geheim@host/x", "pem": "-----BEGIN RSA PRIVATE KEY-----geheim"}},
+        },
+    }
+    shown = shown_config(config_of(given))
+
+    assert "geheim" not in json.dumps(shown)
+    assert shown["Plugin"]["docker"]["config"][0]["allow_privileged"] is True
+    assert shown["Plugin"]["docker"]["args"] == ["-token", "<redacted>", "--api-key=<redacted>", "-v"]
+    assert shown["Plugin"]["other"]["config"]["url"] == "https://<redacted>@host/x"
+    assert shown["Client"]["Options"]["driver.raw_exec.enable"] == "1"
+
+
+def test_every_key_of_the_agents_own_that_is_named_for_a_secret_is_blanked_or_known_to_be_none() -> None:
+    """Durations, names of files and switches that stand near a secret; all else must be in SECRETS."""
+    harmless = {"allowed_metadata_keys_in_metrics", "license_env"}
+
+    def named(table: Block) -> Iterator[str]:
+        for name, entry in table.entries.items():
+            if isinstance(entry, Block):
+                yield from named(entry)
+            elif is_secret_name(name) and entry.type != "bool":
+                yield name
+
+    assert set(named(ROOT)) - SECRETS - harmless == set()
 
 
 def test_a_data_directory_has_one_owner(tmp_path: Path) -> None:

@@ -82,3 +82,11 @@ def test_the_journal_of_an_agent_is_printed(api: Any, run: Any) -> None:
     assert api.asked[-1][1] == "/v1/agent/monitor/export?service_name=yurt&logs_since=1h&server_id=b&plain=true"
     for flags in ((), ("-on-disk", "-service-name=yurt")):
         assert "one of -service-name and -on-disk" in run("monitor", "export", *flags)[2]
+
+
+def test_secrets_that_an_older_agent_shows_are_not_gathered(api: Any, run: Any, tmp_path: Path) -> None:
+    shown = {"config": {"Plugin": {"docker": {"config": {"auth": {"password": "geheim"}}}}}, "stats": {}}
+    api.answers["/v1/agent/self"] = shown
+    run("operator", "debug", "-duration=100ms", "-interval=1h", "-output", str(tmp_path))
+    about = json.loads(gathered(tmp_path)["cluster/agent-self.json"])
+    assert about["config"]["Plugin"]["docker"]["config"]["auth"] == {"password": "<redacted>"}

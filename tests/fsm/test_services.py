@@ -51,6 +51,26 @@ def test_the_same_registration_again_changes_nothing(replica: Replica, alloc: Al
     assert (stored.port, stored.create_index, stored.modify_index) == (9090, 4, 6)
 
 
+@pytest.mark.parametrize(
+    ("claim", "named"),
+    [
+        ({"node_id": factories.number_id(2, kind=1)}, "node"),
+        ({"namespace": "prod"}, "namespace"),
+        ({"job_id": "payments"}, "job"),
+        ({"id": f"_nomad-task-{factories.number_id(9, kind=3)}-group-web"}, "ID must begin"),
+    ],
+    ids=["node", "namespace", "job", "id"],
+)
+def test_a_registration_that_is_not_its_allocations_is_rejected(
+    replica: Replica, alloc: Allocation, claim: dict[str, str], named: str
+) -> None:
+    result = replica.step(RegisterServices(services=(factories.service(alloc, **claim),))).result
+    assert isinstance(result, Rejected)
+    assert result.kind == "invalid"
+    assert named in result.message
+    assert not len(replica.state.services)
+
+
 def test_a_registration_without_a_name_is_rejected(replica: Replica) -> None:
     result = replica.step(RegisterServices(services=(ServiceRegistration(id="x"),))).result
     assert isinstance(result, Rejected)

@@ -57,7 +57,10 @@ async def test_services_of_what_is_not_there_are_not_found(api: Api) -> None:
 
 async def test_a_key_chooses_the_same_instances_every_time(api: Api, alloc_id: str) -> None:
     alloc = api.server.state.allocs[alloc_id]
-    more = tuple(factories.service(alloc, "api", id=f"instance-{number}", port=number) for number in range(1, 9))
+    more = tuple(
+        factories.service(alloc, "api", id=f"_nomad-task-{alloc_id}-web-{number}", port=number)
+        for number in range(1, 9)
+    )
     await api.server.register_services(NODE_ID, more)
 
     async def chosen(query: str) -> list[Any]:
@@ -76,7 +79,7 @@ async def test_a_choice_has_a_form(api: Api, query: str) -> None:
 
 
 async def test_an_instance_can_be_deleted_once(api: Api, alloc_id: str) -> None:
-    service_id = f"_nomad-group-{alloc_id}-api"
+    service_id = f"_nomad-task-{alloc_id}-group-api"
     other = await api.call("DELETE", f"/v1/service/db/{service_id}")
     assert other.status == 404
     assert (await api.call("DELETE", f"/v1/service/api/{service_id}")).status == 200

@@ -132,12 +132,12 @@ async def test_reports_are_stored_where_the_node_may_speak(place: Place) -> None
 
 async def test_services_come_and_go(place: Place) -> None:
     await place.run_job()
-    service = ServiceRegistration(id="one", service_name="web", node_id=place.node.id, alloc_id=place.alloc.id)
+    service = factories.service(place.alloc)
     assert await place.port.register_services(place.node.id, (service,)) > 0
-    assert "one" in place.leader.state.services
+    assert service.id in place.leader.state.services
     for _ in range(2):
-        await place.port.deregister_services(place.node.id, ("one",))
-    assert "one" not in place.leader.state.services
+        await place.port.deregister_services(place.node.id, (service.id,))
+    assert service.id not in place.leader.state.services
 
 
 async def test_events_are_the_nodes(place: Place) -> None:
@@ -174,11 +174,11 @@ async def test_templates_see_services_and_wait_for_their_change(place: Place) ->
     )
     first = await place.port.ask_for_template(query)
     assert first.data == []
-    service = ServiceRegistration(id="one", service_name="web", node_id=place.node.id, alloc_id=place.alloc.id)
+    service = factories.service(place.alloc)
     async with asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(place.port.ask_for_template(replace(query, min_index=first.index)))
         await place.leader.services.register(place.node.id, (service,))
-    assert [row["ID"] for row in asking.result().data] == ["one"]
+    assert [row["ID"] for row in asking.result().data] == [service.id]
 
 
 async def test_claims_and_identities_are_for_allocations_of_the_node(place: Place) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from yurt.fsm.snapshot import encode
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
-from yurt.sdk.value import seconds
+from yurt.sdk.value import replace, seconds
 from yurt.server.keyring import Keyring
 from yurt.server.variables import VariableConflict, checked_lock
 from yurt.storage.memory import MemoryLog
@@ -179,16 +179,40 @@ async def test_a_key_that_is_old_is_replaced_by_itself(run_server: Any) -> None:
 
 def test_keys_are_kept_and_readable_by_their_owner_only(tmp_path: Path) -> None:
     first = Keyring(tmp_path)
-    first.create("one")
-    sealed = first.encrypt("one", b"text", context=b"here")
+    one, two = factories.number_id(1, kind=8), factories.number_id(2, kind=8)
+    first.create(one)
+    sealed = first.encrypt(one, b"text", context=b"here")
     (path,) = (tmp_path / "keystore").iterdir()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     again = Keyring(tmp_path)
-    assert again.decrypt("one", sealed, context=b"here") == b"text"
-    assert again.jwks(["one", "two"]) == first.jwks(["one"])
+    assert again.decrypt(one, sealed, context=b"here") == b"text"
+    assert again.jwks([one, two]) == first.jwks([one])
     path.write_text("broken")
     with pytest.raises(Invalid, match="cannot be read"):
-        Keyring(tmp_path).get("one")
+        Keyring(tmp_path).get(one)
+
+
+@pytest.mark.parametrize("key_id", ["../outside", "/outside", "one", "", f"{factories.number_id(1)}\n"])
+def test_a_key_id_that_is_not_a_uuid_never_names_a_file(tmp_path: Path, key_id: str) -> None:
+    victim = tmp_path / "outside.key.json"
+    victim.write_text("kept")
+    keyring = Keyring(tmp_path)
+    made = keyring.create(factories.number_id(1, kind=8))
+    with pytest.raises(Invalid, match="is not a UUID"):
+        keyring.add(replace(made, key_id=key_id))
+    with pytest.raises(Invalid, match="is not a UUID"):
+        keyring.get(key_id)
+    keyring.remove(key_id)
+    assert victim.read_text() == "kept"
+    assert [path.name for path in (tmp_path / "keystore").iterdir()] == [f"{made.key_id}.key.json"]
+
+
+def test_a_kept_key_whose_id_is_not_a_uuid_stops_the_keyring(tmp_path: Path) -> None:
+    made = Keyring(tmp_path).create(factories.number_id(1, kind=8))
+    (path,) = (tmp_path / "keystore").iterdir()
+    path.write_bytes(path.read_bytes().replace(made.key_id.encode(), b"../outside"))
+    with pytest.raises(Invalid, match="not a UUID; restore it"):
+        Keyring(tmp_path).remove(made.key_id)
 
 
 async def test_a_template_is_answered_for_an_allocation_of_its_node_only(bench: Any) -> None:

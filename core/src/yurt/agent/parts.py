@@ -10,6 +10,7 @@ from typing import Any
 from yurt import __version__
 from yurt.agent.config import AgentConfig, seconds_of
 from yurt.agent.data_dir import DataDir
+from yurt.api.redaction import BLANK, redacted, redacted_plugin
 from yurt.api.times import parse_duration
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.config import ClientConfig, Reserved
@@ -27,7 +28,12 @@ SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ?([kmgt])?(i)?b?$", re.IGNORECASE)
 PRIORITY_USUAL, PRIORITY_LIMIT = 100, 32_766
 """The greatest priority of a job: where nothing is said, and at most."""
 ENFORCEMENTS = ("none", "warn", "strict")
-SECRETS = frozenset({"token", "intro_token", "encrypt", "replication_token", "auth", "license_path"})
+SECRETS = frozenset({
+    "token", "intro_token", "encrypt", "replication_token", "auth", "license_path", "circonus_api_token",
+})  # fmt: skip
+"""Keys of the agent's own that are never shown."""
+FREE_FORM = frozenset({"meta", "options", "http_api_response_headers", "config"})
+"""Maps whose keys are the operator's."""
 
 
 def server_config(config: AgentConfig, data: DataDir) -> ServerConfig:
@@ -288,20 +294,18 @@ def shown_config(config: AgentConfig) -> dict[str, Any]:
 
 
 def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys in Go's spelling."""
+    """Keys in Go's spelling. Where names are the operator's or a plugin's, secrets are found by name and by value."""
     shown: dict[str, Any] = {}
     for name, given in data.items():
-        value = "<redacted>" if name in SECRETS and given else given
-        is_free = name in (
-            "meta",
-            "options",
-            "http_api_response_headers",
-            "config",
-            "plugin",
-            "host_volume",
-            "host_network",
-        )
-        shown[_go_name(name)] = _shown(value) if isinstance(value, Mapping) and not is_free else value
+        value = BLANK if name in SECRETS and given else given
+        if not isinstance(value, Mapping) or name in ("host_volume", "host_network"):
+            shown[_go_name(name)] = value
+        elif name == "plugin":
+            shown[_go_name(name)] = {label: redacted_plugin(body) for label, body in value.items()}
+        elif name in FREE_FORM:
+            shown[_go_name(name)] = redacted(value)
+        else:
+            shown[_go_name(name)] = _shown(value)
     return shown
 
 

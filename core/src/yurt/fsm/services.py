@@ -2,6 +2,9 @@
 
 A registration that comes when its allocation is over already is left out, and an allocation that ends, goes, or is on
 a node that is down takes its registrations with it (`Edit.put_alloc`, `Edit.delete_alloc`, `fsm.nodes`).
+
+A registration stands for its allocation: node, namespace, job and the beginning of its id are the allocation's. A node
+can therefore neither register a service for a job that it does not run nor replace the registration of another node.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from yurt.fsm.reject import invalid
 from yurt.sdk.value import replace
 from yurt.structs.commands import DeregisterServices, RegisterServices, Rejected, ServiceCommand
 from yurt.structs.questions import is_client_terminal
-from yurt.structs.service import ServiceRegistration
+from yurt.structs.alloc import Allocation
+from yurt.structs.service import ServiceRegistration, registration_prefix
 
 
 def apply_service(edit: Edit, command: ServiceCommand) -> Rejected | None:
@@ -33,9 +37,13 @@ def _register(edit: Edit, command: RegisterServices) -> Rejected | None:
     for service in command.services:
         if not service.id or not service.service_name:
             return invalid("a service registration needs an ID and a service name")
+        owner = edit.alloc(service.alloc_id)
+        problem = "" if owner is None else _ownership_problem(service, owner)
+        if problem:
+            return invalid(f'service "{service.id}" is not one of allocation {service.alloc_id}: {problem}')
     for service in command.services:
         alloc = edit.alloc(service.alloc_id)
-        if alloc is None or is_client_terminal(alloc) or alloc.node_id != service.node_id:
+        if alloc is None or is_client_terminal(alloc):
             continue
         known: ServiceRegistration | None = edit.tx.get("services", service.id)
         created = edit.index if known is None else known.create_index
@@ -43,3 +51,16 @@ def _register(edit: Edit, command: RegisterServices) -> Rejected | None:
         if known is None or replace(known, modify_index=edit.index) != stored:
             edit.tx.put("services", service.id, stored)
     return None
+
+
+def _ownership_problem(service: ServiceRegistration, alloc: Allocation) -> str:
+    """What the registration claims that is not its allocation's; "" when all of it is."""
+    for name, claimed, actual in (
+        ("node", service.node_id, alloc.node_id),
+        ("namespace", service.namespace, alloc.namespace),
+        ("job", service.job_id, alloc.job_id),
+    ):
+        if claimed != actual:
+            return f'its {name} is "{actual}", not "{claimed}"'
+    prefix = registration_prefix(alloc.id)
+    return "" if service.id.startswith(prefix) else f'the ID must begin with "{prefix}"'

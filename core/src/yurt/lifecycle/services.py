@@ -16,7 +16,7 @@ from yurt.lifecycle.checks import HEALTHINESS, READINESS, CheckSpec
 from yurt.sdk.value import Duration, Value
 from yurt.structs.alloc import Allocation, AllocNetworkStatus
 from yurt.structs.job import TaskGroup
-from yurt.structs.service import Service, ServiceCheck, ServiceRegistration
+from yurt.structs.service import Service, ServiceCheck, ServiceRegistration, registration_prefix
 
 PROVIDER: Final = "nomad"
 CHECK_KINDS: Final = ("tcp", "http")
@@ -131,7 +131,7 @@ def _planned(owned: _Owned) -> Planned:
     tags = service.canary_tags if is_canary and service.canary_tags else service.tags
     name = owned.filled(service.name)
     registration = ServiceRegistration(
-        id=f"_nomad-task-{alloc.id}-{owned.task or f'group-{alloc.task_group}'}-{name}-{service.port_label}",
+        id=f"{registration_prefix(alloc.id)}{owned.task or f'group-{alloc.task_group}'}-{name}-{service.port_label}",
         service_name=name,
         namespace=alloc.namespace,
         node_id=owned.place.node_id,

@@ -3,12 +3,16 @@
 A root key has two halves, 32 bytes for AES-256-GCM and an RSA key for RS256. It lies in a file of its own in the
 folder `keystore` of the server's data, readable by its owner only; without data on disk it lives in memory. What the
 cluster knows of keys (which is active) is in the state; here is only what must never be there.
+
+Ids of keys come from other servers, from the log and from restored snapshots, and name files here: only a UUID ever
+becomes a part of a path.
 """
 
 from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +31,9 @@ SECRET_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 SUFFIX: Final = ".key.json"
 VERSION: Final = 1
+KEY_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+SHOWN_MAX: Final = 64
+"""Characters of a malformed id that a message shows."""
 
 
 class RootKey(Value):
@@ -61,14 +68,16 @@ class Keyring:
         return key
 
     def add(self, key: RootKey) -> None:
-        """Keep a key that this or another server made."""
+        """Keep a key that this or another server made; raises Invalid when its id is not a UUID."""
+        check_key_id(key.key_id)
         self._load()
         if self._folder is not None:
             _write_private(self._folder / f"{key.key_id}{SUFFIX}", msgspec.json.encode(key))
         self._keys[key.key_id] = key
 
     def get(self, key_id: str) -> RootKey:
-        """A key; raises Unavailable with what to do."""
+        """A key; raises Unavailable with what to do, Invalid when the id is not a UUID."""
+        check_key_id(key_id)
         self._load()
         key = self._keys.get(key_id)
         if key is None:
@@ -77,11 +86,11 @@ class Keyring:
         return key
 
     def remove(self, key_id: str) -> None:
-        """Forget a key for good."""
+        """Forget a key for good; none is kept under an id that is not a UUID."""
         self._load()
         self._keys.pop(key_id, None)
         self._signers.pop(key_id, None)
-        if self._folder is not None:
+        if self._folder is not None and is_key_id(key_id):
             (self._folder / f"{key_id}{SUFFIX}").unlink(missing_ok=True)
 
     def encrypt(self, key_id: str, text: bytes, *, context: bytes) -> bytes:
@@ -130,8 +139,25 @@ class Keyring:
                 key = msgspec.json.decode(path.read_bytes(), type=RootKey)
             except (msgspec.DecodeError, OSError) as error:
                 raise Invalid(f"the key in {path} cannot be read: {error}; restore it, or move it away") from None
+            if not is_key_id(key.key_id):
+                raise Invalid(
+                    f"the key in {path} has the id {key.key_id[:SHOWN_MAX]!r}, which is not a UUID; restore it"
+                )
             self._keys[key.key_id] = key
         self._is_loaded = True
+
+
+def is_key_id(key_id: str) -> bool:
+    """Whether this is an id that a root key may have."""
+    return KEY_ID.fullmatch(key_id) is not None
+
+
+def check_key_id(key_id: str) -> None:
+    """Raises Invalid when the id is not a UUID."""
+    if not is_key_id(key_id):
+        raise Invalid(
+            f"root key id {key_id[:SHOWN_MAX]!r} is not a UUID; `yurt operator root keyring list` shows the ids"
+        )
 
 
 def _new_pem() -> bytes:

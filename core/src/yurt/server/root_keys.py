@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable, YurtError
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
-from yurt.server.keyring import RootKey
+from yurt.server.keyring import RootKey, is_key_id
 from yurt.server.sealing import sealed_again
 from yurt.server.waiting import wait_for
 from yurt.structs.commands import DeleteRootKeys, PutRootKey, RekeyVariables
@@ -159,7 +159,7 @@ class RootKeys:
     async def _fetch_missing(self) -> bool:
         """Fetch the keys that this server lacks from those that hold them; whether it has them all now."""
         server = self._server
-        wanted = [key.key_id for key in self.listed()]
+        wanted = [key.key_id for key in self.listed() if is_key_id(key.key_id)]
         held = await asyncio.to_thread(lambda: {key_id for key_id in wanted if key_id in server.keyring})
         missing = [key_id for key_id in wanted if key_id not in held] if server.peers.names else []
         return all([await self._fetch(key_id) for key_id in missing])
@@ -171,6 +171,9 @@ class RootKeys:
                 async with asyncio.timeout(GIVE_LIMIT_S):
                     key = await server.peers.peer(name).root_key(key_id)
             except (YurtError, TimeoutError):
+                continue
+            if key.key_id != key_id:
+                log.warning("root key ignored, another one was asked for: server=%s asked=%s", name, key_id)
                 continue
             await asyncio.to_thread(server.keyring.add, key)
             log.info("root key fetched: key=%s server=%s", key_id, name)

@@ -87,6 +87,11 @@ class ServiceRegistration(Value):
     modify_index: int = 0
 
 
+def registration_prefix(alloc_id: str) -> str:
+    """How the ids of an allocation's registrations begin: an id belongs to one allocation and so to one node."""
+    return f"_nomad-task-{alloc_id}-"
+
+
 class Service(Value):
     """A service to register while its task or group runs."""
 

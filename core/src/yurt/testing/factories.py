@@ -35,7 +35,7 @@ from yurt.structs.plan import Placement
 from yurt.structs.policies import MigrateStrategy, ReschedulePolicy, RestartPolicy, UpdateStrategy
 from yurt.structs.questions import alloc_name
 from yurt.structs.resources import EphemeralDisk, Resources
-from yurt.structs.service import ServiceRegistration
+from yurt.structs.service import ServiceRegistration, registration_prefix
 from yurt.structs.task import Task
 
 NOW = UnixNano(1_700_000_000_000_000_000)
@@ -88,7 +88,7 @@ def group(name: str = "web", count: int = 1, **changes: Any) -> TaskGroup:
 def service(alloc: Allocation, name: str = "web", **changes: Any) -> ServiceRegistration:
     """A registered instance of a service in an allocation."""
     made = ServiceRegistration(
-        id=f"_nomad-group-{alloc.id}-{name}", service_name=name, namespace=alloc.namespace, node_id=alloc.node_id,
+        id=f"{registration_prefix(alloc.id)}group-{name}", service_name=name, namespace=alloc.namespace, node_id=alloc.node_id,
         datacenter="dc1", job_id=alloc.job_id, alloc_id=alloc.id, tags=("blue",), address="127.0.0.1", port=8080,
     )  # fmt: skip
     return replace(made, **changes)

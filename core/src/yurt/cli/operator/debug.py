@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from yurt.api.http_client import ApiClient, BrokenOff, Query
+from yurt.api.redaction import redacted
 from yurt.cli.alloc.stream import data_of, frames
 from yurt.cli.command import VERBOSE, Command, Invocation
 from yurt.cli.errors import CliError, UsageError
@@ -129,7 +130,14 @@ class Capture:
 
     def _json(self, name: str, path: str, query: dict[str, str]) -> None:
         api = self._call.api
-        self._bundle.take(name, lambda: json.dumps(api.get(path, query), indent=1).encode())
+        is_config = path == CLUSTER["agent-self"]
+
+        def get() -> bytes:
+            """Agents blank the secrets of their configuration; those of older versions left some."""
+            answer = api.get(path, query)
+            return json.dumps(redacted(answer) if is_config else answer, indent=1).encode()
+
+        self._bundle.take(name, get)
 
     def _text(self, target: Target, profile: str, query: dict[str, str], *, name: str = "") -> None:
         asked: Query = {**target.query, **query}

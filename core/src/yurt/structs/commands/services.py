@@ -7,7 +7,10 @@ from yurt.structs.service import ServiceRegistration
 
 
 class RegisterServices(Command, tag=True):
-    """Service instances of live allocations; those of allocations that are gone or ended are left out."""
+    """Service instances of live allocations; those of allocations that are gone or ended are left out.
+
+    Rejected when one names a node, namespace, job or id that is not its allocation's.
+    """
 
     services: tuple[ServiceRegistration, ...]
 
