@@ -29,7 +29,7 @@ PUT /v1/job/:job_id/versions/:name/tag | Names a version, the newest one by defa
 DELETE /v1/job/:job_id/versions/:name/tag | Takes a name away.
 PUT /v1/agent/join | Makes the servers at `address` (one or more) known to all; how many answered, what was wrong.
 PUT /v1/agent/force-leave | Says of a failed server (`node`) that it has left; with `prune` it is forgotten at once.
-GET /v1/agent/self | The agent's configuration, its member and figures. Secrets are blanked: keys that hold one, and in blocks of plugins, `client.options`, `meta` and response headers what a word of its name (`token`, `secret`, `password`, `auth`, `key`, ...) or its value (a private key, an address with a password) gives away.
+GET /v1/agent/self | The agent's configuration, its member and figures. Secrets are blanked, those of plugins too.
 GET /v1/agent/members | The servers of all regions, with the status that this one sees.
 GET /v1/agent/health | 200 when server and client (or the `type` asked for) are well, else 500.
 GET /v1/agent/servers | The server that the client knows; 501 on an agent without a client.

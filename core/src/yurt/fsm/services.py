@@ -14,9 +14,9 @@ from typing import assert_never
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import invalid
 from yurt.sdk.value import replace
+from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeregisterServices, RegisterServices, Rejected, ServiceCommand
 from yurt.structs.questions import is_client_terminal
-from yurt.structs.alloc import Allocation
 from yurt.structs.service import ServiceRegistration, registration_prefix
 
 

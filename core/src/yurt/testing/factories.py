@@ -88,9 +88,17 @@ def group(name: str = "web", count: int = 1, **changes: Any) -> TaskGroup:
 def service(alloc: Allocation, name: str = "web", **changes: Any) -> ServiceRegistration:
     """A registered instance of a service in an allocation."""
     made = ServiceRegistration(
-        id=f"{registration_prefix(alloc.id)}group-{name}", service_name=name, namespace=alloc.namespace, node_id=alloc.node_id,
-        datacenter="dc1", job_id=alloc.job_id, alloc_id=alloc.id, tags=("blue",), address="127.0.0.1", port=8080,
-    )  # fmt: skip
+        id=f"{registration_prefix(alloc.id)}group-{name}",
+        service_name=name,
+        namespace=alloc.namespace,
+        node_id=alloc.node_id,
+        datacenter="dc1",
+        job_id=alloc.job_id,
+        alloc_id=alloc.id,
+        tags=("blue",),
+        address="127.0.0.1",
+        port=8080,
+    )
     return replace(made, **changes)
 
 
