@@ -126,6 +126,7 @@ async def test_the_newest_snapshot_comes_back(log: CommandLog) -> None:
 async def test_trimming_keeps_a_margin_below_the_index(log: CommandLog) -> None:
     for number in range(1, 8):
         await log.append(1 + (number - 1) * 2_000, [command(number)] * 2_000)
+    await log.save_snapshot(13_999, [b"state"])
     await log.save_snapshot(14_000, [b"state"])
     await log.trim(13_000)
     found = await read(log, after=12_000)
@@ -139,6 +140,7 @@ async def test_trimming_keeps_a_margin_below_the_index(log: CommandLog) -> None:
 async def test_trimming_keeps_as_many_commands_as_it_is_told_to(log: CommandLog) -> None:
     for number in range(1, 8):
         await log.append(1 + (number - 1) * 2_000, [command(number)] * 2_000)
+    await log.save_snapshot(13_999, [b"state"])
     await log.save_snapshot(14_000, [b"state"])
 
     await log.trim(14_000, keep=3_000)

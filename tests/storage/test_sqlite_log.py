@@ -11,10 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from yurt.sdk.errors import Conflict
 from yurt.sdk.value import UnixNano
-from yurt.storage import snapshot_files
+from yurt.storage import log_rows, snapshot_files
 from yurt.storage.sqlite import SqliteLog
 from yurt.structs.commands import AnyCommand, RecordPeriodicLaunch
 
@@ -66,12 +67,13 @@ async def test_a_second_opener_is_refused_until_the_first_closes(tmp_path: Path)
 
 async def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
     await filled(tmp_path / "log.db", 1)
-    (tmp_path / "format").write_text("yurt data 2\n")
-    with pytest.raises(Conflict, match='has the format "yurt data 2", this version reads "yurt data 1"'):
+    (tmp_path / "format").write_text("yurt data 3\n")
+    with pytest.raises(Conflict, match='has the format "yurt data 3", this version reads "yurt data 2"'):
         await SqliteLog(tmp_path / "log.db").open()
 
 
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    await filled(tmp_path / "log.db", 5)
     (tmp_path / "log.db").write_bytes(b"not a database, but long enough to be read as one" * 100)
     with pytest.raises(Conflict, match="can not be read"):
         await SqliteLog(tmp_path / "log.db").open()
@@ -104,35 +106,145 @@ async def test_a_trimmed_log_without_its_snapshot_refuses_to_start_empty(tmp_pat
         await SqliteLog(tmp_path / "log.db").open()
 
 
-@pytest.mark.parametrize("cut", [1, 100, 3_000, 4_096, 5_000])
-async def test_a_torn_journal_loses_only_its_tail(tmp_path: Path, cut: int) -> None:
-    """A copy of the files of a live log is what a crash leaves; its journal's end may be missing."""
+async def crashed(tmp_path: Path, acknowledged: int) -> Path:
+    """The files of a log of 30 entries whose process was killed, of which `acknowledged` were answered."""
     log = SqliteLog(tmp_path / "live" / "log.db")
     await log.open()
     for number in range(1, 31):
         await log.append(number, [command(number)])
+        if number == acknowledged:
+            shutil.copy(tmp_path / "live" / "commit-index", tmp_path / "commit-index")
     shutil.copytree(tmp_path / "live", tmp_path / "crashed")
     await log.close()
-    journal = tmp_path / "crashed" / "log.db-wal"
+    shutil.copy(tmp_path / "commit-index", tmp_path / "crashed")
+    return tmp_path / "crashed" / "log.db"
+
+
+def cut_off(journal: Path, count: int) -> None:
     with journal.open("r+b") as file:
-        file.truncate(journal.stat().st_size - cut)
-    found = await numbers(tmp_path / "crashed" / "log.db")
+        file.truncate(journal.stat().st_size - count)
+
+
+@pytest.mark.parametrize("cut", [1, 100, 3_000, 4_096, 5_000])
+async def test_a_torn_journal_loses_only_what_nobody_was_answered(tmp_path: Path, cut: int) -> None:
+    path = await crashed(tmp_path, acknowledged=28)
+    cut_off(path.with_name("log.db-wal"), cut)
+    found = await numbers(path)
     assert found == list(range(1, len(found) + 1))
     assert len(found) in (28, 29)
 
 
-async def test_trimming_never_passes_the_newest_snapshot(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cut", [1, 100, 3_000, 4_096, 5_000, 100_000])
+async def test_a_journal_that_lost_what_was_answered_is_refused_with_the_range(tmp_path: Path, cut: int) -> None:
+    path = await crashed(tmp_path, acknowledged=30)
+    cut_off(path.with_name("log.db-wal"), cut)
+    with pytest.raises(Conflict, match=r"lost what it acknowledged: commands? \d+ .*operator raft recover"):
+        await numbers(path)
+
+
+@pytest.mark.parametrize("names", [("log.db",), ("log.db-wal",), ("log.db", "log.db-wal"), ("commit-index",)])
+async def test_a_file_that_is_gone_is_refused_and_nothing_is_changed(tmp_path: Path, names: tuple[str, ...]) -> None:
+    path = await crashed(tmp_path, acknowledged=30)
+    for name in names:
+        path.with_name(name).unlink()
+    before = {each.name: each.read_bytes() for each in path.parent.glob("log.db*") if "shm" not in each.name and each.stat().st_size}
+    with pytest.raises(Conflict, match="operator raft recover"):
+        await numbers(path)
+    left = {each.name: each.read_bytes() for each in path.parent.glob("log.db*") if "shm" not in each.name and each.stat().st_size}
+    assert left == before
+
+
+async def test_an_older_copy_of_the_log_is_refused(tmp_path: Path) -> None:
+    await filled(tmp_path / "one" / "log.db", 5)
+    await filled(tmp_path / "two" / "log.db", 4)
+    log = SqliteLog(tmp_path / "two" / "log.db")
+    await log.open()
+    await log.append(5, [command(99)])
+    await log.close()
+    shutil.copy(tmp_path / "two" / "log.db", tmp_path / "one" / "log.db")
+    with pytest.raises(Conflict, match="is not the one that was acknowledged: its entry at index 5"):
+        await numbers(tmp_path / "one" / "log.db")
+
+
+async def test_what_was_durable_and_not_answered_is_kept(tmp_path: Path) -> None:
+    path = await crashed(tmp_path, acknowledged=28)
+    assert await numbers(path) == list(range(1, 31))
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+async def test_one_damaged_slot_of_the_commit_index_does_no_harm(tmp_path: Path, slot: int) -> None:
+    await filled(tmp_path / "log.db", 5)
+    data = bytearray((tmp_path / "commit-index").read_bytes())
+    data[slot * 4096 + 20] ^= 1
+    (tmp_path / "commit-index").write_bytes(data)
+    assert await numbers(tmp_path / "log.db") == [1, 2, 3, 4, 5]
+
+
+async def test_a_data_directory_of_the_format_before_is_adopted(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    await filled(path, 3)
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE entries DROP COLUMN chain")
+    connection.close()
+    (tmp_path / "commit-index").unlink()
+    (tmp_path / "format").write_text("yurt data 1\n")
+    log = SqliteLog(path)
+    assert (await log.open()).last_index == 3
+    await log.append(4, [command(4)])
+    await log.close()
+    assert await numbers(path) == [1, 2, 3, 4]
+    assert (tmp_path / "format").read_text() == "yurt data 2\n"
+    (tmp_path / "log.db").unlink()
+    with pytest.raises(Conflict, match="commands 1 to 4 are missing"):
+        await numbers(path)
+
+
+async def test_an_entry_that_was_exchanged_is_found_by_the_chain(tmp_path: Path) -> None:
+    await filled(tmp_path / "log.db", 5)
+    await filled(tmp_path / "other" / "log.db", 5)
+    with sqlite3.connect(tmp_path / "log.db") as connection:
+        data = msgspec.msgpack.encode([command(42)])
+        connection.execute(
+            "UPDATE entries SET commands = ?, digest = ? WHERE first_index = 3", (data, log_rows.row_digest(3, data))
+        )
+    connection.close()
+    with pytest.raises(Conflict, match="broken at index 3: it does not follow on the entry before it"):
+        await numbers(tmp_path / "log.db")
+
+
+async def test_a_scrub_finds_damage_that_no_start_would_read(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    await log.open()
+    for number in range(1, 101):
+        await log.append(number, [command(number)])
+    await log.save_snapshot(100, [b"state"])
+    assert await log.scrub() == ""
+    with sqlite3.connect(tmp_path / "log.db") as connection:
+        connection.execute("UPDATE entries SET commands = CAST(commands || x'00' AS BLOB) WHERE first_index = 70")
+    connection.close()
+    assert "damaged at index 70" in await log.scrub()
+    await log.close()
+
+
+async def test_trimming_leaves_what_the_snapshot_before_the_newest_needs(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log.db")
     await log.open()
     for start in range(1, 30_001, 5_000):
         await log.append(start, [command(start)] * 5_000)
+    await log.save_snapshot(20_000, [b"state"])
     await log.trim(30_000)
     assert (await anext(log.entries(0))).first_index == 1
-    await log.save_snapshot(10_000, [b"state"])
+    await log.save_snapshot(30_000, [b"state"])
     await log.trim(30_000)
     with pytest.raises(Conflict, match="broken at index 1: it is missing"):
         await anext(log.entries(0))
-    assert (await anext(log.entries(9_000))).first_index == 5_001
+    assert (await anext(log.entries(19_000))).first_index == 15_001
+    newest = snapshot_files.newest_whole(tmp_path / "snapshots")
+    assert newest is not None
+    await log.close()
+    newest.write_bytes(newest.read_bytes()[:-1])
+    assert (await log.open()).snapshot_index == 20_000
+    assert [entry.first_index async for entry in log.entries(20_000)] == [20_001, 25_001]
     await log.close()
 
 

@@ -17,6 +17,8 @@ from yurt.storage.log import CommandLog
 
 log = logging.getLogger(__name__)
 
+SCRUB_INTERVAL_S: Final = 3600.0
+"""Between two readings of all that lies on disk."""
 CROWDED_PAUSE_S: Final = 2.0
 """Between two snapshots while the log is short of room."""
 
@@ -37,6 +39,7 @@ class Snapshotter:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._run_on_schedule())
             group.create_task(self._run_when_crowded())
+            group.create_task(self._run_scrubs())
 
     async def _run_on_schedule(self) -> None:
         while True:
@@ -50,19 +53,29 @@ class Snapshotter:
             await self.save(keep=0)
             await self._env.sleep(CROWDED_PAUSE_S)
 
-    async def save(self, *, keep: int | None = None) -> None:
+    async def _run_scrubs(self) -> None:
+        """Look for damage on disk. The state in memory is well, so a new snapshot makes what is damaged needless."""
+        while not self._config.dev:
+            await self._env.sleep(SCRUB_INTERVAL_S)
+            problem = await self._log.scrub()
+            if problem:
+                log.error("damage found on disk, a new snapshot is saved; check the disk: %s", problem)
+                await self.save(is_forced=True)
+
+    async def save(self, *, keep: int | None = None, is_forced: bool = False) -> None:
         """Save the present state if it is a newer one, and trim the log; after a failure the log still has everything.
 
-        `keep` commands stay in the log for those who lag, by default as many as configured.
+        `keep` commands stay in the log for those who lag, by default as many as configured. `is_forced` saves the state
+        again where it was saved already.
         """
         if self._config.dev:
             return
         async with self._saved:
             state = self._writer.state
-            if state.index <= self.index and keep is None:
+            if state.index <= self.index and keep is None and not is_forced:
                 return
             try:
-                if state.index > self.index:
+                if state.index > self.index or is_forced:
                     await self._log.save_snapshot(state.index, snapshots.encode(state))
                 await self._log.trim(state.index, keep=self._config.trailing_entries if keep is None else keep)
             except Exception as error:

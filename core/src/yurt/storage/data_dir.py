@@ -20,9 +20,15 @@ FORMAT_NAME = "format"
 class DataDir:
     """An open folder; `close` lets others in."""
 
-    def __init__(self, path: Path) -> None:
-        """Make the folder if it is not there and take it; raises Conflict when another process has it."""
+    def __init__(self, path: Path, *, formats: tuple[str, ...] = (FORMAT,)) -> None:
+        """Make the folder if it is not there and take it; raises Conflict when another process has it.
+
+        `formats` are those that can be read, the newest last. A folder gets the newest one when `has_format` is called,
+        or at once where there is only one.
+        """
         self.path = path
+        self.found_format = ""
+        self._formats = formats
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -53,18 +59,25 @@ class DataDir:
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
+    def has_format(self) -> None:
+        """All that the newest format asks for is there now: write down that the folder has it."""
+        if self.found_format != self._formats[-1]:
+            self.found_format = self._formats[-1]
+            write_durably(self.path / FORMAT_NAME, f"{self.found_format}\n".encode())
+
     def _check_format(self) -> None:
-        path = self.path / FORMAT_NAME
         try:
-            found = path.read_text("utf-8", "replace").strip()
+            found = (self.path / FORMAT_NAME).read_text("utf-8", "replace").strip()
         except FileNotFoundError:
-            write_durably(path, f"{FORMAT}\n".encode())
+            if len(self._formats) == 1:
+                self.has_format()
             return
-        if found != FORMAT:
+        if found not in self._formats:
             raise Conflict(
-                f'the data folder {self.path} has the format "{found[:40]}", this version reads "{FORMAT}"; '
+                f'the data folder {self.path} has the format "{found[:40]}", this version reads "{self._formats[-1]}"; '
                 "use the version that wrote it, or choose another data_dir"
             )
+        self.found_format = found
 
 
 def write_durably(path: Path, data: bytes) -> None:

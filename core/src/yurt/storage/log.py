@@ -134,6 +134,10 @@ class CommandLog(Protocol):
         """Forget commands that lie more than `keep` below an index; their state is in a snapshot."""
         ...
 
+    async def scrub(self) -> str:
+        """Read what lies on this server's disk again, slowly; what is damaged, "" when nothing is."""
+        ...
+
     async def wait_crowded(self) -> None:
         """Return when room runs short: a snapshot now lets the log be trimmed. Never where nothing is short."""
         ...

@@ -2,13 +2,14 @@
 
 A file is a magic line, chunks each after its length (4 bytes, little endian), an end mark, and the digest of all
 before it. A file whose digest does not fit is passed over: the one before it and the log still lead to the same
-state.
+state. The newest two whole files are kept; a damaged one counts for nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import struct
 from collections import deque
@@ -16,6 +17,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from yurt.storage.data_dir import put_in_place, sync_folder
+
+log = logging.getLogger(__name__)
 
 MAGIC = b"yurt snapshot 1\n"
 SUFFIX = ".snapshot"
@@ -28,6 +31,8 @@ END = 0xFFFFFFFF
 _length = struct.Struct("<I")
 _whole: deque[tuple[str, int, int]] = deque(maxlen=8)
 """Files whose digest fitted: path, size and time of the last change."""
+_damaged: deque[tuple[str, int, int]] = deque(maxlen=8)
+"""Files whose damage was logged."""
 
 
 def save(folder: Path, index: int, chunks: Iterable[bytes]) -> None:
@@ -43,8 +48,10 @@ def save(folder: Path, index: int, chunks: Iterable[bytes]) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
-    for old in _files(folder)[KEPT_FILES:]:
-        old.unlink()
+    kept = [each for each in _files(folder) if _is_known_whole(each)][:KEPT_FILES]
+    for old in _files(folder):
+        if old not in kept and (len(kept) == KEPT_FILES or _index(old) < index):
+            old.unlink()
 
 
 def newest_index(folder: Path) -> int:
@@ -58,6 +65,20 @@ def newest_whole(folder: Path) -> Path | None:
     for stray in folder.glob("*.tmp"):
         stray.unlink()
     return next((path for path in _files(folder) if _is_known_whole(path)), None)
+
+
+def fallback_index(folder: Path) -> int:
+    """The index from which the log must be kept: that of the second newest whole snapshot; 0 when there is none.
+
+    Both files are read again: one that was whole when it was written may not be so any more.
+    """
+    whole = [path for path in _files(folder) if _is_known_whole(path, reads_again=True)]
+    return _index(whole[KEPT_FILES - 1]) if len(whole) >= KEPT_FILES else 0
+
+
+def damaged(folder: Path) -> list[Path]:
+    """The files whose digest does not fit; all of them are read."""
+    return [path for path in _files(folder) if not _is_known_whole(path, reads_again=True)]
 
 
 def load(folder: Path, up_to: int | None = None) -> tuple[int, Iterator[bytes]] | None:
@@ -98,15 +119,20 @@ def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield _length.pack(END)
 
 
-def _is_known_whole(path: Path) -> bool:
-    """Whether the digest fits; a file that has not changed since it was read is not read again."""
+def _is_known_whole(path: Path, *, reads_again: bool = False) -> bool:
+    """Whether the digest fits; a file that has not changed since it was read is not read again unless asked."""
     about = path.stat()
     seen = (str(path), about.st_size, about.st_mtime_ns)
-    if seen in _whole:
+    if seen in _whole and not reads_again:
         return True
     is_whole = _is_whole(path)
-    if is_whole:
+    if is_whole and seen not in _whole:
         _whole.append(seen)
+    if not is_whole and seen in _whole:
+        _whole.remove(seen)
+    if not is_whole and seen not in _damaged:
+        _damaged.append(seen)
+        log.warning("snapshot damaged, an older one and the log are used: path=%s", path)
     return is_whole
 
 

@@ -1,14 +1,14 @@
-"""A command log on disk: SQLite in a folder of its own, with snapshot files beside it.
+"""A command log on disk: SQLite in a folder of its own, with the commit index and snapshot files beside it.
 
-The folder holds the database, `snapshots/`, a lock and a format file. A row is what one append wrote: the index of
-its first command, how many there are, the commands, and a digest. What a crash tore off was never acknowledged, and
-SQLite's journal drops it; a row whose digest does not fit was acknowledged, so the log refuses to go on without it.
+The folder holds the database, the commit index, `snapshots/`, a lock and a format file. An append is answered when its
+row is durable and after that the commit index. What a crash tore off was never acknowledged, and SQLite's journal drops
+it; a log that ends below the commit index, or whose rows are damaged, has lost what was acknowledged, and the log
+refuses to go on without it (`sqlite_opening`, `log_rows`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import sqlite3
 from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
@@ -17,26 +17,20 @@ from pathlib import Path
 import msgspec
 
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
-from yurt.storage import snapshot_files
+from yurt.storage import log_rows, snapshot_files, sqlite_opening
+from yurt.storage.commit_index import CommitIndex, Mark
 from yurt.storage.data_dir import DataDir
 from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogBroken, LogState, WithoutQuota
+from yurt.storage.log_rows import COLUMNS, PAGE_ROWS, SCHEMA, Damaged, RowChecker
 from yurt.storage.sqlite_worker import SqliteWorker
-from yurt.structs.commands import AnyCommand, decode_commands
+from yurt.structs.commands import AnyCommand
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS entries (
-    first_index INTEGER PRIMARY KEY,
-    count INTEGER NOT NULL,
-    commands BLOB NOT NULL,
-    digest BLOB NOT NULL
-)
-"""
-PAGE_ROWS = 32
 TRIM_ROWS = 500
 """Rows deleted in one transaction, so that appends get their turn."""
+SCRUB_BYTES_PER_S = 8 * 1024 * 1024
+"""How fast stored entries are read again, so that the disk is there for appends."""
 
 _encoder = msgspec.msgpack.Encoder()
-Row = tuple[int, int, bytes, bytes]
 
 
 class SqliteLog(WithoutQuota):
@@ -46,28 +40,28 @@ class SqliteLog(WithoutQuota):
         self._path = path
         self._folder: DataDir | None = None
         self._worker: SqliteWorker | None = None
-        self._last_index = 0
+        self._commit_index: CommitIndex | None = None
+        self._last = self._recorded = Mark()
+        """The end of the log, and what the commit index says; once the log is open the worker's thread changes them."""
         self._ended = asyncio.Event()
 
     async def open(self) -> LogState:
-        """Take the folder; raises Conflict when it is in use, broken or of another format version."""
+        """Take the folder; raises Conflict when it is in use, has lost something or is of another format version."""
         assert self._worker is None, "the log is open already"
-        self._folder = DataDir(self._path.parent)
+        self._folder = DataDir(self._path.parent, formats=sqlite_opening.FORMATS)
         try:
-            self._worker = SqliteWorker(self._path, schema=SCHEMA, name="command-log")
-            first, last = await self._worker.call(_bounds)
-            snapshot = await asyncio.to_thread(snapshot_files.newest_index, self._snapshots)
-            if first > snapshot + 1:
-                raise Conflict(
-                    f"the log {self._path} begins at index {first} and no whole snapshot reaches up to it; "
-                    "restore its folder from a copy, or move it away to start empty"
-                )
+            found = await asyncio.to_thread(sqlite_opening.check, self._folder, self._path)
+            self._commit_index = CommitIndex(self._path.parent)
+            self._worker = SqliteWorker(self._path, schema=SCHEMA, name="command-log", on_commit=self._record)
+            await self._worker.call(_add_chain)
         except BaseException:
             await self.close()
             raise
         self._ended = asyncio.Event()
-        self._last_index = max(last, snapshot)
-        return LogState(last_index=self._last_index, first_index=first, snapshot_index=snapshot)
+        rows, snapshot = found.rows, found.snapshot
+        self._recorded = found.acknowledged
+        self._last = Mark(rows.last, rows.chain) if rows.last >= snapshot else Mark(snapshot)
+        return LogState(last_index=self._last.index, first_index=rows.first, snapshot_index=snapshot)
 
     async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
         """Make the commands durable, all or none; raises Conflict when `first_index` is not the next one.
@@ -79,11 +73,14 @@ class SqliteLog(WithoutQuota):
         data = _encoder.encode(commands)
 
         def insert(connection: sqlite3.Connection) -> None:
-            if first_index != self._last_index + 1:
-                raise Conflict(f"the next index of the command log is {self._last_index + 1}, not {first_index}")
-            row = (first_index, len(commands), data, _digest(first_index, data))
-            connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
-            self._last_index += len(commands)
+            last = self._last
+            if first_index != last.index + 1:
+                raise Conflict(f"the next index of the command log is {last.index + 1}, not {first_index}")
+            digest = log_rows.row_digest(first_index, data)
+            chain = log_rows.chain_digest(last.chain, first_index, digest)
+            row = (first_index, len(commands), data, digest, chain)
+            connection.execute(f"INSERT INTO entries ({COLUMNS}) VALUES (?, ?, ?, ?, ?)", row)
+            self._last = Mark(last.index + len(commands), chain)
 
         try:
             await self._open_worker.call(insert)
@@ -93,19 +90,18 @@ class SqliteLog(WithoutQuota):
 
     async def entries(self, after: int) -> AsyncIterator[Entry]:
         """The entries that hold a command above `after`; raises Conflict at one that is broken or missing."""
-        position, expected = after + 1, after + 1
+        position, checker = after + 1, RowChecker(after + 1)
         while True:
-            page = await self._open_worker.call(partial(_page, start=position))
+            page = await self._open_worker.call(partial(log_rows.page, start=position))
             for row in page:
-                entry = self._entry(row)
-                if entry.last_index < expected:
-                    continue
-                if entry.first_index > expected:
-                    raise self._broken(expected, "it is missing")
-                expected = entry.last_index + 1
-                yield entry
+                try:
+                    entry = log_rows.entry_of(row) if checker.take(row) else None
+                except Damaged as error:
+                    raise self._broken(error) from error
+                if entry is not None:
+                    yield entry
             if len(page) < PAGE_ROWS:
-                return
+                break
             position = page[-1][0] + page[-1][1]
 
     async def follow(self, after: int) -> AsyncIterator[Entry]:
@@ -142,11 +138,28 @@ class SqliteLog(WithoutQuota):
         return await asyncio.to_thread(snapshot_files.load, self._snapshots, up_to)
 
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
-        """Forget commands that lie more than `keep` below, and below the newest snapshot."""
-        snapshot = await asyncio.to_thread(snapshot_files.newest_index, self._snapshots)
-        bound = min(below - keep, snapshot)
+        """Forget commands that lie more than `keep` below, and that two whole snapshots make needless.
+
+        Should the newest snapshot turn out to be damaged, the one before it and the log still lead to the same state.
+        """
+        fallback = await asyncio.to_thread(snapshot_files.fallback_index, self._snapshots)
+        bound = min(below - keep, fallback)
         while await self._open_worker.call(partial(_trim, bound=bound)) == TRIM_ROWS:
             pass
+
+    async def scrub(self) -> str:
+        """Read all entries and snapshots again, slowly; what is damaged, "" when nothing is."""
+        for snapshot in await asyncio.to_thread(snapshot_files.damaged, self._snapshots):
+            return f"the snapshot {snapshot} is damaged"
+        checker = RowChecker(0)
+        try:
+            while (size := await asyncio.to_thread(log_rows.verify_page, self._path, checker)) is not None:
+                await asyncio.sleep(size / SCRUB_BYTES_PER_S)
+        except Damaged as error:
+            return str(error)
+        except sqlite3.DatabaseError as error:
+            return f"the database {self._path} can not be read: {error}"
+        return ""
 
     async def close(self) -> None:
         """Give the folder up; calling it again does nothing."""
@@ -154,9 +167,18 @@ class SqliteLog(WithoutQuota):
         self._ended.set()
         if worker is not None:
             await worker.close()
+        if self._commit_index is not None:
+            self._commit_index.close()
+            self._commit_index = None
         if self._folder is not None:
             self._folder.close()
             self._folder = None
+
+    def _record(self) -> None:
+        """What was just committed is about to be acknowledged; called in the worker's thread."""
+        if self._last != self._recorded and self._commit_index is not None:
+            self._commit_index.write(self._last)
+            self._recorded = self._last
 
     @property
     def _snapshots(self) -> Path:
@@ -168,45 +190,19 @@ class SqliteLog(WithoutQuota):
             raise Conflict("the command log is closed")
         return self._worker
 
-    def _entry(self, row: Row) -> Entry:
-        first_index, count, data, digest = row
-        if digest != _digest(first_index, data):
-            raise self._broken(first_index, "its content does not fit its digest")
-        try:
-            entry = Entry(first_index=first_index, commands=decode_commands(data))
-        except msgspec.DecodeError as error:
-            raise self._broken(
-                first_index, f"this version can not read it ({error}); use the one that wrote it"
-            ) from error
-        if len(entry.commands) != count:
-            raise self._broken(first_index, f"it has {len(entry.commands)} commands, not {count}")
-        return entry
-
-    def _broken(self, index: int, why: str) -> Conflict:
+    def _broken(self, error: Damaged) -> Conflict:
+        last = self._recorded.index
+        which = f"{error.index} to {last}" if error.index < last else f"from {error.index} on"
         return Conflict(
-            f"the log {self._path} is broken at index {index}: {why}; restore its folder from a copy, "
-            "or move it away to start empty"
+            f"the log {self._path} is broken at index {error.index}: {error.why}; commands {which} are lost. "
+            f"{sqlite_opening.advice(self._path)}"
         )
 
 
-def _digest(first_index: int, data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=8, key=first_index.to_bytes(8, "big")).digest()
-
-
-def _bounds(connection: sqlite3.Connection) -> tuple[int, int]:
-    first = connection.execute("SELECT first_index FROM entries ORDER BY first_index LIMIT 1").fetchone()
-    last = connection.execute(
-        "SELECT first_index + count - 1 FROM entries ORDER BY first_index DESC LIMIT 1"
-    ).fetchone()
-    return (first[0], last[0]) if first and last else (0, 0)
-
-
-def _page(connection: sqlite3.Connection, *, start: int) -> list[Row]:
-    return connection.execute(
-        "SELECT first_index, count, commands, digest FROM entries WHERE first_index >= "
-        "(SELECT COALESCE(MAX(first_index), 0) FROM entries WHERE first_index <= ?) ORDER BY first_index LIMIT ?",
-        (start, PAGE_ROWS),
-    ).fetchall()
+def _add_chain(connection: sqlite3.Connection) -> None:
+    """The table of a version before the chain gets its column."""
+    if "chain" not in [row[1] for row in connection.execute("PRAGMA table_info(entries)")]:
+        connection.execute("ALTER TABLE entries ADD COLUMN chain BLOB")
 
 
 def _trim(connection: sqlite3.Connection, *, bound: int) -> int:

@@ -34,9 +34,16 @@ class _Call(NamedTuple):
 class SqliteWorker:
     """A database in WAL mode with synchronous=FULL: what a call wrote is durable when the call returns."""
 
-    def __init__(self, path: Path | None, *, schema: str, name: str) -> None:
-        """Open or make the database; None keeps it in memory. Raises Conflict when the file can not be read as one."""
+    def __init__(
+        self, path: Path | None, *, schema: str, name: str, on_commit: Callable[[], None] | None = None
+    ) -> None:
+        """Open or make the database; None keeps it in memory. Raises Conflict when the file can not be read as one.
+
+        `on_commit` runs in the worker's thread after each commit and before anybody is answered; when it fails nobody's
+        changes are acknowledged.
+        """
         self._path = path
+        self._on_commit = on_commit
         self._failure: str = ""
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._connection = self._connect(schema)
@@ -117,6 +124,8 @@ class SqliteWorker:
                 answers.append(self._run_one(call, is_alone=len(batch) == 1))
             if self._connection.in_transaction:
                 self._connection.execute("COMMIT")
+            if self._on_commit is not None:
+                self._on_commit()
         except (sqlite3.Error, OSError) as error:
             self._failure = f"the database {self._path} failed and takes no more changes: {error}"
             self._fail(batch, Unavailable(self._failure))

@@ -190,6 +190,11 @@ class EtcdLog:
         self._check_open()
         await self._space.trim(below, keep=keep)
 
+    async def scrub(self) -> str:
+        """Read this server's snapshots again; etcd checks its own files."""
+        found = await asyncio.to_thread(snapshot_files.damaged, self._snapshots)
+        return f"the snapshot {found[0]} is damaged" if found else ""
+
     async def wait_crowded(self) -> None:
         """Return when the member beside nears its quota."""
         self._check_open()
