@@ -1,9 +1,10 @@
-"""`operator raft info`, `logs` and `state`: the log of a server that does not run."""
+"""`operator raft info`, `logs`, `recover` and `state`: the log of a server that does not run."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from yurt.fsm import apply, snapshot
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
+from yurt.storage import snapshot_files
 from yurt.storage.sqlite import SqliteLog
 from yurt.structs.cluster import Namespace
 from yurt.structs.commands import KeepAlive, RegisterNode, StageRestore, UpsertNamespaces
@@ -35,6 +37,7 @@ async def written(path: Path, *, trims: bool) -> None:
             state = apply(state, command, index=index).state
         await log.save_snapshot(4, snapshot.encode(state))
         await log.append(5, (KeepAlive(),))
+        await log.save_snapshot(5, snapshot.encode(apply(state, KeepAlive(), index=5).state))
         await log.trim(5, keep=0)
     await log.close()
 
@@ -118,3 +121,60 @@ def test_a_log_in_use_is_left_alone(run: Any, data_dir: Path) -> None:
 
     code, _, err = asyncio.run(while_open())
     assert code == 1 and "is in use by another process" in err
+
+
+def cut_end(path: Path) -> None:
+    """The last entry is gone, as when SQLite takes a damaged frame for the end of the log."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM entries WHERE first_index = 4")
+    connection.close()
+
+
+def test_a_whole_log_has_nothing_to_recover(run: Any, data_dir: Path) -> None:
+    code, out, err = run("operator", "raft", "recover", "-accept-loss", str(data_dir))
+    assert (code, err) == (0, "")
+    assert "is whole up to index 4; there is nothing to recover" in out
+
+
+def test_what_a_damaged_log_has_lost_is_shown_and_nothing_is_changed(run: Any, data_dir: Path) -> None:
+    cut_end(data_dir / "server" / "log.db")
+    code, out, err = run("operator", "raft", "recover", str(data_dir))
+    assert (code, err) == (1, "")
+    assert "acknowledged:   4" in out
+    assert "given up:       1 commands, 4 to 4" in out
+    code, _, err = run("operator", "raft", "info", str(data_dir))
+    assert code == 1
+    assert "command 4 is missing" in err
+
+
+def test_a_recovered_log_goes_on_above_all_that_was_acknowledged(run: Any, data_dir: Path) -> None:
+    path = data_dir / "server" / "log.db"
+    cut_end(path)
+    code, out, _ = run("operator", "raft", "recover", "-accept-loss", str(data_dir))
+    assert code == 0
+    assert "the snapshot at index 5" in out
+    _, out, _ = run("operator", "raft", "state", str(data_dir))
+    assert names(out) == {"default", "shop"}
+    code, out, _ = run("operator", "raft", "info", str(data_dir))
+    assert (code, out.splitlines()[3:]) == (0, ["last index:     5", "snapshot index: 5"])
+    assert (data_dir / "server" / "damaged-5" / "log.db").exists()
+
+
+def test_a_log_that_is_gone_leaves_its_snapshot(run: Any, tmp_path: Path) -> None:
+    asyncio.run(written(tmp_path / "server" / "log.db", trims=True))
+    (tmp_path / "server" / "log.db").unlink()
+    snapshot_files.newest_whole(tmp_path / "server" / "snapshots").unlink()
+    code, out, _ = run("operator", "raft", "recover", "-accept-loss", str(tmp_path))
+    assert code == 0
+    assert "given up:       1 commands, 5 to 5" in out
+    _, out, _ = run("operator", "raft", "state", str(tmp_path))
+    assert names(out) == {"default", "late", "shop"}
+
+
+def test_a_damaged_commit_index_alone_gives_up_nothing_that_is_known(run: Any, data_dir: Path) -> None:
+    (data_dir / "server" / "commit-index").write_bytes(b"x" * 8192)
+    code, out, _ = run("operator", "raft", "recover", "-accept-loss", str(data_dir))
+    assert code == 0
+    assert "given up:       what was acknowledged after index 4, if anything" in out
+    _, out, _ = run("operator", "raft", "state", str(data_dir))
+    assert names(out) == {"default", "late", "shop"}

@@ -130,6 +130,7 @@ _SUMMARIES = {
     "operator raft info": "Show which commands a stopped server's log holds",
     "operator raft list-peers": "List the servers that keep the log",
     "operator raft logs": "Print the commands in a stopped server's log",
+    "operator raft recover": "Give up what a damaged log has lost",
     "operator raft remove-peer": "Take a server out of those that keep the log",
     "operator raft state": "Print the state of a stopped server",
     "operator raft transfer-leadership": "Have another server lead",

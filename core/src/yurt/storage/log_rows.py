@@ -114,10 +114,10 @@ def extent(path: Path, mark: int) -> Extent:
     if not path.exists():
         return Extent()
     with closing(read_only(path)) as connection:
-        columns = [row[1] for row in connection.execute("PRAGMA table_info(entries)")]
+        columns = columns_of(connection)
         if not columns:
             return Extent()
-        chain = "chain" if "chain" in columns else "NULL"
+        chain = columns.rpartition(" ")[2]
         ends = f"SELECT first_index, count, {chain} FROM entries ORDER BY first_index"
         first = connection.execute(f"{ends} LIMIT 1").fetchone()
         last = connection.execute(f"{ends} DESC LIMIT 1").fetchone()
@@ -131,10 +131,18 @@ def extent(path: Path, mark: int) -> Extent:
     return Extent(first[0], last[0] + last[1] - 1, last[2] or b"", (marked[2] or b"") if is_end else None)
 
 
-def page(connection: sqlite3.Connection, *, start: int) -> list[Row]:
+def columns_of(connection: sqlite3.Connection) -> str:
+    """The columns of a row, in a database of a version before the chain too; "" where there is no table."""
+    names = [row[1] for row in connection.execute("PRAGMA table_info(entries)")]
+    if not names:
+        return ""
+    return COLUMNS if "chain" in names else COLUMNS.replace("chain", "NULL")
+
+
+def page(connection: sqlite3.Connection, *, start: int, columns: str = COLUMNS) -> list[Row]:
     """Rows from the one that holds an index on."""
     return connection.execute(
-        f"SELECT {COLUMNS} FROM entries WHERE first_index >= "
+        f"SELECT {columns} FROM entries WHERE first_index >= "
         "(SELECT COALESCE(MAX(first_index), 0) FROM entries WHERE first_index <= ?) ORDER BY first_index LIMIT ?",
         (start, PAGE_ROWS),
     ).fetchall()

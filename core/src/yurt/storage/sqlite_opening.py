@@ -76,11 +76,7 @@ def check(folder: DataDir, path: Path) -> Opened:
         log.info("a crash came before the last commands were answered, they are kept: log=%s above=%d last=%d",
                  path, mark.index, rows.last)  # fmt: skip
     if rows.last < mark.index:
-        log.warning("the log ends at index %d and the newest snapshot holds more, the log begins anew: log=%s index=%d",
-                    rows.last, path, snapshot)  # fmt: skip
-        if rows.last:
-            _empty(path)
-        rows = Extent()
+        rows = _without_rows(path, rows, snapshot)
     _check_begin(path, rows, snapshot)
     return Opened(rows, snapshot, mark)
 
@@ -145,6 +141,12 @@ def _why_short(path: Path, rows: Extent) -> str:
     return f"the log ends at index {rows.last}" if rows.last else "the log is empty"
 
 
-def _empty(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DELETE FROM entries")
+def _without_rows(path: Path, rows: Extent, snapshot: int) -> Extent:
+    """The log ends where a snapshot reaches beyond: what is left of it leads nowhere."""
+    if rows.last or not path.exists():
+        log.warning("the log has lost its end, a snapshot holds all of it and the log begins anew: "
+                    "log=%s last=%d snapshot=%d", path, rows.last, snapshot)  # fmt: skip
+    if rows.last:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("DELETE FROM entries")
+    return Extent()

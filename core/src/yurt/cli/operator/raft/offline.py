@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from yurt.storage.sqlite import SqliteLog
 
 T = TypeVar("T")
-SERVER, LOG_FILE, ETCD_FOLDERS = "server", "log.db", ("etcd", "log")
+SERVER, LOG_FILE, COMMIT_INDEX, ETCD_FOLDERS = "server", "log.db", "commit-index", ("etcd", "log")
 DETAILS = """
 The directory is that of a server by itself (`data_dir`), which must not run meanwhile. Servers of a cluster keep their
 log in etcd, which only a running one reads: ask it with `yurt agent-info` and `yurt operator raft list-peers`, and take
@@ -40,9 +40,9 @@ def with_log(data_dir: str, work: Callable[[SqliteLog, LogState], Awaitable[T]])
 
 
 def log_path(data_dir: Path) -> Path:
-    """The file of the log; the directory may also be named by the server's own folder in it."""
+    """The file of the log, which may be gone; the directory may also be named by the server's own folder in it."""
     for folder in (data_dir / SERVER, data_dir):
-        if (folder / LOG_FILE).is_file():
+        if (folder / LOG_FILE).is_file() or (folder / COMMIT_INDEX).is_file():
             return folder / LOG_FILE
         if any((folder / name).is_dir() for name in ETCD_FOLDERS):
             raise CliError(

@@ -1,0 +1,101 @@
+"""What is still sound of a damaged log in SQLite, and a new beginning with it.
+
+Sound is the newest whole snapshot and the rows that follow on it without a break. The new beginning is a snapshot at an
+index above all that was ever acknowledged: indexes that clients have seen are not given to other commands. The damaged
+files are moved aside, not removed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from yurt.sdk.errors import Conflict
+from yurt.storage import commit_index, snapshot_files
+from yurt.storage.commit_index import Mark
+from yurt.storage.data_dir import DataDir, sync_folder
+from yurt.storage.log import Entry
+from yurt.storage.log_rows import PAGE_ROWS, Damaged, RowChecker, columns_of, entry_of, page, read_only
+from yurt.storage.sqlite_opening import FORMATS, SNAPSHOTS, check
+
+UNKNOWN_RESERVE: Final = 1000
+"""Indexes left out where the commit index is damaged too: so many commands may have been acknowledged beyond the rest."""
+
+
+class DamagedLog:
+    """The log in a stopped server's folder, whatever its state; nothing is changed before `begin_again`."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the folder; raises Conflict when somebody has it."""
+        self.path = path
+        self.damage = ""
+        """Why the rows end where `entries` has ended; "" when they end by themselves."""
+        self._folder = DataDir(path.parent, formats=FORMATS)
+        self.problem = self._problem()
+        self.acknowledged = self._acknowledged()
+
+    def close(self) -> None:
+        """Give the folder up."""
+        self._folder.close()
+
+    def snapshot(self) -> tuple[int, Iterable[bytes]] | None:
+        """The newest whole snapshot."""
+        return snapshot_files.load(self.path.parent / SNAPSHOTS)
+
+    def entries(self, after: int) -> Iterator[Entry]:
+        """The entries that follow on an index, up to the first that is missing, damaged or unreadable."""
+        checker = RowChecker(after + 1)
+        try:
+            yield from self._sound(checker)
+        except Damaged as error:
+            self.damage = f"the entry at index {error.index} is damaged: {error.why}"
+        except sqlite3.DatabaseError as error:
+            self.damage = f"the database can not be read from index {checker.expected} on: {error}"
+
+    def _sound(self, checker: RowChecker) -> Iterator[Entry]:
+        if not self.path.exists():
+            return
+        with closing(read_only(self.path)) as connection:
+            columns = columns_of(connection)
+            while columns:
+                rows = page(connection, start=checker.expected, columns=columns)
+                for row in rows:
+                    if checker.take(row):
+                        yield entry_of(row)
+                if len(rows) < PAGE_ROWS:
+                    return
+
+    def begin_again(self, index: int, chunks: Iterable[bytes]) -> Path:
+        """Begin with a state as a snapshot at an index; the folder that the old files were moved to.
+
+        The snapshot comes first: a crash in between leaves a log that ends below it, and begins anew with it.
+        """
+        folder = self.path.parent
+        snapshot_files.save(folder / SNAPSHOTS, index, chunks)
+        commit_index.create(folder, Mark(index))
+        aside = folder / f"damaged-{index}"
+        aside.mkdir(exist_ok=True, mode=0o700)
+        for name in (self.path.name, f"{self.path.name}-wal", f"{self.path.name}-shm"):
+            if (folder / name).exists():
+                (folder / name).replace(aside / name)
+        sync_folder(folder)
+        self._folder.has_format()
+        return aside
+
+    def _problem(self) -> str:
+        """Why a server would not start; "" when it would."""
+        try:
+            check(self._folder, self.path)
+        except Conflict as error:
+            return str(error)
+        return ""
+
+    def _acknowledged(self) -> int | None:
+        try:
+            mark = commit_index.load(self.path.parent)
+        except Conflict:
+            return None
+        return None if mark is None else mark.index
