@@ -191,15 +191,16 @@ async def test_a_subscriber_gets_the_buffer_first_and_then_what_comes() -> None:
     await from_four.aclose()  # type: ignore[attr-defined]
 
 
-async def test_a_snapshot_leaves_as_many_commands_in_the_log_as_the_configuration_says(
-    run_server: Any, tmp_path: Path
+@pytest.mark.parametrize(("trailing", "first"), [(5, 50), (80, 20)])
+async def test_a_snapshot_leaves_what_is_configured_and_what_the_snapshot_before_it_needs(
+    run_server: Any, tmp_path: Path, trailing: int, first: int
 ) -> None:
-    async with run_server(SqliteLog(tmp_path / "log.db"), trailing_entries=5) as bench:
-        for _ in range(50):
-            await bench.server.propose(KeepAlive())
-        last = bench.server.state.index
+    for _ in range(2):
+        async with run_server(SqliteLog(tmp_path / "log.db"), trailing_entries=trailing) as bench:
+            for _ in range(50):
+                await bench.server.propose(KeepAlive())
 
     reopened = SqliteLog(tmp_path / "log.db")
     found = await reopened.open()
     await reopened.close()
-    assert (found.snapshot_index, found.last_index, found.first_index) == (last, last, last - 5)
+    assert (found.snapshot_index, found.last_index, found.first_index) == (100, 100, first)

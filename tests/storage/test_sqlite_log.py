@@ -147,10 +147,18 @@ async def test_a_file_that_is_gone_is_refused_and_nothing_is_changed(tmp_path: P
     path = await crashed(tmp_path, acknowledged=30)
     for name in names:
         path.with_name(name).unlink()
-    before = {each.name: each.read_bytes() for each in path.parent.glob("log.db*") if "shm" not in each.name and each.stat().st_size}
+    before = {
+        each.name: each.read_bytes()
+        for each in path.parent.glob("log.db*")
+        if "shm" not in each.name and each.stat().st_size
+    }
     with pytest.raises(Conflict, match="operator raft recover"):
         await numbers(path)
-    left = {each.name: each.read_bytes() for each in path.parent.glob("log.db*") if "shm" not in each.name and each.stat().st_size}
+    left = {
+        each.name: each.read_bytes()
+        for each in path.parent.glob("log.db*")
+        if "shm" not in each.name and each.stat().st_size
+    }
     assert left == before
 
 

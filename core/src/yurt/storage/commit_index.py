@@ -16,9 +16,10 @@ import logging
 import os
 import struct
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from yurt.sdk.errors import Conflict
+from yurt.sdk.value import Value
 from yurt.storage.data_dir import write_durably
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ DIGEST_BYTES: Final = 16
 _content = struct.Struct("<8sQQ16s")
 
 
-class Mark(NamedTuple):
+class Mark(Value):
     """A position in the log: its index and the chain digest of the entry that ends there (b"": none is known)."""
 
     index: int = 0
@@ -80,7 +81,7 @@ def load(folder: Path) -> Mark | None:
         raise Conflict(f"the commit index {path} is damaged")
     if len(whole) < len(slots):
         log.warning("one of two slots of the commit index is damaged, the other one counts: path=%s", path)
-    return max(whole)[1]
+    return max(whole, key=lambda slot: slot[0])[1]
 
 
 def _encoded(sequence: int, mark: Mark) -> bytes:
@@ -106,5 +107,5 @@ def _slots(path: Path) -> list[tuple[int, Mark] | None]:
             found.append(None)
             continue
         _, sequence, index, chain = _content.unpack(content[:-1])
-        found.append((sequence, Mark(index, chain[: content[-1]])))
+        found.append((sequence, Mark(index=index, chain=chain[: content[-1]])))
     return found

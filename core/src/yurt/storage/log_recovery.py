@@ -75,7 +75,7 @@ class DamagedLog:
         """
         folder = self.path.parent
         snapshot_files.save(folder / SNAPSHOTS, index, chunks)
-        commit_index.create(folder, Mark(index))
+        commit_index.create(folder, Mark(index=index))
         aside = folder / f"damaged-{index}"
         aside.mkdir(exist_ok=True, mode=0o700)
         for name in (self.path.name, f"{self.path.name}-wal", f"{self.path.name}-shm"):

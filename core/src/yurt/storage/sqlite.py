@@ -60,7 +60,7 @@ class SqliteLog(WithoutQuota):
         self._ended = asyncio.Event()
         rows, snapshot = found.rows, found.snapshot
         self._recorded = found.acknowledged
-        self._last = Mark(rows.last, rows.chain) if rows.last >= snapshot else Mark(snapshot)
+        self._last = Mark(index=rows.last, chain=rows.chain) if rows.last >= snapshot else Mark(index=snapshot)
         return LogState(last_index=self._last.index, first_index=rows.first, snapshot_index=snapshot)
 
     async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
@@ -80,7 +80,7 @@ class SqliteLog(WithoutQuota):
             chain = log_rows.chain_digest(last.chain, first_index, digest)
             row = (first_index, len(commands), data, digest, chain)
             connection.execute(f"INSERT INTO entries ({COLUMNS}) VALUES (?, ?, ?, ?, ?)", row)
-            self._last = Mark(last.index + len(commands), chain)
+            self._last = Mark(index=last.index + len(commands), chain=chain)
 
         try:
             await self._open_worker.call(insert)
@@ -153,13 +153,15 @@ class SqliteLog(WithoutQuota):
             return f"the snapshot {snapshot} is damaged"
         checker = RowChecker(0)
         try:
-            while (size := await asyncio.to_thread(log_rows.verify_page, self._path, checker)) is not None:
+            while True:
+                size = await asyncio.to_thread(log_rows.verify_page, self._path, checker)
+                if size is None:
+                    return ""
                 await asyncio.sleep(size / SCRUB_BYTES_PER_S)
         except Damaged as error:
             return str(error)
         except sqlite3.DatabaseError as error:
             return f"the database {self._path} can not be read: {error}"
-        return ""
 
     async def close(self) -> None:
         """Give the folder up; calling it again does nothing."""

@@ -43,7 +43,8 @@ def advice(path: Path) -> str:
     """What an operator does about a log that has lost something."""
     data_dir = path.parent.parent if path.parent.name == "server" else path.parent
     return (
-        f"Restore {path.parent} from a copy; or start with an empty data_dir and `yurt operator snapshot restore FILE`; "
+        f"Restore {path.parent} from a copy; or start with an empty data_dir and "
+        "`yurt operator snapshot restore FILE`; "
         f"or give up what is lost: `yurt operator raft recover {data_dir}` says what that is"
     )
 
@@ -110,7 +111,7 @@ def _begin(folder: DataDir, path: Path, snapshot: int) -> Opened:
     except sqlite3.DatabaseError as error:
         raise _unreadable(path, error, snapshot=snapshot, acknowledged=0) from error
     _check_begin(path, rows, snapshot)
-    mark = Mark(max(rows.last, snapshot), rows.chain if rows.last >= snapshot else b"")
+    mark = Mark(index=max(rows.last, snapshot), chain=rows.chain if rows.last >= snapshot else b"")
     if mark.index:
         log.info("the log has no commit index yet, it gets one for what it holds: log=%s index=%d", path, mark.index)
     commit_index.create(path.parent, mark)
