@@ -22,7 +22,7 @@ from yurt.storage.log_rows import PAGE_ROWS, Damaged, RowChecker, columns_of, en
 from yurt.storage.sqlite_opening import FORMATS, SNAPSHOTS, check
 
 UNKNOWN_RESERVE: Final = 1000
-"""Indexes left out where the commit index is damaged too: so many commands may have been acknowledged beyond the rest."""
+"""Indexes left out where the commit index is damaged too: so many commands may have been acknowledged and lost."""
 
 
 class DamagedLog:
@@ -62,9 +62,7 @@ class DamagedLog:
             columns = columns_of(connection)
             while columns:
                 rows = page(connection, start=checker.expected, columns=columns)
-                for row in rows:
-                    if checker.take(row):
-                        yield entry_of(row)
+                yield from (entry_of(row) for row in rows if checker.take(row))
                 if len(rows) < PAGE_ROWS:
                     return
 
