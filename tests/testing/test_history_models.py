@@ -9,18 +9,18 @@ import pytest
 from yurt.testing.histories import dispatches, documents, jobs, variables
 from yurt.testing.histories.checker import check
 from yurt.testing.histories.clients import Clients, Recorded, Shape
-from yurt.testing.histories.configurations import ConfigurationKind
-from yurt.testing.histories.dispatches import Dispatched, DispatchKind, DispatchModel
-from yurt.testing.histories.documents import DocumentModel, NamespaceKind, NodePoolKind
+from yurt.testing.histories.dispatches import Dispatched, DispatchModel
+from yurt.testing.histories.documents import DocumentModel
 from yurt.testing.histories.history import Answer, History, Operation, Request
 from yurt.testing.histories.indexes import index_faults
 from yurt.testing.histories.job_requests import JobKind
 from yurt.testing.histories.jobs import JobModel, Seen, Version, Written
+from yurt.testing.histories.programs import all_kinds
 from yurt.testing.histories.report import report_on
-from yurt.testing.histories.variables import VariableKind, VariableModel
+from yurt.testing.histories.variables import VariableModel
 from yurt.testing.http_api import serving
 
-KINDS = (JobKind, VariableKind, NamespaceKind, NodePoolKind, DispatchKind, ConfigurationKind)
+KINDS = {kind.name: kind for kind in all_kinds()}
 OPERATIONS = 150
 CREATED = (jobs.Register("first", (1, 1)), Answer(200, 5, Written(5)))
 
@@ -122,10 +122,10 @@ def test_indexes_that_contradict_real_time_or_each_other_are_found() -> None:
     assert index_faults([(kind, reads[:1])]) == []
 
 
-@pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
-async def test_the_model_explains_a_server_whose_requests_do_not_overlap(make: Any) -> None:
+@pytest.mark.parametrize("name", KINDS)
+async def test_the_model_explains_a_server_whose_requests_do_not_overlap(name: str) -> None:
     async with serving() as api:
-        clients = Clients([str(api.client.make_url("")).rstrip("/")], [make()], seed=7, shape=Shape(1, 1, 30))
+        clients = Clients([str(api.client.make_url("")).rstrip("/")], [KINDS[name]], seed=7, shape=Shape(1, 1, 30))
         await clients.run(OPERATIONS)
 
     report = report_on(clients.recorded)

@@ -14,6 +14,7 @@ from yurt.testing.histories.documents import NamespaceKind, NodePoolKind
 from yurt.testing.histories.job_requests import JobKind
 from yurt.testing.histories.kinds import Kind
 from yurt.testing.histories.nodes import NodeKind
+from yurt.testing.histories.periodics import PeriodicKind
 from yurt.testing.histories.report import Report, outcomes_text, report_on
 from yurt.testing.histories.variables import VariableKind
 
@@ -32,7 +33,8 @@ def all_kinds(node_id: str = "") -> list[Kind]:
     """Every kind of object; jobs and variables have the most requests."""
     kinds: list[Kind] = [
         JobKind(), VariableKind(), DispatchKind(), JobKind(), NamespaceKind(), VariableKind(), NodePoolKind(),
-        JobKind(), DeploymentKind(), VariableKind(), ConfigurationKind(),
+        JobKind(), DeploymentKind(), VariableKind(), ConfigurationKind(), PeriodicKind(prohibits_overlap=False),
+        JobKind(), VariableKind(), PeriodicKind(prohibits_overlap=True),
     ]  # fmt: skip
     return [*kinds, NodeKind(node_id)] if node_id else kinds
 
