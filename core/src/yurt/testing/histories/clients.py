@@ -74,13 +74,13 @@ class Clients:
 
     async def run(self, operations: int) -> None:
         """Record at least that many operations; an object that was begun is finished."""
-        async with _session() as session, asyncio.TaskGroup() as group:
+        async with new_session() as session, asyncio.TaskGroup() as group:
             for _ in range(self._shape.lanes):
                 group.create_task(self._lane(_Senders(session, group), operations))
 
     async def read_everywhere(self) -> None:
         """Read each object once more from every agent, as it has it: all of them must have caught up."""
-        async with _session() as session, asyncio.TaskGroup() as group:
+        async with new_session() as session, asyncio.TaskGroup() as group:
             for at, done in enumerate(self.recorded):
                 drive = _Object(self, _Senders(session, group), done.kind, done.key, random.Random(at))
                 for client in range(len(self._addresses)):
@@ -134,9 +134,11 @@ class Clients:
         return Operation(next(self._numbers), client, key, request, invoked=0)
 
 
-def _session() -> aiohttp.ClientSession:
+def new_session(*traces: aiohttp.TraceConfig) -> aiohttp.ClientSession:
+    """Connections for as many requests at once as come; each request is sent once."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
-    session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=REQUEST_LIMIT_S))
+    limit = aiohttp.ClientTimeout(total=REQUEST_LIMIT_S)
+    session = aiohttp.ClientSession(connector=connector, timeout=limit, trace_configs=list(traces))
     session._retry_connection = False  # it would send a PUT again whose connection was lost
     return session
 
@@ -176,6 +178,8 @@ class _Object:
         limit_s: float | None = None,
     ) -> None:
         """Send requests at the same moment and wait for the answers."""
+        if not requests:
+            return
         sent = set()
         for request in requests:
             plan = self._clients.plan(self.key, request, self._rng.randrange(SECRETS) if client is None else client)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from yurt.testing.histories.history import History, Model, Operation
+from yurt.testing.histories.history import History, Model, Operation, Request
 from yurt.testing.histories.kinds import Kind
 
 
@@ -30,8 +30,12 @@ def index_faults(recorded: Iterable[tuple[Kind, History]]) -> list[IndexFault]:
     faults: list[IndexFault] = []
     for kind, history in recorded:
         writes += _writes(kind.model, history)
-        for request in {type(each.request) for each in history if each.request.is_read}:
-            faults += _backward_reads([each for each in history if type(each.request) is request])
+        reads: dict[Request, list[Operation]] = {}
+        for each in history:
+            if each.request.is_read:
+                reads.setdefault(each.request, []).append(each)
+        for same in reads.values():
+            faults += _backward_reads(same)
     return [*_shared(writes), *_against_time(writes), *faults]
 
 

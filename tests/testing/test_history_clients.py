@@ -1,0 +1,101 @@
+"""What clients take an answer for: known, of unknown outcome, or none at all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from yurt.testing.claims import quiet_port
+from yurt.testing.histories.clients import Clients, new_session
+from yurt.testing.histories.history import Answer, Operation
+from yurt.testing.histories.variables import Delete, VariableKind
+
+KIND = VariableKind()
+ANSWERS = {
+    "conflict": (409, '{"ModifyIndex": 5, "CreateIndex": 5, "Items": {"mark": "a"}}'),
+    "refused": (500, "a reason"),
+    "leaderless": (500, "No cluster leader"),
+    "busy": (429, "Too many requests wait for the leader already"),
+    "open": (500, "the change may or may not be stored: timed out"),
+    "ending": (500, "the server is shutting down"),
+}
+
+
+async def _answer(request: web.Request) -> web.Response:
+    name = request.match_info["name"]
+    if name == "lost":
+        assert request.transport is not None
+        request.transport.close()
+    status, text = ANSWERS.get(name, (200, ""))
+    return web.Response(status=status, text=text, headers={"X-Nomad-Index": "9"})
+
+
+@pytest.fixture(name="address")
+async def running_address() -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_route("*", "/v1/var/{name}", _answer)
+    async with TestServer(app) as server:
+        yield str(server.make_url("")).rstrip("/")
+
+
+async def sent(address: str, name: str) -> Operation | None:
+    clients = Clients([address], [KIND], seed=1)
+    async with new_session() as session:
+        return await clients.send(session, KIND, clients.plan(name, Delete(), client=0))
+
+
+@pytest.mark.parametrize(("name", "expected"), [("fine", (200, 9)), ("conflict", (409, 9)), ("refused", (500, 9))])
+async def test_an_answer_is_known(address: str, name: str, expected: tuple[int, int]) -> None:
+    found = await sent(address, name)
+
+    assert found is not None
+    assert found.answer is not None
+    assert (found.answer.status, found.answer.index) == expected
+    assert found.returned is not None
+    assert found.invoked < found.returned
+
+
+async def test_a_refusal_with_a_body_shows_the_object(address: str) -> None:
+    found = await sent(address, "conflict")
+
+    assert found is not None
+    assert isinstance(found.answer, Answer)
+    assert found.answer.body.mark == "a"
+
+
+@pytest.mark.parametrize("name", ["open", "ending", "lost"])
+async def test_the_outcome_is_unknown(address: str, name: str) -> None:
+    found = await sent(address, name)
+
+    assert found is not None
+    assert (found.answer, found.returned) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["leaderless", "busy"])
+async def test_what_was_not_carried_out_is_no_operation(address: str, name: str) -> None:
+    assert await sent(address, name) is None
+
+
+async def test_a_request_that_reached_nobody_is_no_operation() -> None:
+    assert await sent(f"http://127.0.0.1:{quiet_port()}", "fine") is None
+
+
+async def test_a_request_is_sent_once_though_its_connection_is_lost(address: str) -> None:
+    counts: dict[str, Any] = {"asked": 0}
+    traces = aiohttp.TraceConfig()
+
+    async def count(*_: Any) -> None:
+        counts["asked"] += 1
+
+    traces.on_request_headers_sent.append(count)
+    traces.freeze()
+    clients = Clients([address], [KIND], seed=1)
+    async with new_session(traces) as session:
+        for name in ("fine", "lost"):
+            await clients.send(session, KIND, clients.plan(name, Delete(), client=0))
+
+    assert counts["asked"] == 2
