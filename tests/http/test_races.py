@@ -1,0 +1,189 @@
+"""Requests on one object in one burst: each race has one outcome that some order of the requests explains."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any, Final
+
+import pytest
+from yurt.storage.memory import MemoryLog
+from yurt.structs.commands import AnyCommand
+from yurt.testing.http_api import Answer, Api, job_document, serving
+from yurt.testing.nightly import is_nightly
+
+ROUNDS: Final = 1_000 if is_nightly() else 30
+WIDTH: Final = 8
+APPEND_S, STEP_S = 0.005, 0.001
+
+
+class DiskLog(MemoryLog):
+    """Takes as long as a disk: what a burst asks for is decided before any of it is applied, if it is decided early."""
+
+    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+        await asyncio.sleep(APPEND_S)
+        await super().append(first_index, commands)
+
+
+@pytest.fixture(name="api")
+async def running_api() -> AsyncIterator[Api]:
+    async with serving(log=DiskLog()) as api:
+        yield api
+
+
+def document(job_id: str, mark: str = "first", **changes: Any) -> dict[str, Any]:
+    """A job of two groups, `a` and `b`, that no node runs."""
+    group = job_document()["TaskGroups"][0]
+    groups = [{**group, "Name": name} for name in ("a", "b")]
+    return job_document(job_id, TaskGroups=groups, Meta={"mark": mark}, **changes)
+
+
+async def register(api: Api, job_id: str, mark: str = "first", **condition: Any) -> Answer:
+    return await api.put("/v1/jobs", {"Job": document(job_id, mark), **condition})
+
+
+async def scale(api: Api, job_id: str, group: str, count: int) -> Answer:
+    return await api.put(f"/v1/job/{job_id}/scale", {"Target": {"Group": group}, "Count": count})
+
+
+async def put_variable(api: Api, path: str, mark: str, query: str = "") -> Answer:
+    return await api.put(f"/v1/var/{path}{query}", {"Path": path, "Items": {"mark": mark}})
+
+
+async def behind_a_write(api: Api, *requests: Coroutine[Any, Any, Answer]) -> list[Answer]:
+    """Answers of requests that reach the log in this order while it is busy with another write."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(put_variable(api, "other", "x"))
+        sent = []
+        for request in requests:
+            await asyncio.sleep(STEP_S)
+            sent.append(group.create_task(request))
+    return [task.result() for task in sent]
+
+
+def told(answers: list[Answer]) -> list[str]:
+    return [f"{each.status} {each.text[:120]}" for each in answers]
+
+
+async def test_one_of_eight_registrations_that_want_a_new_job_wins(api: Api) -> None:
+    for number in range(ROUNDS):
+        burst = [register(api, f"j{number}", str(at), EnforceIndex=True, JobModifyIndex=0) for at in range(WIDTH)]
+
+        answers = await asyncio.gather(*burst)
+
+        winners = [at for at, each in enumerate(answers) if each.status == 200]
+        assert len(winners) == 1, told(answers)
+        assert all("job already exists" in each.text for at, each in enumerate(answers) if at not in winners)
+        stored = (await api.get(f"/v1/job/j{number}")).json
+        assert (stored["Meta"]["mark"], stored["Version"]) == (str(winners[0]), 0)
+        assert stored["JobModifyIndex"] == answers[winners[0]].json["JobModifyIndex"]
+
+
+async def test_a_scale_does_not_undo_a_stop(api: Api) -> None:
+    for number in range(ROUNDS):
+        await register(api, f"j{number}")
+        burst = [api.call("DELETE", f"/v1/job/j{number}"), scale(api, f"j{number}", "a", 5)]
+
+        stopped, _ = await asyncio.gather(*(burst if number % 2 else reversed(burst)))
+
+        assert stopped.status == 200
+        assert (await api.get(f"/v1/job/j{number}")).json["Stop"] is True, f"round {number}"
+
+
+async def test_a_purged_job_does_not_come_back_by_a_scale(api: Api) -> None:
+    for number in range(ROUNDS):
+        await register(api, f"j{number}")
+        burst = [api.call("DELETE", f"/v1/job/j{number}?purge=true"), scale(api, f"j{number}", "a", 5)]
+
+        answers = await asyncio.gather(*(burst if number % 2 else reversed(burst)))
+
+        assert (await api.get(f"/v1/job/j{number}")).status == 404, (number, told(answers))
+
+
+async def test_scales_of_two_groups_are_both_kept(api: Api) -> None:
+    await register(api, "web")
+    for number in range(2, ROUNDS + 2):
+        answers = await asyncio.gather(scale(api, "web", "a", number), scale(api, "web", "b", number + 1))
+
+        assert [each.status for each in answers] == [200, 200], told(answers)
+        groups = (await api.get("/v1/job/web")).json["TaskGroups"]
+        assert [group["Count"] for group in groups] == [number, number + 1]
+
+
+async def test_eight_dispatches_with_one_token_have_one_child(api: Api) -> None:
+    await api.put("/v1/jobs", {"Job": document("parent", ParameterizedJob={})})
+    for number in range(ROUNDS):
+        burst = [api.put(f"/v1/job/parent/dispatch?idempotency_token=t{number}", {}) for _ in range(WIDTH)]
+
+        answers = await asyncio.gather(*burst)
+
+        assert {each.status for each in answers} == {200}, told(answers)
+        assert len({(each.json["DispatchedJobID"], each.json["JobCreateIndex"]) for each in answers}) == 1
+        assert len((await api.get("/v1/jobs?prefix=parent/dispatch-")).json) == number + 1
+
+
+async def test_one_of_eight_reverts_that_enforce_the_version_wins(api: Api) -> None:
+    for number in range(ROUNDS):
+        for mark in ("first", "second"):
+            await register(api, f"j{number}", mark)
+        body = {"JobID": f"j{number}", "JobVersion": 0, "EnforcePriorVersion": 1}
+
+        answers = await asyncio.gather(*(api.put(f"/v1/job/j{number}/revert", body) for _ in range(WIDTH)))
+
+        assert sorted(each.status for each in answers) == [200] + [500] * (WIDTH - 1), told(answers)
+        assert (await api.get(f"/v1/job/j{number}")).json["Version"] == 2
+
+
+async def test_a_registration_answers_its_own_index(api: Api) -> None:
+    for number in range(ROUNDS):
+        answers = await asyncio.gather(*(register(api, "web", f"{number}.{at}") for at in range(WIDTH)))
+
+        versions = (await api.get("/v1/job/web/versions")).json["Versions"]
+        stored = {each["Meta"]["mark"]: each["JobModifyIndex"] for each in versions}
+        marks = {f"{number}.{at}": each for at, each in enumerate(answers)}
+        assert len({each.json["JobModifyIndex"] for each in answers}) == WIDTH
+        for mark in marks.keys() & stored.keys():
+            assert marks[mark].json["JobModifyIndex"] == marks[mark].json["Index"] == stored[mark]
+
+
+async def test_two_purges_of_one_job_both_succeed(api: Api) -> None:
+    for number in range(ROUNDS):
+        await register(api, f"j{number}")
+
+        answers = await asyncio.gather(*(api.call("DELETE", f"/v1/job/j{number}?purge=true") for _ in range(2)))
+
+        assert [each.status for each in answers] == [200, 200], told(answers)
+
+
+async def test_a_stop_stops_what_was_registered_before_it_in_the_log(api: Api) -> None:
+    for number in range(ROUNDS):
+        made, stopped = await behind_a_write(api, register(api, f"j{number}"), api.call("DELETE", f"/v1/job/j{number}"))
+
+        is_stopped = (await api.get(f"/v1/job/j{number}")).json["Stop"]
+        assert is_stopped == (stopped.json["Index"] > made.json["Index"]), f"round {number}"
+
+
+async def test_a_stopped_parent_has_no_later_children(api: Api) -> None:
+    for number in range(ROUNDS):
+        await api.put("/v1/jobs", {"Job": document(f"p{number}", ParameterizedJob={})})
+
+        stopped, child = await asyncio.gather(
+            api.call("DELETE", f"/v1/job/p{number}"), api.put(f"/v1/job/p{number}/dispatch", {})
+        )
+
+        if child.status == 200:
+            assert child.json["Index"] < stopped.json["Index"], f"round {number}"
+        else:
+            assert "is stopped" in child.text
+
+
+async def test_one_of_eight_launches_that_may_not_overlap_makes_a_child(api: Api) -> None:
+    schedule = {"Specs": ["0 0 30 2 *"], "Enabled": True, "ProhibitOverlap": True}
+    for number in range(ROUNDS):
+        await api.put("/v1/jobs", {"Job": document(f"p{number}", Periodic=schedule)})
+
+        answers = await asyncio.gather(*(api.put(f"/v1/job/p{number}/periodic/force") for _ in range(WIDTH)))
+
+        assert [each.status for each in answers] == [200] * WIDTH, told(answers)
+        assert sum(bool(each.json["EvalID"]) for each in answers) == 1
+        assert len((await api.get(f"/v1/jobs?prefix=p{number}/periodic-")).json) == 1
