@@ -193,7 +193,8 @@ def default_text(found: Found, told: tuple[str, Any]) -> str:
     if found.key.type == "duration" and isinstance(value, int | float):
         return code(f'"{duration(int(value * SECOND))}"')
     if isinstance(value, bool):
-        return code(str(value).lower())
+        is_opposite = found.path[-1].startswith("disable_") and "disable" not in setting
+        return code(str(value != is_opposite).lower())
     return code(f'"{value}"' if isinstance(value, str) else str(value))
 
 

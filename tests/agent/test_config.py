@@ -15,6 +15,7 @@ from yurt.agent.config_keys import ABSENT, ROOT, Block, Entry, Key
 from yurt.agent.data_dir import open_data_dir
 from yurt.agent.parts import (
     SECRETS,
+    artifact_limits,
     bytes_of,
     client_config,
     server_config,
@@ -325,7 +326,8 @@ def test_the_limits_of_artifacts_reach_the_client(tmp_path: Path) -> None:
     block = {
         "http_read_timeout": "5m", "http_max_size": "10MB", "decompression_size_limit": "1.5GiB",
         "decompression_file_count_limit": 7, "set_environment_variables": "HTTP_PROXY, NO_PROXY",
-        "disable_artifact_inspection": True,
+        "disable_artifact_inspection": True, "disable_filesystem_isolation": True,
+        "filesystem_isolation_extra_paths": ["d:rx:/opt/git"],
     }  # fmt: skip
     config = config_of({**SERVER, "data_dir": str(tmp_path), "client": {"enabled": True, "artifact": block}})
     data = open_data_dir(config.data_dir)
@@ -335,6 +337,12 @@ def test_the_limits_of_artifacts_reach_the_client(tmp_path: Path) -> None:
     assert (limits.http_read_timeout_s, limits.http_max_bytes, limits.git_timeout_s) == (300, 10_000_000, 1800)
     assert (limits.unpacked_bytes_max, limits.file_count_max) == (3 * 1024**3 // 2, 7)
     assert limits.env_names == ("HTTP_PROXY", "NO_PROXY") and not limits.is_inspected
+    assert not limits.is_confined and limits.extra_paths == ("d:rx:/opt/git",)
+
+
+def test_a_path_for_downloads_that_has_no_kind_and_mode_is_refused() -> None:
+    with pytest.raises(Invalid, match="'/opt/git' is not KIND:MODE:PATH"):
+        artifact_limits({"filesystem_isolation_extra_paths": ["/opt/git"]})
 
 
 @pytest.mark.parametrize("text", ["much", "10XB", "-5MB", "1e9"])

@@ -24,3 +24,17 @@ def test_plugins_are_asked_with_their_configuration(tmp_path: Path, capsys: pyte
     assert states["driver raw_exec"] == "ok"
     (unused,) = [item for item in findings if "dokcer" in item["detail"]]
     assert (unused["state"], unused["detail"][-24:]) == ("note", '; did you mean "docker"?')
+
+
+def test_artifact_isolation_that_is_switched_off_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "agent.hcl"
+    config.write_text(
+        f'data_dir = "{tmp_path}/data"\nbind_addr = "127.0.0.1"\nports {{\n http = 0\n}}\n'
+        "server {\n enabled = true\n}\n"
+        "client {\n enabled = true\n artifact {\n disable_filesystem_isolation = true\n }\n}\n"
+    )
+
+    main(["doctor", "-json", "-config", str(config)])
+
+    (found,) = [item for item in json.loads(capsys.readouterr().out) if item["subject"] == "artifact isolation"]
+    assert found["state"] == "note" and "disable_filesystem_isolation" in found["detail"]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from yurt.client.alloc_dir import build_alloc_dir, build_task_dir
-from yurt.client.artifacts import hook
+from yurt.client.artifacts import hook, placing
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.templates import files as template_files
 from yurt.sdk.driver import TaskDirs
@@ -258,6 +258,29 @@ async def test_the_limits_of_an_archive_count_files_folders_and_bytes(
     limits = ArtifactLimits(file_count_max=10, unpacked_bytes_max=1000)
     with pytest.raises(Invalid, match=said):
         await fetch(dirs, put(dirs, "x.tar.gz", tar_of(*members)), limits=limits)
+
+
+@pytest.mark.parametrize("is_confined", [True, False])
+async def test_what_arrives_belongs_to_the_agent_with_and_without_confinement(
+    dirs: TaskDirs, is_confined: bool
+) -> None:
+    data = tar_of(("a/b", FILE, b"1"), ("h", HARD, "a/b"), ("l", LINK, "a"))
+    limits = ArtifactLimits(is_confined=is_confined)
+    await fetch(dirs, put(dirs, "x.tar.gz", data), limits=limits)
+    await fetch(dirs, put(dirs, "y", b"1"), limits=limits)
+    arrived = list(Path(dirs.local_dir, "got").rglob("*"))
+    assert {path.name for path in arrived} == {"a", "b", "h", "l", "y"}
+    assert {path.lstat().st_uid for path in arrived} == {os.geteuid()}
+
+
+def test_a_file_of_another_user_in_a_staging_folder_does_not_arrive(dirs: TaskDirs, tmp_path: Path) -> None:
+    (tmp_path / "outside/host").write_text("of the host")
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    os.link(tmp_path / "outside/host", tree / "second")
+    with pytest.raises(Invalid, match="belongs to the user"):
+        placing.place_tree(str(tree), dirs.alloc_dir, "web/local/got", placing.Arrivals(os.geteuid() + 1, (1, 1)))
+    assert (tmp_path / "outside/host").stat().st_uid == os.geteuid()
 
 
 @contextlib.contextmanager

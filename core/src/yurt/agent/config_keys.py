@@ -91,10 +91,9 @@ CLIENT = block(
     artifact=block(
         http_read_timeout="duration", http_max_size="string", git_timeout="duration",
         decompression_file_count_limit="int", decompression_size_limit="string", disable_artifact_inspection="bool",
-        set_environment_variables="string",
+        set_environment_variables="string", disable_filesystem_isolation="bool",
+        filesystem_isolation_extra_paths="list",
         **accepted("gcs_timeout", "hg_timeout", "s3_timeout", type="duration"),
-        **accepted("disable_filesystem_isolation", type="bool"),
-        **accepted("filesystem_isolation_extra_paths", type="list"),
     ),
     drain_on_shutdown=block(deadline="duration !", ignore_system_jobs="bool !", force="bool !"),
     users=block(dynamic_user_min="int -", dynamic_user_max="int -"),

@@ -12,6 +12,7 @@ from yurt.agent.config import AgentConfig, seconds_of
 from yurt.agent.data_dir import DataDir
 from yurt.api.redaction import BLANK, redacted, redacted_plugin
 from yurt.api.times import parse_duration
+from yurt.client.artifacts.confinement import checked_extra_path
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.config import ClientConfig, Reserved
 from yurt.client.networks.bridge import check_settings
@@ -240,6 +241,8 @@ def artifact_limits(given: Mapping[str, Any]) -> ArtifactLimits:
         file_count_max=given.get("decompression_file_count_limit", limits.file_count_max),
         unpacked_bytes_max=bytes_of(given.get("decompression_size_limit", ""), limits.unpacked_bytes_max),
         is_inspected=not given.get("disable_artifact_inspection", False),
+        is_confined=not given.get("disable_filesystem_isolation", False),
+        extra_paths=tuple(checked_extra_path(str(path)) for path in given.get("filesystem_isolation_extra_paths", ())),
         env_names=tuple(name.strip() for name in names if name.strip()),
     )
 

@@ -9,9 +9,9 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from yurt.cli.command import Command, Invocation
 from yurt.cli.flags import switch, text, texts
@@ -76,6 +76,7 @@ def look(call: Invocation) -> Iterator[Finding]:
         yield Finding(FINE, "configuration", f"{', '.join(files)} can be used")
     yield from ports(config.http_addresses, config.http_port)
     yield data_directory(config.data_dir)
+    yield artifact_isolation(config.client)
     yield from asyncio.run(plugins(config))
 
 
@@ -152,6 +153,17 @@ def data_directory(path: str) -> Finding:
     if free < DISK_FREE_MIN:
         return Finding(NOTE, "data directory", f"{root} has only {free // 1024**2} MiB left", "free some space")
     return Finding(FINE, "data directory", f"{root} is writable, {free // 1024**3} GiB free")
+
+
+def artifact_isolation(client: Mapping[str, Any]) -> Finding:
+    """What keeps downloads of artifacts away from the host."""
+    from yurt.client.artifacts.confinement import isolation
+
+    subject, block = "artifact isolation", client.get("artifact", {})
+    found = isolation(is_confined=not block.get("disable_filesystem_isolation", False))
+    if found.missing:
+        return Finding(NOTE, subject, f"{found.text}: {'; '.join(found.missing)}")
+    return Finding(FINE, subject, f"{found.text}, Landlock v{found.landlock}")
 
 
 async def plugins(config: AgentConfig) -> list[Finding]:

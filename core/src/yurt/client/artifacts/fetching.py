@@ -12,7 +12,10 @@ GB = 1000**3
 
 
 class ArtifactLimits(Value):
-    """The operator's limits on artifacts: seconds, bytes, files; and variables of the agent that downloads see."""
+    """The operator's limits on artifacts: seconds, bytes, files; and variables of the agent that downloads see.
+
+    `extra_paths` are what a confined download may use besides the system's programs, as KIND:MODE:PATH.
+    """
 
     http_read_timeout_s: float = 1800.0
     http_max_bytes: int = 100 * GB
@@ -20,6 +23,8 @@ class ArtifactLimits(Value):
     file_count_max: int = 4096
     unpacked_bytes_max: int = 100 * GB
     is_inspected: bool = True
+    is_confined: bool = True
+    extra_paths: tuple[str, ...] = ()
     env_names: tuple[str, ...] = ()
 
 

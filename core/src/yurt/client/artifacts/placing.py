@@ -26,6 +26,29 @@ KEPT_BITS: Final = 0o777
 Owner = tuple[int, int] | None
 
 
+class Arrivals:
+    """Whose the files are, and whom they are given to. A file of anybody else than the worker is never touched.
+
+    It would be a second name of a file of the host. A file of several names in the tree is given once.
+    """
+
+    def __init__(self, written_by: int, owner: Owner) -> None:
+        self.owner = owner
+        self._written_by = written_by
+        self._given: set[tuple[int, int]] = set()
+
+    def give(self, name: str, folder: int) -> None:
+        """Check and give one entry of a folder."""
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if (found.st_dev, found.st_ino) in self._given:
+            return
+        if found.st_uid != self._written_by:
+            raise Invalid(f"the artifact holds {name[:200]!r}, which belongs to the user {found.st_uid} of this node")
+        if self.owner:
+            os.chown(name, *self.owner, dir_fd=folder, follow_symlinks=False)
+        self._given.add((found.st_dev, found.st_ino))
+
+
 def check_tree(tree: str) -> None:
     """Refuse links that lead out of a tree, and what is neither file, folder nor link; takes set-id bits away.
 
@@ -86,23 +109,23 @@ def only_file(tree: str) -> str:
     return files[0]
 
 
-def place_tree(tree: str, root: str, destination: str, owner: Owner) -> None:
+def place_tree(tree: str, root: str, destination: str, arrivals: Arrivals) -> None:
     """Move all that a tree holds into the folder `destination` of `root`."""
-    target = open_folder(root, destination, owner)
+    target = open_folder(root, destination, arrivals.owner)
     source = os.open(tree, FOLDER_FLAGS)
     try:
-        _merge(source, target, owner, depth=0)
+        _merge(source, target, arrivals, depth=0)
     finally:
         os.close(source)
         os.close(target)
 
 
-def place_file(path: str, root: str, destination: str, *, name: str, owner: Owner) -> None:
+def place_file(path: str, root: str, destination: str, *, name: str, arrivals: Arrivals) -> None:
     """Move a file into the folder `destination` of `root`, under a name."""
-    target = open_folder(root, destination, owner)
+    target = open_folder(root, destination, arrivals.owner)
     source = os.open(os.path.dirname(path), FOLDER_FLAGS)
     try:
-        _move(source, os.path.basename(path), target, name=name, owner=owner)
+        _move(source, os.path.basename(path), target, name=name, arrivals=arrivals)
     finally:
         os.close(source)
         os.close(target)
@@ -139,25 +162,24 @@ def _enter(folder: int, name: str, owner: Owner) -> int:
         ) from None
 
 
-def _merge(source: int, target: int, owner: Owner, *, depth: int) -> None:
+def _merge(source: int, target: int, arrivals: Arrivals, *, depth: int) -> None:
     if depth > DEPTH_MAX:
         raise Invalid(f"the artifact is more than {DEPTH_MAX} folders deep")
     for name in os.listdir(source):
         if stat.S_ISDIR(os.stat(name, dir_fd=source, follow_symlinks=False).st_mode):
-            inner, into = os.open(name, FOLDER_FLAGS, dir_fd=source), _enter(target, name, owner)
+            inner, into = os.open(name, FOLDER_FLAGS, dir_fd=source), _enter(target, name, arrivals.owner)
             try:
                 os.fchmod(into, stat.S_IMODE(os.fstat(inner).st_mode) & KEPT_BITS)
-                _merge(inner, into, owner, depth=depth + 1)
+                _merge(inner, into, arrivals, depth=depth + 1)
             finally:
                 os.close(inner)
                 os.close(into)
         else:
-            _move(source, name, target, name=name, owner=owner)
+            _move(source, name, target, name=name, arrivals=arrivals)
 
 
-def _move(source: int, old: str, target: int, *, name: str, owner: Owner) -> None:
-    if owner:
-        os.chown(old, *owner, dir_fd=source, follow_symlinks=False)
+def _move(source: int, old: str, target: int, *, name: str, arrivals: Arrivals) -> None:
+    arrivals.give(old, source)
     try:
         os.rename(old, name, src_dir_fd=source, dst_dir_fd=target)
     except IsADirectoryError:
@@ -165,7 +187,7 @@ def _move(source: int, old: str, target: int, *, name: str, owner: Owner) -> Non
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        _copy(source, old, target, name=name, owner=owner)
+        _copy(source, old, target, name=name, owner=arrivals.owner)
 
 
 def _copy(source: int, old: str, target: int, *, name: str, owner: Owner) -> None:

@@ -1,7 +1,7 @@
 """The child process that fetches one artifact: `python -I -m yurt.client.artifacts.program`, a `Fetch` on its input.
 
-It ends with its agent, can gain no rights, and has little memory and few files; what it writes are its staging folder,
-and from there the destination. Its answer is a `Fetched` on its output.
+It ends with its agent, can gain no rights, and has little memory and few files. What touches a stranger's bytes runs in
+a worker that is confined (see `confinement`); what came is then put in place. Its answer is a `Fetched` on its output.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ import resource
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from yurt.client.artifacts import http, placing, repository, unpacking
 from yurt.client.artifacts.fetching import MODE_DIR, MODE_FILE, Fetch, Fetched
+from yurt.client.artifacts.placing import Arrivals
 from yurt.client.artifacts.sources import FILE, GIT, TREE_ARCHIVES
+from yurt.client.artifacts.worker import run_worker
 from yurt.client.safe_files import open_beneath
-from yurt.sdk.errors import Invalid, YurtError
+from yurt.sdk.errors import Invalid, RecoverableError, YurtError
+from yurt.sdk.value import replace
 
 MEMORY_BYTES: Final = 4 * 1024 * 1024 * 1024
 FILES_MAX: Final = 1024
@@ -33,7 +37,7 @@ def main() -> None:
     """Fetch what is asked for, and answer."""
     fetch = msgspec.json.decode(sys.stdin.buffer.read(), type=Fetch)
     restrict(fetch)
-    sys.stdout.buffer.write(msgspec.json.encode(attempt(fetch)))
+    sys.stdout.buffer.write(msgspec.json.encode(attempt(fetch, run)))
 
 
 def restrict(fetch: Fetch) -> None:
@@ -56,10 +60,10 @@ def restrict(fetch: Fetch) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
-def attempt(fetch: Fetch) -> Fetched:
-    """Fetch, and tell a failure as a value."""
+def attempt(fetch: Fetch, action: Callable[[Fetch], None]) -> Fetched:
+    """Do it, and tell a failure as a value."""
     try:
-        run(fetch)
+        action(fetch)
     except Invalid as error:
         return Fetched(error=str(error), is_recoverable=False)
     except YurtError as error:
@@ -74,28 +78,48 @@ def attempt(fetch: Fetch) -> Fetched:
 
 
 def run(fetch: Fetch) -> None:
-    """Fetch into the staging folder, look at what came, put it in place."""
-    tree, file = f"{fetch.staging}/tree", f"{fetch.staging}/file"
-    if fetch.source.getter == GIT:
-        if fetch.mode == MODE_FILE:
-            raise Invalid('a repository is a folder; mode = "file" fetches one file by http')
-        repository.clone(fetch, tree)
-        _place(fetch, tree)
-        return
+    """Fetch into a folder of the staging folder, look at what came, put it in place."""
+    if fetch.source.getter == GIT and fetch.mode == MODE_FILE:
+        raise Invalid('a repository is a folder; mode = "file" fetches one file by http')
+    folder = f"{fetch.staging}/work"
+    os.mkdir(folder, 0o700)
     if fetch.source.getter == FILE:
-        _copy_own(fetch, file)
+        _copy_own(fetch, f"{folder}/file")
+    is_confined = fetch.limits.is_confined and sys.platform == "linux"
+    if is_confined:
+        fetched = run_worker(fetch, folder, lambda given: attempt(given, produce))
+        if fetched.error:
+            raise RecoverableError(fetched.error) if fetched.is_recoverable else Invalid(fetched.error)
     else:
-        http.download(fetch, file)
+        produce(replace(fetch, staging=folder))
+    arrivals = Arrivals(os.stat(folder).st_uid, _owner(fetch) if is_confined else fetch.owner)
     kind = fetch.source.archive
+    if fetch.source.getter == GIT or kind in TREE_ARCHIVES:
+        _place(fetch, f"{folder}/tree", arrivals)
+    elif kind:
+        _place_file(fetch, f"{folder}/unpacked", fetch.source.file_name.removesuffix(f".{kind}"), arrivals)
+    else:
+        _place_file(fetch, f"{folder}/file", fetch.source.file_name, arrivals)
+
+
+def _owner(fetch: Fetch) -> tuple[int, int] | None:
+    """Whom the files belong to: the task's user where the job asks for that, else the agent's."""
+    return fetch.owner or ((os.geteuid(), os.getegid()) if os.geteuid() == 0 else None)
+
+
+def produce(fetch: Fetch) -> None:
+    """Download and unpack into the staging folder: `tree`, `unpacked` or `file`."""
+    file, kind = f"{fetch.staging}/file", fetch.source.archive
+    if fetch.source.getter == GIT:
+        repository.clone(fetch, f"{fetch.staging}/tree")
+        return
+    if fetch.source.getter != FILE:
+        http.download(fetch, file)
     if kind in TREE_ARCHIVES:
-        unpacking.unpack_tree(file, kind, tree, fetch.limits)
+        unpacking.unpack_tree(file, kind, f"{fetch.staging}/tree", fetch.limits)
         os.unlink(file)
-        _place(fetch, tree)
     elif kind:
         unpacking.unpack_file(file, kind, f"{fetch.staging}/unpacked", fetch.limits)
-        _place_file(fetch, f"{fetch.staging}/unpacked", fetch.source.file_name.removesuffix(f".{kind}"))
-    else:
-        _place_file(fetch, file, fetch.source.file_name)
 
 
 def _copy_own(fetch: Fetch, path: str) -> None:
@@ -113,21 +137,21 @@ def _copy_own(fetch: Fetch, path: str) -> None:
         shutil.copyfileobj(source, file, CHUNK_BYTES)
 
 
-def _place(fetch: Fetch, tree: str) -> None:
+def _place(fetch: Fetch, tree: str, arrivals: Arrivals) -> None:
     """Put a tree, or the part of it that was asked for, in place."""
     if fetch.limits.is_inspected:
         placing.check_tree(tree)
     part = placing.inside(tree, fetch.source.inside) if fetch.source.inside else tree
     if not os.path.isdir(part):
-        _place_file(fetch, part, os.path.basename(part))
+        _place_file(fetch, part, os.path.basename(part), arrivals)
     elif fetch.mode == MODE_FILE:
         found = placing.only_file(part)
-        _place_file(fetch, found, os.path.basename(found))
+        _place_file(fetch, found, os.path.basename(found), arrivals)
     else:
-        placing.place_tree(part, fetch.root, fetch.destination, fetch.owner)
+        placing.place_tree(part, fetch.root, fetch.destination, arrivals)
 
 
-def _place_file(fetch: Fetch, path: str, name: str) -> None:
+def _place_file(fetch: Fetch, path: str, name: str, arrivals: Arrivals) -> None:
     """Put a file in place: into the destination, or, by mode, as the destination."""
     if fetch.mode == MODE_DIR:
         raise Invalid('mode = "dir" needs an archive or a repository; this is one file: use mode = "any" or "file"')
@@ -136,7 +160,7 @@ def _place_file(fetch: Fetch, path: str, name: str) -> None:
         folder, _, name = fetch.destination.rpartition("/")
     if not name:
         raise Invalid('mode = "file" needs a destination that names the file')
-    placing.place_file(path, fetch.root, folder, name=name, owner=fetch.owner)
+    placing.place_file(path, fetch.root, folder, name=name, arrivals=arrivals)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,13 @@ from typing import Any
 
 import msgspec
 
+from yurt.client.artifacts.confinement import isolation
 from yurt.client.config import ClientConfig
 from yurt.client.fingerprint.host import CpuFacts, cpu_facts, host_attributes, host_name, memory_bytes
 from yurt.client.fingerprint.network import host_networks, network_facts, node_networks
 from yurt.sdk.driver import HEALTHY, UNDETECTED, Driver, Fingerprint
 from yurt.sdk.errors import Invalid
+from yurt.sdk.landlock import availability
 from yurt.sdk.schema import schema_of
 from yurt.sdk.value import UnixNano, replace
 from yurt.storage.client_db import NodeIdentity
@@ -51,6 +53,7 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
         "unique.storage.volume": str(_mount_point(Path(config.alloc_dir))),
         "unique.storage.bytestotal": str(disk.total),
         "unique.storage.bytesfree": str(disk.free),
+        **_confinement(config),
     }
     family = config.networks.preferred_family
     network = network_facts(config.network_interface, config.network_speed, family=family)
@@ -87,6 +90,13 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
         gc_volumes_on_node_gc=config.gc_volumes_on_node_gc,
         scheduling_eligibility=INELIGIBLE if config.default_ineligible else ELIGIBLE,
     )
+
+
+def _confinement(config: ClientConfig) -> dict[str, str]:
+    """What keeps downloads of artifacts from the host, and Landlock's version by Nomad's name."""
+    found = availability()
+    attributes = {"artifact.isolation": isolation(is_confined=config.artifact.is_confined).text}
+    return attributes | ({"kernel.landlock": f"v{found.version}"} if found.version else {})
 
 
 def check_volumes(config: ClientConfig) -> None:

@@ -1,0 +1,199 @@
+"""What keeps the process that reads a stranger's bytes away from the host: Landlock, and a user without rights.
+
+Two processes fetch an artifact. The worker downloads and unpacks in a folder of its own, as `nobody` where the agent
+is root. Landlock lets it write there alone, and read that folder and what programs need of the system. When it is gone,
+the placer, which keeps the agent's rights, moves what came to its destination; it reads no archive and parses nothing,
+and Landlock lets it write in the allocation's directory alone.
+
+Each part is used where the system has it. A node says in the attribute `artifact.isolation` which ones it has.
+
+git asks the system for the names of all folders above its own, and an unprivileged user may not look into those of the
+agent. So the worker sees a file system of its own, in which an empty one lies over the topmost of these folders, and
+holds the way to the worker's alone. This hides the rest of the agent's data as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import stat
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from yurt.sdk import landlock
+from yurt.sdk.errors import Invalid
+from yurt.sdk.landlock import EXECUTE, IOCTL_DEV, READ_FILE, READING, WRITE_FILE, WRITING, Rule
+from yurt.sdk.mounting import MS_PRIVATE, MS_REC, bind, c_library, detach, libc_call
+
+LANDLOCK, USER, NONE = "landlock", "user", "none"
+NOBODY: Final = "nobody"
+NOBODY_ID: Final = 65534
+CLONE_NEWNS, CLONE_NEWPID = 0x00020000, 0x20000000
+PARENT_OUTSIDE: Final = 0
+"""What the first process of a process namespace gets for its parent."""
+PR_SET_PDEATHSIG: Final = 1
+NEEDED_CAPABILITIES: Final = (0, 6, 7)
+"""CAP_CHOWN, CAP_SETGID and CAP_SETUID, to give up root and to give files back."""
+STATUS: Final = "/proc/self/status"
+PROGRAM_FOLDERS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store", "/gnu/store")
+SYSTEM_FILES: Final = (
+    "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/crypto-policies", "/etc/gnutls",
+    "/var/lib/ca-certificates", "/etc/resolv.conf", "/run/systemd/resolve", "/etc/hosts", "/etc/host.conf",
+    "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols", "/etc/passwd", "/etc/group",
+    "/etc/localtime", "/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/alternatives", "/dev/urandom", "/dev/random",
+)  # fmt: skip
+CERTIFICATE_VARIABLES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+KINDS, MODES = "fd", {"r": READING, "w": WRITE_FILE, "c": WRITING, "x": EXECUTE}
+
+
+class Ids(NamedTuple):
+    """A user and a group."""
+
+    uid: int
+    gid: int
+
+
+class Isolation(NamedTuple):
+    """What an agent's downloads are confined by here; where a part is missing, `missing` says why, and what to do."""
+
+    landlock: int
+    user: Ids | None
+    missing: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """As the node's attribute has it: landlock,user, one of them, or none."""
+        parts = (LANDLOCK if self.landlock else "", USER if self.user else "")
+        return ",".join(part for part in parts if part) or NONE
+
+
+def isolation(*, is_confined: bool) -> Isolation:
+    """What this process can have. Blocking."""
+    if not is_confined:
+        return Isolation(0, None, ("client artifact.disable_filesystem_isolation switches it off",))
+    found = landlock.availability()
+    user = unprivileged()
+    missing = [found.reason] if not found.version else []
+    if user is None and sys.platform == "linux" and os.geteuid() == 0:
+        missing.append("the agent's root lacks CAP_SETUID, CAP_SETGID or CAP_CHOWN, so downloads run as root")
+    return Isolation(found.version, user, tuple(missing))
+
+
+def unprivileged() -> Ids | None:
+    """The user that the worker becomes; none where the agent is not root, or a root without the rights for it."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return None
+    try:
+        lines = Path(STATUS).read_text().splitlines()
+        effective = int(next(line.split()[1] for line in lines if line.startswith("CapEff:")), 16)
+    except (OSError, StopIteration, ValueError):
+        return None
+    if not all(effective >> capability & 1 for capability in NEEDED_CAPABILITIES):
+        return None
+    with contextlib.suppress(KeyError):
+        entry = pwd.getpwnam(NOBODY)
+        return Ids(entry.pw_uid, entry.pw_gid)
+    return Ids(NOBODY_ID, NOBODY_ID)
+
+
+def extra_rule(text: str) -> Rule:
+    """A path of `filesystem_isolation_extra_paths`, KIND:MODE:PATH; raises Invalid."""
+    kind, _, rest = text.partition(":")
+    mode, _, path = rest.partition(":")
+    if len(kind) != 1 or kind not in KINDS or not mode or not set(mode) <= set(MODES) or not path.startswith("/"):
+        raise Invalid(
+            f"client artifact filesystem_isolation_extra_paths: {text!r} is not KIND:MODE:PATH; write f (a file) or d "
+            '(a folder), some of r, w, c and x, and a full path, for example "d:rx:/opt/git"'
+        )
+    access = 0
+    for letter in mode:
+        access |= MODES[letter]
+    return Rule(path, access)
+
+
+def checked_extra_path(text: str) -> str:
+    """The text when it is a KIND:MODE:PATH; raises Invalid."""
+    extra_rule(text)
+    return text
+
+
+def rules(writable: str, extra_paths: Iterable[str]) -> tuple[Rule, ...]:
+    """What a process may do that writes in one folder: read the system's programs and settings, and run programs."""
+    programs = {*PROGRAM_FOLDERS, sys.prefix, sys.base_prefix, *sys.path, *os.environ.get("PATH", "").split(":")}
+    git = shutil.which("git")
+    if git:
+        programs.add(os.path.dirname(os.path.dirname(os.path.realpath(git))))
+    certificates = (os.environ.get(name, "") for name in CERTIFICATE_VARIABLES)
+    return (
+        Rule(writable, READING | WRITING | EXECUTE),
+        Rule("/dev/null", READ_FILE | WRITE_FILE | IOCTL_DEV),
+        *(Rule(path, READING | EXECUTE) for path in sorted(programs) if path.startswith("/") and path != "/"),
+        *(Rule(path, READING) for path in (*SYSTEM_FILES, *certificates) if path),
+        *(extra_rule(text) for text in extra_paths),
+    )
+
+
+def restrict_files(writable: str, extra_paths: Iterable[str]) -> bool:
+    """Deny this process all files but those of `rules`; says whether it could be done."""
+    version = landlock.availability().version
+    if not version:
+        return False
+    landlock.restrict(rules(writable, extra_paths), version=version)
+    return True
+
+
+def end_with_parent(parent: int) -> None:
+    """Die with the parent; to be called after the last change of the user, which undoes it."""
+    c_library().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() not in (parent, PARENT_OUTSIDE):
+        os._exit(1)
+
+
+def become(ids: Ids) -> None:
+    """Give up root for good, with all capabilities."""
+    os.setgroups([])
+    os.setresgid(ids.gid, ids.gid, ids.gid)
+    os.setresuid(ids.uid, ids.uid, ids.uid)
+
+
+def closed_folder(path: str) -> str:
+    """The topmost folder on the way to `path` that others may not pass; nothing when all are open."""
+    for folder in (*reversed(Path(path).parents), Path(path)):
+        if not os.stat(folder).st_mode & stat.S_IXOTH:
+            return str(folder)
+    return ""
+
+
+def open_way(path: str) -> bool:
+    """Make the way to a folder passable for an unprivileged user, for this process alone; says whether it is.
+
+    As root, before rights are given up. The folder itself is mounted where it was, by its descriptor.
+    """
+    closed = closed_folder(os.path.dirname(path))
+    if not closed:
+        return True
+    if not unshare(CLONE_NEWNS) or libc_call("mount", None, b"/", None, MS_REC | MS_PRIVATE, None):
+        return False
+    held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)  # of the new namespace
+    try:
+        if libc_call("mount", b"tmpfs", os.fsencode(closed), b"tmpfs", 0, b"mode=0755,size=64k"):
+            return False
+        try:
+            os.makedirs(path, exist_ok=True)
+            bind(held, path)
+        except OSError:
+            detach(closed)
+            return False
+    finally:
+        os.close(held)
+    return True
+
+
+def unshare(namespace: int) -> bool:
+    """Leave a namespace of the agent for one of its own; says whether that could be done."""
+    return bool(c_library().unshare(namespace) == 0)

@@ -1,0 +1,103 @@
+"""Doing work in a process without rights: the worker of `confinement`, forked from the process that fetches."""
+
+from __future__ import annotations
+
+import codecs
+import importlib
+import os
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from yurt.client.artifacts.confinement import (
+    CLONE_NEWPID,
+    Ids,
+    become,
+    end_with_parent,
+    open_way,
+    restrict_files,
+    unprivileged,
+    unshare,
+)
+from yurt.client.artifacts.fetching import Fetch, Fetched
+from yurt.client.artifacts.sources import GIT
+from yurt.sdk.value import replace
+
+ANSWER_BYTES_MAX: Final = 64 * 1024
+CODECS: Final = ("idna", "cp437", "latin-1", "ascii", "utf-8-sig")
+MODULES: Final = ("email.parser", "email.message", "email.utils", "stringprep", "unicodedata", "netrc")
+
+Work = Callable[[Fetch], Fetched]
+
+
+def run_worker(fetch: Fetch, folder: str, work: Work) -> Fetched:
+    """What `work` answers for a fetch whose staging is `folder`; meanwhile and afterwards this process is confined.
+
+    `folder` belongs to the worker's user then, and the worker and all that it started have ended.
+    """
+    _load()
+    ids = unprivileged()
+    if ids is not None:
+        os.chown(folder, *ids)
+        for name in os.listdir(folder):
+            os.chown(f"{folder}/{name}", *ids)
+    reader, writer = os.pipe()
+    parent = os.getpid()
+    unshare(CLONE_NEWPID)  # where it can be had, whatever the worker leaves running ends with it
+    child = os.fork()
+    if child == 0:
+        try:
+            answer = _confined(replace(fetch, staging=folder), ids, parent, work)
+            os.write(writer, msgspec.json.encode(answer)[:ANSWER_BYTES_MAX])
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        restrict_files(fetch.root, ())
+        said = pipe.read(ANSWER_BYTES_MAX)
+    _, status = os.waitpid(child, 0)
+    try:
+        return msgspec.json.decode(said, type=Fetched)
+    except msgspec.DecodeError:
+        return Fetched(error=f"the process that fetches it ended with status {os.waitstatus_to_exitcode(status)}")
+
+
+def _load() -> None:
+    """Load what Python loads late: the worker may not be able to enter the folder of the interpreter."""
+    for name in CODECS:
+        codecs.lookup(name)
+    for name in MODULES:
+        importlib.import_module(name)
+
+
+def _confined(fetch: Fetch, ids: Ids | None, parent: int, work: Work) -> Fetched:
+    """Give up what can be given up, and work."""
+    try:
+        fetch, ids = _way(fetch, ids)
+        restrict_files(fetch.staging, fetch.limits.extra_paths)
+        if ids is not None:
+            become(ids)
+        end_with_parent(parent)
+        if not os.path.exists(fetch.staging):
+            fetch = replace(fetch, staging=".")
+    except OSError as error:
+        return Fetched(error=f"the process that fetches it cannot be confined: {error.strerror or error}")
+    return work(fetch)
+
+
+def _way(fetch: Fetch, ids: Ids | None) -> tuple[Fetch, Ids | None]:
+    """How the worker names its folder, and whom it becomes.
+
+    Where no way to the folder can be opened the worker names it ".". git needs its full name, and remains root then.
+    """
+    os.chdir(fetch.staging)
+    if ids is None:
+        return fetch, None
+    if open_way(fetch.staging):
+        os.chdir(fetch.staging)
+        return fetch, ids
+    if fetch.source.getter == GIT:
+        os.chown(".", 0, 0)
+        return fetch, None
+    return replace(fetch, staging="."), ids
