@@ -18,7 +18,12 @@ enable_debug              Tell everybody who may use the API of the agent's mach
                           (`/v1/agent/host`, `/v1/agent/pprof`, for `yurt operator debug`); on with `-dev`.
 leave_on_interrupt        Ctrl-C stops all tasks of the node.
 leave_on_terminate        SIGTERM stops all tasks of the node.
-http_api_response_headers Headers of every answer.
+http_api_response_headers Headers of every answer. `Access-Control-Allow-Origin`, `*` or one origin, opens reads (not
+                          writes) to pages of other sites, see [browsers](../explanation/browsers-and-the-api.md).
+http_allowed_hosts        Further names under which people reach the HTTP API, such as that of a reverse proxy:
+                          `nomad.example.com`, `*.example.com` for all names below one, and with a port where pages come
+                          from another one than 80 and 443. IP addresses, `localhost`, the host's name and the names in
+                          `addresses`, `bind_addr` and `advertise` need no entry; other names are refused with 403.
 ports.http                The port of the HTTP API; 0 takes a free one.
 ports.rpc                 Where a server takes connections of clients on other machines; not with `-dev`.
 ports.serf                Shown by the API; nothing listens there in this version.

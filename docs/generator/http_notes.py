@@ -47,7 +47,8 @@ GET /v1/allocation/:id/services | The service instances that it registered.
 GET /v1/client/allocation/:id/stats | What its tasks use now.
 PUT /v1/client/allocation/:id/restart | Restarts one task, the running ones, or all.
 PUT /v1/client/allocation/:id/signal | Sends a signal.
-GET /v1/client/allocation/:id/gc | Removes what an ended allocation left on its node.
+GET /v1/client/allocation/:id/gc | Removes what an ended allocation left on its node. For SDKs; refused to browsers.
+PUT /v1/client/allocation/:id/gc | The same.
 GET /v1/client/allocation/:id/exec | A websocket to a command in its task; `tty` gives a terminal.
 GET /v1/client/allocation/:id/checks | What the checks of its services said last, by their ids.
 GET /v1/client/fs/ls/:id | The files in a folder of an allocation.
@@ -57,7 +58,7 @@ GET /v1/client/fs/readat/:id | A part of it; `offset` is required.
 GET /v1/client/fs/stream/:id | A file as a stream of frames; follows it unless `follow=false`.
 GET /v1/client/fs/logs/:id | The output of a task; `task` and `type` (`stdout` or `stderr`) are required.
 GET /v1/client/stats | What a node uses now: the one of `node_id`, or the agent's own.
-GET /v1/client/gc | Removes what ended allocations left on a node.
+GET /v1/client/gc | Removes what ended allocations left on a node. For SDKs; refused to browsers.
 PUT /v1/client/gc | The same.
 GET /v1/deployments | All deployments.
 GET /v1/deployment/allocations/:id | Its allocations.

@@ -32,6 +32,8 @@ plan.partial              Plans of which something was refused.
 plan.rejected_placements  Placements that were refused.
 plan.node_rejected        Nodes that refused something.
 plan.changes              Changes that were stored.
+http.refuse_browser       Requests refused because of their `Host`, or because a page of another site made them.
+http.bad_request          Requests that are not valid HTTP, or have a body that cannot be read.
 rpc.accept_conn           Connections of other agents that were taken.
 rpc.refuse_conn           Connections that were too many.
 rpc.fail_conn             Connections of what is no agent, or has no right to connect.

@@ -144,6 +144,9 @@ async def test_health_is_told_by_part(api: Api) -> None:
 
 
 async def test_the_signing_keys_are_public(api: Api) -> None:
+    empty = await api.get("/.well-known/jwks.json")
+    assert (empty.json["keys"], empty.headers["Cache-Control"]) == ([], "no-store")
+    await api.put("/v1/operator/keyring/rotate")
     answer = await api.get("/.well-known/jwks.json")
     assert answer.json["keys"][0]["kty"] == "RSA"
     assert "max-age" in answer.headers["Cache-Control"]

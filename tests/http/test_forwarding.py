@@ -120,9 +120,29 @@ async def test_a_body_that_breaks_off_leaves_nothing_behind_at_either_end() -> N
             reads.begun.clear()
             reads.ended.clear()
             _, writer = await asyncio.open_connection(client.host, client.port)
-            writer.write(b"PUT /v1/operator/snapshot HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nonly this")
+            writer.write(
+                b"PUT /v1/operator/snapshot HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nonly this"
+            )
             async with asyncio.timeout(60):
                 await reads.begun.wait()
                 writer.close()
                 await reads.ended.wait()
             await eventually(lambda: far.is_idle)
+
+
+async def test_whose_page_a_browser_shows_is_judged_where_it_asks_and_not_told_to_others() -> None:
+    seen: list[dict[str, str]] = []
+
+    class Sees(Ends):
+        async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
+            seen.append({name.lower(): value for name, value in request.headers.items()})
+            yield ApiPart(status=200)
+
+    async with client_agent(Sees()) as client:
+        own = {"Origin": f"http://127.0.0.1:{client.port}", "Sec-Fetch-Site": "same-origin", "Cookie": "a=b"}
+        for headers in (own, own | {"Origin": "https://evil.example", "X-Yurt-Forwarded": "server"}):
+            async with client.put("/v1/system/gc", headers=headers) as answer:
+                assert answer.status == (200 if headers is own else 403)
+    assert len(seen) == 1
+    assert seen[0]["x-yurt-forwarded"] == "client"
+    assert not seen[0].keys() & {"origin", "sec-fetch-site", "cookie", "referer"}

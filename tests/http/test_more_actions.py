@@ -119,6 +119,8 @@ async def test_the_one_server_is_healthy(api: Api) -> None:
 
 
 async def test_the_key_that_signs_is_told(api: Api) -> None:
+    assert (await api.get("/v1/operator/keyring/keys")).json == []
+    await api.put("/v1/operator/keyring/rotate")
     (key,) = (await api.get("/v1/operator/keyring/keys")).json
     jwks = (await api.get("/.well-known/jwks.json")).json
     assert (key["KeyID"], key["State"]) == (jwks["keys"][0]["kid"], "active")

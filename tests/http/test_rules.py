@@ -134,9 +134,3 @@ async def test_a_prefix_needs_an_even_number_of_hex_digits(api: Api) -> None:
     assert odd.text == "node lookup failed: index error: Input (without hyphens) must be even length"
     assert (odd.status, (await api.get("/v1/nodes?prefix=abcd")).status) == (500, 200)
     assert (await api.get("/v1/allocations?prefix=zz")).status == 500
-
-
-async def test_browsers_may_read_files_from_any_origin(api: Api) -> None:
-    answer = await api.get(f"/v1/client/fs/ls/{UNKNOWN_ID}")
-    assert answer.headers["Access-Control-Allow-Origin"] == "*"
-    assert "Access-Control-Allow-Origin" not in (await api.get("/v1/jobs")).headers

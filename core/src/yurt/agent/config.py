@@ -16,6 +16,7 @@ from yurt.agent.addresses import bracketed
 from yurt.agent.cluster.settings import SERF_PORT, ClusterSettings, cluster_problems, cluster_settings
 from yurt.agent.config_check import NOT_AVAILABLE, merge
 from yurt.api.times import parse_duration
+from yurt.http.hosts import is_host
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, Value, no_entries
 from yurt.structs.node import NodeResources
@@ -70,6 +71,7 @@ class AgentConfig(Value):
     leave_on_interrupt: bool = False
     leave_on_terminate: bool = False
     response_headers: Mapping[str, str] = no_entries()
+    allowed_hosts: tuple[str, ...] = ()
     plugins: Mapping[str, Mapping[str, Any]] = no_entries()
     plugin_args: Mapping[str, tuple[str, ...]] = no_entries()
     plugin_dir: str = ""
@@ -132,6 +134,7 @@ def make_config(
         leave_on_interrupt=bool(raw.get("leave_on_interrupt")),
         leave_on_terminate=bool(raw.get("leave_on_terminate")),
         response_headers=raw.get("http_api_response_headers", {}),
+        allowed_hosts=tuple(raw.get("http_allowed_hosts", ())),
         plugins={label: _plugin_config(body) for label, body in raw.get("plugin", {}).items()},
         plugin_args={label: tuple(map(str, body.get("args", ()))) for label, body in raw.get("plugin", {}).items()},
         plugin_dir=_absolute(raw.get("plugin_dir", "")),
@@ -193,6 +196,12 @@ def _problems(config: AgentConfig) -> list[str]:
         for pair in config.client.get("chroot_env", {}).items()
         for path in pair
         if path and not path.startswith("/")
+    ]
+    found += [
+        f'http_allowed_hosts: "{host}" is not a host name; write a name such as "nomad.example.com", "*.example.com" '
+        'for all names below one, or "nomad.example.com:8443" for pages at another port than 80 and 443.'
+        for host in config.allowed_hosts
+        if not is_host(host)
     ]
     if set(config.raw.get("keyring", {})) - {"aead"}:
         found.append(f'keyring blocks other than "aead" are {NOT_AVAILABLE}.')

@@ -231,7 +231,7 @@ ROOT = block(
         consul=block(ui_url="string -"), vault=block(ui_url="string -"),
         label=block(**accepted("text", "background_color", "text_color", type="string")),
     ),
-    http_api_response_headers="map",
+    http_api_response_headers="map", http_allowed_hosts="list",
     sentinel=block(additional_enabled_modules="list !", **{"import": block(True, path="string !", args="list !")}),
     autopilot=block(
         cleanup_dead_servers="bool", server_stabilization_time="duration", last_contact_threshold="duration",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -276,8 +277,16 @@ def agent_info(config: AgentConfig, plugins: tuple[Mapping[str, Any], ...]) -> A
         prometheus_metrics=bool(config.raw.get("telemetry", {}).get("prometheus_metrics")),
         ui_enabled=bool(config.raw.get("ui", {}).get("enabled", True)),
         response_headers=config.response_headers,
+        host_names=(config.rpc_address, config.serf_address, *config.http_addresses, *_host_names()),
+        allowed_hosts=config.allowed_hosts,
         plugins=plugins,
     )
+
+
+def _host_names() -> tuple[str, ...]:
+    """What this machine is called, and the first part of it."""
+    name = socket.gethostname()
+    return (name, name.partition(".")[0])
 
 
 def shown_config(config: AgentConfig) -> dict[str, Any]:
@@ -319,6 +328,7 @@ def _go_name(name: str) -> str:
         "tls": "TLSConfig",
         "rpc": "RPC",
         "http_api_response_headers": "HTTPAPIResponseHeaders",
+        "http_allowed_hosts": "HTTPAllowedHosts",
     }
     return special.get(name) or "".join(word.capitalize() for word in name.split("_"))
 

@@ -24,4 +24,8 @@ class AgentInfo(Value):
     prometheus_metrics: bool = False
     ui_enabled: bool = True
     response_headers: StrMap = no_entries()
+    host_names: tuple[str, ...] = ()
+    """Names under which others reach the agent: what it advertises, where it listens, what its host is called."""
+    allowed_hosts: tuple[str, ...] = ()
+    """`http_allowed_hosts`"""
     plugins: tuple[Mapping[str, Any], ...] = ()

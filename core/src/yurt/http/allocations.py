@@ -104,7 +104,7 @@ def _check_task(call: Call, alloc_id: str, task: str) -> None:
 
 
 async def collect(call: Call) -> web.Response:
-    """GET /v1/client/allocation/:id/gc."""
+    """PUT /v1/client/allocation/:id/gc, and GET, which Nomad's SDKs send."""
     alloc_id, node = node_of_alloc(call, call.part("id"))
     await node.collect_garbage(alloc_id)
     return empty_answer()
@@ -123,6 +123,6 @@ ROUTES = (
     route("/v1/client/allocation/{id}/stats", get=stats),
     route("/v1/client/allocation/{id}/restart", write=restart),
     route("/v1/client/allocation/{id}/signal", write=signal),
-    route("/v1/client/allocation/{id}/gc", get=collect),
+    route("/v1/client/allocation/{id}/gc", get=collect, write=collect)._replace(has_effect_on_get=True),
     route("/v1/client/allocation/{id}/checks", get=checks),
 )

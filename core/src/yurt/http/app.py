@@ -1,8 +1,8 @@
 """The HTTP application of an agent: routes, and what surrounds every request.
 
-A request passes: bounds (body size; nesting is checked where JSON is read), the route, then here errors become
-Nomad's plain texts and answers are compressed when the client accepts it. Nothing that goes wrong shows a
-traceback to the client; it is logged.
+A request passes: the check of browsers' pages, before anything else looks at it or passes it on; bounds (body size;
+nesting is checked where JSON is read); the route; then here errors become Nomad's plain texts and answers are
+compressed when the client accepts it. Nothing that goes wrong shows a traceback to the client; it is logged.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from aiohttp import hdrs, web
 
 from yurt.http.agent_info import AgentInfo
 from yurt.http.at_leader import NOT_LEADING, PLACES, Places, ServerApis
+from yurt.http.browsers import policy_of, refusal
 from yurt.http.call import CONTEXT, Context
 from yurt.http.cluster import CLUSTER, LoneServer
 from yurt.http.errors import NoServer, NotLed, status_of, told_error
+from yurt.http.hosts import Policy
 from yurt.http.pieces import PiecesBody
 from yurt.http.regions import OtherRegion, answer_from, wanted_region
-from yurt.http.routing import CORS_PREFIXES
+from yurt.http.routing import CORS_PREFIXES, EFFECTS_OF_GET, has_effect_on_get
+from yurt.http.strangers import STRANGERS, Strangers
 from yurt.http.table import add_all_routes
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.errors import YurtError
@@ -39,11 +42,14 @@ COMPRESS_MIN = 1024
 PARSERS_MAX = 2
 BLOCKING_MAX = 10_000
 """Blocking queries that may wait at once; each costs about 9 KiB."""
+IDENTITY = "identity"
 READER_LEFT = 499
 """The status of an answer that nobody reads; it stands in the log only."""
 INTERNAL = "Internal error: the agent's log says what went wrong"
 BEGUN: ContextVar[list[web.StreamResponse]] = ContextVar("answers that have begun")
 """The answer of the request that is being carried out, once the answer has begun."""
+
+POLICY: web.AppKey[Policy] = web.AppKey("yurt_policy", Policy)
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -61,7 +67,7 @@ def make_app(
 
     A server with `others` passes on what only the leader answers.
     """
-    app = web.Application(client_max_size=BODY_MAX, middlewares=[_compression, _errors])
+    app = web.Application(client_max_size=BODY_MAX, middlewares=[_compression, _gate, _errors])
     app[CONTEXT] = Context(
         server=server,
         client=client,
@@ -69,15 +75,31 @@ def make_app(
         env=env or RealEnv(),
         parsers=asyncio.Semaphore(PARSERS_MAX),
         waiters=asyncio.Semaphore(BLOCKING_MAX),
-        key_lock=asyncio.Lock(),
         servers=servers,
     )
     if server is not None:
         app[PLACES] = Places(server, others)
         app[CLUSTER] = LoneServer(agent)
+    app[POLICY] = policy_of(agent)
+    app[STRANGERS] = Strangers(server.metrics if server is not None else None)
+    app[EFFECTS_OF_GET] = set()
     add_all_routes(app)
     app.on_response_prepare.append(_add_headers)
     return app
+
+
+@web.middleware
+async def _gate(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Refuse what a page of another site asks, and bodies that would have to be decompressed."""
+    why = refusal(request, request.app[POLICY], has_effect=has_effect_on_get(request))
+    if why:
+        request.app[STRANGERS].refuse_page(request.remote or "", why)
+        return web.Response(status=403, text=why)
+    coding = request.headers.get(hdrs.CONTENT_ENCODING, IDENTITY).strip()
+    if coding.lower() != IDENTITY:
+        request.app[STRANGERS].refuse_request(request.remote or "", f"its body has Content-Encoding {coding}")
+        return web.Response(status=400, text="Content-Encoding is not supported: send the body as it is")
+    return await handler(request)
 
 
 @web.middleware
@@ -173,7 +195,6 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
     if (begun := BEGUN.get(None)) is not None:
         begun.append(response)
     response.headers.update(request.app[CONTEXT].agent.response_headers)
-    if request.path.startswith(CORS_PREFIXES):
-        response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = "*"
+    if hdrs.ACCESS_CONTROL_ALLOW_ORIGIN in response.headers and request.path.startswith(CORS_PREFIXES):
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_METHODS] = "HEAD, GET"
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = "*"

@@ -39,7 +39,6 @@ class Context:
     env: Env
     parsers: asyncio.Semaphore
     waiters: asyncio.Semaphore
-    key_lock: asyncio.Lock
     servers: ApiPort | None = None
     """How an agent without a server reaches those that have one."""
 

@@ -60,7 +60,7 @@ async def renew_identity(call: Call) -> web.Response:
 
 
 async def collect(call: Call) -> web.Response:
-    """GET /v1/client/gc."""
+    """PUT /v1/client/gc, and GET, which Nomad's SDKs send."""
     await node_of_query(call).collect_garbage(None)
     return empty_answer()
 
@@ -70,5 +70,5 @@ ROUTES = (
     route("/v1/client/metadata", get=read_meta, write=apply_meta),
     route("/v1/client/identity", get=read_identity),
     route("/v1/client/identity/renew", write=renew_identity),
-    route("/v1/client/gc", get=collect, write=collect),
+    route("/v1/client/gc", get=collect, write=collect)._replace(has_effect_on_get=True),
 )

@@ -13,11 +13,11 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import NamedTuple
 
-from aiohttp import WSCloseCode, WSMsgType, hdrs, web
+from aiohttp import WSCloseCode, WSMsgType, web
 from yarl import URL
 
 from yurt.api.websocket import BINARY, CLOSE, NORMAL, TEXT, BrokenFrame, Frames, Message, accept_of, encode, new_key
-from yurt.http.alloc_exec import CLOSE_LIMIT_S, FRAME_BYTES_MAX, check_origin, close_code, shortened, watch_peer
+from yurt.http.alloc_exec import CLOSE_LIMIT_S, FRAME_BYTES_MAX, close_code, shortened, watch_peer
 from yurt.http.errors import Refused
 from yurt.http.forwarding import PIECE_BYTES, ApiPart, ApiPort, ApiRequest
 from yurt.runtime.env import Env
@@ -45,11 +45,10 @@ class Head(NamedTuple):
 
 async def forward_socket(request: web.Request, api: ApiPort, asked: ApiRequest, env: Env) -> web.StreamResponse:
     """Let another agent's API answer a websocket; raises Unavailable when it cannot be reached."""
-    check_origin(request)
     peer = web.WebSocketResponse(max_msg_size=FRAME_BYTES_MAX, compress=False, timeout=CLOSE_LIMIT_S)
     if not peer.can_prepare(request).ok:
         raise Refused(400, "this route speaks websocket: ask for an upgrade")
-    headers = {name: value for name, value in asked.headers.items() if not _is_of_this_hop(name)}
+    headers = {name: value for name, value in asked.headers.items() if not _is_of_handshake(name)}
     is_opened = asyncio.Event()
     asked = replace(asked, headers=headers, is_socket=True, has_body=True)
     async with contextlib.aclosing(api.ask(asked, _frames_of(peer, is_opened))) as parts:
@@ -121,9 +120,9 @@ async def _messages(parts: AsyncIterator[ApiPart]) -> AsyncIterator[Message]:
             yield message
 
 
-def _is_of_this_hop(name: str) -> bool:
-    """The handshake is made anew, and the page that asks was checked where it asked."""
-    return name.lower().startswith("sec-websocket-") or name.lower() == hdrs.ORIGIN.lower()
+def _is_of_handshake(name: str) -> bool:
+    """The handshake is made anew."""
+    return name.lower().startswith("sec-websocket-")
 
 
 # The end that answers.
@@ -176,7 +175,7 @@ async def _send_bytes(body: AsyncIterator[bytes], writer: asyncio.StreamWriter) 
 
 def handshake(url: URL, path: str, headers: Mapping[str, str], *, key: str) -> bytes:
     """The request for a websocket; raises Invalid for a path or header that would be more than one."""
-    given = {name: value for name, value in headers.items() if not _is_of_this_hop(name)}
+    given = {name: value for name, value in headers.items() if not _is_of_handshake(name)}
     own = {
         "Host": url.authority, "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": key,

@@ -17,6 +17,7 @@ from aiohttp import hdrs, web
 from yarl import URL
 
 from yurt.http.at_leader import BY_REGION, BY_SERVER, FORWARDED, FROM_REGION, NOT_LEADING
+from yurt.http.browsers import is_of_browser
 from yurt.http.call import CONTEXT
 from yurt.http.connections import OwnSockets
 from yurt.http.errors import NotLed
@@ -162,4 +163,5 @@ async def _body(request: web.Request) -> AsyncGenerator[bytes]:
 
 
 def _passed(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if name.lower() not in _OWN_HOP}
+    """The headers that travel; what says whose page a browser shows was judged where the request arrived."""
+    return {name: value for name, value in headers.items() if name.lower() not in _OWN_HOP and not is_of_browser(name)}

@@ -15,8 +15,7 @@ ALGORITHMS = ("", "aes256-gcm")
 
 
 async def keys(call: Call) -> web.Response:
-    """GET /v1/operator/keyring/keys; the first key is made when somebody first asks."""
-    await call.server.root_keys.active()
+    """GET /v1/operator/keyring/keys; with `-dev` there is none until something is signed or sealed."""
     return json_answer(call, list(call.server.root_keys.listed()), index=call.server.state.root_keys.index)
 
 
@@ -42,8 +41,9 @@ async def remove(call: Call) -> web.Response:
 
 async def jwks(call: Call) -> web.Response:
     """GET /.well-known/jwks.json."""
-    response = json_answer(call, await call.server.root_keys.jwks())
-    response.headers["Cache-Control"] = f"public, max-age={JWKS_MAX_AGE_S}"
+    found = await call.server.root_keys.jwks()
+    response = json_answer(call, found)
+    response.headers["Cache-Control"] = f"public, max-age={JWKS_MAX_AGE_S}" if found["keys"] else "no-store"
     return response
 
 

@@ -16,7 +16,9 @@ from yurt.http.query import read_options
 CORS_PREFIXES = (
     "/v1/client/fs/", "/v1/client/stats", "/v1/client/allocation/", "/v1/client/metadata", "/v1/client/identity",
 )  # fmt: skip
-"""Where a browser on any origin may read."""
+"""Where HEAD and OPTIONS are answered too, for pages of the origins to which the operator has opened reads."""
+EFFECTS_OF_GET: web.AppKey[set[str]] = web.AppKey("yurt_effects_of_get", set)
+"""Paths, in aiohttp's pattern language, of the routes whose GET has a side effect."""
 
 
 INDEX_ERRORS = {"/v1/event/stream": "Unable to parse index: it must be a number, 0 or more"}
@@ -32,6 +34,8 @@ class Route(NamedTuple):
     methods: Mapping[str, Handler]
     wrong_method: int = WRONG_METHOD
     """The status for any other method."""
+    has_effect_on_get: bool = False
+    """GET changes something, as Nomad's SDKs expect it; browsers are refused (`yurt.http.browsers`)."""
 
 
 def route(
@@ -48,6 +52,14 @@ def add_routes(app: web.Application, routes: Iterable[Route]) -> None:
     """Serve the routes."""
     for entry in routes:
         app.router.add_route("*", entry.path, _adapter(entry))
+        if entry.has_effect_on_get:
+            app[EFFECTS_OF_GET].add(entry.path)
+
+
+def has_effect_on_get(request: web.Request) -> bool:
+    """Whether the request is a GET of a route whose GET has a side effect."""
+    resource = request.match_info.route.resource
+    return resource is not None and request.method == "GET" and resource.canonical in request.app[EFFECTS_OF_GET]
 
 
 def make_call(request: web.Request) -> Call:

@@ -125,8 +125,7 @@ class RootKeys:
         return applied.index
 
     async def jwks(self) -> dict[str, Any]:
-        """The public halves of all keys."""
-        await self.active()
+        """The public halves of all keys; the first one is made when something is signed or sealed, not by a reader."""
         ids = [key.key_id for key in self.listed()]
         return await asyncio.to_thread(self._server.keyring.jwks, ids)
 

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import io
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -109,14 +109,20 @@ async def serving(
     cluster: Cluster | None = None,
     regions: RegionApis | None = None,
     enable_debug: bool = False,
+    facts: Mapping[str, Any] | None = None,
     log: CommandLog | None = None,
     **settings: Any,
 ) -> AsyncIterator[Api]:
-    """The application over a leading server without nodes, with these settings, among these servers and regions."""
+    """The application over a leading server without nodes, with these settings, among these servers and regions.
+
+    `facts`: fields of its `AgentInfo`.
+    """
     server = Server(ServerConfig(name="test", **settings), env=RealEnv(), log=log or MemoryLog())
     ready = asyncio.Event()
     plugins = ({"name": "raw_exec", "status": "ok"},)
-    agent = AgentInfo(version="0.1.0", name="test", dev=True, enable_debug=enable_debug, plugins=plugins)
+    agent = AgentInfo(
+        version="0.1.0", name="test", dev=True, enable_debug=enable_debug, plugins=plugins, **(facts or {})
+    )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server.run(ready=ready))
         async with asyncio.timeout(START_LIMIT_S):

@@ -1,0 +1,98 @@
+"""Names of hosts as `Host` and `Origin` carry them: which of them are this agent's own. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from yurt.sdk.value import Value
+
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+NO_HOST_LETTERS: Final = frozenset("/\\@?# ,%")
+WILDCARD: Final = "*."
+
+
+class Policy(Value):
+    """Whom the agent takes for itself, and who may read."""
+
+    names: tuple[str, ...] = ()
+    """Host names of the agent itself, in lower case."""
+    allowed: tuple[str, ...] = ()
+    """`http_allowed_hosts`: further names, `*.` before one for all below it, a port after it for `Origin`."""
+    readers: str = ""
+    """`Access-Control-Allow-Origin` of `http_api_response_headers`: `*`, or one origin."""
+
+
+class Place(NamedTuple):
+    """A host, without its brackets and its last dot, and its port, 0 for none."""
+
+    host: str
+    port: int = 0
+
+
+def is_own_host(host: str, policy: Policy) -> bool:
+    """Whether a `Host` is an address or a name of this agent; a missing one comes from no browser."""
+    if not host:
+        return True
+    place = place_of(host)
+    if place is None:
+        return False
+    if _is_address(place.host) or place.host == "localhost" or place.host.endswith(".localhost"):
+        return True
+    return place.host in policy.names or any(_is_named(place.host, entry) for entry in policy.allowed)
+
+
+def is_own_origin(origin: str, policy: Policy, hosts: Sequence[str], *, is_tls: bool) -> bool:
+    """Whether a page of this agent sent the request: of the host that it asks, or of one that the setting names."""
+    scheme, _, rest = origin.strip().lower().partition("://")
+    place = place_of(rest)
+    if scheme not in DEFAULT_PORTS or place is None or (is_tls and scheme != "https"):
+        return False
+    port = place.port or DEFAULT_PORTS[scheme]
+    for host in hosts:
+        asked = place_of(host)
+        # A proxy that ends TLS asks over plain HTTP: without a port, `Host` fits the default port of either scheme.
+        if asked is not None and asked.host == place.host and port == (asked.port or DEFAULT_PORTS[scheme]):
+            return True
+    for entry in policy.allowed:
+        listed = place_of(entry.lower())
+        if listed is not None and _is_named(place.host, entry) and port == (listed.port or DEFAULT_PORTS[scheme]):
+            return True
+    return False
+
+
+def place_of(text: str) -> Place | None:
+    """`name:port` or `[address]:port`, the port optional, in lower case; None for anything else."""
+    if not text or not text.isprintable() or not NO_HOST_LETTERS.isdisjoint(text):
+        return None
+    try:
+        parts = urlsplit(f"//{text.lower()}")
+        host, port = parts.hostname or "", parts.port or 0
+    except ValueError:
+        return None
+    return Place(host.removesuffix("."), port) if host else None
+
+
+def _is_named(host: str, entry: str) -> bool:
+    listed = place_of(entry.lower())
+    if listed is None:
+        return False
+    if listed.host.startswith(WILDCARD):
+        return host.endswith(listed.host[1:])
+    return host == listed.host
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def is_host(entry: str) -> bool:
+    """Whether an entry of `http_allowed_hosts` can be used."""
+    place = place_of(entry)
+    return place is not None and "*" not in place.host.removeprefix(WILDCARD)
