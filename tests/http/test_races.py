@@ -187,3 +187,20 @@ async def test_one_of_eight_launches_that_may_not_overlap_makes_a_child(api: Api
         assert [each.status for each in answers] == [200] * WIDTH, told(answers)
         assert sum(bool(each.json["EvalID"]) for each in answers) == 1
         assert len((await api.get(f"/v1/jobs?prefix=p{number}/periodic-")).json) == 1
+
+
+async def test_garbage_collection_leaves_a_job_that_is_registered_again(api: Api) -> None:
+    for number in range(ROUNDS):
+        job_id = f"j{number}"
+        await register(api, job_id)
+        await api.call("DELETE", f"/v1/job/{job_id}")
+        await api.wait_until(f"/v1/job/{job_id}", lambda row: row["Status"] == "dead")
+        burst = [api.put("/v1/system/gc"), register(api, job_id, "second")]
+
+        answers = await behind_a_write(api, *(burst if number % 2 else reversed(burst)))
+
+        assert [each.status for each in answers] == [200, 200]
+        found = (await api.get(f"/v1/job/{job_id}")).json
+        assert (found["Meta"]["mark"], found["Stop"]) == ("second", False)
+        evals = (await api.get(f"/v1/job/{job_id}/evaluations")).json
+        assert any(row["JobModifyIndex"] == found["JobModifyIndex"] for row in evals), f"round {number}"
