@@ -1,7 +1,13 @@
-"""Faults of the leader while clients go on: killed with its etcd, or frozen and thawed when another one leads."""
+"""Faults of the leader while clients go on.
+
+In turn it is killed with its etcd and started again, frozen with its etcd and thawed when another one leads, and frozen
+while its etcd goes on. A thawed server finds requests that were sent to it as the leader.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -44,10 +50,8 @@ class LeaderFaults:
             leader = self._leader()
             if leader is None:
                 continue
-            if len(self.done) % 2:
-                self._freeze(leader)
-            else:
-                self._kill(leader)
+            faults = (self._kill, self._freeze, self._freeze_agent)
+            faults[len(self.done) % len(faults)](leader)
 
     def _leader(self) -> ServerAgent | None:
         with suppress(AssertionError):
@@ -66,6 +70,14 @@ class LeaderFaults:
             self._stop.wait(FROZEN_S)
         finally:
             leader.thaw()
+
+    def _freeze_agent(self, leader: ServerAgent) -> None:
+        self.done.append(f"freeze {leader.name} without its etcd")
+        os.kill(leader.pid, signal.SIGSTOP)
+        try:
+            self._stop.wait(FROZEN_S)
+        finally:
+            os.kill(leader.pid, signal.SIGCONT)
 
 
 @contextmanager
