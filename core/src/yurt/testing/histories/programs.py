@@ -12,6 +12,7 @@ from yurt.testing.histories.deployments import DeploymentKind
 from yurt.testing.histories.dispatches import DispatchKind
 from yurt.testing.histories.documents import NamespaceKind, NodePoolKind
 from yurt.testing.histories.evaluations import EvaluationKind
+from yurt.testing.histories.host_volumes import HostVolumeKind
 from yurt.testing.histories.job_requests import JobKind
 from yurt.testing.histories.kinds import Kind
 from yurt.testing.histories.nodes import NodeKind
@@ -37,7 +38,7 @@ def all_kinds(node_id: str = "") -> list[Kind]:
         JobKind(), DeploymentKind(), VariableKind(), ConfigurationKind(), PeriodicKind(prohibits_overlap=False),
         JobKind(), VariableKind(), PeriodicKind(prohibits_overlap=True), EvaluationKind(),
     ]  # fmt: skip
-    return [*kinds, NodeKind(node_id)] if node_id else kinds
+    return [*kinds, NodeKind(node_id), HostVolumeKind()] if node_id else kinds
 
 
 async def run_program(
