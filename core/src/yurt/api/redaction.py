@@ -65,7 +65,7 @@ def redacted_arguments(arguments: Sequence[str]) -> list[str]:
             shown.append(f"{word[: found.end()]}{BLANK}")
         else:
             shown.append(str(redacted(word)))
-        is_value = is_named and word.startswith("-") and bool(found) and not found[2]
+        is_value = is_named and word.startswith("-") and found is not None and not found[2]
     return shown
 
 
