@@ -22,7 +22,17 @@ NOBODY = UserIds(uid=65534, gid=65534, groups=(65534,))
 def rights(
     *, allowed: tuple[str, ...] = DEFAULT_CAPABILITIES, add: tuple[str, ...] = (), drop: tuple[str, ...] = ()
 ) -> set[str]:
-    return {name.removeprefix("CAP_").lower() for name in capabilities(allowed=allowed, add=add, drop=drop)}
+    found = capabilities(allowed=allowed, add=add, drop=drop)
+    return {plain(name) for name in found.of_root}
+
+
+def plain(name: str) -> str:
+    return name.removeprefix("CAP_").lower()
+
+
+def test_a_user_other_than_root_has_what_was_added_alone() -> None:
+    assert capabilities(allowed=DEFAULT_CAPABILITIES, add=(), drop=()).of_others == ()
+    assert capabilities(allowed=DEFAULT_CAPABILITIES, add=("kill",), drop=("all",)).of_others == ("CAP_KILL",)
 
 
 def test_a_task_has_the_defaults_and_no_more() -> None:

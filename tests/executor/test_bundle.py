@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.executor.bundle import Bind, ContainerSpec, DeviceFile, container_id, oci_config
+from yurt.executor.bundle import (
+    Bind,
+    ContainerSpec,
+    DeviceFile,
+    IdMap,
+    Machine,
+    Rights,
+    container_id,
+    oci_config,
+)
 from yurt.executor.container_executor import explained
 from yurt.executor.runc import failure_in
 from yurt.executor.spec import UserIds
@@ -24,8 +33,12 @@ SPEC = ContainerSpec.of_task(REQUEST, ("serve", "-p", "80"), host=HOST)
 NOBODY = UserIds(uid=65534, gid=65534, groups=(65534, 7))
 
 
-def config_of(spec: ContainerSpec) -> dict[str, Any]:
-    return oci_config(spec, argv=spec.process.argv, user=NOBODY, cgroup_path="/yurt.slice/x.scope")
+ROOT = UserIds(uid=0, gid=0)
+MACHINE = Machine(kernel=(6, 1), architecture="x86_64")
+
+
+def config_of(spec: ContainerSpec, *, user: UserIds = NOBODY, machine: Machine = MACHINE) -> dict[str, Any]:
+    return oci_config(spec, argv=spec.process.argv, user=user, cgroup_path="/yurt.slice/x.scope", machine=machine)
 
 
 def mounted(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -43,7 +56,7 @@ def test_the_hosts_folders_are_read_only_throughout_and_the_shared_one_is_writab
 
 
 def test_an_old_kernel_shows_of_a_host_folder_only_what_it_can_make_read_only() -> None:
-    mounts = mounted(config_of(replace(SPEC, is_read_only_recursive=False)))
+    mounts = mounted(config_of(SPEC, machine=replace(MACHINE, kernel=(5, 11))))
     assert mounts["/usr"]["options"][:2] == ["bind", "ro"]
     assert mounts["/alloc"]["options"][:2] == ["rbind", "rw"]
 
@@ -54,10 +67,33 @@ def test_the_tasks_directory_is_its_root_and_first_folder() -> None:
 
 
 def test_the_process_has_its_user_groups_rights_and_no_way_to_more() -> None:
-    process = config_of(replace(SPEC, capabilities=("CAP_CHOWN",)))["process"]
+    process = config_of(SPEC)["process"]
     assert process["user"] == {"uid": 65534, "gid": 65534, "additionalGids": [65534, 7]}
     assert process["noNewPrivileges"] is True
-    assert set(map(tuple, process["capabilities"].values())) == {("CAP_CHOWN",)}
+    assert set(map(tuple, process["capabilities"].values())) == {()}
+
+
+def test_root_has_its_rights_and_another_user_those_that_were_asked_for() -> None:
+    spec = replace(SPEC, rights=Rights(of_root=("CAP_CHOWN", "CAP_KILL"), of_others=("CAP_KILL",)))
+    of_root = config_of(spec, user=ROOT)["process"]["capabilities"]
+    assert of_root["effective"] == of_root["permitted"] == of_root["bounding"] == ["CAP_CHOWN", "CAP_KILL"]
+    assert of_root["inheritable"] == of_root["ambient"] == []
+    assert set(map(tuple, config_of(spec)["process"]["capabilities"].values())) == {("CAP_KILL",)}
+
+
+def test_system_calls_are_filtered_unless_task_or_machine_say_otherwise() -> None:
+    assert "seccomp" in config_of(SPEC)["linux"]
+    assert "seccomp" not in config_of(replace(SPEC, is_filtered=False))["linux"]
+    assert "seccomp" not in config_of(SPEC, machine=replace(MACHINE, runs_filters=False))["linux"]
+
+
+def test_a_user_namespace_maps_all_ids_and_sees_the_hosts_sys() -> None:
+    config = config_of(replace(SPEC, id_map=IdMap(first_host_id=100_000, count=65536)))
+    rows = [{"containerID": 0, "hostID": 100_000, "size": 65536}]
+    assert "user" in namespaces(config)
+    assert config["linux"]["uidMappings"] == config["linux"]["gidMappings"] == rows
+    assert mounted(config)["/sys"]["options"] == ["rbind", "rro", "nosuid", "noexec", "nodev"]
+    assert "user" not in namespaces(config_of(SPEC)) and "uidMappings" not in config_of(SPEC)["linux"]
 
 
 def test_a_task_without_a_path_gets_the_usual_one() -> None:
@@ -79,10 +115,11 @@ def test_namespaces_are_shared_or_joined_as_asked() -> None:
     assert mounted(config)["/dev/shm"]["type"] == "bind"
 
 
-def test_no_device_is_allowed_and_the_hosts_password_hashes_are_hidden() -> None:
-    linux = config_of(SPEC)["linux"]
+def test_no_device_is_allowed_and_what_is_hidden_is_masked() -> None:
+    linux = config_of(replace(SPEC, hidden=("/etc/shadow",)))["linux"]
     assert linux["resources"]["devices"] == [{"allow": False, "access": "rwm"}]
-    assert "/etc/shadow" in linux["maskedPaths"]
+    assert {"/etc/shadow", "/proc/kcore", "/sys/firmware"} <= set(linux["maskedPaths"])
+    assert "/proc/sysrq-trigger" in linux["readonlyPaths"]
     assert linux["cgroupsPath"] == "/yurt.slice/x.scope"
 
 

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 from yurt.executor import runc
 from yurt.executor.bundle import ContainerSpec
-from yurt.executor.container_executor import ContainerExecutor, device_file, inside_command, is_spared, kernel_version
+from yurt.executor.container_executor import (
+    ContainerExecutor,
+    device_file,
+    inside_command,
+    is_32bit,
+    is_spared,
+    kernel_version,
+)
 from yurt.executor.spec import ProcessSpec
 from yurt.sdk.driver import AgentPaths, DeviceNode, PluginContext
 from yurt.sdk.errors import DriverError
@@ -79,3 +86,15 @@ def test_a_device_node_is_looked_at_and_anything_else_refused(tmp_path: Path) ->
     for path, word in ((tmp_path / "none", "is not on this machine"), (tmp_path / "file", "is no device node")):
         with pytest.raises(DriverError, match=word):
             device_file(DeviceNode(host_path=str(path)))
+
+
+@linux
+def test_a_program_of_half_the_word_size_is_told_by_its_header(tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    for name, start in (("old", b"\x7fELF\x01\x01"), ("new", b"\x7fELF\x02\x01"), ("script", b"#!")):
+        (tmp_path / "local" / name).write_bytes(start)
+    (tmp_path / "local" / "link").symlink_to("old")
+    os.mkfifo(tmp_path / "local" / "pipe")
+    found = {name: is_32bit(str(tmp_path), f"/local/{name}") for name in ("old", "new", "script", "link", "pipe", "no")}
+    assert [name for name, is_old in found.items() if is_old] == ["old"]
+    assert not is_32bit(str(tmp_path), "sh")

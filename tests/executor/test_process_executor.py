@@ -7,7 +7,10 @@ import os
 import pwd
 import resource
 import signal
+import subprocess
+import tempfile
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +139,35 @@ async def test_a_task_runs_as_its_user_with_that_users_groups(workshop: Any) -> 
     uid, gid, groups = workshop.stdout().splitlines()
     assert (int(uid), int(gid)) == (ids.pw_uid, ids.pw_gid)
     assert "0" not in groups.split()
+
+
+@pytest.fixture
+def closed_alloc() -> Iterator[Path]:
+    """The directory of an allocation as a client makes it, in one that all users can pass through."""
+    with tempfile.TemporaryDirectory(prefix="yurt-alloc-") as folder:
+        os.chmod(folder, 0o711)
+        alloc = Path(folder) / "id"
+        alloc.mkdir(mode=0o700)
+        (alloc / "local").mkdir()
+        (alloc / "local").chmod(0o777)
+        yield alloc
+
+
+def can_stranger_read(path: Path) -> bool:
+    return subprocess.run(["cat", str(path)], check=False, user=54321, capture_output=True).returncode == 0
+
+
+@needs_root
+async def test_the_tasks_user_alone_passes_through_the_closed_directory_of_its_allocation(
+    workshop: Any, closed_alloc: Path
+) -> None:
+    local = closed_alloc / "local"
+    words = ("sh", "-c", "echo in > made && chmod 644 made && cat made")
+    spec = workshop.spec(*words, user="nobody", cwd=str(local), alloc_dir=str(closed_alloc))
+    await workshop.executor.start(spec)
+    await workshop.executor.wait(spec.task_id)
+    assert workshop.stdout() == "in\n"
+    assert not can_stranger_read(local / "made")
 
 
 @needs_root

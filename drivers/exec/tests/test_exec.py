@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from yurt.sdk.driver import UNHEALTHY, AgentPaths, PluginContext, TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, Invalid
-from yurt.sdk.executor import DEFAULT_CAPABILITIES, Bind, ContainerSpec
+from yurt.sdk.executor import DEFAULT_CAPABILITIES, Bind, ContainerSpec, IdMap
 from yurt.sdk.schema import check_config, decode_config, schema_of
 from yurt_driver_exec.config import TaskConfig, container_spec, plugin_config, user_rules
 from yurt_driver_exec.plugin import yurt_task_drivers
@@ -51,7 +51,8 @@ def test_a_task_runs_as_nobody_in_the_root_of_its_own_file_system() -> None:
 
 def test_a_task_has_the_default_rights_and_private_namespaces() -> None:
     spec = spec_of({})
-    assert {name.removeprefix("CAP_").lower() for name in spec.capabilities} == set(DEFAULT_CAPABILITIES)
+    assert {name.removeprefix("CAP_").lower() for name in spec.rights.of_root} == set(DEFAULT_CAPABILITIES)
+    assert (spec.rights.of_others, spec.is_filtered, spec.id_map) == ((), True, None)
     assert (spec.pid_mode, spec.ipc_mode, spec.is_pivoting) == ("private", "private", True)
 
 
@@ -65,6 +66,19 @@ def test_the_agent_decides_about_defaults_modes_and_pivoting() -> None:
     assert (spec.pid_mode, spec.ipc_mode, spec.is_pivoting) == ("host", "host", False)
 
 
+def test_the_agent_decides_about_the_filter_and_user_namespaces() -> None:
+    mapped = {"user_namespace": {"first_host_id": 100_000}}
+    assert spec_of({"userns_mode": "private"}, plugin=mapped).id_map == IdMap(first_host_id=100_000, count=65536)
+    usual = mapped | {"default_userns_mode": "private", "default_seccomp": "unconfined"}
+    assert (spec_of({}, plugin=usual).is_filtered, spec_of({"seccomp": "default"}, plugin=usual).is_filtered) == (
+        False, True,
+    )  # fmt: skip
+    with pytest.raises(DriverError, match=r'userns = \["host"\]'):
+        spec_of({"userns_mode": "host"}, plugin=usual)
+    given = usual | {"allowed_modes": {"userns": ["host"]}}
+    assert spec_of({"userns_mode": "host"}, plugin=given).id_map is None
+
+
 @pytest.mark.parametrize(
     ("config", "option"),
     [
@@ -73,6 +87,9 @@ def test_the_agent_decides_about_defaults_modes_and_pivoting() -> None:
         ({"cap_add": ["sys_admin"]}, "allow_caps"),
         ({"cap_add": ["all"]}, "allow_caps"),
         ({"work_dir": "local/x"}, "absolute"),
+        ({"seccomp": "unconfined"}, r'seccomp = \["unconfined"\]'),
+        ({"seccomp": "none"}, '"default" or "unconfined"'),
+        ({"userns_mode": "private"}, "first_host_id"),
     ],
 )
 def test_what_is_not_allowed_is_refused_with_the_way_to_allow_it(config: Mapping[str, Any], option: str) -> None:
@@ -82,7 +99,15 @@ def test_what_is_not_allowed_is_refused_with_the_way_to_allow_it(config: Mapping
 
 @pytest.mark.parametrize(
     "block",
-    [{"default_pid_mode": "guest"}, {"allow_caps": ["sys_admn"]}, {"allow_cap": []}],
+    [
+        {"default_pid_mode": "guest"},
+        {"allow_caps": ["sys_admn"]},
+        {"allow_cap": []},
+        {"default_userns_mode": "private"},
+        {"default_seccomp": "off"},
+        {"user_namespace": {"first_host_id": -1}},
+        {"user_namespace": {"first_host_id": 4294967290}},
+    ],
 )
 def test_a_wrong_agent_block_is_refused_at_the_start(block: Mapping[str, Any]) -> None:
     with pytest.raises((DriverError, Invalid)):

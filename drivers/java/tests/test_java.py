@@ -98,13 +98,14 @@ def test_an_isolated_task_is_nobody_with_the_hosts_java() -> None:
     config, plugin = {"jar_path": "local/a.jar"}, plugin_config({})
     spec = container_spec(request(config), plugin, java="/usr/bin/java", host=HOST, java_home="/usr/lib/j")
     assert (spec.process.user, spec.process.search, spec.pid_mode) == ("nobody", (), "private")
-    assert [bind.target for bind in spec.binds] == ["/usr", "/alloc"]
+    assert [bind.target for bind in (*spec.host, *spec.binds)] == ["/usr", "/alloc"]
+    assert (spec.is_filtered, spec.rights.of_others) == (True, ())
 
 
 def test_a_java_outside_of_the_system_folders_is_mounted_read_only() -> None:
     config, plugin = {"jar_path": "local/a.jar"}, plugin_config({})
     spec = container_spec(request(config), plugin, java="/opt/j/bin/java", host=HOST, java_home="/opt/j")
-    assert [(bind.target, bind.is_writable) for bind in spec.binds if bind.source == "/opt/j"] == [("/opt/j", False)]
+    assert [(bind.target, bind.is_writable) for bind in spec.host if bind.source == "/opt/j"] == [("/opt/j", False)]
 
 
 def test_more_than_the_agent_allows_is_refused() -> None:

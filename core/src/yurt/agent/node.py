@@ -336,8 +336,25 @@ def plugin_context(config: AgentConfig, data: DataDir, name: str) -> PluginConte
         dev=config.is_dev,
         options=config.client.get("options", {}),
         chroot_env=config.client.get("chroot_env", {}),
-        paths=AgentPaths(state_dir=str(folder), run_dir=str(data.run)),
+        paths=AgentPaths(state_dir=str(folder), run_dir=str(data.run), secret=secret_paths(config, data)),
     )
+
+
+def secret_paths(config: AgentConfig, data: DataDir) -> tuple[str, ...]:
+    """The agent's data, its configuration, and the files that this names: keys and certificates, say."""
+    return (str(data.root), *config.files, *sorted(files_named(config.raw)))
+
+
+def files_named(block: object) -> set[str]:
+    """Absolute paths in a configuration that are the values of a key such as `key_file`."""
+    if isinstance(block, (list, tuple)):
+        return {path for each in block for path in files_named(each)}
+    if not isinstance(block, Mapping):
+        return set()
+    own = {
+        value for key, value in block.items() if key.endswith("_file") and isinstance(value, str) and value[:1] == "/"
+    }
+    return own | {path for value in block.values() for path in files_named(value)}
 
 
 def plugin_facts(status: msgspec.Struct) -> Mapping[str, Any]:

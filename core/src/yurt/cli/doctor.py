@@ -218,7 +218,8 @@ async def _fingerprint(name: str, driver: object) -> Finding:
     if found is None:
         return Finding(BAD, f"driver {name}", "ended without saying whether it works")
     if found.health == HEALTHY:
-        return Finding(FINE, f"driver {name}", found.description or "healthy")
+        state = NOTE if found.fix else FINE
+        return Finding(state, f"driver {name}", found.description or "healthy", found.fix)
     return Finding(NOTE, f"driver {name}", f"{found.health}: {found.description or 'no reason given'}", found.fix)
 
 

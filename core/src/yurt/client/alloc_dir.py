@@ -1,5 +1,6 @@
 """The directory tree of an allocation on the host.
 
+    <alloc_dir>/<alloc id>                           closed to other users of the machine
     <alloc_dir>/<alloc id>/alloc/{data,logs,tmp}     shared by its tasks
     <alloc_dir>/<alloc id>/<task>/{local,secrets,private,tmp}
 
@@ -67,6 +68,18 @@ def _make(path: Path, mode: int, *, user: str = "") -> None:
         os.close(descriptor)
 
 
+def _make_closed(path: Path) -> None:
+    """Make a directory that only the agent's user can enter.
+
+    What tasks leave in it may be meant for local users of the machine: a program of root with set-user-id, say. Whoever
+    runs a task as a user of the host grants that user search permission (`yurt.sdk.search_permission`), which a change
+    of the mode would take away again. So the mode of a directory that is there stays as it is.
+    """
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=PRIVATE_MODE)
+    os.close(os.open(path, FOLDER_FLAGS))
+
+
 def _ids_of(user: str) -> tuple[int, int]:
     try:
         entry = pwd.getpwnam(user)
@@ -79,7 +92,7 @@ def build_alloc_dir(root: str, alloc_id: str) -> None:
     """Make the shared part of an allocation's tree; blocking."""
     base = alloc_path(root, alloc_id)
     base.parent.mkdir(parents=True, exist_ok=True)
-    _make(base, 0o755)
+    _make_closed(base)
     _make(base / SHARED, OPEN_MODE)
     for part in SHARED_PARTS:
         _make(base / SHARED / part, OPEN_MODE)

@@ -5,12 +5,15 @@ from yurt.executor.allowance import (
     DEFAULT_USER,
     UserRules,
     capabilities,
+    check_host_ids,
     denied_names,
+    id_map,
+    is_filtered,
     namespace_mode,
     parse_ranges,
 )
-from yurt.executor.bundle import Bind, ContainerSpec
-from yurt.executor.container_executor import ContainerExecutor, check_task_user, host_binds
+from yurt.executor.bundle import Bind, ContainerSpec, IdMap, Rights
+from yurt.executor.container_executor import Abilities, ContainerExecutor, check_task_user, host_binds
 from yurt.executor.process_driver import ProcessDriver
 from yurt.executor.process_executor import ProcessExecutor
 from yurt.executor.program import FoundProgram, Program
@@ -19,21 +22,27 @@ from yurt.executor.spec import CgroupSpec, ProcessHandle, ProcessSpec
 __all__ = [
     "DEFAULT_CAPABILITIES",
     "DEFAULT_USER",
+    "Abilities",
     "Bind",
     "CgroupSpec",
     "ContainerExecutor",
     "ContainerSpec",
     "FoundProgram",
+    "IdMap",
     "ProcessDriver",
     "ProcessExecutor",
     "ProcessHandle",
     "ProcessSpec",
     "Program",
+    "Rights",
     "UserRules",
     "capabilities",
+    "check_host_ids",
     "check_task_user",
     "denied_names",
     "host_binds",
+    "id_map",
+    "is_filtered",
     "namespace_mode",
     "parse_ranges",
 ]

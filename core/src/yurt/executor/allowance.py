@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from yurt.executor.bundle import HOST, PRIVATE
+from yurt.executor.bundle import HOST, PRIVATE, IdMap, Rights
 from yurt.executor.spec import UserIds
 from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.value import Value
@@ -17,6 +17,8 @@ DEFAULT_USER = "nobody"
 DENIED_USERS_OPTION, DEFAULT_DENIED_USERS = "user.denylist", "root,Administrator"
 CHECKED_DRIVERS_OPTION, DEFAULT_CHECKED_DRIVERS = "user.checked_drivers", "exec,qemu,java"
 ALL = "all"
+DEFAULT, UNCONFINED = "default", "unconfined"
+USER_IDS = 1 << 32
 DEFAULT_CAPABILITIES = (
     "audit_write", "chown", "dac_override", "fowner", "fsetid", "kill", "mknod", "net_bind_service", "setfcap",
     "setgid", "setpcap", "setuid", "sys_chroot",
@@ -93,8 +95,11 @@ def capability_names(given: Iterable[str], *, option: str) -> frozenset[str]:
     return CAPABILITIES if ALL in names else frozenset(names)
 
 
-def capabilities(*, allowed: Iterable[str], add: Iterable[str], drop: Iterable[str]) -> tuple[str, ...]:
-    """The rights of a task as `CAP_NET_RAW`: the allowed part of the defaults, less `drop`, with `add`."""
+def capabilities(*, allowed: Iterable[str], add: Iterable[str], drop: Iterable[str]) -> Rights:
+    """The rights of a task.
+
+    As root it has the allowed part of the defaults, less `drop`, with `add`; as another user only what `add` names.
+    """
     may = capability_names(allowed, option="allow_caps")
     added, dropped = capability_names(add, option="cap_add"), capability_names(drop, option="cap_drop")
     refused = sorted(added - may)
@@ -104,7 +109,12 @@ def capabilities(*, allowed: Iterable[str], add: Iterable[str], drop: Iterable[s
             "in the driver's plugin configuration of this client"
         )
     given = (may & frozenset(DEFAULT_CAPABILITIES) - dropped) | added
-    return tuple(f"CAP_{name.upper()}" for name in sorted(given))
+    return Rights(of_root=kernel_names(given), of_others=kernel_names(added))
+
+
+def kernel_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Capabilities as `CAP_NET_RAW`, sorted."""
+    return tuple(f"CAP_{name.upper()}" for name in sorted(names))
 
 
 def namespace_mode(asked: str, *, option: str, default: str, allowed: Iterable[str] = ()) -> str:
@@ -119,3 +129,37 @@ def namespace_mode(asked: str, *, option: str, default: str, allowed: Iterable[s
             f'["host"] }} in the driver\'s plugin configuration of this client'
         )
     return mode
+
+
+def is_filtered(asked: str, *, default: str, allowed: Iterable[str]) -> bool:
+    """Whether the system calls of a task are filtered: what it asks for, else the default."""
+    mode = asked or default
+    if mode not in (DEFAULT, UNCONFINED):
+        raise DriverError(f'seccomp must be "{DEFAULT}" or "{UNCONFINED}", not "{mode}"')
+    if mode == UNCONFINED and UNCONFINED not in (default, *allowed):
+        raise DriverError(
+            f'seccomp = "{UNCONFINED}" is not allowed on this client; drop it from the job, or set allowed_modes {{ '
+            f'seccomp = ["{UNCONFINED}"] }} in the driver\'s plugin configuration of this client'
+        )
+    return mode == DEFAULT
+
+
+def check_host_ids(first: int, count: int) -> None:
+    """Refuse a range of host ids that cannot be that of user namespaces; raises Invalid. A `first` of 0 is none."""
+    if first < 0 or count < 1 or first + count > USER_IDS:
+        raise Invalid(
+            f"user_namespace: {count} ids from {first} on are no range of ids; set first_host_id to the first id of "
+            "the host that no user has, as 100000, and leave count at 65536"
+        )
+
+
+def id_map(asked: str, *, default: str, allowed: Iterable[str], first: int, count: int) -> IdMap | None:
+    """The user namespace of a task: what it asks for, else the default; none for "host"."""
+    if namespace_mode(asked, option="userns_mode", default=default, allowed=allowed) == HOST:
+        return None
+    if not first:
+        raise DriverError(
+            'userns_mode = "private" needs ids of the host for the users of tasks; set user_namespace { '
+            "first_host_id = 100000 } in the driver's plugin configuration of this client"
+        )
+    return IdMap(first_host_id=first, count=count)

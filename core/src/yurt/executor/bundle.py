@@ -6,8 +6,11 @@ folders of the task's directory. The mounts live in the task's mount namespace a
 is ever mounted on the host.
 
 What a task must never get here: a device but the harmless ones and those that it was given (the cgroup refuses the
-others even to a task that makes nodes), new privileges by setuid files, the hashed passwords in the host's /etc, a
-writable /proc/sys.
+others even to a task that makes nodes), new privileges by setuid files, capabilities as another user than root unless
+they were asked for by name, a system call that the filter does not list, the secrets in the host's /etc and in the
+agent's folders, a writable /proc/sys.
+
+With an `IdMap` the task runs in a user namespace: its root is an ordinary user of the host.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import hashlib
 import re
 from typing import Any
 
+from yurt.executor import seccomp
 from yurt.executor.spec import DEFAULT_PATH, ProcessSpec, UserIds
 from yurt.sdk.driver import DeviceNode, Mount, TaskRequest
 from yurt.sdk.value import Value, replace
@@ -30,11 +34,13 @@ PRIVATE = "private"
 CONTAINER_NAME_LENGTH_MAX = 80
 SHM_SIZE_MB = 64
 MASKED = (
-    "/etc/gshadow", "/etc/gshadow-", "/etc/shadow", "/etc/shadow-", "/proc/acpi", "/proc/asound", "/proc/kcore",
-    "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
-    "/sys/firmware",
+    "/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/key-users", "/proc/keys",
+    "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+    "/sys/devices/virtual/powercap", "/sys/firmware",
 )  # fmt: skip
 READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+RECURSIVE_READ_ONLY_SINCE = (5, 12)
+ROOT = 0
 PROPAGATION = {"private": "rprivate", "host-to-task": "rslave", "bidirectional": "rshared"}
 UNLESS_HARMFUL = ("nosuid", "nodev")
 
@@ -61,26 +67,66 @@ class DeviceFile(Value):
     rights: str
 
 
+class Rights(Value):
+    """Capabilities as `CAP_NET_RAW`: those of a task that is root, and those that one of another user asked for."""
+
+    of_root: tuple[str, ...] = ()
+    of_others: tuple[str, ...] = ()
+
+    def of(self, uid: int) -> tuple[str, ...]:
+        """The capabilities of a task."""
+        return self.of_root if uid == ROOT else self.of_others
+
+
+class IdMap(Value):
+    """The user namespace of a task: its ids from 0 on are those of the host from `first_host_id` on."""
+
+    first_host_id: int
+    count: int
+
+    def on_host(self, ids: UserIds) -> UserIds:
+        """The ids that the host sees."""
+        groups = tuple(self.first_host_id + each for each in ids.groups)
+        return UserIds(uid=self.first_host_id + ids.uid, gid=self.first_host_id + ids.gid, groups=groups)
+
+
+class Machine(Value):
+    """What a bundle must know of where it runs: `runs_filters` says that kernel and runtime filter system calls,
+    `runs_32bit` that it has the loader of programs with half the word size.
+    """
+
+    kernel: tuple[int, int]
+    architecture: str
+    runs_filters: bool = True
+    runs_32bit: bool = False
+
+
 class ContainerSpec(Value):
     """An isolated task: `process` as seen from inside (folder, command, user), what it sees and what it may do.
 
-    `private_dirs` are folders of the host that are handed to the task's user before it starts. A kernel that cannot
-    make a whole tree of mounts read-only (before 5.12) shows of each of the host's folders only its own file system.
-    `devices` are asked for; `device_files` are what they are on this machine, known when the task is started.
+    `host` is what it sees of the machine's own folders, `binds` is what was given to it.
+    `is_32bit`: its command is of half the machine's word size.
+    `private_dirs` are folders of the host that are handed to the task's user before it starts. `devices` are asked for;
+    `device_files` are what they are on this machine, `hidden` are paths inside that show nothing: both are known when
+    the task is started.
     """
 
     process: ProcessSpec
     root: str
+    host: tuple[Bind, ...] = ()
     binds: tuple[Bind, ...] = ()
     devices: tuple[DeviceNode, ...] = ()
     device_files: tuple[DeviceFile, ...] = ()
-    capabilities: tuple[str, ...] = ()
+    rights: Rights = Rights()
+    is_filtered: bool = True
+    is_32bit: bool = False
+    id_map: IdMap | None = None
+    hidden: tuple[str, ...] = ()
     pid_mode: str = PRIVATE
     ipc_mode: str = PRIVATE
     hostname: str = ""
     is_pivoting: bool = True
     private_dirs: tuple[str, ...] = ()
-    is_read_only_recursive: bool = True
 
     @classmethod
     def of_task(cls, request: TaskRequest, argv: tuple[str, ...], *, host: tuple[Bind, ...]) -> ContainerSpec:
@@ -92,8 +138,8 @@ class ContainerSpec(Value):
         return cls(
             process=process,
             root=request.dirs.task_dir,
+            host=host,
             binds=(
-                *host,
                 Bind(source=request.dirs.shared_dir, target="/alloc", is_writable=True),
                 *(volume_bind(each) for each in request.mounts),
             ),
@@ -119,23 +165,49 @@ def container_id(task_id: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9_.-]', '.', task_id)[:CONTAINER_NAME_LENGTH_MAX].lstrip('.-')}-{digest}"
 
 
-def oci_config(spec: ContainerSpec, *, argv: tuple[str, ...], user: UserIds, cgroup_path: str) -> dict[str, Any]:
-    """The whole `config.json` of a task; limits are not in it, for the task's shim sets them on the cgroup."""
+def oci_config(
+    spec: ContainerSpec, *, argv: tuple[str, ...], user: UserIds, cgroup_path: str, machine: Machine
+) -> dict[str, Any]:
+    """The whole `config.json` of a task; limits are not in it, for the task's shim sets them on the cgroup.
+
+    A kernel that cannot make a whole tree of mounts read-only (before 5.12) shows of each of the host's folders only
+    its own file system.
+    """
+    is_recursive, binds = machine.kernel >= RECURSIVE_READ_ONLY_SINCE, (*spec.host, *spec.binds)
     return {
         "ociVersion": OCI_VERSION,
         "process": oci_process(spec, argv=argv, user=user),
         "root": {"path": spec.root, "readonly": False},
         **({"hostname": spec.hostname} if spec.hostname else {}),
-        "mounts": [*system_mounts(spec), *(bind_mount(each, spec.is_read_only_recursive) for each in spec.binds)],
+        "mounts": [*system_mounts(spec), *(bind_mount(each, is_recursive) for each in binds)],
         "linux": {
             "cgroupsPath": cgroup_path,
             "namespaces": namespaces(spec),
             "devices": [device_entry(each) for each in spec.device_files],
             "resources": {"devices": [{"allow": False, "access": "rwm"}, *map(device_rule, spec.device_files)]},
-            "maskedPaths": list(MASKED),
+            "maskedPaths": [*MASKED, *spec.hidden],
             "readonlyPaths": list(READ_ONLY),
+            **id_mappings(spec.id_map),
+            **filter_of(spec, user, machine),
         },
     }
+
+
+def filter_of(spec: ContainerSpec, user: UserIds, machine: Machine) -> dict[str, Any]:
+    """The filter of the task's system calls, if it has one."""
+    if not spec.is_filtered or not machine.runs_filters:
+        return {}
+    held = frozenset(spec.rights.of(user.uid))
+    with_32bit = machine.runs_32bit or spec.is_32bit
+    return {"seccomp": seccomp.encoded(machine.architecture, machine.kernel, held, with_32bit=with_32bit)}
+
+
+def id_mappings(id_map: IdMap | None) -> dict[str, Any]:
+    """The ids of a user namespace, if there is one: the same for users and groups."""
+    if id_map is None:
+        return {}
+    row = {"containerID": 0, "hostID": id_map.first_host_id, "size": id_map.count}
+    return {"uidMappings": [row], "gidMappings": [row]}
 
 
 def device_entry(file: DeviceFile) -> dict[str, Any]:
@@ -150,20 +222,27 @@ def device_rule(file: DeviceFile) -> dict[str, Any]:
 
 
 def oci_process(spec: ContainerSpec, *, argv: tuple[str, ...], user: UserIds) -> dict[str, Any]:
-    """The task's process: user, variables, folder and rights.
-
-    A user other than root has rights only through the ambient set, which wants them inheritable as well.
-    """
-    rights = sorted(spec.capabilities)
+    """The task's process: user, variables, folder and rights."""
     return {
         "terminal": False,
         "user": {"uid": user.uid, "gid": user.gid, "additionalGids": list(user.groups)},
         "args": list(argv),
         "env": [f"{name}={value}" for name, value in spec.process.env.items()],
         "cwd": spec.process.cwd,
-        "capabilities": dict.fromkeys(("bounding", "effective", "permitted", "inheritable", "ambient"), rights),
+        "capabilities": capability_sets(spec.rights, user),
         "noNewPrivileges": True,
     }
+
+
+def capability_sets(rights: Rights, user: UserIds) -> dict[str, list[str]]:
+    """The capabilities of a process in each set.
+
+    Root gets them anew with each program, as far as the bounding set goes. Another user keeps them over an exec only
+    through the ambient set, which wants them inheritable as well; with nothing asked for, every set is empty.
+    """
+    held = sorted(rights.of(user.uid))
+    kept = [] if user.uid == ROOT else held
+    return {"bounding": held, "effective": held, "permitted": held, "inheritable": kept, "ambient": kept}
 
 
 def system_mounts(spec: ContainerSpec) -> list[dict[str, Any]]:
@@ -173,9 +252,16 @@ def system_mounts(spec: ContainerSpec) -> list[dict[str, Any]]:
         mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
         mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"),
         *ipc_mounts(is_shared=spec.ipc_mode == HOST),
-        mount("/sys", "sysfs", "sysfs", "nosuid", "noexec", "nodev", "ro"),
+        sys_mount(spec),
         mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "noexec", "nodev", "relatime", "ro"),
     ]
+
+
+def sys_mount(spec: ContainerSpec) -> dict[str, Any]:
+    """/sys: that of the host for a user namespace, which gets none of its own while its network is another's."""
+    if spec.id_map is not None:
+        return mount("/sys", "bind", "/sys", "rbind", "rro", "nosuid", "noexec", "nodev")
+    return mount("/sys", "sysfs", "sysfs", "nosuid", "noexec", "nodev", "ro")
 
 
 def ipc_mounts(*, is_shared: bool) -> list[dict[str, Any]]:
@@ -207,5 +293,6 @@ def namespaces(spec: ContainerSpec) -> list[dict[str, str]]:
     given = [{"type": "mount"}, {"type": "uts"}]
     given += [{"type": "pid"}] if spec.pid_mode != HOST else []
     given += [{"type": "ipc"}] if spec.ipc_mode != HOST else []
+    given += [{"type": "user"}] if spec.id_map is not None else []
     joined = spec.process.network_namespace
     return given + ([{"type": "network", "path": joined}] if joined else [])

@@ -24,22 +24,23 @@ from typing import Any
 
 import msgspec
 
-from yurt.executor import runc
+from yurt.executor import runc, seccomp
 from yurt.executor.allowance import UserRules, check_user
-from yurt.executor.bundle import CHROOT, Bind, ContainerSpec, DeviceFile, container_id, oci_config
+from yurt.executor.bundle import CHROOT, HOST, Bind, ContainerSpec, DeviceFile, Machine, container_id, oci_config
 from yurt.executor.exec_session import DEFAULT_TERM, ProcessSession, run_to_end
 from yurt.executor.process_executor import ProcessExecutor
 from yurt.executor.processes import signal_number
+from yurt.executor.secret_paths import hidden_paths
 from yurt.executor.spec import ProcessHandle, ProcessSpec, UserIds, candidates
 from yurt.executor.surroundings import check_spec, look_up_user
 from yurt.executor.waiting import until
 from yurt.sdk.driver import DeviceNode, ExecResult, ExitResult, PluginContext, TaskStats
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
-from yurt.sdk.value import Duration, replace
+from yurt.sdk.search_permission import grant_search
+from yurt.sdk.value import Duration, Value, replace
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 TMP_MODE = 0o777
-RECURSIVE_READ_ONLY_SINCE = (5, 12)
 RUNC_INIT = b"runc:["
 EXEC_LIMIT_S = 20.0
 FATAL_BY_DEFAULT = frozenset(
@@ -49,18 +50,30 @@ FATAL_BY_DEFAULT = frozenset(
 LINUX = "linux"
 
 
+class Abilities(Value):
+    """Parts of the isolation that not every machine has: why there is no filter of system calls, no user namespace."""
+
+    filter_problem: str = ""
+    user_namespace_problem: str = ""
+
+
 class ContainerExecutor:
     """The public face of bundles and runc, for drivers whose tasks are isolated commands of this machine."""
 
-    def __init__(self, processes: ProcessExecutor, *, folder: Path, program: str = "") -> None:
+    def __init__(
+        self, processes: ProcessExecutor, *, folder: Path, program: str = "", secret: tuple[str, ...] = ()
+    ) -> None:
         self._processes = processes
+        self._secret = secret
+        self._machine: Machine | None = None
         self._bundles = folder / "bundles"
         self._runc = runc.Runc(program or runc.find_program(), folder / "containers")
 
     @classmethod
     def from_context(cls, context: PluginContext) -> ContainerExecutor:
         """The executor of a plugin."""
-        return cls(ProcessExecutor.from_context(context), folder=Path(context.paths.state_dir) / "oci")
+        folder = Path(context.paths.state_dir) / "oci"
+        return cls(ProcessExecutor.from_context(context), folder=folder, secret=context.paths.secret)
 
     def obstacle(self) -> tuple[str, str]:
         """Why no isolated task can run here, and what to do about it; two empty texts when they can."""
@@ -76,6 +89,18 @@ class ContainerExecutor:
         self._runc.program = program
         return "", ""
 
+    async def abilities(self) -> Abilities:
+        """What of the isolation this machine can give, beyond what every task needs."""
+        program = self._runc.program
+        problem = kernel_filter_problem() or (await self._runc.filter_problem() if program else runc.FIX)
+        self._machine = Machine(
+            kernel=kernel_version(os.uname().release),
+            architecture=os.uname().machine,
+            runs_filters=not problem,
+            runs_32bit=any(map(os.path.exists, seccomp.LOADERS_32BIT)),
+        )
+        return Abilities(filter_problem=problem, user_namespace_problem=user_namespace_problem())
+
     async def open(self) -> None:
         """Make ready before the first task."""
         await self._processes.open()
@@ -89,7 +114,10 @@ class ContainerExecutor:
         self._processes.check_new(task_id)
         check_spec(spec.process)
         ids = look_up_user(spec.process.user)
-        spec = replace(spec, device_files=tuple(map(device_file, spec.devices)))
+        check_id_map(spec, ids)
+        spec = replace(spec, device_files=tuple(map(device_file, spec.devices)), hidden=self._hidden(spec, ids))
+        if self._machine is None:
+            await self.abilities()
         await self._forget(task_id)
         bundle = self._bundles / container
         try:
@@ -110,13 +138,20 @@ class ContainerExecutor:
                 raise DriverError(explained(spec.process, failure)) from None
             raise error from None
 
+    def _hidden(self, spec: ContainerSpec, ids: UserIds) -> tuple[str, ...]:
+        """What of the host's folders shows nothing; the rights of a user namespace reach none of the host's files."""
+        rights = spec.rights.of(ids.uid) if spec.id_map is None else ()
+        return hidden_paths(spec.host, self._secret, rights=rights)
+
     def _prepare(self, spec: ContainerSpec, ids: UserIds, bundle: Path) -> None:
         """Write the bundle, and make the task's folders ready."""
+        assert self._machine is not None
         bundle.mkdir(mode=0o700, parents=True)
         hand_over(spec, ids)
         cgroup_path = self._processes.cgroup_path(spec.process.task_id)
-        seen = replace(spec, is_read_only_recursive=kernel_version(os.uname().release) >= RECURSIVE_READ_ONLY_SINCE)
-        config = oci_config(seen, argv=inside_command(spec), user=ids, cgroup_path=cgroup_path)
+        argv = inside_command(spec)
+        spec = replace(spec, is_32bit=is_32bit(spec.root, argv[0]))
+        config = oci_config(spec, argv=argv, user=ids, cgroup_path=cgroup_path, machine=self._machine)
         runc.write_private(bundle / "config.json", msgspec.json.encode(config))
 
     def _launcher(self, spec: ContainerSpec, container: str, bundle: Path) -> ProcessSpec:
@@ -222,6 +257,43 @@ class ContainerExecutor:
         shutil.rmtree(self._bundles / container, ignore_errors=True)
 
 
+def kernel_filter_problem() -> str:
+    """Why the kernel filters no system calls; empty when it does."""
+    if os.path.exists("/proc/sys/kernel/seccomp/actions_avail"):
+        return ""
+    return "the kernel has no seccomp filters (CONFIG_SECCOMP_FILTER)"
+
+
+def user_namespace_problem() -> str:
+    """Why the kernel makes no user namespaces; empty when it does."""
+    try:
+        most = int(Path("/proc/sys/user/max_user_namespaces").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return "the kernel has no user namespaces (CONFIG_USER_NS)"
+    return "" if most > 0 else "the kernel makes no user namespaces (sysctl user.max_user_namespaces is 0)"
+
+
+def check_id_map(spec: ContainerSpec, ids: UserIds) -> None:
+    """Refuse what a user namespace cannot be combined with; raises DriverError."""
+    if spec.id_map is None:
+        return
+    if problem := user_namespace_problem():
+        raise DriverError(f'userns_mode = "private": {problem}; allow them, or set userns_mode = "host"')
+    shared = [name for name in ("pid_mode", "ipc_mode") if getattr(spec, name) == HOST]
+    if shared:
+        raise DriverError(
+            f'userns_mode = "private" excludes {shared[0]} = "host": a user namespace has no rights over the name '
+            "spaces of the host; set one of the two otherwise"
+        )
+    most = max(ids.uid, ids.gid)
+    if most >= spec.id_map.count:
+        raise DriverError(
+            f'user "{spec.process.user}" has the id {most}, and the user namespace of tasks ends at '
+            f"{spec.id_map.count - 1}; choose another `user`, or raise user_namespace {{ count }} in the driver's "
+            "plugin configuration of this client"
+        )
+
+
 def is_still_runc(pid: int) -> bool:
     """Whether a task's process has yet to become its command: runc ends a moment before that, and swallows signals."""
     try:
@@ -284,6 +356,20 @@ def inside_command(spec: ContainerSpec) -> tuple[str, ...]:
     return spec.process.argv
 
 
+def is_32bit(root: str, command: str) -> bool:
+    """Whether a command, as it is named inside, is a program of half the machine's word size."""
+    path = f"{root}{command}" if os.path.lexists(f"{root}{command}") else command
+    if not command.startswith("/"):
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as file:
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return is_file and file.read(len(seccomp.ELF_32BIT)) == seccomp.ELF_32BIT
+
+
 def device_file(node: DeviceNode) -> DeviceFile:
     """What a device node is on this machine; raises DriverError when it is none."""
     try:
@@ -315,9 +401,12 @@ def hand_over(spec: ContainerSpec, ids: UserIds) -> None:
         os.mkdir(f"{spec.root}/tmp")
         with opened_folder(f"{spec.root}/tmp") as descriptor:
             os.fchmod(descriptor, TMP_MODE)
+    owner = spec.id_map.on_host(ids) if spec.id_map is not None else ids
     for folder in spec.private_dirs:
         with opened_folder(folder) as descriptor:
-            os.fchown(descriptor, ids.uid, ids.gid)
+            os.fchown(descriptor, owner.uid, owner.gid)
+    if spec.id_map is not None and spec.process.alloc_dir:
+        grant_search(spec.process.alloc_dir, spec.id_map.first_host_id)
 
 
 @contextlib.contextmanager

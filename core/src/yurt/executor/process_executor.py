@@ -33,6 +33,7 @@ from yurt.executor.start_files import StartFiles
 from yurt.executor.surroundings import (
     check_spec,
     ids_of,
+    let_through,
     look_up_user,
     other_network_of,
     read_exit_file,
@@ -124,6 +125,7 @@ class ProcessExecutor:
         self.check_new(spec.task_id)
         check_spec(spec)
         user = user_to_become(spec.user)
+        let_through(spec, user)
         self._folder.mkdir(parents=True, exist_ok=True)
         zygote = self._acquired()  # from now on no other executor removes the folders of the run
         cgroups.restore(self._parent, self._parents)

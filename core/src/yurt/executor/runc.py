@@ -25,6 +25,7 @@ PROGRAM = "runc"
 FIX = "apt install runc"
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 CALL_LIMIT = seconds(20)
+SECCOMP_LIBRARY = b"libseccomp"
 EXEC_START_LIMIT_S = 20.0
 
 
@@ -64,6 +65,7 @@ class Runc:
     def __init__(self, program: str, folder: Path) -> None:
         self.program = program
         self.folder = folder
+        self._filter_problem: str | None = None
 
     def command(self, *words: str, log_file: Path | None = None) -> tuple[str, ...]:
         """A command line of runc."""
@@ -73,6 +75,14 @@ class Runc:
     def knows(self, container: str) -> bool:
         """Whether runc keeps anything of a container."""
         return (self.folder / container).exists()
+
+    async def filter_problem(self) -> str:
+        """Why runc filters no system calls; empty when it does. The answer is asked for once."""
+        if self._filter_problem is None:
+            result = await self._call((self.program, "--version"), timeout=CALL_LIMIT)
+            is_able = SECCOMP_LIBRARY in result.stdout
+            self._filter_problem = "" if is_able else "this runc was built without seccomp"
+        return self._filter_problem
 
     async def delete(self, container: str) -> None:
         """Kill a container and free all that it holds; one that is not there is no error."""

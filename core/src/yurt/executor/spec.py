@@ -59,6 +59,7 @@ class ProcessSpec(Value):
     A relative command is looked for in the folders of `search`; then, without a slash, in PATH, else from `cwd`.
     With a `pid_file` the command only launches the task: it stays outside the task's cgroups and ends at once, having
     left there the pid of the task, its child. `at_end` is then run when nothing is left of the task.
+    `alloc_dir` is closed to other users than the agent's: `user` is let through.
     """
 
     task_id: str
@@ -73,6 +74,7 @@ class ProcessSpec(Value):
     cgroup: CgroupSpec = CgroupSpec()
     oom_score_adj: int | None = None
     network_namespace: str = ""
+    alloc_dir: str = ""
     pid_file: str = ""
     at_end: tuple[str, ...] = ()
 
@@ -91,6 +93,7 @@ class ProcessSpec(Value):
             user=request.user,
             cgroup=CgroupSpec.of_resources(request.resources),
             network_namespace=request.network_namespace,
+            alloc_dir=request.dirs.alloc_dir,
         )
 
 

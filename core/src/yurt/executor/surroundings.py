@@ -17,6 +17,7 @@ from yurt.executor.cgroups import write_setting
 from yurt.executor.spec import ExitRecord, ProcessSpec, UserIds, candidates, search_path
 from yurt.sdk.driver import ExecResult, ExitResult, TaskStats
 from yurt.sdk.errors import DriverError
+from yurt.sdk.search_permission import grant_search
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 
 EXEC_OUTPUT_BYTES_MAX = 10 * 1024 * 1024
@@ -60,6 +61,13 @@ def user_to_become(user: str) -> UserIds | None:
             f'cannot start a task as user "{user}": the agent runs as {mine}; run it as root or drop `user`'
         )
     return ids
+
+
+def let_through(spec: ProcessSpec, user: UserIds | None) -> None:
+    """Let a task's user pass through the directory of its allocation, which is closed to other users."""
+    if user is not None and spec.alloc_dir:
+        with contextlib.suppress(FileNotFoundError):  # what is missing is told when the task cannot start there
+            grant_search(spec.alloc_dir, user.uid)
 
 
 def ids_of(pid: int) -> UserIds | None:

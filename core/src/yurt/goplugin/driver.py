@@ -42,6 +42,7 @@ from yurt.sdk.driver import (
 )
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError, YurtError
 from yurt.sdk.exec import ExecSession
+from yurt.sdk.search_permission import grant_search_to_all
 from yurt.sdk.value import NANOSECONDS, Duration, replace, seconds
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,12 @@ async def ask_facts(plugin: BinaryPlugin) -> DriverFacts:
     spec = (await connection.call(call("TaskConfigSchema"))).spec
     capabilities = convert.capabilities_of((await connection.call(call("Capabilities"))).capabilities)
     return DriverFacts(plugin.facts.name, spec, capabilities)
+
+
+def open_alloc_dir(folder: str) -> None:
+    """Let every user pass through the directory of an allocation: no plugin tells as whom it runs its tasks."""
+    with contextlib.suppress(FileNotFoundError):
+        grant_search_to_all(folder)
 
 
 class BinaryDriver:
@@ -152,6 +159,7 @@ class BinaryDriver:
         if task_id in self._tasks or task_id in self._starting:
             raise DriverError(f"task {task_id} runs already; destroy it first")
         config = encode_config(self._spec, msgspec.to_builtins(request.config))
+        await asyncio.to_thread(open_alloc_dir, request.dirs.alloc_dir)
         connection = await self._plugin.ready()
         logs = None
         if not request.logs.disabled:

@@ -297,10 +297,14 @@ class TellingDriver(Protocol):
 
 
 class AgentPaths(Value):
-    """Folders a plugin may use: `state_dir` outlives the agent, `run_dir` holds sockets and goes with a dev agent."""
+    """Folders a plugin may use: `state_dir` outlives the agent, `run_dir` holds sockets and goes with a dev agent.
+
+    `secret`: files and folders of the agent that no task may see.
+    """
 
     state_dir: str
     run_dir: str
+    secret: tuple[str, ...] = ()
 
 
 class PluginContext(Value):

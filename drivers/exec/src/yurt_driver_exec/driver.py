@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from yurt.sdk.driver import HEALTHY, UNHEALTHY, Capabilities, Fingerprint, PluginContext, TaskRequest
-from yurt.sdk.executor import ContainerExecutor, ContainerSpec, ProcessDriver, check_task_user, host_binds
+from yurt.sdk.executor import Abilities, ContainerExecutor, ContainerSpec, ProcessDriver, check_task_user, host_binds
 
 from yurt_driver_exec.config import NAME, TaskConfig, container_spec, plugin_config, user_rules
 
 CAPABILITIES = Capabilities(
     send_signals=True, exec=True, fs_isolation="chroot", network_modes=("host", "group"), mounts=True, devices=True
 )
+
+
+def fingerprint_of(abilities: Abilities) -> Fingerprint:
+    """A driver that works, and what of its isolation this machine lacks."""
+    attributes = {
+        f"driver.{NAME}": "1",
+        f"driver.{NAME}.seccomp": "false" if abilities.filter_problem else "true",
+        f"driver.{NAME}.user_namespaces": "false" if abilities.user_namespace_problem else "true",
+    }
+    if not abilities.filter_problem:
+        return Fingerprint(health=HEALTHY, description="Healthy", attributes=attributes)
+    return Fingerprint(
+        health=HEALTHY,
+        description=f"tasks run without a filter of system calls: {abilities.filter_problem}",
+        fix="install a runc and a kernel that have seccomp",
+        attributes=attributes,
+    )
 
 
 def exec_driver(context: PluginContext, executor: ContainerExecutor) -> ProcessDriver[ContainerSpec]:
@@ -26,7 +43,7 @@ def exec_driver(context: PluginContext, executor: ContainerExecutor) -> ProcessD
         reason, fix = executor.obstacle()
         if reason:
             return Fingerprint(health=UNHEALTHY, description=f"the exec driver cannot run tasks: {reason}", fix=fix)
-        return Fingerprint(health=HEALTHY, description="Healthy", attributes={f"driver.{NAME}": "1"})
+        return fingerprint_of(await executor.abilities())
 
     return ProcessDriver(
         NAME,

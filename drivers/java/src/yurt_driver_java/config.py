@@ -15,8 +15,12 @@ from yurt.sdk.executor import (
     DEFAULT_USER,
     Bind,
     ContainerSpec,
+    IdMap,
     ProcessSpec,
     capabilities,
+    check_host_ids,
+    id_map,
+    is_filtered,
     namespace_mode,
 )
 from yurt.sdk.schema import decode_config
@@ -38,14 +42,25 @@ class TaskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ipc_mode: str = ""
     cap_add: list[str] = []
     cap_drop: list[str] = []
+    userns_mode: str = ""
+    seccomp: str = ""
     work_dir: str = ""
 
 
 class AllowedModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The namespaces of the host that tasks may ask for."""
+    """The namespaces of the host, and exceptions from the filter of system calls, that tasks may ask for."""
 
     pid: list[str] = []
     ipc: list[str] = []
+    userns: list[str] = []
+    seccomp: list[str] = []
+
+
+class UserNamespace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The ids of the host that users and groups of tasks in user namespaces have: 0 is none."""
+
+    first_host_id: int = 0
+    count: int = 65536
 
 
 class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,6 +68,9 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     default_pid_mode: str = "private"
     default_ipc_mode: str = "private"
+    default_userns_mode: str = "host"
+    default_seccomp: str = "default"
+    user_namespace: UserNamespace = UserNamespace()
     allow_caps: list[str] = msgspec.field(default_factory=lambda: list(DEFAULT_CAPABILITIES))
     allowed_modes: AllowedModes = AllowedModes()
     allow_unisolated: bool = False
@@ -64,7 +82,21 @@ def plugin_config(block: Mapping[str, Any]) -> PluginConfig:
     namespace_mode("", option="default_pid_mode", default=config.default_pid_mode)
     namespace_mode("", option="default_ipc_mode", default=config.default_ipc_mode)
     capabilities(allowed=config.allow_caps, add=(), drop=())
+    check_host_ids(config.user_namespace.first_host_id, config.user_namespace.count)
+    user_namespace(TaskConfig(), config)
+    is_filtered("", default=config.default_seccomp, allowed=())
     return config
+
+
+def user_namespace(asked: TaskConfig, config: PluginConfig) -> IdMap | None:
+    """The user namespace of a task, if it gets one."""
+    return id_map(
+        asked.userns_mode,
+        default=config.default_userns_mode,
+        allowed=config.allowed_modes.userns,
+        first=config.user_namespace.first_host_id,
+        count=config.user_namespace.count,
+    )
 
 
 def version_attributes(text: str) -> dict[str, str]:
@@ -107,7 +139,11 @@ def working_folder(config: TaskConfig, default: str) -> str:
 def process_spec(request: TaskRequest, java: str) -> ProcessSpec:
     """A task without isolation; what only isolation can give is refused."""
     config: TaskConfig = request.config
-    asked = [name for name in ("pid_mode", "ipc_mode", "cap_add", "cap_drop") if getattr(config, name)]
+    asked = [
+        name
+        for name in ("pid_mode", "ipc_mode", "cap_add", "cap_drop", "userns_mode", "seccomp")
+        if getattr(config, name)
+    ]
     if asked:
         raise DriverError(f"{', '.join(asked)}: java tasks are not isolated on this client; run it as root with runc")
     base = ProcessSpec.of_task(request, command_line(config, java))
@@ -126,8 +162,10 @@ def container_spec(
         process=replace(
             base.process, user=request.user or DEFAULT_USER, cwd=working_folder(asked, base.process.cwd), search=()
         ),
-        binds=base.binds if is_visible else (*base.binds, Bind(source=java_home, target=java_home)),
-        capabilities=capabilities(allowed=config.allow_caps, add=asked.cap_add, drop=asked.cap_drop),
+        host=host if is_visible else (*host, Bind(source=java_home, target=java_home)),
+        is_filtered=is_filtered(asked.seccomp, default=config.default_seccomp, allowed=config.allowed_modes.seccomp),
+        id_map=user_namespace(asked, config),
+        rights=capabilities(allowed=config.allow_caps, add=asked.cap_add, drop=asked.cap_drop),
         pid_mode=namespace_mode(
             asked.pid_mode, option="pid_mode", default=config.default_pid_mode, allowed=config.allowed_modes.pid
         ),

@@ -30,6 +30,7 @@ from yurt.sdk.containers.background import Background
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.holding import Places
 from yurt.sdk.opening import HOLD_FLAGS, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS, has_openat2, hold, openat2
+from yurt.sdk.search_permission import grant_search
 
 PEER_S = 2.0
 PEER = struct.Struct("3i")
@@ -74,12 +75,13 @@ class Peer(NamedTuple):
 class View(NamedTuple):
     """What is known of an engine: whether our mounts reach it, and whether its containers can be looked at.
 
-    `has_answered`: a local engine that does not take a connection now may be any.
+    `has_answered`: a local engine that does not take a connection now may be any. `uid` is that of a local engine.
     """
 
     is_reached: bool = False
     is_visible: bool = False
     has_answered: bool = True
+    uid: int = 0
 
 
 FAR = Peer(0, -1)
@@ -125,7 +127,7 @@ class Holder:
         if peer is None:
             return View(has_answered=False)
         is_reached = peer.uid == 0 and os.geteuid() == 0 and self._reaches(peer.pid)
-        return View(is_reached=is_reached, is_visible=peer.pid > 0)
+        return View(is_reached=is_reached, is_visible=peer.pid > 0, uid=max(peer.uid, 0))
 
     def _peer(self) -> Peer | None:
         """Who listens on the engine's socket; None when nobody takes a connection. Blocking."""
@@ -205,6 +207,8 @@ class Holds:
         await asyncio.to_thread(self._take)
 
     def _take(self) -> None:
+        if self._alloc_dir and not self.group and self._view.uid not in (0, os.geteuid()):
+            grant_search(self._alloc_dir, self._view.uid)
         for source in self.sources:
             try:
                 self._take_one(source)

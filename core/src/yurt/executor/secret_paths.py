@@ -1,0 +1,107 @@
+"""Which paths of the folders that a task sees of its host show nothing inside, for they hold secrets of the host.
+
+Known places of keys and passwords and what the agent names as its own are hidden from every task. A task that may read
+what the mode of a file denies (root, say) is also shown no file of /etc that others cannot read: the next program that
+keeps a password there is unknown to us. Both are known at the start of a task; a known folder also hides what comes
+later. Blocking.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from collections.abc import Iterable, Iterator
+
+from yurt.executor.bundle import Bind
+from yurt.sdk.errors import DriverError
+
+KNOWN = (
+    "/etc/chrony/chrony.keys", "/etc/cloud", "/etc/consul.d", "/etc/containerd/certs.d", "/etc/containers/certs.d",
+    "/etc/credstore", "/etc/credstore.encrypted", "/etc/cryptsetup-keys.d", "/etc/docker/*.json",
+    "/etc/docker/certs.d", "/etc/etcd", "/etc/exim4/passwd.client", "/etc/gshadow*", "/etc/ipsec.d/private",
+    "/etc/ipsec.secrets", "/etc/krb5.keytab", "/etc/kubernetes", "/etc/letsencrypt", "/etc/mysql/debian.cnf",
+    "/etc/NetworkManager/system-connections", "/etc/nomad", "/etc/nomad.d", "/etc/openvpn", "/etc/pki/entitlement",
+    "/etc/pki/tls/private", "/etc/ppp/*-secrets", "/etc/rancher", "/etc/security/opasswd", "/etc/shadow*",
+    "/etc/ssh/*_key", "/etc/ssl/private", "/etc/sudoers", "/etc/sudoers.d", "/etc/swanctl/private", "/etc/vault.d",
+    "/etc/wireguard", "/etc/wpa_supplicant", "/etc/yurt", "/etc/yurt.d",
+)  # fmt: skip
+SYSTEM_CONFIGURATION = "/etc"
+READS_ANYTHING = frozenset(("CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH"))
+ENTRIES_MAX = 50_000
+HIDDEN_MAX = 1_000
+
+
+def hidden_paths(host: Iterable[Bind], own: Iterable[str], *, rights: Iterable[str]) -> tuple[str, ...]:
+    """The paths inside a task that show nothing; raises DriverError when there are too many."""
+    shown = [(os.path.realpath(each.source), each.target) for each in host]
+    secrets = [os.path.realpath(path) for pattern in KNOWN for path in expanded(pattern)]
+    secrets += [os.path.realpath(path) for path in own if os.path.lexists(path)]
+    if READS_ANYTHING & set(rights) and any(related(source, SYSTEM_CONFIGURATION) for source, _ in shown):
+        secrets += unreadable(SYSTEM_CONFIGURATION)
+    inside = {place for path in secrets for place in places(path, shown)}
+    found = sorted(path for path in inside if not any(above in inside for above in folders_above(path)))
+    if len(found) > HIDDEN_MAX:
+        raise DriverError(
+            f"the task would see {len(found)} files of this machine that hold secrets, which is more than can be "
+            f"hidden ({HIDDEN_MAX}); show it fewer folders: client {{ chroot_env }} in the configuration of this client"
+        )
+    return tuple(found)
+
+
+def expanded(pattern: str) -> list[str]:
+    """The files of a pattern that exist."""
+    if "*" in pattern:
+        return glob.glob(pattern)
+    return [pattern] if os.path.lexists(pattern) else []
+
+
+def related(path: str, other: str) -> bool:
+    """Whether one of two paths is, or lies in, the other."""
+    return f"{path}/".startswith(f"{other.rstrip('/')}/") or f"{other}/".startswith(f"{path.rstrip('/')}/")
+
+
+def places(path: str, shown: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Where a path of the host is inside; one that the operator shows by its very name is meant to be seen."""
+    for source, target in shown:
+        if path.startswith(f"{source.rstrip('/')}/"):
+            yield f"{target.rstrip('/')}/{path[len(source.rstrip('/')) + 1 :]}"
+
+
+def folders_above(path: str) -> Iterator[str]:
+    """The folders that a path lies in, the nearest first."""
+    while path not in ("", "/"):
+        path = os.path.dirname(path)
+        yield path
+
+
+def unreadable(folder: str) -> list[str]:
+    """What lies below a folder and only its owner or group can read; a folder that is closed stands for all in it."""
+    found: list[str] = []
+    pending = [folder]
+    seen = 0
+    while pending and seen < ENTRIES_MAX:
+        try:
+            entries = os.scandir(pending.pop())
+        except OSError:
+            continue
+        with entries:
+            for entry in entries:
+                seen += 1
+                mode = mode_of(entry)
+                needed = stat.S_IROTH | stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
+                if stat.S_ISLNK(mode) or not mode:
+                    continue
+                if mode & needed != needed:
+                    found.append(entry.path)
+                elif stat.S_ISDIR(mode):
+                    pending.append(entry.path)
+    return found
+
+
+def mode_of(entry: os.DirEntry[str]) -> int:
+    """The mode of an entry itself, links not followed; 0 when it has just gone."""
+    try:
+        return entry.stat(follow_symlinks=False).st_mode
+    except OSError:
+        return 0
