@@ -15,6 +15,19 @@ ABOUT = {
     "them the node says so.",
     "mock_driver": "Runs nothing: it behaves as its options say. For tests.",
 }
+ISOLATION = {
+    **notes("""
+default_pid_mode     Where a task says nothing.
+default_ipc_mode     Where a task says nothing.
+default_userns_mode  Where a task says nothing.
+default_seccomp      Where a task says nothing.
+allow_caps           Capabilities that tasks may have.
+allowed_modes        Name spaces of the host, and exceptions from the filter of system calls, that tasks may ask for.
+user_namespace       The ids of the host that stand for the users and groups of tasks with `userns_mode = "private"`.
+"""),
+    "user_namespace > first_host_id": "The host's id of their root, as 100000: no user of the host has it or the next.",
+    "user_namespace > count": "How many ids follow.",
+}
 COMMAND = """
 run_for                 How long it runs; empty ends at once.
 exit_code               The exit code.
@@ -50,26 +63,26 @@ command   The program, inside the task's file system.
 args      Its arguments.
 pid_mode  `private` or `host`.
 ipc_mode  `private` or `host`.
-cap_add   Linux capabilities to add, within `allow_caps`.
-cap_drop  Linux capabilities to take away.
+cap_add   Linux capabilities to add, within `allow_caps`; a user other than root has these alone.
+cap_drop  Linux capabilities to take away from root.
+userns_mode  `private` or `host`: whether the task's users, root included, are ordinary users of the host.
+seccomp   `default` or `unconfined`: whether system calls are filtered.
 work_dir  An absolute path inside the task; default is `/`.
 """),
-    "plugin exec": notes("""
+    "plugin exec": {
+        **ISOLATION,
+        **notes("""
 no_pivot_root     Do not use `pivot_root`, where the root is a RAM disk.
-default_pid_mode  Where a task says nothing.
-default_ipc_mode  Where a task says nothing.
-allow_caps        Capabilities that tasks may have.
 denied_host_uids  Ids and ranges of users that no task runs as.
 denied_host_gids  The same for groups.
-allowed_modes     Name spaces of the host that tasks may ask for.
 """),
-    "plugin java": notes("""
-default_pid_mode  Where a task says nothing.
-default_ipc_mode  Where a task says nothing.
-allow_caps        Capabilities that tasks may have.
-allowed_modes     Name spaces of the host that tasks may ask for.
+    },
+    "plugin java": {
+        **ISOLATION,
+        **notes("""
 allow_unisolated  Where the node cannot isolate, tasks are processes of the host, as those of `raw_exec`.
 """),
+    },
     "mock_driver": {
         **notes(COMMAND),
         **{f"exec_command > {name}": text for name, text in notes(COMMAND).items()},

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from yurt.cli.main import main
+from yurt.executor import container_executor
 
 
 def test_plugins_are_asked_with_their_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,3 +42,17 @@ def test_artifact_isolation_that_is_switched_off_is_a_note(tmp_path: Path, capsy
 
     (found,) = [item for item in json.loads(capsys.readouterr().out) if item["subject"] == "artifact isolation"]
     assert found["state"] == "note" and "disable_filesystem_isolation" in found["detail"]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="isolation takes root on Linux")
+@pytest.mark.skipif(shutil.which("runc") is None, reason="runc is not installed (apt install runc)")
+def test_a_host_that_filters_no_system_calls_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_executor, "kernel_filter_problem", lambda: "the kernel has no seccomp filters")
+
+    main(["doctor", "-json", "-dev"])
+
+    (found,) = [item for item in json.loads(capsys.readouterr().out) if item["subject"] == "driver exec"]
+    assert (found["state"], found["fix"]) == ("note", "install a runc and a kernel that have seccomp")
+    assert "without a filter of system calls: the kernel has no seccomp filters" in found["detail"]

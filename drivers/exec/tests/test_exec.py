@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from yurt.sdk.driver import UNHEALTHY, AgentPaths, PluginContext, TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, Invalid
-from yurt.sdk.executor import DEFAULT_CAPABILITIES, Bind, ContainerSpec, IdMap
+from yurt.sdk.executor import DEFAULT_CAPABILITIES, Abilities, Bind, ContainerSpec, IdMap
 from yurt.sdk.schema import check_config, decode_config, schema_of
 from yurt_driver_exec.config import TaskConfig, container_spec, plugin_config, user_rules
+from yurt_driver_exec.driver import fingerprint_of
 from yurt_driver_exec.plugin import yurt_task_drivers
 
 DIRS = TaskDirs(
@@ -137,3 +138,16 @@ async def test_an_agent_that_is_not_root_has_an_unhealthy_driver_that_says_why(
     with pytest.raises(DriverError, match="uid 1000"):
         await driver.start_task(task_request({}))
     await driver.close()
+
+
+def test_a_machine_without_a_filter_or_user_namespaces_says_so_on_the_node() -> None:
+    whole = fingerprint_of(Abilities())
+    assert (whole.description, whole.fix) == ("Healthy", "")
+    assert (whole.attributes["driver.exec.seccomp"], whole.attributes["driver.exec.user_namespaces"]) == (
+        "true", "true",
+    )  # fmt: skip
+    lacking = fingerprint_of(Abilities(filter_problem="no seccomp", user_namespace_problem="none"))
+    assert "without a filter of system calls: no seccomp" in lacking.description
+    assert (lacking.attributes["driver.exec.seccomp"], lacking.attributes["driver.exec.user_namespaces"]) == (
+        "false", "false",
+    )  # fmt: skip
