@@ -138,6 +138,7 @@ def with_volume(alloc: Any, *, read_only: bool) -> TaskGroup:
 async def test_an_isolated_task_reads_and_writes_its_volume_and_nothing_stays_mounted(tmp_path: Path):
     shared = tmp_path / "shared"
     await asyncio.to_thread(shared.mkdir)
+    await asyncio.to_thread(shared.chmod, 0o777)
     (shared / "given").write_text("from the host")
     server, volumes = FakeServerPort(), {"shared": HostVolumeInfo(path=str(shared))}
     async with agent_client(tmp_path, server, exec_driver, host_volumes=volumes) as client:
