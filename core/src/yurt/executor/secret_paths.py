@@ -78,25 +78,29 @@ def folders_above(path: str) -> Iterator[str]:
 def unreadable(folder: str) -> list[str]:
     """What lies below a folder and only its owner or group can read; a folder that is closed stands for all in it."""
     found: list[str] = []
-    pending = [folder]
-    seen = 0
+    pending, seen = [folder], 0
     while pending and seen < ENTRIES_MAX:
-        try:
-            entries = os.scandir(pending.pop())
-        except OSError:
-            continue
-        with entries:
-            for entry in entries:
-                seen += 1
-                mode = mode_of(entry)
-                needed = stat.S_IROTH | stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
-                if stat.S_ISLNK(mode) or not mode:
-                    continue
-                if mode & needed != needed:
-                    found.append(entry.path)
-                elif stat.S_ISDIR(mode):
-                    pending.append(entry.path)
+        entries = modes_in(pending.pop())
+        seen += len(entries)
+        found += [path for path, mode in entries if not is_open(mode)]
+        pending += [path for path, mode in entries if stat.S_ISDIR(mode) and is_open(mode)]
     return found
+
+
+def modes_in(folder: str) -> list[tuple[str, int]]:
+    """The paths in a folder with their modes; links are none, and neither is what has just gone."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [(entry.path, mode_of(entry)) for entry in entries]
+    except OSError:
+        return []
+    return [(path, mode) for path, mode in found if mode and not stat.S_ISLNK(mode)]
+
+
+def is_open(mode: int) -> bool:
+    """Whether every user can read a file, or enter and list a folder."""
+    needed = stat.S_IROTH | stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
+    return mode & needed == needed
 
 
 def mode_of(entry: os.DirEntry[str]) -> int:
