@@ -1,10 +1,16 @@
-"""Fetching a git repository by the git program; blocking, in the child process."""
+"""Fetching a git repository by the git program; blocking, in the child process.
+
+git and ssh act for the job, so they use nothing of the agent's user: no configuration, key, agent of keys, or saved
+password. ssh takes the user's home from the system's table and not from HOME; what it reads there is therefore named
+and switched off one by one. Only the key of the artifact (`sshkey`) is used.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import os
+import shlex
 import shutil
 import subprocess
 from typing import Final
@@ -14,11 +20,20 @@ from yurt.sdk.errors import Invalid, RecoverableError
 
 PROTOCOLS: Final = "http:https:ssh:git"
 ERROR_CHARACTERS: Final = 400
-SSH: Final = "ssh -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+SSH_OPTIONS: Final = (
+    "BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "GlobalKnownHostsFile=/dev/null",
+    "IdentitiesOnly=yes", "IdentityAgent=none", "PKCS11Provider=none", "GSSAPIAuthentication=no",
+    "HostbasedAuthentication=no", "ControlPath=none", "PermitLocalCommand=no", "ForwardAgent=no",
+)  # fmt: skip
+SSH: Final = " ".join(("ssh -F /dev/null", *(f"-o {option}" for option in SSH_OPTIONS)))
+NO_KEY: Final = "-o IdentityFile=none"
+KEPT_FROM_GIT: Final = ("GIT_", "SSH_", "XDG_", "GCM_", "DISPLAY")
+"""Beginnings of variables that would lead git or ssh to something of the agent's user."""
 SETTINGS: Final = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "credential.helper=",
+    "core.askPass=",
     "advice.detachedHead=false",
 )
 
@@ -64,19 +79,20 @@ def _git(fetch: Fetch, *words: str) -> None:
 
 def _environment(fetch: Fetch) -> dict[str, str]:
     """No configuration of the host, no prompts, no local paths; the key when one was given."""
-    env = {
-        **os.environ,
+    key = f"-i {shlex.quote(_write_key(fetch))}" if fetch.source.ssh_key else NO_KEY
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith(KEPT_FROM_GIT)},
         "HOME": fetch.staging,
+        "XDG_CONFIG_HOME": fetch.staging,
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_ATTR_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ALLOW_PROTOCOL": PROTOCOLS,
-        "GIT_SSH_COMMAND": SSH,
+        "GIT_SSH_COMMAND": f"{SSH} {key}",
+        "GIT_SSH_VARIANT": "ssh",
         "LC_ALL": "C",
     }
-    if fetch.source.ssh_key:
-        env["GIT_SSH_COMMAND"] = f"{SSH} -o IdentitiesOnly=yes -i {_write_key(fetch)}"
-    return env
 
 
 def _write_key(fetch: Fetch) -> str:
