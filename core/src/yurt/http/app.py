@@ -22,6 +22,7 @@ from yurt.http.call import CONTEXT, Context
 from yurt.http.cluster import CLUSTER, LoneServer
 from yurt.http.errors import NoServer, NotLed, status_of, told_error
 from yurt.http.hosts import Policy
+from yurt.http.inert import make_inert
 from yurt.http.pieces import PiecesBody
 from yurt.http.regions import OtherRegion, answer_from, wanted_region
 from yurt.http.routing import CORS_PREFIXES, EFFECTS_OF_GET, has_effect_on_get
@@ -195,6 +196,7 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
     if (begun := BEGUN.get(None)) is not None:
         begun.append(response)
     response.headers.update(request.app[CONTEXT].agent.response_headers)
+    make_inert(request, response)
     if hdrs.ACCESS_CONTROL_ALLOW_ORIGIN in response.headers and request.path.startswith(CORS_PREFIXES):
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_METHODS] = "HEAD, GET"
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = "*"

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
+from yurt.http.inert import inert_type
 from yurt.http.query import flag, number
 from yurt.http.routing import Route, route
 from yurt.http.streams import send_bytes, send_frame_data, send_frames
@@ -15,8 +16,6 @@ from yurt.http.targets import node_of_alloc
 
 if TYPE_CHECKING:
     from yurt.server.ports import NodePort
-
-FILE_TEXT = "text/plain; charset=utf-8"
 
 
 async def list_files(call: Call) -> web.Response:
@@ -55,9 +54,7 @@ async def _send_file(call: Call, alloc_id: str, node: NodePort, *, offset: int, 
     info = await node.stat_file(alloc_id, path)
     if info.is_dir:
         raise Refused(400, f'file "{path[:256]}" is a directory')
-    kind = info.content_type
-    if not kind or kind.startswith("text/html"):
-        kind = FILE_TEXT
+    kind = inert_type(info.content_type)
     return await send_bytes(call, node.read_file(alloc_id, path, offset=offset, limit=limit), content_type=kind)
 
 

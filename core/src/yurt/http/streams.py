@@ -12,6 +12,7 @@ from aiohttp import web
 
 from yurt.api.encode import encode_builtins
 from yurt.http.call import Call
+from yurt.http.inert import TEXT
 from yurt.structs.rpc import StreamFrame
 
 
@@ -29,13 +30,13 @@ async def send_bytes(call: Call, chunks: AsyncIterator[bytes], *, content_type: 
 
 
 async def send_frames(call: Call, frames: AsyncIterator[StreamFrame]) -> web.StreamResponse:
-    """Frames as one JSON object a line; an empty frame is a heartbeat."""
-    return await send_bytes(call, _lines(frames), content_type="application/json")
+    """Frames as one JSON object a line; an empty frame is a heartbeat. It is no JSON document, so it comes as text."""
+    return await send_bytes(call, _lines(frames), content_type=TEXT)
 
 
 async def send_frame_data(call: Call, frames: AsyncIterator[StreamFrame]) -> web.StreamResponse:
     """What the frames hold, as plain text."""
-    return await send_bytes(call, _data(frames), content_type="text/plain; charset=utf-8")
+    return await send_bytes(call, _data(frames), content_type=TEXT)
 
 
 def frame_line(frame: StreamFrame) -> bytes:
