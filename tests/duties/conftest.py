@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from yurt.duties.evals import Mint
 from yurt.fsm import apply
+from yurt.fsm.eval_triggers import Mint
 from yurt.sdk.value import UnixNano, seconds
 from yurt.state import Snapshot
 from yurt.structs.commands import AnyCommand, Applied

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from yurt.duties.evals import evals_for_node
 from yurt.duties.nodes import (
     granted_status,
     heartbeat_ttl_s,
     missed_status,
-    registration_needs_evals,
     set_status,
-    transition_needs_evals,
 )
+from yurt.fsm.eval_triggers import evals_for_node, registration_needs_evals, transition_needs_evals
 from yurt.sdk.value import replace, seconds
 from yurt.structs.commands import (
     AllocUpdate,

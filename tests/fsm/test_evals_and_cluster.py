@@ -77,11 +77,19 @@ def test_a_full_success_cancels_what_the_job_had_blocked(replica: Replica) -> No
     assert replica.state.evals[other.id].status == status.EVAL_BLOCKED
 
 
-def test_deleting_spares_allocations_that_live(replica: Replica) -> None:
-    evaluation = factories.evaluation()
-    put(replica, evaluation)
-    replica.apply(DeleteEvaluations(eval_ids=(evaluation.id, "gone"), alloc_ids=("gone",)))
-    assert len(replica.state.evals) == 0
+def test_deleting_leaves_out_what_is_gone_or_goes_on(replica: Replica) -> None:
+    ended, pending = factories.evaluation(status=status.EVAL_COMPLETE), factories.evaluation()
+    put(replica, ended, pending)
+    replica.apply(DeleteEvaluations(eval_ids=(ended.id, pending.id, "gone"), alloc_ids=("gone",)))
+    assert set(replica.state.evals.keys()) == {pending.id}
+
+
+@pytest.mark.parametrize(("eval_id", "kind"), [("pending", "invalid"), ("gone", "not_found")])
+def test_a_strict_deletion_is_refused_as_a_whole(replica: Replica, eval_id: str, kind: str) -> None:
+    ended, pending = factories.evaluation(status=status.EVAL_COMPLETE), factories.evaluation(id="pending")
+    put(replica, ended, pending)
+    assert replica.reject(DeleteEvaluations(eval_ids=(ended.id, eval_id), is_strict=True)).kind == kind
+    assert len(replica.state.evals) == 2
 
 
 @pytest.mark.parametrize("changes", [{"id": ""}, {"status": "odd"}])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from yurt.duties.evals import Mint, asked_evaluation
 from yurt.fsm.basis import expectation
+from yurt.fsm.eval_triggers import Mint, asked_evaluation
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.structs import status
 from yurt.structs.cluster import SchedulerConfiguration

@@ -68,7 +68,7 @@ def test_no_command_stops_the_state_machine(seed: int) -> None:
 def test_random_commands_cover_every_type_with_both_outcomes() -> None:
     applied: set[str] = set()
     rejected: set[str] = set()
-    for seed in range(8):
+    for seed in range(16):
         maker, replica = CommandMaker(Random(seed)), Replica()
         for _ in range(1000):
             command = maker.command(replica.state)

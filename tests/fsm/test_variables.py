@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from yurt.sdk.value import replace, seconds
 from yurt.structs import commands as c
+from yurt.structs.cluster import Namespace
 from yurt.structs.commands import Applied, Rejected
 from yurt.structs.variable import (
     KEY_ACTIVE,
@@ -90,7 +91,7 @@ def test_a_rotation_leaves_one_active_key_and_rekeying_moves_no_index(replica: R
 
 
 def test_a_namespace_with_variables_stays(replica: Replica) -> None:
-    replica.apply(c.UpsertNamespaces(namespaces=(c.Namespace(name="ops"),)))
+    replica.apply(c.UpsertNamespaces(namespaces=(Namespace(name="ops"),)))
     replica.apply(c.PutVariable(variable=sealed(namespace="ops")))
     assert isinstance(replica.step(c.DeleteNamespaces(names=("ops",))).result, Rejected)
     replica.apply(c.DeleteVariable(namespace="ops", path="app/db"))

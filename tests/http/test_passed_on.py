@@ -16,6 +16,7 @@ from yurt.http.at_leader import BY_SERVER, FORWARDED
 from yurt.http.forwarding import ApiPort, OwnApi
 from yurt.rpc.peer import ConnectionLost
 from yurt.runtime.env import RealEnv
+from yurt.sdk.errors import Unavailable
 from yurt.structs.rpc import FileInfo, RegisterNodeRequest
 from yurt.testing import factories
 from yurt.testing.fakes import eventually
@@ -325,3 +326,27 @@ async def test_an_agent_without_a_server_gets_the_leaders_answer_through_a_follo
             assert [job["ID"] for job in await answer.json()] == ["other", "web"]
     agents.group.view(SECOND).news.set()
     agents.group.view(THIRD).news.set()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/v1/jobs", {"Job": job_document("web"), "EnforceIndex": True, "JobModifyIndex": 7}),
+        ("PUT", "/v1/job/none/scale", {"Count": 3, "Target": {"Group": "web"}}),
+        ("DELETE", "/v1/namespace/none", None),
+        ("PUT", "/v1/var/app?cas=7", {"Path": "app", "Items": {"a": "b"}}),
+    ],
+)
+async def test_a_refusal_is_told_only_by_a_server_that_leads_for_certain(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, method: str, path: str, body: Any
+) -> None:
+    """A server that was frozen or cut off may refuse for a state that has moved on elsewhere."""
+
+    async def unconfirmed() -> None:
+        raise Unavailable("No cluster leader")
+
+    monkeypatch.setattr("yurt.http.at_leader.HOLD_S", 0.2)
+    assert (await agents[FIRST].call(method, path, body)).status in (404, 409, 500)
+    monkeypatch.setattr(agents.group[FIRST], "confirm", unconfirmed)
+    answer = await agents[FIRST].call(method, path, body)
+    assert (answer.status, answer.text) == (500, "No cluster leader")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable, YurtError
 from yurt.sdk.value import replace
-from yurt.server import deciding
 from yurt.server.requests import DispatchRequest, Kept
 from yurt.state import Snapshot
 from yurt.structs.commands import AnyCommand, Expectation, RegisterJob
@@ -101,34 +100,6 @@ async def test_a_basis_that_never_holds_ends_the_attempts(bench: Any) -> None:
 
     with pytest.raises(Unavailable, match="keeps changing"):
         await bench.server.decide(decision)
-
-
-async def test_a_refusal_comes_from_a_server_that_leads(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that lost its term may refuse for a state that has moved on elsewhere: it must not refuse at all."""
-
-    async def unconfirmed() -> None:
-        raise Unavailable("No cluster leader")
-
-    monkeypatch.setattr(bench.server, "confirm", unconfirmed)
-    with pytest.raises(Unavailable, match="No cluster leader"):
-        await bench.server.jobs.register(factories.job(), enforce_index=7)
-    with pytest.raises(Unavailable, match="No cluster leader"):
-        await bench.server.jobs.revert("default", "none", 1)
-
-
-async def test_a_refusal_is_decided_again_on_the_state_that_the_leader_has(bench: Any) -> None:
-    """The state may move on between a decision and the confirmation of the term in which it is refused."""
-    stale = bench.server.state
-    await bench.server.jobs.register(factories.job())
-    states: list[Snapshot] = [stale]
-
-    async def read(state: Snapshot) -> int:
-        job = (states.pop() if states else state).jobs.get(("default", "web"))
-        if job is None:
-            raise NotFound("job not found")
-        return job.version
-
-    assert await deciding.confirmed(bench.server, read) == 0
 
 
 async def test_a_stopped_job_stays_stopped_whatever_scales_it(bench: Any) -> None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from yurt.duties.alloc_updates import is_reschedulable
-from yurt.duties.evals import Mint, evaluation_of
+from yurt.fsm.alloc_triggers import is_reschedulable
+from yurt.fsm.eval_triggers import Mint, evaluation_of
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import status

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from yurt.duties.evals import Mint, evaluations_of
+from yurt.fsm.eval_triggers import Mint, evaluations_of
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import status

@@ -3,7 +3,8 @@
 A state may hold millions of rows, and one job a hundred thousand of them. So whoever looks for garbage gives a step
 for each row that it looks at: what it found, or None; the caller lets others work between slices of steps. Meanwhile
 the state goes on: `Garbage` gathers what was found into small batches, and each makes commands of what may still go
-by the newest state. What a command deletes is looked at once more where it is applied.
+by the newest state. A command is based on the jobs, nodes and deployments whose end it relies on: when one of them has
+changed before it is applied, nothing goes, and the next round looks again.
 
 An allocation goes before its evaluation, or in the same command: without the evaluation nobody would find it again.
 """
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from yurt.fsm.basis import expectation
 from yurt.sdk.value import UnixNano, Value
 from yurt.state import Snapshot
 from yurt.state.store import JobKey
@@ -26,6 +28,7 @@ from yurt.structs.commands import (
     DeleteHostVolume,
     DeleteJobs,
     DeleteNodes,
+    Expectation,
 )
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
@@ -132,14 +135,15 @@ class Garbage:
     def _commands(self, state: Snapshot, found: list[Found]) -> Iterator[AnyCommand]:
         jobs = [one.key for one in found if isinstance(one, Dead) and self._is_still_over(state, one.key)]
         if jobs:
-            yield DeleteJobs(keys=tuple(sorted(jobs)))
+            yield DeleteJobs(keys=tuple(sorted(jobs)), based_on=_rows(state, "jobs", jobs))
         deployments = [one.id for one in found if isinstance(one, Deployment)]
         if deployments:
-            yield DeleteDeployments(deployment_ids=tuple(sorted(deployments)))
+            basis = _rows(state, "deployments", deployments)
+            yield DeleteDeployments(deployment_ids=tuple(sorted(deployments)), based_on=basis)
         nodes = [one.id for one in found if isinstance(one, Node) and _is_lost(state.nodes.get(one.id), self._cutoffs)]
         if nodes:
             yield from _volumes_of(state, sorted(nodes))
-            yield DeleteNodes(node_ids=tuple(sorted(nodes)))
+            yield DeleteNodes(node_ids=tuple(sorted(nodes)), based_on=_rows(state, "nodes", nodes))
         allocs = [one.id for one in found if isinstance(one, Allocation) and self._may_alloc_go(state, one.id)]
         going = Counter(state.allocs[alloc_id].eval_id for alloc_id in allocs)
         evals = [
@@ -148,7 +152,10 @@ class Garbage:
             if isinstance(one, Evaluation) and self._may_eval_go(state, one, going=going[one.id])
         ]
         if allocs or evals:
-            yield DeleteEvaluations(eval_ids=tuple(sorted(evals)), alloc_ids=tuple(sorted(allocs)))
+            keys = {(one.namespace, one.job_id) for one in found if isinstance(one, Evaluation | Allocation)}
+            yield DeleteEvaluations(
+                eval_ids=tuple(sorted(evals)), alloc_ids=tuple(sorted(allocs)), based_on=_rows(state, "jobs", keys)
+            )
 
     def _is_still_over(self, state: Snapshot, key: JobKey) -> bool:
         job = state.jobs.get(key)
@@ -168,6 +175,10 @@ class Garbage:
         if self._is_left_behind:
             return (evaluation.namespace, evaluation.job_id) not in state.jobs
         return state.allocs.count_where("eval", evaluation.id) == going
+
+
+def _rows(state: Snapshot, table: str, keys: Iterable[Any]) -> tuple[Expectation, ...]:
+    return tuple(expectation(state, table, key) for key in sorted(keys))
 
 
 def _volumes_of(state: Snapshot, node_ids: Iterable[str]) -> Iterator[AnyCommand]:

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from yurt.duties.evals import Mint, evals_for_node
+from yurt.fsm.basis import expectation
+from yurt.fsm.eval_triggers import Mint
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import SetNodeStatus
-from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import Node, NodeEvent
 from yurt.structs.questions import is_expired, is_terminal
 
@@ -71,51 +71,21 @@ def missed_status(state: Snapshot, node: Node, now: UnixNano) -> str:
     return status.NODE_DOWN
 
 
-def transition_needs_evals(before: str, after: str) -> bool:
-    """A change of status that jobs must react to."""
-    if before == after:
-        return False
-    if after in (status.NODE_DOWN, status.NODE_DISCONNECTED) or before == status.NODE_DISCONNECTED:
-        return True
-    return after == status.NODE_READY and before in (status.NODE_INIT, status.NODE_DOWN)
-
-
-def registration_needs_evals(before: Node | None, after: Node) -> bool:
-    """What a node said anew about itself may change where jobs fit; a new one is no place for jobs yet."""
-    if before is None:
-        return False
-    return any(getattr(before, name) != getattr(after, name) for name in _PLACEMENT_FIELDS) or (
-        _driver_health(before) != _driver_health(after)
-    )
-
-
 def set_status(state: Snapshot, node: Node, new_status: str, mint: Mint, *, event: str = "") -> SetNodeStatus:
-    """The command that gives a node its new status, with the evaluations that follow."""
-    evaluations: tuple[Evaluation, ...] = ()
-    if transition_needs_evals(node.status, new_status):
-        evaluations = evals_for_node(state, node, mint, trigger=status.TRIGGER_NODE_UPDATE)
+    """The command that gives a node its new status, as far as it is still what the decision was based on."""
     return SetNodeStatus(
         node_id=node.id,
         status=new_status,
         updated_at=mint.now // SECOND,
         event=cluster_event(event, mint.now) if event else None,
-        evaluations=evaluations,
+        seed=mint.seed(),
+        based_on=(expectation(state, "nodes", node.id),),
     )
 
 
 def cluster_event(message: str, now: UnixNano) -> NodeEvent:
     """Something that the servers did to a node."""
     return NodeEvent(message=message, subsystem=SUBSYSTEM_CLUSTER, timestamp=now)
-
-
-_PLACEMENT_FIELDS: Final = (
-    "attributes", "meta", "host_volumes", "node_class", "datacenter", "name", "node_pool", "node_resources",
-    "reserved_resources",
-)  # fmt: skip
-
-
-def _driver_health(node: Node) -> dict[str, tuple[bool, bool]]:
-    return {name: (info.detected, info.healthy) for name, info in node.drivers.items()}
 
 
 def _has_reported(state: Snapshot, node: Node) -> bool:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from yurt.fsm.alloc_triggers import evals_for_updates
 from yurt.fsm.edit import SUMMARY_FIELDS, Edit
+from yurt.fsm.eval_triggers import mint_of
 from yurt.fsm.evals import put_evaluations
 from yurt.fsm.reject import not_found
 from yurt.fsm.staging import apply_staged, drop_staged, stage_plan
@@ -55,6 +57,8 @@ def apply_alloc(edit: Edit, command: AllocCommand) -> Rejected | None:
 
 
 def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
+    seed = command.seed
+    evaluations = evals_for_updates(edit.tx.base, command.updates, mint_of(seed)) if seed is not None else ()
     heard = {node_id: _may_report(edit, node_id) for node_id in dict.fromkeys(one.node_id for one in command.updates)}
     for update in command.updates:
         alloc = edit.alloc(update.id)
@@ -67,7 +71,7 @@ def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
             edit.put_alloc(alloc, replace(changed, modify_index=edit.index, modify_time=command.now))
     for node_id in heard:
         _note_contact(edit, node_id)
-    return put_evaluations(edit, command.evaluations)
+    return put_evaluations(edit, evaluations)
 
 
 def _may_report(edit: Edit, node_id: str) -> bool:

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from yurt.fsm.edit import Edit
-from yurt.fsm.reject import invalid
+from yurt.fsm.reject import invalid, not_found
 from yurt.sdk.value import replace
+from yurt.state import Snapshot
 from yurt.state.store import JobKey
 from yurt.structs import status
 from yurt.structs.commands import DeleteEvaluations, EvaluationCommand, Rejected, UpsertEvaluations
@@ -28,8 +29,7 @@ def apply_evaluation(edit: Edit, command: EvaluationCommand) -> Rejected | None:
         case UpsertEvaluations():
             return put_evaluations(edit, command.evaluations)
         case DeleteEvaluations():
-            delete_evaluations(edit, command)
-            return None
+            return delete_evaluations(edit, command)
         case _:
             assert_never(command)
 
@@ -99,13 +99,29 @@ def _cancel_blocked(edit: Edit, done: Evaluation) -> None:
         edit.put_evaluation(canceled)
 
 
-def delete_evaluations(edit: Edit, command: DeleteEvaluations) -> None:
-    """Forget evaluations, and allocations that are still terminal; what is gone already is no error."""
+def why_evaluation_stays(state: Snapshot, evaluation: Evaluation) -> str:
+    """Why an evaluation may not be deleted, or ''."""
+    if not is_eval_terminal(evaluation):
+        return f"its status is {evaluation.status}; stop its job, or wait until it has ended"
+    if not state.allocs.count_where("live", (evaluation.namespace, evaluation.job_id)):
+        return ""
+    live = next((alloc for alloc in state.allocs.each_where("eval", evaluation.id) if not is_terminal(alloc)), None)
+    return f"its allocation {live.id[:8]} has not ended" if live is not None else ""
+
+
+def delete_evaluations(edit: Edit, command: DeleteEvaluations) -> Rejected | None:
+    """Forget evaluations and allocations that have ended."""
     for eval_id in command.eval_ids:
         evaluation = edit.evaluation(eval_id)
-        if evaluation is not None:
+        reason = why_evaluation_stays(edit.tx.base, evaluation) if evaluation is not None else ""
+        if command.is_strict and evaluation is None:
+            return not_found(f"eval not found: {eval_id}")
+        if command.is_strict and reason:
+            return invalid(f"eval {eval_id} is not safe to delete: {reason}")
+        if evaluation is not None and not reason:
             edit.delete_evaluation(evaluation)
     for alloc_id in command.alloc_ids:
         alloc = edit.alloc(alloc_id)
         if alloc is not None and is_terminal(alloc):
             edit.delete_alloc(alloc)
+    return None

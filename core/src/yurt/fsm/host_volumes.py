@@ -34,8 +34,9 @@ def apply_host_volume(edit: Edit, command: HostVolumeCommand) -> Rejected | None
         case DeleteHostVolume():
             return _delete(edit, command)
         case DeleteHostVolumeClaim():
-            if edit.tx.get("host_volume_claims", command.id) is None:
-                return not_found(f'host volume claim "{command.id}" not found')
+            claim: TaskGroupHostVolumeClaim | None = edit.tx.get("host_volume_claims", command.id)
+            if claim is None or command.namespace not in ("", claim.namespace):
+                return not_found("host volume claim not found")
             edit.tx.delete("host_volume_claims", command.id)
             return None
         case _:

@@ -194,9 +194,13 @@ def set_version_tag(edit: Edit, command: SetJobVersionTag) -> Rejected | None:
             return not_found(f'tag "{command.name}" not found on job "{command.job_id}"')
         _put_version(edit, replace(tagged, version_tag=None, modify_index=edit.index))
         return None
-    job = next((job for job in versions if job.version == command.version), None)
+    current = edit.job((command.namespace, command.job_id))
+    if current is None:
+        return not_found(f'job "{command.job_id}" not found')
+    version = current.version if command.version is None else command.version
+    job = next((job for job in versions if job.version == version), None)
     if job is None:
-        return not_found(f'job "{command.job_id}" version {command.version} not found')
+        return not_found(f'job "{command.job_id}" version {version} not found')
     if tagged is not None and tagged.version != job.version:
         return conflict(f'tag "{command.name}" already exists on version {tagged.version} of job "{command.job_id}"')
     _put_version(edit, replace(job, version_tag=replace(command.tag, name=command.name), modify_index=edit.index))

@@ -12,16 +12,19 @@ from collections.abc import Iterable
 from typing import Any, assert_never
 
 from yurt.fsm.edit import Edit
+from yurt.fsm.eval_triggers import evals_for_node, mint_of, registration_needs_evals, transition_needs_evals
 from yurt.fsm.evals import put_evaluations
 from yurt.fsm.host_volumes import follow_node
 from yurt.fsm.node_class import computed_class
-from yurt.fsm.reject import conflict, invalid, not_found
+from yurt.fsm.reject import conflict, denied, invalid, not_found
 from yurt.sdk.value import NANOSECONDS, replace
 from yurt.structs import status
 from yurt.structs.cluster import NodePool
 from yurt.structs.commands import (
     AddNodeEvents,
     DeleteNodes,
+    EvalSeed,
+    EvaluateNode,
     NodeCommand,
     RegisterNode,
     Rejected,
@@ -49,6 +52,8 @@ def apply_node(edit: Edit, command: NodeCommand) -> Rejected | None:
             return _set_drain(edit, command)
         case AddNodeEvents():
             return _add_events(edit, command)
+        case EvaluateNode():
+            return _evaluate(edit, command)
         case DeleteNodes():
             return _delete(edit, command)
         case _:
@@ -62,6 +67,8 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     if node.status not in STATUSES:
         return invalid(f'node "{node.id}" has the unknown status "{node.status}"')
     existing: Node | None = edit.tx.get("nodes", node.id)
+    if existing is not None and existing.secret_id and existing.secret_id != node.secret_id:
+        return denied("node secret ID does not match. Not registering node.")
     kept: dict[str, Any] = _kept(existing) if existing is not None else _fresh(edit.index)
     message = _registration_message(existing, node)
     told = (NodeEvent(message=message, subsystem="Cluster", timestamp=node.status_updated_at * NANOSECONDS),)
@@ -72,7 +79,7 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     if command.create_node_pool and edit.tx.get("node_pools", node.node_pool) is None:
         pool = NodePool(name=node.node_pool, create_index=edit.index, modify_index=edit.index)
         edit.tx.put("node_pools", node.node_pool, pool)
-    return put_evaluations(edit, command.evaluations)
+    return _evaluate_jobs(edit, registered, command.seed if registration_needs_evals(existing, registered) else None)
 
 
 def _fresh(index: int) -> dict[str, Any]:
@@ -134,7 +141,7 @@ def _set_status(edit: Edit, command: SetNodeStatus) -> Rejected | None:
     follow_node(edit, node.id)
     if command.status == status.NODE_DOWN:
         edit.drop_services("node", node.id)
-    return put_evaluations(edit, command.evaluations)
+    return _evaluate_jobs(edit, changed, command.seed if transition_needs_evals(node.status, command.status) else None)
 
 
 def _set_eligibility(edit: Edit, command: SetNodeEligibility) -> Rejected | None:
@@ -147,7 +154,8 @@ def _set_eligibility(edit: Edit, command: SetNodeEligibility) -> Rejected | None
         return invalid("can not set node's scheduling eligibility to eligible while it is draining")
     changed = replace(node, scheduling_eligibility=command.eligibility, modify_index=edit.index)
     edit.tx.put("nodes", node.id, with_events(changed, (command.event,), index=edit.index))
-    return put_evaluations(edit, command.evaluations)
+    becomes_eligible = command.eligibility == status.ELIGIBLE and node.scheduling_eligibility != status.ELIGIBLE
+    return _evaluate_jobs(edit, changed, command.seed if becomes_eligible else None)
 
 
 def _set_drain(edit: Edit, command: SetNodeDrain) -> Rejected | None:
@@ -169,7 +177,8 @@ def _set_drain(edit: Edit, command: SetNodeDrain) -> Rejected | None:
         modify_index=edit.index,
     )
     edit.tx.put("nodes", node.id, with_events(changed, (command.event,), index=edit.index))
-    return put_evaluations(edit, command.evaluations)
+    becomes_eligible = command.strategy is None and command.mark_eligible
+    return _evaluate_jobs(edit, changed, command.seed if becomes_eligible else None)
 
 
 def _is_too_early(edit: Edit, node: Node, command: SetNodeDrain) -> bool:
@@ -192,15 +201,31 @@ def _add_events(edit: Edit, command: AddNodeEvents) -> Rejected | None:
     return None
 
 
+def _evaluate(edit: Edit, command: EvaluateNode) -> Rejected | None:
+    node: Node | None = edit.tx.get("nodes", command.node_id)
+    return _unknown(command.node_id) if node is None else _evaluate_jobs(edit, node, command.seed)
+
+
 def _delete(edit: Edit, command: DeleteNodes) -> Rejected | None:
-    known = [node_id for node_id in command.node_ids if edit.tx.get("nodes", node_id) is not None]
+    known: list[Node] = [node for node_id in command.node_ids if (node := edit.tx.get("nodes", node_id)) is not None]
     if command.node_ids and not known:
         return _unknown(command.node_ids[0])
-    for node_id in known:
-        edit.tx.delete("nodes", node_id)
-        follow_node(edit, node_id)
-        edit.drop_services("node", node_id)
-    return put_evaluations(edit, command.evaluations)
+    mint = mint_of(command.seed) if command.seed is not None else None
+    for node in known:
+        if mint is not None:
+            put_evaluations(edit, evals_for_node(edit.tx.base, node, mint, trigger=status.TRIGGER_NODE_UPDATE))
+        edit.tx.delete("nodes", node.id)
+        follow_node(edit, node.id)
+        edit.drop_services("node", node.id)
+    return None
+
+
+def _evaluate_jobs(edit: Edit, node: Node, seed: EvalSeed | None) -> Rejected | None:
+    """Have the jobs of a node look at it again, as it is after this command."""
+    if seed is None:
+        return None
+    mint = mint_of(seed)
+    return put_evaluations(edit, evals_for_node(edit.tx.base, node, mint, trigger=status.TRIGGER_NODE_UPDATE))
 
 
 def _unknown(node_id: str) -> Rejected:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from yurt.fsm.edit import Edit
-from yurt.fsm.reject import conflict, invalid, not_found
+from yurt.fsm.reject import conflict, invalid, not_found, stale
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs.commands import (
     DeleteRootKeys,
@@ -105,6 +105,8 @@ def _lock(edit: Edit, command: LockVariable) -> Rejected | None:
         return not_found(f'nonexistent namespace "{variable.namespace}"')
     if known is not None and known.lock is not None and known.lock.id != variable.lock.id:
         return conflict("variable is already locked")
+    if known is None and not variable.data:
+        return stale(f'variable "{variable.path}" is not there any more, and the lock brings no items')
     if known is not None and not variable.data:
         variable = replace(variable, data=known.data, key_id=known.key_id)
     if edit.tx.get("root_keys", variable.key_id) is None:
@@ -152,9 +154,11 @@ def _put_key(edit: Edit, command: PutRootKey) -> Rejected | None:
 def _delete_keys(edit: Edit, command: DeleteRootKeys) -> Rejected | None:
     for key_id in command.key_ids:
         known: RootKeyMeta | None = edit.tx.get("root_keys", key_id)
-        if known is not None and known.state == KEY_ACTIVE:
+        if known is None:
+            return not_found("root key not found")
+        if known.state == KEY_ACTIVE:
             return invalid("active root key cannot be deleted - call rotate first")
-        if known is not None and edit.tx.count_where("variables", "root_key", key_id) and not command.is_forced:
+        if edit.tx.count_where("variables", "root_key", key_id) and not command.is_forced:
             return conflict("root key in use, cannot delete")
         edit.tx.delete("root_keys", key_id)
     return None

@@ -1,9 +1,10 @@
 """Which server answers a request: the one that it reached, or the one that leads.
 
 What is about this agent, or about a client's node, is answered where it arrives, and so is a read that may be stale.
-Everything else is the leader's: there a read waits until the log has confirmed that the server leads still. While
-nobody leads, a request is held for a moment; then it fails with Nomad's words. A request that was passed on by a server
-is answered or refused, never passed on again: two servers that believe each other to lead cannot toss it about.
+Everything else is the leader's: there a read waits until the log has confirmed that the server leads still, and so does
+the refusal of a write. While nobody leads, a request is held for a moment; then it fails with Nomad's words. A request
+that was passed on by a server is answered or refused, never passed on again: two servers that believe each other to
+lead cannot toss it about.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from aiohttp import web
 from yurt.http.errors import NotLed, Refused
 from yurt.http.query import is_stale
 from yurt.rpc.peer import ConnectionLost
-from yurt.sdk.errors import Unavailable
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.server.log_writer import NO_LEADER
 from yurt.server.passing import LeaderMoved, is_no_leader
 
 if TYPE_CHECKING:
     from yurt.http.forwarding import ApiPort
     from yurt.server.server import Server
+    from yurt.server.term import Term
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -46,6 +48,8 @@ FROM_REGION: Final = "X-Yurt-From-Region"
 NOT_LEADING: Final = "X-Yurt-Not-Leading"
 """An answer with this header is none: nobody led, and the request was not carried out."""
 READS: Final = ("GET", "HEAD")
+REFUSALS: Final = (Refused, NotFound, Conflict, Invalid, PermissionDenied)
+"""What a write that was not carried out raises."""
 HERE: Final = (
     "/v1/agent/", "/v1/client/", "/v1/metrics", "/v1/status/", "/v1/regions", "/v1/yurt/plugin", "/v1/jobs/parse",
     "/ui",
@@ -87,7 +91,7 @@ class Places:
 
     async def _try(self, request: web.Request, handle: Handle, begun: Callable[[], bool]) -> web.StreamResponse:
         if self._server.is_leader:
-            return await (self._read(request, handle) if request.method in READS else handle(request))
+            return await (self._read(request, handle) if request.method in READS else self._write(request, handle))
         if self._server.writer.broken:
             raise Unavailable(self._server.writer.broken)
         name = self._server.leader_name
@@ -109,6 +113,35 @@ class Places:
             if is_no_leader(error):
                 raise NotLed(NO_LEADER) from None
             raise
+
+    async def _write(self, request: web.Request, handle: Handle) -> web.StreamResponse:
+        """Carry out a write; what was refused is told only by a server that leads for certain.
+
+        What refuses may have read the state before `apply` would, and a server that was cut off or frozen may hold an
+        old one. It led all the time when the log confirms the term in which it read: then that state was the newest.
+        """
+        term = self._server.term
+        try:
+            response = await handle(request)
+        except REFUSALS:
+            await self._confirm_refusal(request, term)
+            raise
+        if response.status >= 400:
+            await self._confirm_refusal(request, term)
+        return response
+
+    async def _confirm_refusal(self, request: web.Request, term: Term | None) -> None:
+        """Raises NotLed where the request can be carried out anew by whoever leads now, else Unavailable."""
+        from yurt.http.forwarding import is_kept
+
+        try:
+            await self._server.confirm()
+        except Unavailable:
+            confirmed = False
+        else:
+            confirmed = self._server.term is term
+        if not confirmed:
+            raise (NotLed if is_kept(request) else Unavailable)(NO_LEADER)
 
     def other(self, request: web.Request, wanted: str) -> str:
         """The server that a `server_id` names: by its name, with the region or without, or `leader`.

@@ -10,6 +10,7 @@ from yurt.api.encode import to_wire
 from yurt.api.filter import compile_filter
 from yurt.api.page import STEP
 from yurt.api.stubs import alloc_stub
+from yurt.fsm.evals import why_evaluation_stays
 from yurt.http.call import Call, changed_state, json_answer, read_answer
 from yurt.http.errors import Refused
 from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
@@ -20,7 +21,6 @@ from yurt.sdk.value import Value, replace
 from yurt.state.store import Snapshot
 from yurt.structs.commands import DeleteEvaluations
 from yurt.structs.evaluation import Evaluation, EvaluationStub
-from yurt.structs.questions import is_eval_terminal, is_terminal
 
 _STUB_FIELDS = EvaluationStub.__struct_fields__
 RELATED_MAX = 100
@@ -89,41 +89,28 @@ async def delete(call: Call) -> web.Response:
         raise Refused(400, "evals must be deleted by either ID or filter")
     if len(body.eval_ids) > DELETE_IDS_MAX:
         raise Refused(400, f"request includes {len(body.eval_ids)} evaluation IDs, must be {DELETE_IDS_MAX} or fewer")
+    if body.eval_ids:
+        return await _delete_ids(call, [check_uuid(text, "eval") for text in body.eval_ids])
     state = call.read_state()
-    if expression:
-        ended = await _filtered(call, state, lambda row: _is_deletable(state, call, row), expression)
-        ids = [row.id for row in ended]
-    else:
-        ids = [check_uuid(text, "eval") for text in body.eval_ids]
-        for eval_id in ids:
-            _check_deletable(state, eval_id)
-    index = state.index
-    async for part in call.server.writer.turns.slices(ids, DELETE_BATCH):
-        index = (await call.server.propose(DeleteEvaluations(eval_ids=tuple(part)))).index
-    return json_answer(call, {"Count": len(ids)}, index=index)
+    ended = await _filtered(call, state, lambda row: _is_deletable(state, call, row), expression)
+    index, count = state.index, 0
+    async for part in call.server.writer.turns.slices([row.id for row in ended], DELETE_BATCH):
+        done = await call.server.propose(DeleteEvaluations(eval_ids=tuple(part)))
+        index, count = done.index, count + sum(eval_id not in done.state.evals for eval_id in part)
+    return json_answer(call, {"Count": count}, index=index)
 
 
-def _check_deletable(state: Snapshot, eval_id: str) -> None:
-    row = state.evals.get(eval_id)
-    if row is None:
-        raise Refused(404, f"eval not found: {eval_id}")
-    reason = _why_kept(state, row)
-    if reason:
-        raise Refused(400, f"eval {eval_id} is not safe to delete: {reason}")
+async def _delete_ids(call: Call, eval_ids: list[str]) -> web.Response:
+    """Delete exactly these; one that must stay refuses the part of the request that it is in, and what follows."""
+    index = 0
+    async for part in call.server.writer.turns.slices(eval_ids, DELETE_BATCH):
+        command = DeleteEvaluations(eval_ids=tuple(part), is_strict=True)
+        index = (await call.server.propose(command)).index
+    return json_answer(call, {"Count": len(eval_ids)}, index=index)
 
 
 def _is_deletable(state: Snapshot, call: Call, row: Evaluation) -> bool:
-    return call.options.sees(row.namespace) and not _why_kept(state, row)
-
-
-def _why_kept(state: Snapshot, row: Evaluation) -> str:
-    """Why the evaluation must stay, or nothing."""
-    if not is_eval_terminal(row):
-        return f"its status is {row.status}; stop its job, or wait until it has ended"
-    if not state.allocs.count_where("live", (row.namespace, row.job_id)):
-        return ""
-    live = next((alloc for alloc in state.allocs.each_where("eval", row.id) if not is_terminal(alloc)), None)
-    return f"its allocation {live.id[:8]} has not ended" if live is not None else ""
+    return call.options.sees(row.namespace) and not why_evaluation_stays(state, row)
 
 
 async def read(call: Call) -> web.Response:

@@ -28,17 +28,19 @@ class TagVersionBody(Value):
 async def apply(call: Call) -> web.Response:
     """PUT /v1/job/:id/versions/:name/tag."""
     body = await call.body(TagVersionBody, optional=True)
-    key, name = (call.options.namespace, call.part("job_id")), call.part("tag")
+    name = call.part("tag")
     if not NAME.match(name):
         raise Refused(400, "the name of a tag has 1 to 128 characters")
     if len(body.description) > DESCRIPTION_MAX:
         raise Refused(400, f"the description of a tag has at most {DESCRIPTION_MAX} characters")
-    job = call.read_state().jobs.get(key)
-    if job is None:
-        raise Refused(404, "job not found")
-    version = job.version if body.version is None or body.latest else body.version
     tag = JobVersionTag(name=name, description=body.description, tagged_time=call.context.env.now())
-    command = SetJobVersionTag(namespace=key[0], job_id=key[1], name=name, version=version, tag=tag)
+    command = SetJobVersionTag(
+        namespace=call.options.namespace,
+        job_id=call.part("job_id"),
+        name=name,
+        version=None if body.latest else body.version,
+        tag=tag,
+    )
     done = await call.server.propose(command)
     return json_answer(call, tag, index=done.index)
 

@@ -153,7 +153,7 @@ def _conflict(call: Call, error: VariableConflict) -> web.Response:
         body=encode_json(held, pretty=call.options.pretty),
         status=409,
         content_type="application/json",
-        headers={"X-Nomad-Index": str(max(call.server.state.index, 1)), "X-Yurt-Conflict": str(error)},
+        headers={"X-Nomad-Index": str(max(error.index, 1)), "X-Yurt-Conflict": str(error)},
     )
 
 

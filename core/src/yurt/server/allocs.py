@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from yurt.duties.evals import Mint, evaluation_of
+from yurt.fsm.basis import expectation
+from yurt.fsm.eval_triggers import Mint, evaluation_of
 from yurt.sdk.errors import NotFound
+from yurt.sdk.value import replace
 from yurt.server.results import AllocStopped
+from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import DesiredTransition
 from yurt.structs.commands import SetDesiredTransitions
@@ -23,21 +26,28 @@ class Allocs:
 
     async def stop(self, alloc_id: str, *, no_shutdown_delay: bool = False, reschedule: bool = False) -> AllocStopped:
         """Stop an allocation; a service one is replaced, a batch one only when `reschedule`."""
-        state = self._server.state
-        alloc = state.allocs.get(alloc_id)
-        job = None if alloc is None else state.jobs.get((alloc.namespace, alloc.job_id)) or alloc.job
-        if alloc is None or job is None:
-            raise NotFound("allocation not found")
         mint = Mint(self._server.env.now(), self._server.env.uuid)
-        is_batch = job.type in (status.JOB_BATCH, status.JOB_SYSBATCH)
-        transition = DesiredTransition(
-            migrate=True,
-            no_shutdown_delay=no_shutdown_delay,
-            reschedule=reschedule,
-            migrate_disable_placement=is_batch and not reschedule,
-        )
-        evaluation = evaluation_of(job, status.TRIGGER_ALLOC_STOP, mint)
-        applied = await self._server.propose(
-            SetDesiredTransitions(transitions={alloc_id: transition}, evaluations=(evaluation,), now=mint.now)
-        )
-        return AllocStopped(eval_id=evaluation.id, index=applied.index)
+        eval_id = mint.new_id()
+
+        async def decision(state: Snapshot) -> SetDesiredTransitions:
+            alloc = state.allocs.get(alloc_id)
+            job = None if alloc is None else state.jobs.get((alloc.namespace, alloc.job_id)) or alloc.job
+            if alloc is None or job is None:
+                raise NotFound("allocation not found")
+            is_batch = job.type in (status.JOB_BATCH, status.JOB_SYSBATCH)
+            transition = DesiredTransition(
+                migrate=True,
+                no_shutdown_delay=no_shutdown_delay,
+                reschedule=reschedule,
+                migrate_disable_placement=is_batch and not reschedule,
+            )
+            evaluation = replace(evaluation_of(job, status.TRIGGER_ALLOC_STOP, mint), id=eval_id)
+            return SetDesiredTransitions(
+                transitions={alloc_id: transition},
+                evaluations=(evaluation,),
+                now=mint.now,
+                based_on=(expectation(state, "jobs", job.key),),
+            )
+
+        committed = await self._server.decide(decision)
+        return AllocStopped(eval_id=eval_id, index=committed.index)

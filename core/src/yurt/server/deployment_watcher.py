@@ -8,11 +8,12 @@ from functools import partial
 from typing import Final
 
 from yurt.duties.deployments import Seen, health_of, is_only_placed, next_deadline, watch
-from yurt.duties.evals import Mint
+from yurt.fsm.basis import expectation
+from yurt.fsm.eval_triggers import Mint
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound
-from yurt.sdk.value import UnixNano
-from yurt.server.log_writer import LogWriter
+from yurt.sdk.value import UnixNano, replace
+from yurt.server.log_writer import LogWriter, Stale
 from yurt.server.waiting import wait_for
 from yurt.state import Changes, Snapshot
 from yurt.structs.alloc import Allocation
@@ -92,6 +93,9 @@ class DeploymentWatcher:
             return
         try:
             await self._writer.propose(command)
+        except Stale:
+            self._touched.add(deployment_id)
+            return
         except (NotFound, Conflict):
             return
         except Exception:
@@ -105,17 +109,16 @@ class DeploymentWatcher:
     async def _decided(self, deployment: Deployment, seen: Seen) -> AnyCommand | None:
         """What a deployment calls for; a large one is looked at beside the loop.
 
-        When its job changed meanwhile it is looked at again: a roll-back must not undo what somebody has just stored.
+        The command is based on the deployment and its job: a roll-back must not undo what somebody has just stored.
         """
         state, key = self._writer.state, (deployment.namespace, deployment.job_id)
         decide = partial(watch, state, deployment, seen, Mint(self._env.now(), self._env.uuid))
-        if self._size(deployment.id) <= THREAD_COUNT:
-            return decide()
-        command = await asyncio.to_thread(decide)
-        if self._writer.state.jobs.get(key) is state.jobs.get(key):
-            return command
-        self._touched.add(deployment.id)
-        return None
+        is_small = self._size(deployment.id) <= THREAD_COUNT
+        command = decide() if is_small else await asyncio.to_thread(decide)
+        if command is None:
+            return None
+        basis = (expectation(state, "deployments", deployment.id), expectation(state, "jobs", key))
+        return replace(command, based_on=basis)
 
     def _size(self, deployment_id: str) -> int:
         return self._writer.state.allocs.count_where("deployment", deployment_id)

@@ -8,9 +8,11 @@ from functools import partial
 from typing import Final
 
 from yurt.duties.drain import drain
-from yurt.duties.evals import Mint
+from yurt.fsm.basis import expectation
+from yurt.fsm.eval_triggers import Mint
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict
+from yurt.sdk.value import replace
 from yurt.server.log_writer import LogWriter
 from yurt.server.waiting import wait_for
 from yurt.state import Changes, Snapshot
@@ -64,21 +66,16 @@ class Drainer:
             await wait_for(self._env, self._changed, self._until_deadline())
 
     async def _decided(self, node: Node) -> AnyCommand | None:
-        """What the node's drain calls for; where its jobs are large that is looked for beside the loop.
-
-        Nothing when the drain changed meanwhile: that change has the node looked at again.
-        """
+        """What the node's drain calls for, based on the node; large jobs are looked at beside the loop."""
         state = self._writer.state
         decide = partial(drain, state, node, Mint(self._env.now(), self._env.uuid))
         jobs = {(alloc.namespace, alloc.job_id) for alloc in state.allocs.each_where("node", node.id)}
-        if sum(state.allocs.count_where("job", key) for key in jobs) <= THREAD_COUNT:
-            return decide()
-        command = await asyncio.to_thread(decide)
-        now = self._writer.state.nodes.get(node.id)
-        return command if now is not None and now.drain_strategy == node.drain_strategy else None
+        is_small = sum(state.allocs.count_where("job", key) for key in jobs) <= THREAD_COUNT
+        command = decide() if is_small else await asyncio.to_thread(decide)
+        return None if command is None else replace(command, based_on=(expectation(state, "nodes", node.id),))
 
     async def _propose(self, command: AnyCommand) -> None:
-        """Store a step of a drain; when something came to the node meanwhile, its change has it looked at again."""
+        """Store a step of a drain; when the node or what is on it changed meanwhile, that has it looked at again."""
         with suppress(Conflict):
             await self._writer.propose(command)
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from yurt.fsm.basis import expectation
 from yurt.scheduler.operators import holds
 from yurt.scheduler.targets import resolve
 from yurt.sdk.errors import Conflict, Invalid, NotFound, YurtError
 from yurt.sdk.value import replace
+from yurt.server.log_writer import Committed, Stale
 from yurt.state.host_volumes import users
 from yurt.state.store import Snapshot
 from yurt.structs import host_volume as modes
-from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, PutHostVolume
+from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, Expectation, PutHostVolume
 from yurt.structs.host_volume import HostVolume
 from yurt.structs.node import Node
 from yurt.structs.questions import is_ready
@@ -68,21 +71,43 @@ class HostVolumes:
             state=modes.PENDING if known is None else known.state,
         )
         port = self._server.node_port(node.id)
-        await self._put(volume)
+        await self._put(volume, based_on=(expectation(state, "host_volumes", volume.id),))
         try:
             made = await (port.register_host_volume(volume) if is_registered else port.create_host_volume(volume))
         except YurtError:
             if known is None:
                 await self._server.propose(DeleteHostVolume(namespace=volume.namespace, id=volume.id))
             else:
-                await self._put(known)
+                await self._update(volume.id, lambda _: known)
             raise
-        stored = replace(volume, host_path=made.path, capacity_bytes=made.capacity_bytes)
-        index = await self._put(stored)
-        return self._server.state.host_volumes.get(volume.id) or stored, index
+        committed = await self._update(
+            volume.id,
+            lambda stored: replace(volume, state=stored.state, host_path=made.path, capacity_bytes=made.capacity_bytes),
+        )
+        return committed.state.host_volumes[volume.id], committed.index
 
-    async def _put(self, volume: HostVolume) -> int:
-        return (await self._server.propose(PutHostVolume(volume=volume, now=self._server.env.now()))).index
+    async def _put(
+        self, volume: HostVolume, *, based_on: tuple[Expectation, ...], keeps_state: bool = False
+    ) -> Committed:
+        now = self._server.env.now()
+        try:
+            return await self._server.propose(
+                PutHostVolume(volume=volume, now=now, keeps_state=keeps_state, based_on=based_on)
+            )
+        except Stale:
+            raise Conflict(f"volume {volume.id} was changed by somebody else at the same time; try again") from None
+
+    async def _update(self, volume_id: str, change: Callable[[HostVolume], HostVolume]) -> Committed:
+        """Change a stored volume as it is now; raises Conflict when it was deleted meanwhile."""
+
+        async def decision(state: Snapshot) -> PutHostVolume:
+            stored = state.host_volumes.get(volume_id)
+            if stored is None:
+                raise Conflict(f"volume {volume_id} was deleted at the same time")
+            basis = (expectation(state, "host_volumes", volume_id),)
+            return PutHostVolume(volume=change(stored), now=self._server.env.now(), based_on=basis)
+
+        return await self._server.decide(decision)
 
     def _known(self, state: Snapshot, asked: HostVolume) -> HostVolume:
         known = self.find(state, asked.namespace, asked.id)
@@ -125,31 +150,31 @@ class HostVolumes:
 
     async def delete(self, namespace: str, volume_id: str, *, force: bool = False) -> int:
         """Remove a volume that nobody uses, with what is in it; `force` forgets one whose node or plugin fails."""
-        volume = self.find(self._server.state, namespace, volume_id)
-        self._check_unused(volume)
+        state = self._server.state
+        volume = self.find(state, namespace, volume_id)
+        _check_unused(state, volume)
         closed = replace(volume, state=modes.UNAVAILABLE)
-        now = self._server.env.now()
-        await self._server.propose(PutHostVolume(volume=closed, now=now, keeps_state=True))
+        basis = (expectation(state, "host_volumes", volume_id),)
+        committed = await self._put(closed, based_on=basis, keeps_state=True)
         try:
-            self._check_unused(volume)
+            _check_unused(committed.state, volume)
             await self._server.node_port(volume.node_id).delete_host_volume(volume)
         except YurtError as error:
             if not force or isinstance(error, Conflict):
-                await self._put(volume)
+                await self._update(volume_id, lambda _: volume)
                 raise
         return (await self._server.propose(DeleteHostVolume(namespace=namespace, id=volume_id))).index
 
-    def _check_unused(self, volume: HostVolume) -> None:
-        ids = sorted({alloc.id for alloc, _ in users(self._server.state, volume)})
-        if ids:
-            raise Conflict(f"volume {volume.id} in use by allocations: [{' '.join(ids)}]")
-
     async def delete_claim(self, namespace: str, claim_id: str) -> int:
         """Forget a sticky claim; raises NotFound."""
-        claim = self._server.state.host_volume_claims.get(claim_id)
-        if claim is None or claim.namespace != namespace:
-            raise NotFound("host volume claim not found")
-        return (await self._server.propose(DeleteHostVolumeClaim(id=claim_id))).index
+        command = DeleteHostVolumeClaim(id=claim_id, namespace=namespace)
+        return (await self._server.propose(command)).index
+
+
+def _check_unused(state: Snapshot, volume: HostVolume) -> None:
+    ids = sorted({alloc.id for alloc, _ in users(state, volume)})
+    if ids:
+        raise Conflict(f"volume {volume.id} in use by allocations: [{' '.join(ids)}]")
 
 
 def unfit(state: Snapshot, node: Node, volume: HostVolume, *, needs_plugin: bool) -> str:

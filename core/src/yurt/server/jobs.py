@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from yurt import scheduler
 from yurt.api.diff import job_diff
-from yurt.duties.evals import Mint, asked_evaluation
 from yurt.duties.periodic import next_launch
 from yurt.fsm.basis import expectation
+from yurt.fsm.eval_triggers import Mint, asked_evaluation
 from yurt.fsm.jobs import REGISTRATION_DISABLED, enforced_index_conflict
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.admission import admit, inherited, with_descent_of
-from yurt.server.deciding import confirmed
 from yurt.server.log_writer import Committed
 from yurt.server.plan_annotations import annotated
 from yurt.server.requests import NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept
@@ -112,8 +111,10 @@ class Jobs:
 
         One that only launches others places nothing by itself: its failures are those that a child would meet now.
         """
-        state, job, warnings = await confirmed(self._server, partial(self._admitted, job))
+        state = self._server.state
         known = state.jobs.get(job.key)
+        job = with_descent_of(job, known)
+        warnings = self._admit(state, job)
         mint = self._mint()
         job = replace(job, submit_time=mint.now)
         changes = job_diff(known, job) if diff else None
@@ -135,11 +136,6 @@ class Jobs:
             annotations=annotations,
             created_evals=tried.outcome.created,
         )
-
-    async def _admitted(self, job: Job, state: Snapshot) -> tuple[Snapshot, Job, tuple[str, ...]]:
-        """A state, the job as it would be stored on it, and its warnings."""
-        job = with_descent_of(job, state.jobs.get(job.key))
-        return state, job, self._admit(state, job)
 
     async def _tried(self, state: Snapshot, job: Job, now: UnixNano) -> scheduler.Attempt:
         """What registering a job would place on the state."""

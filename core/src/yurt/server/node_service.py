@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from yurt.duties.alloc_updates import evals_for_updates
-from yurt.duties.evals import Mint, evals_for_node
 from yurt.duties.nodes import (
     granted_status,
     missed_status,
     pool_news,
     refused_report,
     registered,
-    registration_needs_evals,
     set_status,
 )
+from yurt.fsm.eval_triggers import Mint
 from yurt.runtime.env import Env
-from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
+from yurt.sdk.errors import Invalid, NotFound, Unavailable
+from yurt.server.deciding import ATTEMPTS_MAX
 from yurt.server.heartbeats import Heartbeats
-from yurt.server.log_writer import ENTRY_BYTES, NO_LEADER, LogWriter
+from yurt.server.log_writer import ENTRY_BYTES, NO_LEADER, Committed, LogWriter, Stale
 from yurt.server.waiting import StateWaiter
 from yurt.state import Changes, Snapshot
 from yurt.structs import status
-from yurt.structs.commands import AddNodeEvents, AllocUpdate, RegisterNode, StoreSchema, UpdateAllocsFromClient
-from yurt.structs.evaluation import Evaluation
+from yurt.structs.commands import AddNodeEvents, AllocUpdate, Applied, RegisterNode, StoreSchema, UpdateAllocsFromClient
 from yurt.structs.node import Node
 from yurt.structs.rpc import (
     AllocBatch,
@@ -93,37 +92,37 @@ class NodeService:
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register a node; it starts as initializing."""
         heartbeats = self._leading()
-        state = self._writer.state
-        known = state.nodes.get(request.node.id)
-        _check_node(request.node, known)
+        _check_node(request.node)
         mint = self._mint()
         node = registered(request.node, mint.now)
         await self._store_schemas(request)
-        evaluations: tuple[Evaluation, ...] = ()
-        if registration_needs_evals(known, node):
-            evaluations = evals_for_node(state, node, mint, trigger=status.TRIGGER_NODE_UPDATE)
-        command = RegisterNode(node=node, evaluations=evaluations, create_node_pool=self._makes_pools)
-        applied = await self._writer.propose(command)
-        return self._reply(node.id, heartbeats, applied.index)
+        command = RegisterNode(node=node, seed=mint.seed(), create_node_pool=self._makes_pools)
+        return self._reply(await self._writer.propose(command), node.id, heartbeats)
 
     async def heartbeat(self, node_id: str, asked: str) -> NodeReply:
         """The node lives; its status becomes what it asks for as far as section 7 of the semantics allows."""
         heartbeats = self._leading()
+        if asked not in (status.NODE_INIT, status.NODE_READY, status.NODE_DOWN, status.NODE_DISCONNECTED):
+            raise Invalid(f'invalid status "{asked}" for node')
+        for _ in range(ATTEMPTS_MAX):
+            with suppress(Stale):
+                return self._reply(await self._granted(node_id, asked), node_id, heartbeats)
+        raise Unavailable(f"node {node_id} keeps changing; it heartbeats again")
+
+    async def _granted(self, node_id: str, asked: str) -> Committed:
+        """Give a node the status that it asks for, as far as it may have it; raises Stale when it changed meanwhile."""
         state = self._writer.state
         node = state.nodes.get(node_id)
         if node is None:
             raise NotFound("node not found")
-        if asked not in (status.NODE_INIT, status.NODE_READY, status.NODE_DOWN, status.NODE_DISCONNECTED):
-            raise Invalid(f'invalid status "{asked}" for node')
         granted = granted_status(state, node, asked)
-        index = state.index
         if granted != node.status:
             was_lost = node.status in (status.NODE_DOWN, status.NODE_DISCONNECTED)
             event = "Node reregistered by heartbeat" if was_lost else ""
-            index = (await self._writer.propose(set_status(state, node, granted, self._mint(), event=event))).index
-        elif not self._makes_pools and (news := pool_news(state, node, self._env.now())) is not None:
-            await self._writer.propose(AddNodeEvents(events={node_id: (news,)}))
-        return self._reply(node_id, heartbeats, index)
+            return await self._writer.propose(set_status(state, node, granted, self._mint(), event=event))
+        if not self._makes_pools and (news := pool_news(state, node, self._env.now())) is not None:
+            return await self._writer.propose(AddNodeEvents(events={node_id: (news,)}))
+        return Committed(Applied(index=state.index), state)
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
         """The node's allocations and when the servers changed them, once that moved past `min_index`."""
@@ -196,11 +195,17 @@ class NodeService:
 
     async def missed(self, node_id: str) -> None:
         """The node's heartbeat did not come."""
-        state = self._writer.state
+        for _ in range(ATTEMPTS_MAX):
+            with suppress(Stale):
+                return await self._lose(node_id)
+        raise Unavailable(f"node {node_id} keeps changing; its missed heartbeat is noted later")
+
+    async def _lose(self, node_id: str) -> None:
+        """Note that a node was not heard of in time; raises Stale when it changed meanwhile."""
+        state, mint = self._writer.state, self._mint()
         node = state.nodes.get(node_id)
         if node is None or node.status == status.NODE_DOWN:
             return
-        mint = self._mint()
         lost = missed_status(state, node, mint.now)
         if lost != node.status:
             await self._writer.propose(set_status(state, node, lost, mint, event="Node heartbeat missed"))
@@ -243,9 +248,8 @@ class NodeService:
 
     async def _store(self, updates: Sequence[AllocUpdate]) -> int:
         """Store updates in as many commands as entries of the log ask for; the index of the last one."""
-        mint = self._mint()
-        evaluations = evals_for_updates(self._writer.state, updates, mint)
-        command = UpdateAllocsFromClient(updates=tuple(updates), evaluations=evaluations, now=mint.now)
+        seed = self._mint().seed()
+        command = UpdateAllocsFromClient(updates=tuple(updates), seed=seed, now=seed.now)
         (prepared,) = self._writer.prepare((command,))
         if prepared.size <= ENTRY_BYTES or len(updates) == 1:
             return (await self._writer.propose(prepared)).index
@@ -265,11 +269,11 @@ class NodeService:
             raise Unavailable(NO_LEADER)
         return self.heartbeats
 
-    def _reply(self, node_id: str, heartbeats: Heartbeats, index: int) -> NodeReply:
-        node = self._writer.state.nodes.get(node_id)
+    def _reply(self, committed: Committed, node_id: str, heartbeats: Heartbeats) -> NodeReply:
+        node = committed.state.nodes.get(node_id)
         return NodeReply(
             heartbeat_ttl_s=heartbeats.reset(node_id),
-            index=index,
+            index=committed.index,
             node_status=node.status if node is not None else "",
             servers=self._servers(),
         )
@@ -279,7 +283,7 @@ class NodeService:
         return Mint(self._env.now(), new_id)
 
 
-def _check_node(node: Node, known: Node | None) -> None:
+def _check_node(node: Node) -> None:
     if not node.id:
         raise Invalid("missing node ID for client registration")
     if not node.datacenter:
@@ -288,8 +292,6 @@ def _check_node(node: Node, known: Node | None) -> None:
         raise Invalid("missing node name for client registration")
     if node.node_pool == "all":
         raise Invalid('node is not allowed to register in node pool "all"')
-    if known is not None and known.secret_id and known.secret_id != node.secret_id:
-        raise PermissionDenied("node secret ID does not match. Not registering node.")
 
 
 def _settle(future: asyncio.Future[int], outcome: int | Exception) -> None:

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from yurt.duties.drain import drain_strategy
-from yurt.duties.evals import Mint, evals_for_node
 from yurt.duties.nodes import cluster_event
+from yurt.fsm.basis import expectation
+from yurt.fsm.eval_triggers import Mint, triggered_ids
 from yurt.sdk.errors import Invalid, NotFound
-from yurt.sdk.value import replace
+from yurt.sdk.value import UnixNano, replace
+from yurt.server.log_writer import Committed
 from yurt.server.results import NodeUpdated
+from yurt.state import Snapshot
 from yurt.structs import status
-from yurt.structs.commands import DeleteNodes, SetNodeDrain, SetNodeEligibility, UpsertEvaluations
-from yurt.structs.evaluation import Evaluation
-from yurt.structs.node import DrainMetadata, DrainSpec, Node, NodeEvent
+from yurt.structs.commands import DeleteNodes, EvalSeed, EvaluateNode, SetNodeDrain, SetNodeEligibility
+from yurt.structs.node import DrainMetadata, DrainSpec, DrainStrategy, Node, NodeEvent
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
@@ -28,80 +30,67 @@ class Nodes:
 
     async def set_eligibility(self, node_id: str, eligibility: str) -> NodeUpdated:
         """Allow or forbid new allocations on a node; what becomes eligible is looked at by the jobs that it is for."""
-        node = self._find(node_id)
         if eligibility not in (status.ELIGIBLE, status.INELIGIBLE):
             raise Invalid(f'invalid scheduling eligibility "{eligibility}"')
-        if node.drain_strategy is not None and eligibility == status.ELIGIBLE:
-            raise Invalid("can not set node's scheduling eligibility to eligible while it is draining")
         mint = self._mint()
-        evaluations: tuple[Evaluation, ...] = ()
-        if eligibility == status.ELIGIBLE and node.scheduling_eligibility != status.ELIGIBLE:
-            evaluations = self._evaluations(node, mint, status.TRIGGER_NODE_UPDATE)
-        applied = await self._server.propose(
-            SetNodeEligibility(
-                node_id=node_id,
-                eligibility=eligibility,
-                event=cluster_event(f"Node marked as {eligibility} for scheduling", mint.now),
-                evaluations=evaluations,
-            )
+        seed = mint.seed()
+        command = SetNodeEligibility(
+            node_id=node_id,
+            eligibility=eligibility,
+            event=cluster_event(f"Node marked as {eligibility} for scheduling", mint.now),
+            seed=seed,
         )
-        return _updated(applied.index, evaluations)
+        return _updated(await self._server.propose(command), seed, node_id)
 
     async def evaluate(self, node_id: str) -> NodeUpdated:
         """Have the jobs of a node scheduled again."""
-        node = self._find(node_id)
-        evaluations = self._evaluations(node, self._mint(), status.TRIGGER_NODE_UPDATE)
-        if not evaluations:
-            return NodeUpdated(node_modify_index=node.modify_index, index=self._server.state.index)
-        applied = await self._server.propose(UpsertEvaluations(evaluations=evaluations))
-        return replace(_updated(applied.index, evaluations), node_modify_index=node.modify_index)
+        seed = self._mint().seed()
+        return _updated(await self._server.propose(EvaluateNode(node_id=node_id, seed=seed)), seed, node_id)
 
     async def purge(self, node_id: str) -> NodeUpdated:
         """Forget a node; its jobs are scheduled again."""
-        node = self._find(node_id)
-        evaluations = self._evaluations(node, self._mint(), status.TRIGGER_NODE_UPDATE)
-        applied = await self._server.propose(DeleteNodes(node_ids=(node_id,), evaluations=evaluations))
-        return _updated(applied.index, evaluations)
+        seed = self._mint().seed()
+        return _updated(await self._server.propose(DeleteNodes(node_ids=(node_id,), seed=seed)), seed, node_id)
 
     async def drain(
         self, node_id: str, spec: DrainSpec | None, *, mark_eligible: bool, meta: Mapping[str, str] | None = None
     ) -> NodeUpdated:
         """Start or change a node's drain, or end it when `spec` is None."""
-        node = self._find(node_id)
         mint = self._mint()
-        strategy = drain_strategy(spec, node.drain_strategy, now=mint.now) if spec is not None else None
-        evaluations: tuple[Evaluation, ...] = ()
-        if strategy is None and mark_eligible:
-            evaluations = self._evaluations(node, mint, status.TRIGGER_NODE_UPDATE)
-        last = node.last_drain
-        if strategy is not None:
-            started = last.started_at if last is not None and node.drain_strategy is not None else mint.now
-            last = DrainMetadata(started_at=started, updated_at=mint.now, status="draining", meta=meta or {})
-        elif node.drain_strategy is not None and last is not None:
-            last = replace(last, updated_at=mint.now, status="canceled")
-        applied = await self._server.propose(
-            SetNodeDrain(
+        seed = mint.seed()
+
+        async def decision(state: Snapshot) -> SetNodeDrain:
+            node = state.nodes.get(node_id)
+            if node is None:
+                raise NotFound("node not found")
+            strategy = drain_strategy(spec, node.drain_strategy, now=mint.now) if spec is not None else None
+            return SetNodeDrain(
                 node_id=node_id,
                 strategy=strategy,
                 mark_eligible=mark_eligible,
-                last_drain=last,
+                last_drain=_last_drain(node, strategy, mint.now, meta or {}),
                 event=_drain_event(strategy is not None, mint),
-                evaluations=evaluations,
+                seed=seed,
+                based_on=(expectation(state, "nodes", node_id),),
             )
-        )
-        return _updated(applied.index, evaluations)
 
-    def _evaluations(self, node: Node, mint: Mint, trigger: str) -> tuple[Evaluation, ...]:
-        return evals_for_node(self._server.state, node, mint, trigger=trigger)
-
-    def _find(self, node_id: str) -> Node:
-        node = self._server.state.nodes.get(node_id)
-        if node is None:
-            raise NotFound("node not found")
-        return node
+        return _updated(await self._server.decide(decision), seed, node_id)
 
     def _mint(self) -> Mint:
         return Mint(self._server.env.now(), self._server.env.uuid)
+
+
+def _last_drain(
+    node: Node, strategy: DrainStrategy | None, now: UnixNano, meta: Mapping[str, str]
+) -> DrainMetadata | None:
+    """What the node will tell of its last drain."""
+    last = node.last_drain
+    if strategy is not None:
+        started = last.started_at if last is not None and node.drain_strategy is not None else now
+        return DrainMetadata(started_at=started, updated_at=now, status="draining", meta=meta)
+    if node.drain_strategy is not None and last is not None:
+        return replace(last, updated_at=now, status="canceled")
+    return last
 
 
 def _drain_event(is_draining: bool, mint: Mint) -> NodeEvent:
@@ -109,10 +98,12 @@ def _drain_event(is_draining: bool, mint: Mint) -> NodeEvent:
     return NodeEvent(message=message, subsystem="Drain", timestamp=mint.now)
 
 
-def _updated(index: int, evaluations: tuple[Evaluation, ...]) -> NodeUpdated:
+def _updated(committed: Committed, seed: EvalSeed, node_id: str) -> NodeUpdated:
+    """What `apply` made of a command on a node, in the words of the API."""
+    node, eval_ids = committed.state.nodes.get(node_id), triggered_ids(committed.state, seed)
     return NodeUpdated(
-        node_modify_index=index,
-        eval_ids=tuple(evaluation.id for evaluation in evaluations),
-        eval_create_index=index if evaluations else 0,
-        index=index,
+        node_modify_index=node.modify_index if node is not None else committed.index,
+        eval_ids=eval_ids,
+        eval_create_index=committed.index if eval_ids else 0,
+        index=committed.index,
     )

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from yurt.duties.periodic import is_scheduled, next_launch
 from yurt.runtime.env import Env
-from yurt.sdk.errors import Invalid
+from yurt.sdk.errors import Conflict, Invalid, NotFound
 from yurt.sdk.value import UnixNano
 from yurt.server.log_writer import LogWriter
 from yurt.server.waiting import wait_for
@@ -73,6 +73,8 @@ class PeriodicDispatcher:
             return
         try:
             await self._launch(job, at)
+        except (Conflict, NotFound):
+            return  # the job changed before its launch; its change planned the next one
         except Exception:
             self._set(key, at)
             raise

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from yurt import scheduler
 from yurt.broker import PlanQueue, cut_plan, size_of
 from yurt.broker.rejections import Rejections
-from yurt.duties.evals import Mint, evaluation_of, evaluations_of
+from yurt.fsm.eval_triggers import Mint, evaluations_of
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace
-from yurt.server.log_writer import Committed, LogWriter, Stale, error_of
+from yurt.server.log_writer import Committed, LogWriter
 from yurt.server.metrics import Metrics
 from yurt.server.replay import History
 from yurt.state import Snapshot
@@ -36,7 +36,6 @@ from yurt.structs.commands import (
     Rejected,
     SetNodeEligibility,
     StagePlan,
-    UpsertEvaluations,
 )
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import NodeEvent
@@ -76,12 +75,10 @@ class _Checked(NamedTuple):
     written: asyncio.Future[tuple[Committed, ...]]
     staged: str = ""
     """The id under which the parts are staged, when they must appear together."""
-    nodes_index: int = 0
-    """What the nodes were that it was checked against."""
 
 
 class _Landed(NamedTuple):
-    """A plan of which the log has told what became, and more is to be done before its answer."""
+    """A plan that `apply` has refused, before its answer."""
 
     checked: _Checked
     submission: _Submission
@@ -174,7 +171,6 @@ class PlanApplier:
         """Check a plan and hand what was accepted to the log; a result when nothing was."""
         state, view = self._writer.state, self.foreseen()
         started = self._env.monotonic()
-        nodes_index = view.nodes.index
         if size_of(plan) > THREAD_SIZE:
             result = await asyncio.to_thread(scheduler.check_plan, view, plan, **self.limits)
             await self._writer.turns.next()
@@ -198,7 +194,7 @@ class PlanApplier:
         if self._on_their_way is None:
             self._on_their_way = scheduler.OnTheirWay()
         self._on_their_way.add(self._writer.state, parts)
-        return _Checked(result, parts, written, staged, nodes_index)
+        return _Checked(result, parts, written, staged)
 
     def _take_out(self, result: PlanResult, rejections: Rejections) -> None:
         """Have nodes that refuse plan after plan take no more allocations; one that is left out now comes again."""
@@ -230,49 +226,25 @@ class PlanApplier:
             refuse(submission.answer, error)
             return
         results = written.result()
-        is_plain = self._writer.state.nodes.index <= checked.nodes_index
-        if is_plain and all(map(_is_applied, results)):
+        if all(map(_is_applied, results)):
             submission.accept(_stored(checked.result, results))
         else:
             self._unsettled.append(_Landed(checked, submission, results))
             self._arrived.set()
 
     async def _settle(self, landed: _Landed) -> None:
-        """Do what is left to do for a plan, and answer."""
-        error = await outcome_of(self._follow_up(landed.checked, landed.results))
-        if isinstance(error, Stale):
-            landed.submission.accept(_stale(landed.checked.result, landed.results))
-        elif error is not None:
-            refuse(landed.submission.answer, error)
+        """Answer for a plan that was refused; what was staged of it is dropped first."""
+        checked, answer = landed.checked, landed.submission.answer
+        rejected = next(part.result for part in landed.results if isinstance(part.result, Rejected))
+        if checked.staged:
+            error = await outcome_of(self._writer.propose(DropStagedPlans(plan_id=checked.staged)))
+            if isinstance(error, Exception):
+                refuse(answer, error)
+                return
+        if rejected.kind == "stale" and not any(map(_is_applied, landed.results)):
+            landed.submission.accept(_stale(checked.result, landed.results, rejected.message))
         else:
-            landed.submission.accept(_stored(landed.checked.result, landed.results))
-
-    async def _follow_up(self, checked: _Checked, results: Sequence[Committed]) -> None:
-        """Drop what was staged of a plan that was refused, look at nodes that went.
-
-        Raises Stale when all of it was refused for a change since its check, Unavailable when it was refused otherwise.
-        """
-        rejected = next((part.result for part in results if isinstance(part.result, Rejected)), None)
-        if rejected is not None and checked.staged:
-            await self._writer.propose(DropStagedPlans(plan_id=checked.staged))
-        if rejected is not None and rejected.kind == "stale" and not any(_is_applied(part) for part in results):
-            raise error_of(rejected)
-        if rejected is not None:
-            raise Unavailable(f"the plan no longer fits the state: {rejected.message}")
-        if self._writer.state.nodes.index > checked.nodes_index:
-            await self._look_at_lost_nodes(checked.result.accepted)
-
-    async def _look_at_lost_nodes(self, accepted: Plan) -> None:
-        """A node may have gone while its placements were on their way: nobody else would look at them again."""
-        state = self._writer.state
-        nodes = {placement.node_id for placement in accepted.placements}
-        if all((node := state.nodes.get(node_id)) is not None and is_ready(node) for node_id in nodes):
-            return
-        job = state.jobs.get((accepted.namespace, accepted.job_id))
-        if job is None:
-            return
-        evaluation = evaluation_of(job, status.TRIGGER_NODE_UPDATE, Mint(self._env.now(), self._env.uuid))
-        await self._writer.propose(UpsertEvaluations(evaluations=(evaluation,)))
+            refuse(answer, Unavailable(f"the plan no longer fits the state: {rejected.message}"))
 
 
 def plan_commands(
@@ -298,13 +270,14 @@ def _is_applied(part: Committed) -> bool:
     return isinstance(part.result, Applied)
 
 
-def _stale(result: PlanResult, results: Sequence[Committed]) -> PlanResult:
+def _stale(result: PlanResult, results: Sequence[Committed], reason: str) -> PlanResult:
     """The result of a plan of which nothing was applied: its worker looks again at the state that refused it."""
-    accepted, refused = result.accepted, results[-1]
-    reason = next(part.result.message for part in results if isinstance(part.result, Rejected))
+    accepted = result.accepted
     nothing = Plan(eval_id=accepted.eval_id, namespace=accepted.namespace, job_id=accepted.job_id)
     nodes = {placement.node_id: reason for placement in accepted.placements}
-    return PlanResult(accepted=nothing, refresh_index=refused.index, rejected_nodes={**result.rejected_nodes, **nodes})
+    return PlanResult(
+        accepted=nothing, refresh_index=results[-1].index, rejected_nodes={**result.rejected_nodes, **nodes}
+    )
 
 
 def refuse(answer: asyncio.Future[PlanResult], error: Exception) -> None:

@@ -243,12 +243,11 @@ class Roles:
     async def _set_defaults(self) -> None:
         """What the agent's file says of the scheduler and of autopilot holds until somebody stores something else."""
         server = self._server
-        minding = server.config.autopilot_config
+        minding, configured = server.config.autopilot_config, server.config.scheduler_config
         if minding != AutopilotConfiguration() and "" not in server.state.table("autopilot_config"):
-            await server.propose(SetAutopilotConfiguration(configuration=minding))
-        configured = server.config.scheduler_config
+            await server.writer.submit(SetAutopilotConfiguration(configuration=minding, check_index=0))
         if configured != SchedulerConfiguration() and "" not in server.state.table("scheduler_config"):
-            await server.propose(SetSchedulerConfiguration(configuration=configured))
+            await server.writer.submit(SetSchedulerConfiguration(configuration=configured, check_index=0))
 
     # Following.
 

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable, YurtError
+from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.server.keyring import RootKey, is_key_id
+from yurt.server.log_writer import Stale
 from yurt.server.sealing import sealed_again
 from yurt.server.waiting import wait_for
-from yurt.structs.commands import DeleteRootKeys, PutRootKey, RekeyVariables
+from yurt.structs.commands import DeleteRootKeys, Expectation, PutRootKey, RekeyVariables
 from yurt.structs.variable import KEY_ACTIVE, KEY_INACTIVE, KEY_PREPUBLISHED, KEY_REKEYING, RootKeyMeta
 
 if TYPE_CHECKING:
@@ -72,8 +74,8 @@ class RootKeys:
         meta = RootKeyMeta(
             key_id=key_id, create_time=server.env.now(), state=state, publish_time=UnixNano(publish_time)
         )
-        await server.propose(PutRootKey(key=meta, is_full=is_full))
-        return server.state.root_keys[key_id]
+        committed = await server.propose(PutRootKey(key=meta, is_full=is_full))
+        return committed.state.root_keys[key_id]
 
     async def _give(self, key: RootKey) -> None:
         """Have a majority of the servers hold a key; raises Unavailable when fewer do, and the key is not used."""
@@ -118,8 +120,6 @@ class RootKeys:
 
     async def remove(self, key_id: str, *, is_forced: bool) -> int:
         """Forget a key; raises NotFound, Conflict when it is in use, Invalid when it is active."""
-        if key_id not in self._server.state.root_keys:
-            raise NotFound("root key not found")
         applied = await self._server.propose(DeleteRootKeys(key_ids=(key_id,), is_forced=is_forced))
         await asyncio.to_thread(self._server.keyring.remove, key_id)
         return applied.index
@@ -212,7 +212,13 @@ class RootKeys:
     async def _publish(self, now: int) -> None:
         for key in self.listed():
             if key.state == KEY_PREPUBLISHED and key.publish_time <= now:
-                await self._server.propose(PutRootKey(key=replace(key, state=KEY_ACTIVE)))
+                await self._set_state(key, KEY_ACTIVE)
+
+    async def _set_state(self, key: RootKeyMeta, state: str) -> None:
+        """Give a key another state, unless it was removed or changed meanwhile: that has the keys looked at again."""
+        basis = (Expectation(table="root_keys", key=key.key_id, index=key.modify_index),)
+        with suppress(Stale):
+            await self._server.propose(PutRootKey(key=replace(key, state=state), based_on=basis))
 
     async def _rekey(self, old: RootKeyMeta) -> None:
         """Encrypt with the active key whatever the old one still holds."""
@@ -232,4 +238,6 @@ class RootKeys:
             if batch:
                 await server.propose(RekeyVariables(variables=tuple(batch)))
         if not skipped:
-            await server.propose(PutRootKey(key=replace(server.state.root_keys[old.key_id], state=KEY_INACTIVE)))
+            known = server.state.root_keys.get(old.key_id)
+            if known is not None and known.state == KEY_REKEYING:
+                await self._set_state(known, KEY_INACTIVE)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from yurt.duties.gc import Cutoffs, Garbage, Step, collect, dead_jobs, left_behind
-from yurt.sdk.errors import Invalid
+from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import UnixNano
+from yurt.server.log_writer import Stale
 from yurt.server.root_key_gc import RootKeyCollector
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
 from yurt.structs.commands import DeleteJobs, SetAutopilotConfiguration, SetSchedulerConfiguration
@@ -80,9 +82,10 @@ class System:
     async def _delete(self, garbage: Garbage) -> int:
         count = 0
         for command in tuple(garbage.commands(self._server.state)):
-            await self._server.propose(command)
+            with suppress(Stale, NotFound):
+                await self._server.propose(command)
+                count += 1
             await self._server.writer.turns.next()
-            count += 1
             if isinstance(command, DeleteJobs):
                 steps = left_behind(self._server.state, command.keys)
                 count += await self._forget(steps, garbage.of_left_behind())

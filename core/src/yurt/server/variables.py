@@ -8,21 +8,33 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from yurt.duties.variable_locks import VariableLocks
 from yurt.lifecycle.durations import duration_text as format_duration
 from yurt.sdk.errors import Conflict, Invalid, NotFound, YurtError
 from yurt.sdk.value import Duration, replace, seconds
+from yurt.server.deciding import decide
+from yurt.server.log_writer import Committed, Stale, error_of
 from yurt.server.sealing import opened, sealed
 from yurt.server.waiting import wait_for
-from yurt.structs.commands import DeleteVariable, LockVariable, PutVariable, ReleaseVariableLock, VariableCommand
+from yurt.structs.commands import (
+    AnyCommand,
+    DeleteVariable,
+    LockVariable,
+    PutVariable,
+    Rejected,
+    ReleaseVariableLock,
+)
 from yurt.structs.variable import EncryptedVariable, LockView, Variable, VariableLock, VariableMetadata
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
     from yurt.state import Changes, Snapshot
 
+VariableKey = tuple[str, str]
+"""(namespace, path)."""
 PATH = re.compile(r"[a-zA-Z0-9-_~/]{1,128}")
 OWN_PATHS = re.compile(r"nomad/(jobs(/.+)?|job-templates/.+)")
 ITEMS_BYTES_MAX = 64 * 1024
@@ -31,11 +43,12 @@ DELAY_DEFAULT = seconds(15)
 
 
 class VariableConflict(Conflict):
-    """The variable is not what the caller takes it for; `held` is what it is, or None when there is none."""
+    """The variable is not what the caller takes it for; `held` is what it is at `index`, or None when there is none."""
 
-    def __init__(self, message: str, held: Variable | None) -> None:
+    def __init__(self, message: str, held: Variable | None, *, index: int) -> None:
         super().__init__(message)
         self.held = held
+        self.index = index
 
 
 def check_path(path: str) -> str:
@@ -123,65 +136,74 @@ class Variables:
         check_items(items)
         variable = await self._sealed(namespace, path, items)
         command = PutVariable(variable=variable, check_index=check_index, lock_id=lock_id, now=self._server.env.now())
-        return await self._change(namespace, path, command, lock_id=lock_id)
+        key = (namespace, path)
+        return self._written(await self._committed(key, command), key, lock_id=lock_id)
 
     async def delete(self, namespace: str, path: str, *, check_index: int | None = None, lock_id: str = "") -> int:
         """Forget a variable; the index at which it is gone. Raises Invalid or VariableConflict."""
         check_path(path)
         command = DeleteVariable(namespace=namespace, path=path, check_index=check_index, lock_id=lock_id)
-        try:
-            return (await self._server.propose(command)).index
-        except Conflict as error:
-            raise self._conflict(namespace, path, str(error)) from None
+        return (await self._committed((namespace, path), command)).index
 
     async def acquire(self, namespace: str, path: str, lock: VariableLock, items: Mapping[str, str]) -> Variable:
         """Lock a variable, which is made when it is not there; the answer bears the lock's id."""
         check_path(path)
         if items:
             check_items(items)
-        known = self._server.state.variables.get((namespace, path))
-        holds = known is not None and known.lock is not None and known.lock.id == lock.id and bool(lock.id)
-        if not holds and self._locks.is_delayed((namespace, path), self._server.env.now()):
-            raise self._conflict(namespace, path, "variable is locked, or its lock has ended a moment ago")
-        own = lock if lock.id else replace(lock, id=self._server.env.uuid())
-        is_new = known is None
-        sealed_now = await self._sealed(namespace, path, items) if items or is_new else None
-        variable = sealed_now or EncryptedVariable(namespace=namespace, path=path)
-        command = LockVariable(variable=replace(variable, lock=own), now=self._server.env.now())
-        return await self._change(namespace, path, command, lock_id=own.id)
+        key, own = (namespace, path), lock if lock.id else replace(lock, id=self._server.env.uuid())
+
+        async def decision(state: Snapshot) -> LockVariable:
+            known = state.variables.get(key)
+            holds = known is not None and known.lock is not None and known.lock.id == lock.id and bool(lock.id)
+            if not holds and self._locks.is_delayed(key, self._server.env.now()):
+                raise self._conflict(state, key, "variable is locked, or its lock has ended a moment ago")
+            sealed_now = await self._sealed(namespace, path, items) if items or known is None else None
+            variable = sealed_now or EncryptedVariable(namespace=namespace, path=path)
+            return LockVariable(variable=replace(variable, lock=own), now=self._server.env.now())
+
+        committed = await decide(self._server, decision, propose=partial(self._committed, key))
+        return self._written(committed, key, lock_id=own.id)
 
     async def renew(self, namespace: str, path: str, lock_id: str) -> VariableMetadata:
         """Give a lock its whole time again; raises NotFound or VariableConflict."""
-        known = self._server.state.variables.get((namespace, check_path(path)))
+        key = (namespace, check_path(path))
+        await self._server.confirm()  # the leader's clock decides, and only one server has it
+        state = self._server.state
+        known = state.variables.get(key)
         if known is None:
             raise NotFound("variable not found")
-        if not lock_id or not self._locks.renew((namespace, path), lock_id, self._server.env.now()):
-            raise self._conflict(namespace, path, "variable does not hold this lock")
+        if not lock_id or not self._locks.renew(key, lock_id, self._server.env.now()):
+            raise self._conflict(state, key, "variable does not hold this lock")
         return replace(metadata_of(known), lock=_lock_view(known.lock, is_holder=True))
 
     async def release(self, namespace: str, path: str, lock_id: str) -> Variable:
         """End a lock; raises NotFound or VariableConflict."""
         check_path(path)
         command = ReleaseVariableLock(namespace=namespace, path=path, lock_id=lock_id, now=self._server.env.now())
-        return await self._change(namespace, path, command, lock_id="")
+        key = (namespace, path)
+        return self._written(await self._committed(key, command), key, lock_id="")
 
     async def _sealed(self, namespace: str, path: str, items: Mapping[str, str]) -> EncryptedVariable:
         key = await self._server.root_keys.active()
         return sealed(self._server.keyring, key.key_id, namespace=namespace, path=path, items=items)
 
-    async def _change(self, namespace: str, path: str, command: VariableCommand, *, lock_id: str) -> Variable:
-        try:
-            await self._server.propose(command)
-        except Conflict as error:
-            raise self._conflict(namespace, path, str(error)) from None
-        known = self._server.state.variables.get((namespace, path))
-        if known is None:
-            raise NotFound("variable not found: it was purged in the same moment")
-        return self.open(known, is_holder=known.lock is not None and known.lock.id == lock_id)
+    async def _committed(self, key: VariableKey, command: AnyCommand) -> Committed:
+        """What `apply` made of a command; a conflict tells the variable as it was at the command's position."""
+        committed = await self._server.writer.submit(command)
+        if not isinstance(committed.result, Rejected):
+            return committed
+        error = error_of(committed.result)
+        if isinstance(error, Conflict) and not isinstance(error, Stale):
+            error = self._conflict(committed.state, key, str(error))
+        raise error
 
-    def _conflict(self, namespace: str, path: str, message: str) -> VariableConflict:
-        known = self._server.state.variables.get((namespace, path))
-        return VariableConflict(message, self.open(known) if known is not None else None)
+    def _written(self, committed: Committed, key: VariableKey, *, lock_id: str) -> Variable:
+        variable = committed.state.variables[key]
+        return self.open(variable, is_holder=variable.lock is not None and variable.lock.id == lock_id)
+
+    def _conflict(self, state: Snapshot, key: VariableKey, message: str) -> VariableConflict:
+        known = state.variables.get(key)
+        return VariableConflict(message, self.open(known) if known is not None else None, index=state.index)
 
     # The leader's clock.
 

@@ -16,18 +16,16 @@ from typing import NamedTuple
 
 from yurt import scheduler
 from yurt.broker import FAILED_QUEUE, Delivery
-from yurt.duties.alloc_updates import evals_for_updates
 from yurt.duties.drain import drain, drain_strategy
-from yurt.duties.evals import Mint, evals_for_node, evaluation_of
 from yurt.duties.nodes import (
     granted_status,
     missed_status,
     refused_report,
     registered,
-    registration_needs_evals,
     set_status,
 )
 from yurt.fsm import apply
+from yurt.fsm.eval_triggers import Mint, evaluation_of
 from yurt.runtime.turns import Turns
 from yurt.scheduler.plan_check import check_plan
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
@@ -36,7 +34,6 @@ from yurt.server.plan_applier import follow_ups, outcome_evaluations, preemption
 from yurt.state import Changes, Snapshot
 from yurt.structs import commands as c
 from yurt.structs import status
-from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import DrainMetadata, DrainSpec, Node
 from yurt.structs.questions import is_ready
@@ -155,12 +152,8 @@ class World:
 
     def register(self, node: Node) -> None:
         """A client registers its node."""
-        known = self.state.nodes.get(node.id)
         told = registered(node, self.clock.now())
-        evaluations: tuple[Evaluation, ...] = ()
-        if registration_needs_evals(known, told):
-            evaluations = evals_for_node(self.state, told, self.mint, trigger=status.TRIGGER_NODE_UPDATE)
-        self.store(c.RegisterNode(node=told, evaluations=evaluations, create_node_pool=True))
+        self.store(c.RegisterNode(node=told, seed=self.mint.seed(), create_node_pool=True))
         self._heard(node.id)
 
     def heartbeat(self, node_id: str, asked: str, answer: Callable[[str], None] = lambda _: None) -> None:
@@ -171,7 +164,10 @@ class World:
         granted = granted_status(self.state, node, asked)
         self._heard(node_id)
 
-        def tell(_: c.Result | None = None) -> None:
+        def tell(result: c.Result | None = None) -> None:
+            if isinstance(result, c.Rejected) and result.kind == "stale" and node_id in self.state.nodes:
+                self.heartbeat(node_id, asked, answer)
+                return
             found = self.state.nodes.get(node_id)
             if found is not None:
                 answer(found.status)
@@ -187,9 +183,7 @@ class World:
         if refusal:
             raise Refused(refusal)
         if updates:
-            evaluations = evals_for_updates(self.state, updates, self.mint)
-            now = self.clock.now()
-            self.store(c.UpdateAllocsFromClient(updates=updates, evaluations=evaluations, now=now))
+            self.store(c.UpdateAllocsFromClient(updates=updates, seed=self.mint.seed(), now=self.clock.now()))
 
     def _heard(self, node_id: str) -> None:
         self.deadlines[node_id] = self.clock.passed_s + TTL_S + GRACE_S
@@ -209,7 +203,6 @@ class World:
         """Begin a drain, or end it and make the node eligible."""
         node = self.state.nodes[node_id]
         strategy = None if spec is None else drain_strategy(spec, node.drain_strategy, now=self.clock.now())
-        evaluations = () if spec else evals_for_node(self.state, node, self.mint, trigger=status.TRIGGER_NODE_UPDATE)
         last = DrainMetadata(status="draining" if spec else "canceled")
         self.store(
             c.SetNodeDrain(
@@ -217,15 +210,13 @@ class World:
                 strategy=strategy,
                 mark_eligible=spec is None,
                 last_drain=last,
-                evaluations=evaluations,
+                seed=self.mint.seed(),
             )
         )
 
     def purge(self, node_id: str) -> None:
         """Forget a node."""
-        node = self.state.nodes[node_id]
-        evaluations = evals_for_node(self.state, node, self.mint, trigger=status.TRIGGER_NODE_UPDATE)
-        self.store(c.DeleteNodes(node_ids=(node_id,), evaluations=evaluations))
+        self.store(c.DeleteNodes(node_ids=(node_id,), seed=self.mint.seed()))
 
     # -- duties ------------------------------------------------------------------------------------------------------
 
@@ -243,12 +234,20 @@ class World:
 
     def _missed(self, node_id: str) -> None:
         del self.deadlines[node_id]
+        self._lose(node_id)
+
+    def _lose(self, node_id: str) -> None:
         node = self.state.nodes.get(node_id)
         if node is None or node.status == status.NODE_DOWN:
             return
         lost = missed_status(self.state, node, self.clock.now())
+
+        def again(result: c.Result) -> None:
+            if isinstance(result, c.Rejected) and result.kind == "stale" and node_id not in self.deadlines:
+                self._lose(node_id)
+
         if lost != node.status:
-            self.store(set_status(self.state, node, lost, self.mint, event="Node heartbeat missed"))
+            self.store(set_status(self.state, node, lost, self.mint, event="Node heartbeat missed"), again)
         if lost == status.NODE_DISCONNECTED:
             self._heard(node_id)
 

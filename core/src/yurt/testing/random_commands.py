@@ -88,7 +88,8 @@ class CommandMaker:
             self._register_job, self._register_job, self._deregister, self._stability, self._delete_jobs,
             self._tag, self._scaling, self._scale, self._dispatch, self._periodic_launch, self._evaluate,
             self._register_node, self._register_node, self._node_status, self._eligibility, self._drain,
-            self._node_events, self._delete_nodes, self._evaluations, self._evaluations, self._delete_evaluations,
+            self._node_events, self._delete_nodes, self._evaluate_node,
+            self._evaluations, self._evaluations, self._delete_evaluations,
             self._plan, self._plan, self._plan, self._plan, self._updates, self._updates, self._updates,
             self._staged, self._drop_staged, self._transitions, self._services, self._drop_services,
             self._deployment_status, self._deployment_health, self._promote, self._promote, self._delete_deployments,
@@ -297,12 +298,19 @@ class CommandMaker:
             status=self._pick(NODE_STATUSES),
             updated_at=self._now // 1_000_000_000,
             event=self._event() if self._maybe() else None,
-            evaluations=tuple(self._evaluation(state) for _ in range(self._random.randrange(3))),
+            seed=self._seed(),
         )
+
+    def _seed(self) -> c.EvalSeed | None:
+        return c.EvalSeed(seed=self._new_id(), now=self._now) if self._maybe() else None
+
+    def _evaluate_node(self, state: Snapshot) -> c.AnyCommand:
+        seed = c.EvalSeed(seed=self._new_id(), now=self._now)
+        return c.EvaluateNode(node_id=self._any(state, "nodes"), seed=seed)
 
     def _eligibility(self, state: Snapshot) -> c.AnyCommand:
         wanted = self._pick((status.ELIGIBLE, status.INELIGIBLE, "odd"))
-        return c.SetNodeEligibility(node_id=self._any(state, "nodes"), eligibility=wanted)
+        return c.SetNodeEligibility(node_id=self._any(state, "nodes"), eligibility=wanted, seed=self._seed())
 
     def _drain(self, state: Snapshot) -> c.AnyCommand:
         strategy = DrainStrategy(started_at=self._now) if self._maybe() else None

@@ -14,7 +14,7 @@ from yurt.structs.commands.allocs import (
     StagePlan,
     UpdateAllocsFromClient,
 )
-from yurt.structs.commands.base import Applied, Command, Expectation, Rejected, Result
+from yurt.structs.commands.base import Applied, Command, EvalSeed, Expectation, Rejected, Result
 from yurt.structs.commands.cluster import (
     DeleteNamespaces,
     DeleteNodePools,
@@ -58,6 +58,7 @@ from yurt.structs.commands.jobs import (
 from yurt.structs.commands.nodes import (
     AddNodeEvents,
     DeleteNodes,
+    EvaluateNode,
     NodeCommand,
     RegisterNode,
     SetNodeDrain,
@@ -111,7 +112,9 @@ __all__ = [
     "DeregisterServices",
     "DispatchJob",
     "DropStagedPlans",
+    "EvalSeed",
     "EvaluateJob",
+    "EvaluateNode",
     "EvaluationCommand",
     "Expectation",
     "FinishRestore",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from yurt.sdk.value import UnixNano, Value, no_entries
 from yurt.structs.alloc import AllocDeploymentStatus, AllocNetworkStatus, DesiredTransition, TaskState
-from yurt.structs.commands.base import Command
+from yurt.structs.commands.base import Command, EvalSeed
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Plan
 
@@ -56,10 +56,10 @@ class AllocUpdate(Value):
 
 
 class UpdateAllocsFromClient(Command, tag=True):
-    """Reports of clients, at time `now`; evaluations that follow from them commit with it."""
+    """Reports of clients, at time `now`; with a seed, evaluations that follow from them commit with it."""
 
     updates: tuple[AllocUpdate, ...]
-    evaluations: tuple[Evaluation, ...] = ()
+    seed: EvalSeed | None = None
     now: UnixNano = UnixNano(0)
 
 

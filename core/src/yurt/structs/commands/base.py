@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.sdk.value import Value, wire_name
+from yurt.sdk.value import UnixNano, Value, wire_name
 
 
 class Expectation(Value):
@@ -27,6 +27,13 @@ class Command(Value, tag_field="$", rename=wire_name, kw_only=True):
     """
 
     based_on: tuple[Expectation, ...] = ()
+
+
+class EvalSeed(Value):
+    """From which `apply` makes the evaluations that a command triggers; their ids follow from `seed`."""
+
+    seed: str
+    now: UnixNano
 
 
 class Applied(Value):

@@ -13,10 +13,14 @@ class UpsertEvaluations(Command, tag=True):
 
 
 class DeleteEvaluations(Command, tag=True):
-    """Garbage collection of evaluations and allocations."""
+    """Forget evaluations and allocations that have ended.
+
+    What has not ended is left out; when `is_strict`, an evaluation that is gone or must stay rejects all.
+    """
 
     eval_ids: tuple[str, ...] = ()
     alloc_ids: tuple[str, ...] = ()
+    is_strict: bool = False
 
 
 EvaluationCommand = UpsertEvaluations | DeleteEvaluations

@@ -99,12 +99,12 @@ class SetJobStability(Command, tag=True):
 
 
 class SetJobVersionTag(Command, tag=True):
-    """Name a version, or (tag None) take the name `name` away; a tagged version is kept."""
+    """Name a version (None: the current one), or, without a tag, take the name away; a tagged version is kept."""
 
     namespace: str
     job_id: str
     name: str
-    version: int = 0
+    version: int | None = 0
     tag: JobVersionTag | None = None
 
 

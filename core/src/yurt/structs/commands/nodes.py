@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from yurt.structs.commands.base import Command
-from yurt.structs.evaluation import Evaluation
+from yurt.structs.commands.base import Command, EvalSeed
 from yurt.structs.node import DrainMetadata, DrainStrategy, Node, NodeEvent
 
 
 class RegisterNode(Command, tag=True):
-    """A client's registration: inserts, or updates what the client owns; evaluations for its jobs commit with it."""
+    """A client's registration: inserts, or updates what the client owns.
+
+    Evaluations of its jobs commit with it where the change may decide what fits on the node.
+    """
 
     node: Node
     events: tuple[NodeEvent, ...] = ()
-    evaluations: tuple[Evaluation, ...] = ()
+    seed: EvalSeed | None = None
     create_node_pool: bool = False
 
 
@@ -25,7 +27,7 @@ class SetNodeStatus(Command, tag=True):
     status: str
     updated_at: int
     event: NodeEvent | None = None
-    evaluations: tuple[Evaluation, ...] = ()
+    seed: EvalSeed | None = None
 
 
 class SetNodeEligibility(Command, tag=True):
@@ -34,7 +36,7 @@ class SetNodeEligibility(Command, tag=True):
     node_id: str
     eligibility: str
     event: NodeEvent | None = None
-    evaluations: tuple[Evaluation, ...] = ()
+    seed: EvalSeed | None = None
 
 
 class SetNodeDrain(Command, tag=True):
@@ -45,7 +47,7 @@ class SetNodeDrain(Command, tag=True):
     mark_eligible: bool = False
     last_drain: DrainMetadata | None = None
     event: NodeEvent | None = None
-    evaluations: tuple[Evaluation, ...] = ()
+    seed: EvalSeed | None = None
 
 
 class AddNodeEvents(Command, tag=True):
@@ -54,11 +56,20 @@ class AddNodeEvents(Command, tag=True):
     events: Mapping[str, tuple[NodeEvent, ...]]
 
 
+class EvaluateNode(Command, tag=True):
+    """Have the jobs of a node scheduled again."""
+
+    node_id: str
+    seed: EvalSeed
+
+
 class DeleteNodes(Command, tag=True):
     """Forget nodes."""
 
     node_ids: tuple[str, ...]
-    evaluations: tuple[Evaluation, ...] = ()
+    seed: EvalSeed | None = None
 
 
-NodeCommand = RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain | AddNodeEvents | DeleteNodes
+NodeCommand = (
+    RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain | AddNodeEvents | EvaluateNode | DeleteNodes
+)

@@ -27,6 +27,8 @@ class DeleteHostVolumeClaim(Command, tag=True):
     """Forget a claim: the next allocation may go to another volume."""
 
     id: str
+    namespace: str = ""
+    """The claim's namespace; "" for any."""
 
 
 class UpsertVolumes(Command, tag=True):

@@ -1,13 +1,21 @@
-"""Making evaluations: for a job, for the jobs of a node, for what clients report."""
+"""Which evaluations a change triggers: of a job, or of the jobs that a node is for.
+
+`apply` makes those of nodes itself: a job that was registered or placed a moment before the change of its node is in
+the state at the command's position, and in no older one. Their ids follow from the seed that the command carries.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from hashlib import blake2b
+from itertools import count, takewhile
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import status
+from yurt.structs.commands import EvalSeed
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
@@ -21,6 +29,27 @@ class Mint(NamedTuple):
 
     now: UnixNano
     new_id: Callable[[], str]
+
+    def seed(self) -> EvalSeed:
+        """What a command carries for `apply` to make evaluations from."""
+        return EvalSeed(seed=self.new_id(), now=self.now)
+
+
+def mint_of(seed: EvalSeed) -> Mint:
+    """A mint whose ids follow from a seed: the same ones on every replica."""
+    numbers = count()
+
+    def new_id() -> str:
+        text = f"{seed.seed}/{next(numbers)}".encode()
+        return str(UUID(bytes=blake2b(text, digest_size=16, person=b"evaluation").digest(), version=4))
+
+    return Mint(seed.now, new_id)
+
+
+def triggered_ids(state: Snapshot, seed: EvalSeed) -> tuple[str, ...]:
+    """The ids of the evaluations that a command with this seed has made, from the state right after it."""
+    mint = mint_of(seed)
+    return tuple(takewhile(lambda eval_id: eval_id in state.evals, iter(mint.new_id, "")))
 
 
 def evaluation_of(job: Job, trigger: str, mint: Mint, *, priority: int = 0) -> Evaluation:
@@ -81,3 +110,31 @@ def system_jobs(state: Snapshot) -> tuple[Job, ...]:
     """Jobs that run on every fitting node, stopped ones and templates left out."""
     found = state.jobs.where("system", "system")
     return tuple(job for job in found if not job.stop and not job.is_template)
+
+
+def transition_needs_evals(before: str, after: str) -> bool:
+    """A change of status that jobs must react to."""
+    if before == after:
+        return False
+    if after in (status.NODE_DOWN, status.NODE_DISCONNECTED) or before == status.NODE_DISCONNECTED:
+        return True
+    return after == status.NODE_READY and before in (status.NODE_INIT, status.NODE_DOWN)
+
+
+def registration_needs_evals(before: Node | None, after: Node) -> bool:
+    """What a node said anew about itself may change where jobs fit; a new one is no place for jobs yet."""
+    if before is None:
+        return False
+    return any(getattr(before, name) != getattr(after, name) for name in _PLACEMENT_FIELDS) or (
+        _driver_health(before) != _driver_health(after)
+    )
+
+
+_PLACEMENT_FIELDS: Final = (
+    "attributes", "meta", "host_volumes", "node_class", "datacenter", "name", "node_pool", "node_resources",
+    "reserved_resources",
+)  # fmt: skip
+
+
+def _driver_health(node: Node) -> dict[str, tuple[bool, bool]]:
+    return {name: (info.detected, info.healthy) for name, info in node.drivers.items()}

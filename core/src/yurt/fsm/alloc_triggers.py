@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from yurt.duties.evals import Mint, evaluation_of
+from yurt.fsm.eval_triggers import Mint, evaluation_of
 from yurt.sdk.value import UnixNano
 from yurt.state import Snapshot
 from yurt.structs import status

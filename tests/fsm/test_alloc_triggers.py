@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from yurt.duties.alloc_updates import is_reschedulable, trigger_of
+from yurt.fsm.alloc_triggers import is_reschedulable, trigger_of
 from yurt.sdk.value import replace, seconds
 from yurt.structs.alloc import RescheduleEvent, RescheduleTracker
 from yurt.structs.commands import AllocUpdate
