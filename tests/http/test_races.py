@@ -134,6 +134,15 @@ async def test_one_of_eight_reverts_that_enforce_the_version_wins(api: Api) -> N
         assert (await api.get(f"/v1/job/j{number}")).json["Version"] == 2
 
 
+async def test_a_write_of_a_variable_answers_its_own_items(api: Api) -> None:
+    for _ in range(ROUNDS):
+        answers = await asyncio.gather(*(put_variable(api, "shared", str(at)) for at in range(WIDTH)))
+
+        assert [each.json["Items"]["mark"] for each in answers] == [str(at) for at in range(WIDTH)]
+        assert len({each.json["ModifyIndex"] for each in answers}) == WIDTH
+        assert [each.index for each in answers] == [each.json["ModifyIndex"] for each in answers]
+
+
 async def test_a_registration_answers_its_own_index(api: Api) -> None:
     for number in range(ROUNDS):
         answers = await asyncio.gather(*(register(api, "web", f"{number}.{at}") for at in range(WIDTH)))
@@ -144,6 +153,36 @@ async def test_a_registration_answers_its_own_index(api: Api) -> None:
         assert len({each.json["JobModifyIndex"] for each in answers}) == WIDTH
         for mark in marks.keys() & stored.keys():
             assert marks[mark].json["JobModifyIndex"] == marks[mark].json["Index"] == stored[mark]
+
+
+async def test_a_refused_write_of_a_variable_shows_what_it_was_refused_for(api: Api) -> None:
+    for number in range(ROUNDS):
+        path = f"v{number}"
+        first = await put_variable(api, path, "first")
+
+        refused, removed = await behind_a_write(
+            api, put_variable(api, path, "second", "?cas=0"), api.call("DELETE", f"/v1/var/{path}")
+        )
+
+        assert removed.status == 204
+        if refused.status == 409:
+            assert refused.json["Items"] == {"mark": "first"}, f"round {number}"
+            assert refused.json["ModifyIndex"] == first.json["ModifyIndex"]
+        else:
+            assert (refused.status, refused.json["Items"]) == (200, {"mark": "second"})
+
+
+async def test_a_write_of_a_variable_succeeds_beside_its_deletion(api: Api) -> None:
+    for number in range(ROUNDS):
+        path = f"v{number}"
+        acquire = api.put(f"/v1/var/{path}?lock-acquire", {"Path": path, "Lock": {"TTL": "1h"}})
+
+        written, _ = await asyncio.gather(put_variable(api, path, "first"), api.call("DELETE", f"/v1/var/{path}"))
+        locked, _ = await asyncio.gather(acquire, api.call("DELETE", f"/v1/var/{path}"))
+
+        assert (written.status, written.json["Items"]) == (200, {"mark": "first"})
+        assert locked.status == 200, locked.text
+        assert locked.json["Lock"]["ID"]
 
 
 async def test_two_purges_of_one_job_both_succeed(api: Api) -> None:
@@ -177,6 +216,22 @@ async def test_a_stopped_parent_has_no_later_children(api: Api) -> None:
             assert "is stopped" in child.text
 
 
+async def test_a_tag_without_a_version_names_the_newest_one_in_the_log(api: Api) -> None:
+    for number in range(ROUNDS):
+        await register(api, f"j{number}")
+
+        scaled, tagged = await behind_a_write(
+            api, scale(api, f"j{number}", "a", 5), api.put(f"/v1/job/j{number}/versions/named/tag", {})
+        )
+
+        assert (scaled.status, tagged.status) == (200, 200)
+        versions = (await api.get(f"/v1/job/j{number}/versions")).json["Versions"]
+        assert [bool(each["VersionTag"]) for each in versions] == [
+            tagged.index > scaled.index,
+            tagged.index < scaled.index,
+        ]
+
+
 async def test_one_of_eight_launches_that_may_not_overlap_makes_a_child(api: Api) -> None:
     schedule = {"Specs": ["0 0 30 2 *"], "Enabled": True, "ProhibitOverlap": True}
     for number in range(ROUNDS):
@@ -189,18 +244,31 @@ async def test_one_of_eight_launches_that_may_not_overlap_makes_a_child(api: Api
         assert len((await api.get(f"/v1/jobs?prefix=p{number}/periodic-")).json) == 1
 
 
-async def test_garbage_collection_leaves_a_job_that_is_registered_again(api: Api) -> None:
+async def test_an_evaluation_is_deleted_once(api: Api) -> None:
     for number in range(ROUNDS):
-        job_id = f"j{number}"
-        await register(api, job_id)
-        await api.call("DELETE", f"/v1/job/{job_id}")
-        await api.wait_until(f"/v1/job/{job_id}", lambda row: row["Status"] == "dead")
-        burst = [api.put("/v1/system/gc"), register(api, job_id, "second")]
+        eval_id = (await api.register(f"j{number}", TaskGroups=[job_document()["TaskGroups"][0] | {"Count": 0}])).json[
+            "EvalID"
+        ]
+        await api.wait_until(f"/v1/evaluation/{eval_id}", lambda row: row["Status"] == "complete")
+        body = {"EvalIDs": [eval_id]}
 
-        answers = await behind_a_write(api, *(burst if number % 2 else reversed(burst)))
+        answers = await asyncio.gather(*(api.call("DELETE", "/v1/evaluations", body) for _ in range(2)))
 
-        assert [each.status for each in answers] == [200, 200]
-        found = (await api.get(f"/v1/job/{job_id}")).json
-        assert (found["Meta"]["mark"], found["Stop"]) == ("second", False)
-        evals = (await api.get(f"/v1/job/{job_id}/evaluations")).json
-        assert any(row["JobModifyIndex"] == found["JobModifyIndex"] for row in evals), f"round {number}"
+        assert sorted(each.status for each in answers) == [200, 404], told(answers)
+
+
+async def test_a_failed_deployment_does_not_bring_a_purged_job_back(api: Api) -> None:
+    update = {"MaxParallel": 1, "AutoRevert": True}
+    for number in range(ROUNDS):
+        job_id = f"s{number}"
+        await api.put("/v1/jobs", {"Job": document(job_id, "first", Type="service", Update=update)})
+        await api.put(f"/v1/job/{job_id}/stable", {"JobID": job_id, "JobVersion": 0, "Stable": True})
+        await api.put("/v1/jobs", {"Job": document(job_id, "second", Type="service", Update=update)})
+        found = await api.wait_until(f"/v1/job/{job_id}/deployment", lambda row: row and row["JobVersion"] == 1)
+
+        purged, failed = await behind_a_write(
+            api, api.call("DELETE", f"/v1/job/{job_id}?purge=true"), api.put(f"/v1/deployment/fail/{found['ID']}")
+        )
+
+        assert purged.status == 200
+        assert (await api.get(f"/v1/job/{job_id}")).status == 404, (number, failed.text)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from itertools import count, takewhile
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
@@ -40,8 +39,8 @@ def mint_of(seed: EvalSeed) -> Mint:
     numbers = count()
 
     def new_id() -> str:
-        text = f"{seed.seed}/{next(numbers)}".encode()
-        return str(UUID(bytes=blake2b(text, digest_size=16, person=b"evaluation").digest(), version=4))
+        text = blake2b(f"{seed.seed}/{next(numbers)}".encode(), digest_size=16, person=b"evaluation").hexdigest()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     return Mint(seed.now, new_id)
 
