@@ -305,3 +305,59 @@ async def test_secrets_in_memory_have_no_second_name_outside(root: Path):
             await files.stat_file(str(root), "web/secrets/token")
     finally:
         unmount_secrets(str(root))
+
+
+def second_name(root: Path, *, owner: int) -> None:
+    """A file of the host that a task gave a second name in its own folder."""
+    host = root.parent.parent / "outside" / "passwd"
+    os.link(host, root / "web" / "local" / "second")
+    if os.geteuid() == 0:
+        os.chown(host, owner, owner)
+
+
+TASK_USER = 4242 if os.geteuid() == 0 else os.geteuid()
+OTHERS = frozenset({TASK_USER})
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of several users")
+
+
+@needs_root
+async def test_a_second_name_of_another_user_s_file_is_not_read(root: Path):
+    second_name(root, owner=0)
+    path = "web/local/second"
+
+    for attempt in (
+        files.stat_file(str(root), path, owners=OTHERS),
+        files.list_files(str(root), path, owners=OTHERS),
+        anext(files.read_file(str(root), path, offset=0, limit=0, owners=OTHERS)),
+        anext(streams.stream_file(Source(str(root), RealEnv(), OTHERS), path, offset=0, origin="start", follow=False)),
+    ):
+        with pytest.raises(PermissionDenied, match="2 names"):
+            await attempt
+    with pytest.raises(PermissionDenied, match="2 names"):
+        safe_files.open_inside(str(root), path, owners=OTHERS)
+
+
+@needs_root
+async def test_a_folder_lists_a_second_name_without_a_look_into_the_file(root: Path):
+    second_name(root, owner=0)
+    found = {each.name: each for each in await files.list_files(str(root), "web/local", owners=OTHERS)}
+
+    assert found["second"].content_type == "application/octet-stream"
+    assert found["page.txt"].content_type.startswith("text/plain")
+
+
+async def test_files_of_several_names_of_the_task_s_own_user_are_read(root: Path):
+    second_name(root, owner=TASK_USER)
+    parts = [part async for part in files.read_file(str(root), "web/local/second", offset=0, limit=0, owners=OTHERS)]
+
+    assert b"".join(parts) == b"root"
+
+
+@needs_root
+async def test_a_log_that_is_a_second_name_of_a_host_s_file_is_not_read(root: Path):
+    os.link(root.parent.parent / "outside" / "passwd", root / "alloc" / "logs" / "web.stdout.0")
+    where = Source(str(root), RealEnv(), OTHERS)
+    log = LogSelection("web", "stdout", lambda: True)
+
+    with pytest.raises(PermissionDenied, match="2 names"):
+        await anext(streams.stream_logs(where, log, offset=0, origin="start", follow=False))

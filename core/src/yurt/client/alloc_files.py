@@ -2,45 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from yurt.client import files, streams
 from yurt.client.alloc_dir import alloc_path
-from yurt.client.streams import LogSelection
+from yurt.client.link_owners import link_owners
+from yurt.client.streams import LogSelection, Source
 from yurt.lifecycle.task import DEAD
 from yurt.sdk.errors import NotFound
 
 if TYPE_CHECKING:
     from yurt.client.alloc_runner import AllocRunner
-    from yurt.runtime.env import Env
+    from yurt.client.context import ClientContext
     from yurt.structs.rpc import FileInfo, StreamFrame
 
 
 class AllocFiles:
     """Files and logs of allocations; `find` gives an allocation's runner, or raises NotFound or Unavailable."""
 
-    def __init__(self, alloc_dir: str, env: Env, find: Callable[[str], Awaitable[AllocRunner]]) -> None:
-        self._alloc_dir = alloc_dir
-        self._env = env
+    def __init__(self, context: ClientContext, find: Callable[[str], Awaitable[AllocRunner]]) -> None:
+        self._context = context
         self._find = find
 
-    async def _root(self, alloc_id: str) -> str:
-        return str(alloc_path(self._alloc_dir, (await self._find(alloc_id)).alloc.id))
+    async def _source(self, alloc_id: str) -> Source:
+        """Where the allocation's files lie, and who may own those of several names."""
+        alloc = (await self._find(alloc_id)).alloc
+        owners = await asyncio.to_thread(link_owners, alloc, self._context.drivers)
+        return Source(str(alloc_path(self._context.config.alloc_dir, alloc.id)), self._context.env, owners)
 
     async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
         """A directory inside the allocation's directory, sorted by name."""
-        return await files.list_files(await self._root(alloc_id), path)
+        source = await self._source(alloc_id)
+        return await files.list_files(source.root, path, owners=source.owners)
 
     async def stat_file(self, alloc_id: str, path: str) -> FileInfo:
         """One entry."""
-        return await files.stat_file(await self._root(alloc_id), path)
+        source = await self._source(alloc_id)
+        return await files.stat_file(source.root, path, owners=source.owners)
 
     async def read_file(self, alloc_id: str, path: str, *, offset: int, limit: int) -> AsyncGenerator[bytes]:
         """The bytes from `offset`, at most `limit` (0: all)."""
-        root = await self._root(alloc_id)
-        async with aclosing(files.read_file(root, path, offset=offset, limit=limit)) as pieces:
+        source = await self._source(alloc_id)
+        async with aclosing(
+            files.read_file(source.root, path, offset=offset, limit=limit, owners=source.owners)
+        ) as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -48,7 +56,7 @@ class AllocFiles:
         self, alloc_id: str, path: str, *, offset: int, origin: str, follow: bool
     ) -> AsyncGenerator[StreamFrame]:
         """Frames of a file, following it; an empty frame is a heartbeat."""
-        source = streams.Source(await self._root(alloc_id), self._env)
+        source = await self._source(alloc_id)
         async with aclosing(streams.stream_file(source, path, offset=offset, origin=origin, follow=follow)) as frames:
             async for frame in frames:
                 yield frame
@@ -60,7 +68,7 @@ class AllocFiles:
         runner = await self._find(alloc_id)
         if task not in runner.tasks:
             raise NotFound(f'unknown task name "{task}"; allocation {alloc_id} has {", ".join(runner.tasks)}')
-        source = streams.Source(await self._root(alloc_id), self._env)
+        source = await self._source(alloc_id)
         selection = LogSelection(task, kind, lambda: runner.tasks[task].machine.phase == DEAD)
         async with aclosing(
             streams.stream_logs(source, selection, offset=offset, origin=origin, follow=follow)

@@ -139,7 +139,7 @@ class Client:
         self._execs = ExecSessions(lambda name, work: supervised(self._group, name, work))
         self.runners: dict[str, AllocRunner] = {}
         self._restored = asyncio.Event()
-        own = AllocFiles(config.alloc_dir, env, self._runner)
+        own = AllocFiles(self._context, self._runner)
         self.list_files, self.stat_file, self.read_file = own.list_files, own.stat_file, own.read_file
         self.stream_file, self.stream_logs = own.stream_file, own.stream_logs
 

@@ -8,8 +8,8 @@ import os
 import stat
 from collections.abc import AsyncGenerator
 
-from yurt.client.safe_files import is_private, open_beneath, parts_of
-from yurt.sdk.errors import Invalid
+from yurt.client.safe_files import Owners, check_names, is_private, open_beneath, parts_of
+from yurt.sdk.errors import Invalid, PermissionDenied
 from yurt.structs.rpc import FileInfo
 
 LIST_MAX = 10_000
@@ -17,21 +17,21 @@ SNIFF_BYTES = 512
 CHUNK_BYTES = 64 * 1024
 
 
-async def list_files(root: str, path: str) -> tuple[FileInfo, ...]:
+async def list_files(root: str, path: str, *, owners: Owners = None) -> tuple[FileInfo, ...]:
     """A directory, sorted by name; a file lists itself."""
-    return await asyncio.to_thread(_list, root, path)
+    return await asyncio.to_thread(_list, root, path, owners)
 
 
-async def stat_file(root: str, path: str) -> FileInfo:
+async def stat_file(root: str, path: str, *, owners: Owners = None) -> FileInfo:
     """One entry."""
-    return await asyncio.to_thread(_stat, root, path)
+    return await asyncio.to_thread(_stat, root, path, owners)
 
 
-async def read_file(root: str, path: str, *, offset: int, limit: int) -> AsyncGenerator[bytes]:
+async def read_file(root: str, path: str, *, offset: int, limit: int, owners: Owners = None) -> AsyncGenerator[bytes]:
     """The bytes from `offset`, at most `limit` (0: all)."""
     if offset < 0 or limit < 0:
         raise Invalid("offset and limit cannot be negative")
-    descriptor = await asyncio.to_thread(open_file, root, path)
+    descriptor = await asyncio.to_thread(open_file, root, path, owners)
     try:
         left = limit or None
         while left is None or left > 0:
@@ -46,17 +46,17 @@ async def read_file(root: str, path: str, *, offset: int, limit: int) -> AsyncGe
         os.close(descriptor)
 
 
-def open_file(root: str, path: str) -> int:
+def open_file(root: str, path: str, owners: Owners) -> int:
     """A descriptor of a plain file; blocking."""
-    descriptor = open_beneath(root, path)
+    descriptor = open_beneath(root, path, owners=owners)
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise Invalid(f"{path!r} is a directory; name a file in it")
     return descriptor
 
 
-def _stat(root: str, path: str) -> FileInfo:
-    descriptor = open_beneath(root, path)
+def _stat(root: str, path: str, owners: Owners) -> FileInfo:
+    descriptor = open_beneath(root, path, owners=owners)
     try:
         parts = parts_of(path)
         return _info(parts[-1] if parts else "/", os.fstat(descriptor), descriptor)
@@ -64,8 +64,8 @@ def _stat(root: str, path: str) -> FileInfo:
         os.close(descriptor)
 
 
-def _list(root: str, path: str) -> tuple[FileInfo, ...]:
-    descriptor = open_beneath(root, path)
+def _list(root: str, path: str, owners: Owners) -> tuple[FileInfo, ...]:
+    descriptor = open_beneath(root, path, owners=owners)
     try:
         found = os.fstat(descriptor)
         parts = parts_of(path)
@@ -73,16 +73,17 @@ def _list(root: str, path: str) -> tuple[FileInfo, ...]:
             return (_info(parts[-1], found, descriptor),)
         with os.scandir(descriptor) as entries:
             names = sorted(entry.name for entry, _ in zip(entries, range(LIST_MAX), strict=False))
-        return tuple(info for name in names if (info := _entry(descriptor, parts, name)) is not None)
+        return tuple(info for name in names if (info := _entry(descriptor, (*parts, name), owners)) is not None)
     finally:
         os.close(descriptor)
 
 
-def _entry(directory: int, parts: tuple[str, ...], name: str) -> FileInfo | None:
+def _entry(directory: int, parts: tuple[str, ...], owners: Owners) -> FileInfo | None:
     """One name of a directory; nothing when it has vanished meanwhile."""
+    name = parts[-1]
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        if not stat.S_ISREG(found.st_mode) or is_private((*parts, name)):
+        if not stat.S_ISREG(found.st_mode) or is_private(parts):
             return _info(name, found, None)
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     except FileNotFoundError:
@@ -90,7 +91,10 @@ def _entry(directory: int, parts: tuple[str, ...], name: str) -> FileInfo | None
     except OSError:
         return _info(name, found, None)
     try:
+        check_names(descriptor, owners, name)
         return _info(name, found, descriptor)
+    except PermissionDenied:
+        return _info(name, found, None)
     finally:
         os.close(descriptor)
 

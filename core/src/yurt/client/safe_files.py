@@ -21,6 +21,9 @@ PRIVATE_PARTS = ("secrets", "private")
 DEPTH_MAX = 64
 RETRIES = 8
 
+Owners = frozenset[int] | None
+"""Users who may own a file of several names; None is anybody (see `yurt.client.link_owners`)."""
+
 
 def parts_of(path: str) -> tuple[str, ...]:
     """The components of a path given by a user, taken from the allocation's directory."""
@@ -34,7 +37,7 @@ def parts_of(path: str) -> tuple[str, ...]:
     return parts
 
 
-def open_beneath(root: str, path: str) -> int:
+def open_beneath(root: str, path: str, *, owners: Owners) -> int:
     """A read-only descriptor of a file or directory beneath `root`; raises NotFound, Invalid or PermissionDenied."""
     parts = parts_of(path)
     try:
@@ -45,6 +48,7 @@ def open_beneath(root: str, path: str) -> int:
         held = _open_from(root_fd, parts, path, HOLD_FLAGS)
         try:
             _judge(held, root_fd, parts, path)
+            check_names(held, owners, path)
             return _readable(held, root_fd, parts, path)
         finally:
             os.close(held)
@@ -54,15 +58,21 @@ def open_beneath(root: str, path: str) -> int:
         os.close(root_fd)
 
 
-def open_inside(root: str, path: str) -> int:
+def open_inside(root: str, path: str, *, owners: Owners) -> int:
     """A read-only descriptor of anything beneath `root`, secrets included: for the agent's work for that task alone."""
     parts = parts_of(path)
     try:
         root_fd = os.open(root, OPEN_FLAGS | os.O_DIRECTORY)
         try:
-            return _open_from(root_fd, parts, path, OPEN_FLAGS)
+            found = _open_from(root_fd, parts, path, OPEN_FLAGS)
         finally:
             os.close(root_fd)
+        try:
+            check_names(found, owners, path)
+        except PermissionDenied:
+            os.close(found)
+            raise
+        return found
     except OSError as error:
         raise _explained(error, path) from None
 
@@ -121,6 +131,16 @@ def _judge(found: int, root_fd: int, parts: tuple[str, ...], path: str) -> None:
     real = _real_parts(found, root_fd) or parts
     if is_private(real) or is_private(parts):
         raise PermissionDenied(f"Reading secret file prohibited: {path}")
+
+
+def check_names(found: int, owners: Owners, path: str) -> None:
+    """Refuse a file of several names whose owner is none of these: it may be a file of the host."""
+    entry = os.fstat(found)
+    if owners is not None and stat.S_ISREG(entry.st_mode) and entry.st_nlink > 1 and entry.st_uid not in owners:
+        raise PermissionDenied(
+            f"{path!r} has {entry.st_nlink} names (hard links) and belongs to the user {entry.st_uid}, as whom no task "
+            "of the allocation runs; copy it, or change its owner (for an artifact: chown = true)"
+        )
 
 
 def is_private(parts: tuple[str, ...]) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import NamedTuple
 
 from yurt.client.files import CHUNK_BYTES, list_files, open_file
+from yurt.client.safe_files import Owners
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.structs.rpc import StreamFrame
@@ -28,10 +29,11 @@ LOG_KINDS = ("stdout", "stderr")
 
 
 class Source(NamedTuple):
-    """Where a stream reads: the root it may not leave, and the clock it waits on."""
+    """The root that a stream may not leave, the clock it waits on, and who may own files of several names."""
 
     root: str
     env: Env
+    owners: Owners = None
 
 
 async def stream_file(
@@ -39,7 +41,7 @@ async def stream_file(
 ) -> AsyncGenerator[StreamFrame]:
     """Frames of one file."""
     _check(offset, origin)
-    descriptor = await asyncio.to_thread(open_file, source.root, path)
+    descriptor = await asyncio.to_thread(open_file, source.root, path, source.owners)
     try:
         size = os.fstat(descriptor).st_size
         position = max(size - offset, 0) if origin == "end" else offset
@@ -63,7 +65,7 @@ async def _frames(
             continue
         if not follow:
             return
-        event = await asyncio.to_thread(_what_happened, source.root, path, descriptor, position)
+        event = await asyncio.to_thread(_what_happened, source, path, descriptor, position)
         if event:
             yield StreamFrame(offset=position, file=name, file_event=event)
             position = 0
@@ -94,13 +96,13 @@ class _Silence:
         return True
 
 
-def _what_happened(root: str, path: str, descriptor: int, position: int) -> str:
+def _what_happened(source: Source, path: str, descriptor: int, position: int) -> str:
     """Whether the file at `path` still is the one that is open, and as long as it was."""
     here = os.fstat(descriptor)
     if here.st_size < position:
         return TRUNCATED
     try:
-        other = open_file(root, path)
+        other = open_file(source.root, path, source.owners)
     except (NotFound, Invalid):
         return DELETED
     try:
@@ -202,7 +204,7 @@ async def _rest_of(source: Source, log: LogSelection, place: LogPlace) -> AsyncI
     """What one file holds beyond a place; nothing when rotation has removed it."""
     name = f"alloc/logs/{log.task}.{log.kind}.{place.number}"
     try:
-        descriptor = await asyncio.to_thread(open_file, source.root, name)
+        descriptor = await asyncio.to_thread(open_file, source.root, name, source.owners)
     except NotFound:
         return
     try:

@@ -16,8 +16,10 @@ from yurt.client.csi.places import make_folders
 from yurt.client.csi.volumes import csi_requests, is_lasting
 from yurt.client.devices.claims import claim_of, reachable
 from yurt.client.identities import TaskIdentities, handed_out, is_final
+from yurt.client.link_owners import link_owners
 from yurt.client.networks.manager import TaskNetwork
 from yurt.client.requirements import notice, unavailable
+from yurt.client.safe_files import Owners
 from yurt.client.task_env import (
     EnvInputs,
     build_env,
@@ -131,7 +133,7 @@ class TaskSetup:
         except Invalid as error:
             raise SetupProblem(events.failed_validation(str(error))) from None
         await self._check_volumes(request)
-        await self._fetch_artifacts(spec.task, request)
+        await self._fetch_artifacts(spec.alloc, spec.task, request)
         env = await self._render_templates(spec, request)
         if not env:
             return request
@@ -172,7 +174,8 @@ class TaskSetup:
         tokens = await self.identities.env_again(spec.alloc, spec.task, self._dirs(spec))
         spec = self._resumed = replace(spec, template_env=tokens)
         if spec.task.templates and are_devices_known:
-            self.templates.resume(_template_place(spec, self._dirs(spec), self._env_of(spec, driver)))
+            env, owners = self._env_of(spec, driver), await self._link_owners(spec.alloc)
+            self.templates.resume(_template_place(spec, self._dirs(spec), env, owners))
 
     def _env_of(self, spec: TaskSpec, driver: Driver) -> dict[str, str]:
         return build_env(self._env_inputs(spec, driver, self._dirs(spec)))
@@ -197,7 +200,8 @@ class TaskSetup:
             return env
 
         async def render() -> None:
-            env.update(await self.templates.rendered_env(_template_place(spec, request.dirs, request.env)))
+            place = _template_place(spec, request.dirs, request.env, await self._link_owners(spec.alloc))
+            env.update(await self.templates.rendered_env(place))
 
         try:
             await finish_unless(self._killed, render())
@@ -294,7 +298,10 @@ class TaskSetup:
             text = f"the folder {absent[0]} of a host volume is not on this node; make it, or mount what holds it"
             raise SetupProblem(events.setup_failure(text), is_recoverable=True)
 
-    async def _fetch_artifacts(self, task: Task, request: TaskRequest) -> None:
+    async def _link_owners(self, alloc: Allocation) -> Owners:
+        return await asyncio.to_thread(link_owners, alloc, self._context.drivers)
+
+    async def _fetch_artifacts(self, alloc: Allocation, task: Task, request: TaskRequest) -> None:
         """Download what the task has not got yet; its kill ends that at once."""
         if not task.artifacts:
             return
@@ -302,7 +309,9 @@ class TaskSetup:
         try:
             wanted = artifacts.plan(
                 task.artifacts,
-                artifacts.TaskPlace(task_name=self.name, dirs=request.dirs, user=task.user),
+                artifacts.TaskPlace(
+                    task_name=self.name, dirs=request.dirs, user=task.user, link_owners=await self._link_owners(alloc)
+                ),
                 lookup=lookup_in(context.node(), context.config.region, request.env),
                 limits=context.config.artifact,
             )
@@ -378,7 +387,7 @@ class TaskSetup:
         )
 
 
-def _template_place(spec: TaskSpec, dirs: TaskDirs, env: Mapping[str, str]) -> TemplatePlace:
+def _template_place(spec: TaskSpec, dirs: TaskDirs, env: Mapping[str, str], owners: Owners) -> TemplatePlace:
     return TemplatePlace(
         alloc_id=spec.alloc.id,
         task=spec.task.name,
@@ -389,6 +398,7 @@ def _template_place(spec: TaskSpec, dirs: TaskDirs, env: Mapping[str, str]) -> T
         job_id=spec.job.id,
         group=spec.group.name,
         is_rendered_each_start=spec.task.restart_policy.render_templates,
+        link_owners=owners,
     )
 
 

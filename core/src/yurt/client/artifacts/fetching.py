@@ -33,6 +33,7 @@ class Fetch(Value):
 
     `destination` is taken from `root`, the allocation's directory, and never leaves it; `staging` is a folder of the
     same tree that only the agent can enter; a source that is a file is taken from `own`, the task's folder in `root`.
+    If that file has several names, one of `link_owners` must own it; None is anybody.
     """
 
     source: Source
@@ -44,6 +45,7 @@ class Fetch(Value):
     headers: Mapping[str, str] = no_entries()
     is_insecure: bool = False
     owner: tuple[int, int] | None = None
+    link_owners: tuple[int, ...] | None = None
     limits: ArtifactLimits = ArtifactLimits()
 
 

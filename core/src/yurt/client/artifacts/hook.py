@@ -21,6 +21,7 @@ import msgspec
 
 from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, Fetched
 from yurt.client.artifacts.sources import GIT, parse_source, shown_url
+from yurt.client.safe_files import Owners
 from yurt.client.task_env import replace_in, replace_references
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid, RecoverableError
@@ -42,6 +43,7 @@ class TaskPlace(Value):
     task_name: str
     dirs: TaskDirs
     user: str = ""
+    link_owners: Owners = None
 
 
 def plan(
@@ -88,6 +90,7 @@ def fetch_of(
             headers=replace_in(artifact.getter_headers, look),
             is_insecure=artifact.getter_insecure,
             owner=ids_of(place.user) if artifact.chown else None,
+            link_owners=None if place.link_owners is None else tuple(sorted(place.link_owners)),
             limits=limits,
         )
     except Invalid as error:

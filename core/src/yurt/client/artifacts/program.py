@@ -132,7 +132,9 @@ def _copy_own(fetch: Fetch, path: str) -> None:
         relative = name[len(fetch.root) + 1 :]
     else:
         relative = f"{fetch.own}/{name}"
-    descriptor = open_beneath(fetch.root, relative)
+    descriptor = open_beneath(
+        fetch.root, relative, owners=None if fetch.link_owners is None else frozenset(fetch.link_owners)
+    )
     with os.fdopen(descriptor, "rb") as source, open(path, "xb") as file:
         shutil.copyfileobj(source, file, CHUNK_BYTES)
 

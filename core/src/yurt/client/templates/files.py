@@ -13,7 +13,7 @@ import os
 import posixpath
 import stat
 
-from yurt.client.safe_files import open_inside
+from yurt.client.safe_files import Owners, open_inside
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid, NotFound, YurtError
 
@@ -48,7 +48,7 @@ def place(text: str, dirs: TaskDirs) -> tuple[str, str]:
     return dirs.task_dir, relative
 
 
-def read_file(text: str, dirs: TaskDirs, *, is_sandboxed: bool) -> bytes:
+def read_file(text: str, dirs: TaskDirs, *, is_sandboxed: bool, owners: Owners = None) -> bytes:
     """What a template's `source` or `file` names; raises Invalid or NotFound."""
     if text.startswith("/") and not text.startswith((f"{dirs.alloc_dir}/", *VISIBLE)):
         if is_sandboxed:
@@ -56,7 +56,7 @@ def read_file(text: str, dirs: TaskDirs, *, is_sandboxed: bool) -> bytes:
         descriptor = _open_host(text)
     else:
         root, path = place(text, dirs)
-        descriptor = open_inside(root, path)
+        descriptor = open_inside(root, path, owners=owners)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise Invalid(f"{text!r} is no file")

@@ -314,7 +314,7 @@ class TaskTemplates:
         assert self._place is not None and self._sources is not None
         target, settings = progress.target, self._context.config.template
         try:
-            text = await asyncio.to_thread(text_of, target, self._place.dirs, settings)
+            text = await asyncio.to_thread(text_of, target, self._place, settings)
         except Invalid as error:
             return Rendered(error=str(error))
         known = self._sources.answers

@@ -107,7 +107,13 @@ class Sources:
         is_sandboxed = self._context.config.template.is_sandboxed
         while True:
             try:
-                body = await asyncio.to_thread(read_file, question.name, self._place.dirs, is_sandboxed=is_sandboxed)
+                body = await asyncio.to_thread(
+                    read_file,
+                    question.name,
+                    self._place.dirs,
+                    is_sandboxed=is_sandboxed,
+                    owners=self._place.link_owners,
+                )
             except NotFound:
                 answer = Answer(exists=False)
             except (Invalid, PermissionDenied) as error:

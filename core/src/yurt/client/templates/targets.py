@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping
 
+from yurt.client.safe_files import Owners
 from yurt.client.task_env import replace_references
 from yurt.client.templates import files
 from yurt.client.templates.settings import TemplateSettings
@@ -31,6 +32,7 @@ class TemplatePlace(Value):
     job_id: str = ""
     group: str = ""
     is_rendered_each_start: bool = False
+    link_owners: Owners = None
 
 
 class Target(Value):
@@ -107,12 +109,12 @@ def _mode(perms: str) -> int:
     return mode & MODE_BITS
 
 
-def text_of(target: Target, dirs: TaskDirs, settings: TemplateSettings) -> bytes:
+def text_of(target: Target, place: TemplatePlace, settings: TemplateSettings) -> bytes:
     """The template's text; raises Invalid. Blocking when it is a file."""
     if not target.source:
         return target.template.embedded_tmpl.encode("utf-8", "surrogateescape")
     try:
-        return files.read_file(target.source, dirs, is_sandboxed=settings.is_sandboxed)
+        return files.read_file(target.source, place.dirs, is_sandboxed=settings.is_sandboxed, owners=place.link_owners)
     except YurtError as error:
         raise Invalid(f"template with source {target.source!r}: {error}") from None
 

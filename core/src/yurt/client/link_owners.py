@@ -1,0 +1,57 @@
+"""Who may own a file of several names in an allocation, so that the agent reads it for others.
+
+A second name (a hard link) can stand for any file of the file system that the allocation lies on, and the agent, which
+often is root, could read it although the task cannot. By its name and place such a file is the task's, so its owner
+decides:
+
+- A task that sees the host's file system (a driver without isolation, such as raw_exec) can name only what it may reach
+  anyway if the file belongs to the user it runs as. So files of several names must belong to the user of such a task of
+  the allocation, or to the agent's where the job names none.
+- A task that sees nothing but its own folders (chroot, image) cannot name a file of the host: link(2) does not cross
+  mounts. Package managers and build tools link files inside of these folders, under whatever users an image has. So
+  where all tasks are of this kind, the owner does not matter.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from yurt.client.artifacts.hook import ids_of
+from yurt.client.safe_files import Owners
+from yurt.sdk.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from yurt.sdk.driver import Driver
+    from yurt.structs.alloc import Allocation
+    from yurt.structs.task import Task
+
+NO_ISOLATION = "none"
+
+
+def link_owners(alloc: Allocation, drivers: Mapping[str, Driver]) -> Owners:
+    """The owners that files of several names may have in an allocation; None is anybody. Blocking."""
+    groups = alloc.job.task_groups if alloc.job is not None else ()
+    tasks = [task for group in groups if group.name == alloc.task_group for task in group.tasks]
+    seeing = [task for task in tasks if _sees_host(task, drivers)]
+    if tasks and not seeing:
+        return None
+    return frozenset(uid for task in seeing if (uid := _uid(task)) is not None)
+
+
+def _sees_host(task: Task, drivers: Mapping[str, Driver]) -> bool:
+    """A driver that is not there, or no longer, is taken for one without isolation."""
+    try:
+        driver = drivers.get(task.driver)
+    except NotFound:
+        driver = None
+    return driver is None or driver.capabilities.fs_isolation == NO_ISOLATION
+
+
+def _uid(task: Task) -> int | None:
+    try:
+        ids = ids_of(task.user)
+    except Invalid:
+        return None
+    return ids[0] if ids is not None else os.geteuid()
