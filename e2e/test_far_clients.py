@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -255,3 +256,28 @@ def test_a_snapshot_of_many_megabytes_is_saved_and_restored_through_a_client(tmp
         restored = far.cli("operator", "snapshot", "restore", "state.snap")
         assert restored.returncode == 0, restored.stderr
         wait_for("the job again", lambda: "large-3" in {job["ID"] for job in far.get("/v1/jobs")})
+
+
+def test_an_agent_on_a_copied_data_directory_is_refused_and_shown_on_the_node(tmp_path: Path) -> None:
+    with cluster(tmp_path, "one") as (server, (first,)):
+        copy = far_agent(tmp_path, "copy", rpc_port(server))
+        shutil.copytree(tmp_path / "one" / "data", tmp_path / "copy" / "data")
+        try:
+            copy.spawn()
+            wait_for("the refusal", lambda: "another agent runs as this node" in copy.log.read_text())
+            register(server, raw_exec_job("web", "sleep", "1000", count=3))
+            (node,) = server.get("/v1/nodes")
+            wait_for("three tasks", lambda: len(running_on(server, node["ID"])) == 3)
+            told = server.cli("node", "status", node["ID"]).stdout
+            assert "Second Agent" in told and "is active" in told
+            assert list((tmp_path / "copy" / "data" / "alloc").iterdir()) == []
+        finally:
+            copy.kill()
+        first.interrupt()
+        first.start()
+
+
+def running_on(server: Agent, node_id: str) -> list[Any]:
+    """The allocations of a node that run."""
+    found = server.get(f"/v1/node/{node_id}/allocations")
+    return [alloc for alloc in found if alloc["ClientStatus"] == "running"]

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_hello
 from yurt.agent.config import AgentConfig
 from yurt.agent.far import FarClients
 from yurt.agent.peers import PEER, ServerLinks
@@ -31,6 +32,11 @@ from yurt.testing.fakes import eventually
 from yurt.testing.servers import NAMES, ServerGroup
 
 FIRST, SECOND, THIRD = NAMES
+
+
+def run_of(name: str) -> str:
+    """What a server proves itself with."""
+    return f"run of {name}" if name in NAMES else ""
 
 
 class FakeDirectory:
@@ -86,10 +92,12 @@ class Joined:
             http_addresses=("127.0.0.1",),
             advertise_rpc=f"127.0.0.1:{port}",
         )
-        far = self.listeners[name] = FarClients(config, self.group[name], TlsSettings())
+        far = self.listeners[name] = FarClients(config, self.group[name], TlsSettings(), run_of=run_of)
         await far.start()
         stack.push_async_callback(far.stop)
-        links = self.links[name] = ServerLinks(config, directory=self.directory, env=RealEnv(), tls=TlsSettings())
+        links = self.links[name] = ServerLinks(
+            config, directory=self.directory, env=RealEnv(), tls=TlsSettings(), run_id=run_of(name)
+        )
         self.group[name].peers = links
         running = tasks.create_task(links.run())
         stack.callback(running.cancel)
@@ -177,13 +185,29 @@ async def test_a_client_is_offered_nothing_of_what_servers_offer_each_other(join
 
 
 async def test_only_the_certificate_of_a_server_lets_in_as_one(joined: Joined) -> None:
-    far = FarClients(AgentConfig(name="srv1", rpc_address="127.0.0.1"), joined.group[FIRST], TlsSettings(rpc=True))
+    config = AgentConfig(name="srv1", rpc_address="127.0.0.1")
+    far = FarClients(config, joined.group[FIRST], TlsSettings(rpc=True), run_of=run_of)
     hello = Hello(version="1", role="server", region="global", name=SECOND)
     for names in ((), ("client.global.nomad",), ("server.other.nomad",)):
         with pytest.raises(PermissionDenied, match="server"):
             far._accept(hello, Caller("127.0.0.1:1", names))
     offered = far._accept(hello, Caller("127.0.0.1:1", ("server.global.nomad",))).serves
     assert offered.get(PEER) is not None
+
+
+async def test_without_certificates_only_a_server_that_was_met_is_let_in_as_one(joined: Joined) -> None:
+    far = joined.listeners[FIRST]
+    known = Hello(version="1", role="server", region="global", name=SECOND, secret_id=run_of(SECOND))
+    assert far._accept(known, Caller("127.0.0.1:1")).serves.get(PEER) is not None
+    strangers = (
+        replace_hello(known, secret_id=""),
+        replace_hello(known, secret_id="guessed"),
+        replace_hello(known, name="stranger.global", secret_id=""),
+        replace_hello(known, name="stranger.mars", region="mars", secret_id=""),
+    )
+    for stranger in strangers:
+        with pytest.raises(Unavailable, match="is not known here; servers meet on the serf port"):
+            far._accept(stranger, Caller("127.0.0.1:1"))
 
 
 async def test_a_server_that_left_is_no_longer_dialled_and_one_that_failed_still_counts(joined: Joined) -> None:

@@ -6,6 +6,7 @@ Imported only by agents that have the one or the other.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 from collections.abc import Callable
 
@@ -18,7 +19,7 @@ from yurt.agent.tls import TlsSettings, channel_credentials, own_http_context, s
 from yurt.client.client import Client
 from yurt.client.ports import ServerPort
 from yurt.http.connections import OwnSockets
-from yurt.http.forwarding import ApiPort, OwnApi
+from yurt.http.forwarding import ApiPort, NodeApi, OwnApi
 from yurt.rpc import certificates
 from yurt.rpc.certificates import role_name
 from yurt.rpc.contract import contract_of
@@ -29,7 +30,7 @@ from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.rpc.usefulness import watched_port
 from yurt.runtime.env import Env
-from yurt.sdk.errors import PermissionDenied
+from yurt.sdk.errors import PermissionDenied, Unavailable
 from yurt.server.ports import NodePort
 from yurt.server.remote_clients import RemoteClient
 from yurt.server.server import Server
@@ -47,8 +48,10 @@ _SERVER, _NODE, _API = contract_of(ServerPort), contract_of(NodePort), contract_
 class FarClients:
     """The clients and the other servers that are connected to this server."""
 
-    def __init__(self, config: AgentConfig, server: Server, tls: TlsSettings) -> None:
+    def __init__(self, config: AgentConfig, server: Server, tls: TlsSettings, *, run_of: Callable[[str], str]) -> None:
+        """`run_of` answers what a server proves itself with, which only servers tell each other; "" when unknown."""
         self._config = config
+        self._run_of = run_of
         self._server = server
         self._tls = tls
         scheme = "https" if tls.http else "http"
@@ -88,33 +91,58 @@ class FarClients:
         roles = {role_name(role, self._config.region) for role in ("client", "server")}
         if self._tls.rpc and not roles.intersection(caller.names):
             raise PermissionDenied(f"the certificate names {', '.join(caller.names)}, and none of {sorted(roles)}")
-        client = RemoteClient(self._server, hello.node_id, hello.secret_id, intro_token=hello.intro_token)
-        serves = {SERVER: Served(_SERVER, client), API: Served(_API, self._api)}
-        nodes: dict[Peer, NodePort] = {}
+        return self._take_client(hello, caller)
+
+    def _take_client(self, hello: Hello, caller: Caller) -> Session:
+        """The agent of a node: it is reached as its node once the leader has taken it for the node's."""
+        client = RemoteClient(
+            self._server, hello.node_id, hello.secret_id, intro_token=hello.intro_token, address=caller.address
+        )
+        api = NodeApi(self._api, client.check_registered)
+        port: NodePort | None = None
+        is_attached = False
+
+        def stand(is_of_node: bool) -> None:
+            nonlocal is_attached
+            if port is not None and is_of_node != is_attached:
+                (self._server.attach_node if is_of_node else self._server.detach_node)(hello.node_id, port)
+                is_attached = is_of_node
 
         def opened(peer: Peer) -> None:
-            nodes[peer] = far_port(_NODE, NODE, _always(peer))
-            self._server.attach_node(hello.node_id, nodes[peer])
+            nonlocal port
+            port = far_port(_NODE, NODE, _always(peer))
+            client.on_standing = stand
             log.info("client connected: node=%s name=%s address=%s", hello.node_id[:8], hello.name, caller.address)
 
-        def closed(peer: Peer) -> None:
-            self._server.detach_node(hello.node_id, nodes.pop(peer))
+        def closed(_: Peer) -> None:
+            nonlocal port
+            stand(False)
+            port = None
             log.info("client disconnected: node=%s name=%s", hello.node_id[:8], hello.name)
 
-        return Session(serves, opened, closed)
+        return Session({SERVER: Served(_SERVER, client), API: Served(_API, api)}, opened, closed)
 
-    def _check_server(self, region: str, caller: Caller) -> None:
-        wanted = role_name(certificates.SERVER, region)
-        if self._tls.rpc and wanted not in caller.names:
-            raise PermissionDenied(f"the certificate names {', '.join(caller.names)}, and not {wanted}")
+    def _check_server(self, hello: Hello, caller: Caller) -> None:
+        """A server shows a certificate; without TLS it shows that it was met on the port that only servers reach."""
+        wanted = role_name(certificates.SERVER, hello.region)
+        if self._tls.rpc:
+            if wanted not in caller.names:
+                raise PermissionDenied(f"the certificate names {', '.join(caller.names)}, and not {wanted}")
+            return
+        run = self._run_of(hello.name)
+        if not run or not hmac.compare_digest(run.encode(), hello.secret_id.encode()):
+            raise Unavailable(
+                f"server {hello.name or '(no name)'} is not known here; servers meet on the serf port first, which "
+                "must be reachable in both directions"
+            )
 
     def _take_region(self, hello: Hello, caller: Caller) -> Session:
         """A server of another region may ask what a user may ask, and nothing else."""
-        self._check_server(hello.region, caller)
+        self._check_server(hello, caller)
         return Session({API: Served(_API, self._api)}, lambda _: None, lambda _: None)
 
     def _take_server(self, hello: Hello, caller: Caller) -> Session:
-        self._check_server(self._config.region, caller)
+        self._check_server(hello, caller)
 
         def opened(_: Peer) -> None:
             log.info("server connected: name=%s address=%s", hello.name, caller.address)

@@ -259,7 +259,7 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     parts.regions = regions
     parts.http_tls = http_context(tls)
     parts.http_limits = http_limits(config)
-    parts.clients = _clients(config, server, tls)
+    parts.clients = _clients(config, server, cluster, tls)
     return parts
 
 
@@ -300,18 +300,20 @@ def _links(
         return None
     from yurt.agent.peers import ServerLinks
 
-    links = ServerLinks(config, directory=cluster, env=env, tls=tls)
+    links = ServerLinks(config, directory=cluster, env=env, tls=tls, run_id=cluster.run_id)
     server.peers = links
     return links
 
 
-def _clients(config: AgentConfig, server: Server | None, tls: TlsSettings) -> FarClients | None:
+def _clients(
+    config: AgentConfig, server: Server | None, cluster: ServerCluster | None, tls: TlsSettings
+) -> FarClients | None:
     """What takes in agents that connect; a dev agent's server has none."""
-    if server is None or config.is_dev:
+    if server is None or cluster is None:
         return None
     from yurt.agent.far import FarClients
 
-    return FarClients(config, server, tls)
+    return FarClients(config, server, tls, run_of=cluster.run_of)
 
 
 def _regions(
@@ -322,7 +324,7 @@ def _regions(
         return None
     from yurt.agent.regions import FarAuthority, RegionLinks
 
-    regions = RegionLinks(config, directory=cluster, env=env, tls=tls)
+    regions = RegionLinks(config, directory=cluster, env=env, tls=tls, run_id=cluster.run_id)
     if server.config.authoritative_region not in ("", config.region):
         server.authority = FarAuthority(regions, server.config.authoritative_region)
     return regions

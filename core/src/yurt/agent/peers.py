@@ -70,7 +70,9 @@ class OfferedToServers(Mapping[str, Served]):
 class ServerLinks:
     """A connection to each other server of the region that is there; the `Peers` of the server."""
 
-    def __init__(self, config: AgentConfig, *, directory: Directory, env: Env, tls: TlsSettings) -> None:
+    def __init__(self, config: AgentConfig, *, directory: Directory, env: Env, tls: TlsSettings, run_id: str) -> None:
+        """`run_id` is what this server proves itself with."""
+        self._run_id = run_id
         self._region = config.region
         self._name = f"{config.name}.{config.region}"
         self._own_address = config.advertise_rpc
@@ -159,7 +161,9 @@ class ServerLinks:
                 self._links[name] = (link, supervised(group, f"connection to server {name}", link.run()))
 
     def _link(self, address: str) -> Link:
-        hello = Hello(version=__version__, role=SERVER_ROLE, region=self._region, name=self._name)
+        hello = Hello(
+            version=__version__, role=SERVER_ROLE, region=self._region, name=self._name, secret_id=self._run_id
+        )
         security = None
         if self._tls.rpc:
             security = Security(lambda: channel_credentials(self._tls), role_name(SERVER_ROLE, self._region))

@@ -42,7 +42,9 @@ T = TypeVar("T", Namespace, NodePool)
 class RegionLinks:
     """A connection to each other region that has a server."""
 
-    def __init__(self, config: AgentConfig, *, directory: Directory, env: Env, tls: TlsSettings) -> None:
+    def __init__(self, config: AgentConfig, *, directory: Directory, env: Env, tls: TlsSettings, run_id: str) -> None:
+        """`run_id` is what this server proves itself with."""
+        self._run_id = run_id
         self._region = config.region
         self._name = f"{config.name}.{config.region}"
         self._directory = directory
@@ -83,7 +85,7 @@ class RegionLinks:
             self._links[region][0].learn(tuple(addresses))
 
     def _link(self, region: str, addresses: tuple[str, ...]) -> Link:
-        hello = Hello(version=__version__, role=SERVER, region=self._region, name=self._name)
+        hello = Hello(version=__version__, role=SERVER, region=self._region, name=self._name, secret_id=self._run_id)
         security = None
         if self._tls.rpc:
             security = Security(lambda: channel_credentials(self._tls), role_name(SERVER, region))

@@ -504,6 +504,10 @@ class Client:
         """What the identity of the node says."""
         return await self._connection.token.claims()
 
+    async def agent_process(self) -> str:
+        """The process of this agent, as it registers with the servers."""
+        return self._connection.token.process
+
     async def renew_node_identity(self) -> None:
         """Have the node's identity replaced with its next heartbeat."""
         self._connection.token.renew()

@@ -44,6 +44,7 @@ class NodeToken:
         self._claims: Mapping[str, Any] = {}
         self._key_id = ""
         self._must_renew = False
+        self._process = env.uuid()
         self._store = store
         self._env = env
         self._wake = wake
@@ -72,7 +73,7 @@ class NodeToken:
     def held(self, node: Node) -> HeldIdentity:
         """What the servers are told of it."""
         if not self.token:
-            return HeldIdentity(must_renew=self._must_renew)
+            return HeldIdentity(must_renew=self._must_renew, process=self._process)
         claims = self._claims
         has_moved = (claims.get("nomad_node_pool", ""), claims.get("nomad_node_datacenter", "")) != (
             node.node_pool or "default",
@@ -83,6 +84,7 @@ class NodeToken:
             issued_at=_seconds(claims, "iat"),
             expires_at=_seconds(claims, "exp"),
             must_renew=self._must_renew or has_moved,
+            process=self._process,
         )
 
     def renew(self) -> None:
@@ -100,6 +102,11 @@ class NodeToken:
         if not self.token:
             raise NotFound(NONE_YET)
         return self._claims
+
+    @property
+    def process(self) -> str:
+        """What tells this process of the node's agent from any other one, earlier ones of the same node included."""
+        return self._process
 
     def _set(self, token: str) -> None:
         if token:

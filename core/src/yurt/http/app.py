@@ -23,6 +23,7 @@ from yurt.http.cluster import CLUSTER, LoneServer
 from yurt.http.errors import NoServer, NotLed, status_of, told_error
 from yurt.http.hosts import Policy
 from yurt.http.inert import make_inert
+from yurt.http.node_routes import check_node_route
 from yurt.http.pieces import PiecesBody
 from yurt.http.regions import OtherRegion, answer_from, wanted_region
 from yurt.http.routing import CORS_PREFIXES, EFFECTS_OF_GET, has_effect_on_get
@@ -139,6 +140,7 @@ def _broken_off(request: web.Request, error: Exception) -> web.StreamResponse | 
 
 async def _where_it_belongs(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Answer in this region, or as the one does that the request is for."""
+    check_node_route(request)
     context = request.app[CONTEXT]
     try:
         authority = context.server.config.authoritative_region if context.server is not None else ""

@@ -8,7 +8,7 @@ says how far it has come. Websockets are passed on too (`yurt.http.forwarded_soc
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from yurt.http.browsers import is_of_browser
 from yurt.http.call import CONTEXT
 from yurt.http.connections import OwnSockets
 from yurt.http.errors import NotLed
+from yurt.http.node_routes import FROM_NODE, OWN_HEADERS
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.value import Value, no_entries, replace
 from yurt.server.log_writer import NO_LEADER
@@ -113,6 +114,24 @@ class OwnApi:
         """Free the connections."""
         if self._session is not None:
             await self._session.close()
+
+
+class NodeApi:
+    """The API of this agent for the agent of one node: as far as `yurt.http.node_routes` allows."""
+
+    def __init__(self, api: ApiPort, check: Callable[[], Awaitable[None]]) -> None:
+        """`check` raises a YurtError while the node may ask nothing."""
+        self._api = api
+        self._check = check
+
+    async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
+        """Put the request to the agent's own HTTP address, marked as one that came over a node's connection."""
+        await self._check()
+        headers = {name: text for name, text in request.headers.items() if not name.lower().startswith(OWN_HEADERS)}
+        marked = replace(request, headers=headers | {FROM_NODE: "true"})
+        async with aclosing(self._api.ask(marked, body)) as parts:
+            async for part in parts:
+                yield part
 
 
 async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT) -> web.StreamResponse:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from yurt.rpc.proxy import NoAnswer
 from yurt.sdk.errors import Unavailable
+from yurt.server.agent_processes import AgentProcesses
 from yurt.server.csi_volumes import CsiVolumes
 from yurt.server.log_writer import NO_LEADER
 from yurt.server.passing import LeaderMoved, is_passing
@@ -45,6 +46,7 @@ class LocalCalls:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._processes = AgentProcesses(server)
 
     def _lead(self) -> Server:
         if not self._server.is_leader:
@@ -54,12 +56,14 @@ class LocalCalls:
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register a node."""
         server = self._lead()
+        await self._processes.registers(request.node.id, request.identity)
         reply = await server.node_service.register_node(request)
         return await server.node_identities.handed(reply, request.node.id, request.identity)
 
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
         """A node lives."""
         server = self._lead()
+        await self._processes.beats(node_id, identity)
         reply = await server.node_service.heartbeat(node_id, status)
         return await server.node_identities.handed(reply, node_id, identity)
 

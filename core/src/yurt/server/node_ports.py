@@ -66,6 +66,22 @@ class NodePorts:
 
         return found_port(find)
 
+    async def everywhere(self, node_id: str, *, limit_s: float) -> tuple[NodePort, ...]:
+        """All connections of a node here, and the newest one at each other server that answers in time."""
+        peers = self._peers()
+
+        async def has(name: str) -> bool:
+            try:
+                async with asyncio.timeout(limit_s):
+                    return await peers.peer(name).has_node(node_id)
+            except (YurtError, TimeoutError):
+                return False
+
+        names = peers.names
+        answers = await asyncio.gather(*(has(name) for name in names))
+        far = [peers.node(name, node_id) for name, is_there in zip(names, answers, strict=True) if is_there]
+        return (*self._here.get(node_id, ()), *far)
+
     async def _place(self, node_id: str) -> str:
         """The server that has the node."""
         last = self._places.pop(node_id, "")

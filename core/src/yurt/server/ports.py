@@ -63,6 +63,10 @@ class NodePort(Protocol):
         """What the identity of the node says; raises NotFound when it has none."""
         ...
 
+    async def agent_process(self) -> str:
+        """The process of the node's agent, as it names itself when it registers."""
+        ...
+
     async def renew_node_identity(self) -> None:
         """Have the node's identity replaced with its next heartbeat."""
         ...

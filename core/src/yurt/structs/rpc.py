@@ -17,13 +17,16 @@ from yurt.structs.node import Node, NodeEvent
 class HeldIdentity(Value):
     """Which identity a node holds: the key that signed it ("" for none), and its times in unix seconds.
 
-    `must_renew`: the node wants another one whatever the times say.
+    `must_renew`: the node wants another one whatever the times say. `process` names the agent's process, another one
+    after each start ("" for an agent that does not say), and `address` is where the server sees it.
     """
 
     key_id: str = ""
     issued_at: int = 0
     expires_at: int = 0
     must_renew: bool = False
+    process: str = ""
+    address: str = ""
 
 
 class RegisterNodeRequest(Value):

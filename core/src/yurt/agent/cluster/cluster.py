@@ -80,6 +80,15 @@ class ServerCluster:
         """Be called after each change of the members."""
         self._membership.subscribe(on_change)
 
+    @property
+    def run_id(self) -> str:
+        """What only the servers learn of this one, so that it proves itself with it on their other port."""
+        return self._membership.run_id
+
+    def run_of(self, name: str) -> str:
+        """What another server proves itself with; "" while it has not been heard."""
+        return self._membership.run_of(name)
+
     def follow(self, server: Server) -> None:
         """Know how far the server beside is, whom it takes for the leader, and what operators have set."""
         self._server = server

@@ -110,6 +110,10 @@ class Membership:
         """Be called after each change of what `members` answers."""
         self._listeners.append(on_change)
 
+    def run_of(self, name: str) -> str:
+        """The run of a server as it told this one over the port for servers; "" for one that has not."""
+        return self.reports[name].run if name in self.reports else ""
+
     def silent_s(self, name: str) -> float:
         """How long ago a server was heard last; 0 for this one."""
         seen = self._records.others.get(name)

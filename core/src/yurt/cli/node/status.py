@@ -131,9 +131,21 @@ def _facts(call: Invocation, node: Json, host: Json) -> list[tuple[str, object]]
         ("CSI Volumes", ",".join(_csi_volumes(call, node))),
         ("Driver Status", ",".join(_driver_words(node))),
     ]
+    second = _second_agent(node)
+    facts += [("Second Agent", second)] if second else []
     devices = plugin_words(node)
     facts += [("Device Status", ",".join(devices))] if devices else []
     return facts
+
+
+def _second_agent(node: Json) -> str:
+    """Where an agent runs on a copy of the node's data directory, as its newest event of that kind says."""
+    for event in reversed(node.get("Events") or []):
+        details = event.get("Details") or {}
+        if details.get("refused_address"):
+            when = ago(parse_time(event.get("Timestamp")))
+            return f"refused at {details['refused_address']} {when}; {details.get('active_address')} is active"
+    return ""
 
 
 def _csi_volumes(call: Invocation, node: Json) -> list[str]:

@@ -1,0 +1,121 @@
+"""One node, one agent: refuses a second agent that registers as a node whose own agent lives.
+
+A copied data directory holds the node's id and secret, so the agent that runs on the copy is the node to all who ask
+for no more. Both would be given every allocation, and each would run once on either host. Every process of an agent
+therefore names itself when it registers and with each heartbeat, by an id that it makes at its start. The leader
+remembers the process of each node. When another one comes, the servers ask the agents that are connected as this
+node which processes they are: one that answers lives, and the newcomer is refused. An agent that was restarted, whose
+machine failed, or that moved to another server never meets itself there: its earlier process answers nobody, and its
+present one is the one that asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from yurt.sdk.errors import PermissionDenied, YurtError
+from yurt.structs.commands import AddNodeEvents
+from yurt.structs.node import NodeEvent
+from yurt.structs.rpc import HeldIdentity
+
+if TYPE_CHECKING:
+    from yurt.server.ports import NodePort
+    from yurt.server.server import Server
+
+log = logging.getLogger(__name__)
+
+ANSWER_LIMIT_S: Final = 1.5
+"""How long agents that are connected as a node may take to name their processes."""
+REPEAT_S: Final = 600.0
+"""A refused agent tries again and again; the node's events and the log tell of it once in this time."""
+NODES_MAX: Final = 100_000
+"""Nodes that are remembered; beyond it all are asked anew."""
+SECOND_AGENT: Final = "another agent runs as this node"
+"""How the refusal begins."""
+SUBSYSTEM: Final = "Cluster"
+REFUSED_ADDRESS, ACTIVE_ADDRESS = "refused_address", "active_address"
+
+
+class Process(NamedTuple):
+    """The process of an agent, and where servers see it."""
+
+    id: str
+    address: str
+
+
+class AgentProcesses:
+    """The processes of the nodes' agents, as the leader knows them."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._known: dict[str, Process] = {}
+        self._told_at: dict[tuple[str, str], float] = {}
+
+    async def registers(self, node_id: str, held: HeldIdentity | None) -> None:
+        """An agent registers as the node; raises PermissionDenied while another one lives."""
+        if held is not None and held.process:
+            await self._check(node_id, Process(held.process, held.address))
+
+    async def beats(self, node_id: str, held: HeldIdentity | None) -> None:
+        """An agent that registered earlier is still there; raises PermissionDenied when another one took its place."""
+        if held is None or not held.process:
+            return
+        process = Process(held.process, held.address)
+        if node_id not in self._known:
+            self._remember(node_id, process)
+        else:
+            await self._check(node_id, process)
+
+    async def _check(self, node_id: str, process: Process) -> None:
+        known = self._known.get(node_id)
+        node = self._server.state.nodes.get(node_id)
+        if node is not None and (known is None or known.id != process.id):
+            others = await self._living(node_id) - {process.id, ""}
+            if others:
+                active = known if known is not None and known.id in others else Process("", node.http_addr)
+                await self._refuse(node_id, process, active)
+        self._remember(node_id, process)
+
+    def _remember(self, node_id: str, process: Process) -> None:
+        if len(self._known) >= NODES_MAX:
+            self._known.clear()
+        self._known[node_id] = process
+
+    async def _living(self, node_id: str) -> set[str]:
+        """The processes that answer as the node, at whichever server they are connected."""
+        answers: set[str] = set()
+
+        async def ask(port: NodePort) -> None:
+            try:
+                async with asyncio.timeout(ANSWER_LIMIT_S):
+                    answers.add(await port.agent_process())
+            except (YurtError, TimeoutError) as error:
+                log.debug("an agent does not name its process: node=%s error=%s", node_id, error)
+
+        ports = await self._server.node_ports.everywhere(node_id, limit_s=ANSWER_LIMIT_S)
+        async with asyncio.TaskGroup() as group:
+            for port in ports:
+                group.create_task(ask(port), name=f"process of the agent of node {node_id}")
+        return answers
+
+    async def _refuse(self, node_id: str, refused: Process, active: Process) -> None:
+        text = (
+            f"{SECOND_AGENT} ({node_id}): the one at {active.address or 'an unknown address'} is active, the one at "
+            f"{refused.address or 'an unknown address'} is refused. A data directory was copied: stop one of them, and "
+            "remove its client's data (`client` in data_dir) so that it becomes a node of its own"
+        )
+        now, key = self._server.env.monotonic(), (node_id, refused.id)
+        if now - self._told_at.get(key, -REPEAT_S) >= REPEAT_S:
+            self._told_at = {each: at for each, at in self._told_at.items() if now - at < REPEAT_S} | {key: now}
+            log.warning("agent refused: %s", text)
+            details = {REFUSED_ADDRESS: refused.address, ACTIVE_ADDRESS: active.address}
+            event = NodeEvent(
+                message="Second agent with this node's id refused",
+                subsystem=SUBSYSTEM,
+                details=details,
+                timestamp=self._server.env.now(),
+            )
+            await self._server.propose(AddNodeEvents(events={node_id: (event,)}))
+        raise PermissionDenied(text)
