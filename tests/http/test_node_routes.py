@@ -7,15 +7,15 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp import web
 from yurt.agent.config import AgentConfig
 from yurt.agent.far import FarClients
 from yurt.agent.tls import TlsSettings
 from yurt.client.ports import ServerPort
+from yurt.http.agent_info import AgentInfo
+from yurt.http.app import make_app
 from yurt.http.at_leader import FORWARDED
 from yurt.http.forwarding import ApiPort, ApiRequest
 from yurt.http.node_routes import FROM_NODE, is_allowed
-from yurt.http.table import add_all_routes
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import Hello
 from yurt.rpc.link import Link
@@ -95,8 +95,7 @@ def demand_introductions(api: Api) -> None:
 
 
 def test_every_route_is_carried_or_refused_by_decision() -> None:
-    app = web.Application()
-    add_all_routes(app)
+    app = make_app(None, None, AgentInfo())
     routes = {resource.canonical for resource in app.router.resources()}
     assert {route for route in routes if not is_allowed(route)} == set(REFUSED)
 
