@@ -186,7 +186,8 @@ def _volumes_of(state: Snapshot, node_ids: Iterable[str]) -> Iterator[AnyCommand
     for node_id in node_ids:
         if state.nodes[node_id].gc_volumes_on_node_gc:
             for volume in sorted(state.host_volumes.where("node", node_id), key=lambda each: each.id):
-                yield DeleteHostVolume(namespace=volume.namespace, id=volume.id)
+                basis = _rows(state, "nodes", (node_id,))
+                yield DeleteHostVolume(namespace=volume.namespace, id=volume.id, based_on=basis)
 
 
 def is_alloc_garbage(state: Snapshot, alloc: Allocation, cutoff: UnixNano, now: UnixNano) -> bool:

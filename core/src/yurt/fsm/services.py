@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from yurt.fsm.edit import Edit
-from yurt.fsm.reject import invalid
+from yurt.fsm.reject import invalid, not_found
 from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeregisterServices, RegisterServices, Rejected, ServiceCommand
@@ -26,9 +26,7 @@ def apply_service(edit: Edit, command: ServiceCommand) -> Rejected | None:
         case RegisterServices():
             return _register(edit, command)
         case DeregisterServices():
-            for service_id in command.ids:
-                edit.tx.delete("services", service_id)
-            return None
+            return _deregister(edit, command)
         case _:
             assert_never(command)
 
@@ -51,6 +49,22 @@ def _register(edit: Edit, command: RegisterServices) -> Rejected | None:
         if known is None or replace(known, modify_index=edit.index) != stored:
             edit.tx.put("services", service.id, stored)
     return None
+
+
+def _deregister(edit: Edit, command: DeregisterServices) -> Rejected | None:
+    known: list[ServiceRegistration | None] = [edit.tx.get("services", service_id) for service_id in command.ids]
+    wanted = [service for service in known if service is not None and _is_meant(service, command)]
+    if command.name and not wanted:
+        return not_found("service registration not found")
+    for service in wanted:
+        edit.tx.delete("services", service.id)
+    return None
+
+
+def _is_meant(service: ServiceRegistration, command: DeregisterServices) -> bool:
+    if command.node_id and service.node_id != command.node_id:
+        return False
+    return not command.name or (service.namespace, service.service_name) == (command.namespace, command.name)
 
 
 def _ownership_problem(service: ServiceRegistration, alloc: Allocation) -> str:

@@ -93,11 +93,11 @@ async def delete(call: Call) -> web.Response:
         return await _delete_ids(call, [check_uuid(text, "eval") for text in body.eval_ids])
     state = call.read_state()
     ended = await _filtered(call, state, lambda row: _is_deletable(state, call, row), expression)
-    index, count = state.index, 0
+    index, deleted = state.index, 0
     async for part in call.server.writer.turns.slices([row.id for row in ended], DELETE_BATCH):
         done = await call.server.propose(DeleteEvaluations(eval_ids=tuple(part)))
-        index, count = done.index, count + sum(eval_id not in done.state.evals for eval_id in part)
-    return json_answer(call, {"Count": count}, index=index)
+        index, deleted = done.index, deleted + sum(eval_id not in done.state.evals for eval_id in part)
+    return json_answer(call, {"Count": deleted}, index=index)
 
 
 async def _delete_ids(call: Call, eval_ids: list[str]) -> web.Response:

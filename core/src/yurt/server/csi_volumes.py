@@ -47,11 +47,6 @@ class CsiVolumes:
 
     async def deregister(self, namespace: str, volume_id: str, *, force: bool = False) -> int:
         """Forget a volume that nobody uses, by force any; what is in it stays in the plugin's storage."""
-        state = self._server.state
-        self.find(state, namespace, volume_id)
-        users = claims(state, namespace).get(volume_id)
-        if users and not force:
-            raise Conflict(f"volume in use: {volume_id}, by allocations {', '.join(claim.alloc_id for claim in users)}")
         return (await self._server.propose(DeleteVolumes(keys=((namespace, volume_id),), is_forced=force))).index
 
     def detach(self, namespace: str, volume_id: str, node_id: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from yurt.fsm.basis import expectation
@@ -71,12 +72,16 @@ class HostVolumes:
             state=modes.PENDING if known is None else known.state,
         )
         port = self._server.node_port(node.id)
-        await self._put(volume, based_on=(expectation(state, "host_volumes", volume.id),))
+        pending = await self._put(volume, based_on=(expectation(state, "host_volumes", volume.id),))
         try:
             made = await (port.register_host_volume(volume) if is_registered else port.create_host_volume(volume))
         except YurtError:
             if known is None:
-                await self._server.propose(DeleteHostVolume(namespace=volume.namespace, id=volume.id))
+                basis = (expectation(pending.state, "host_volumes", volume.id),)
+                with suppress(Stale):
+                    await self._server.propose(
+                        DeleteHostVolume(namespace=volume.namespace, id=volume.id, based_on=basis)
+                    )
             else:
                 await self._update(volume.id, lambda _: known)
             raise

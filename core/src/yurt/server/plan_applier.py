@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from yurt import scheduler
 from yurt.broker import PlanQueue, cut_plan, size_of
 from yurt.broker.rejections import Rejections
+from yurt.fsm.basis import expectation
 from yurt.fsm.eval_triggers import Mint, evaluations_of
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
@@ -200,7 +201,8 @@ class PlanApplier:
         """Have nodes that refuse plan after plan take no more allocations; one that is left out now comes again."""
         now = self._env.now()
         for node_id, reason in result.rejected_nodes.items():
-            node = self._writer.state.nodes.get(node_id)
+            state = self._writer.state
+            node = state.nodes.get(node_id)
             if (
                 node is None
                 or not is_ready(node)
@@ -213,6 +215,7 @@ class PlanApplier:
                 node_id=node_id,
                 eligibility=status.INELIGIBLE,
                 event=NodeEvent(message=TAKEN_OUT, subsystem="Scheduler", details={"reason": reason}, timestamp=now),
+                based_on=(expectation(state, "nodes", node_id),),
             )
             self._writer.enqueue((command,)).add_done_callback(lambda done: done.cancelled() or done.exception())
 

@@ -34,16 +34,9 @@ class Services:
 
     async def deregister(self, node_id: str, ids: tuple[str, ...]) -> int:
         """Forget what no longer runs on a node; ids of other nodes are left alone."""
-        state = self._server.state
-        known = [state.services.get(service_id) for service_id in ids]
-        own = tuple(service.id for service in known if service is not None and service.node_id == node_id)
-        if not own:
-            return state.index
-        return (await self._server.propose(DeregisterServices(ids=own))).index
+        return (await self._server.propose(DeregisterServices(ids=ids, node_id=node_id))).index
 
     async def delete(self, namespace: str, name: str, service_id: str) -> int:
         """Forget one instance of a service; raises NotFound."""
-        service = self._server.state.services.get(service_id)
-        if service is None or (service.namespace, service.service_name) != (namespace, name):
-            raise NotFound("service registration not found")
-        return (await self._server.propose(DeregisterServices(ids=(service_id,)))).index
+        command = DeregisterServices(ids=(service_id,), namespace=namespace, name=name)
+        return (await self._server.propose(command)).index

@@ -16,9 +16,15 @@ class RegisterServices(Command, tag=True):
 
 
 class DeregisterServices(Command, tag=True):
-    """Forget service instances; unknown ids are nothing to forget."""
+    """Forget service instances; those of other nodes than `node_id` and of other services than `name` stay.
+
+    With a `name`, at least one of them must be an instance of that service.
+    """
 
     ids: tuple[str, ...]
+    node_id: str = ""
+    namespace: str = ""
+    name: str = ""
 
 
 ServiceCommand = RegisterServices | DeregisterServices
