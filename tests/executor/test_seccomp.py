@@ -17,10 +17,13 @@ NEVER = (
 )  # fmt: skip
 
 
-def rules(*capabilities: str, machine: str = "x86_64", kernel: tuple[int, int] = KERNEL) -> dict[str, list[Any]]:
+def rules(
+    *capabilities: str, machine: str = "x86_64", kernel: tuple[int, int] = KERNEL, with_32bit: bool = False
+) -> dict[str, list[Any]]:
     """The rules by call."""
     found: dict[str, list[Any]] = {}
-    for each in profile(machine=machine, kernel=kernel, capabilities=capabilities)["syscalls"]:
+    made = profile(machine=machine, kernel=kernel, capabilities=capabilities, with_32bit=with_32bit)
+    for each in made["syscalls"]:
         for name in each["names"]:
             found.setdefault(name, []).append(each)
     return found
@@ -43,7 +46,7 @@ def test_what_is_not_listed_is_refused() -> None:
 def test_no_capability_opens_what_no_task_may_do() -> None:
     every = {name for names in syscalls.BY_CAPABILITY.values() for name in names}
     assert not every & set(NEVER)
-    assert not set(syscalls.USUAL) & set(NEVER)
+    assert not {*syscalls.USUAL, *syscalls.OF_32BIT} & set(NEVER)
 
 
 @pytest.mark.parametrize("capability", sorted(syscalls.BY_CAPABILITY))
@@ -79,6 +82,13 @@ def test_programs_of_half_the_word_size_are_filtered_where_they_run() -> None:
     assert architectures("aarch64") == ["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"]
     assert architectures("riscv64") is None
     assert profile(machine="x86_64", kernel=KERNEL, capabilities=())["architectures"] == ["SCMP_ARCH_X86_64"]
+
+
+def test_calls_of_half_the_word_size_are_listed_where_they_can_be_made() -> None:
+    assert not free() & set(syscalls.OF_32BIT)
+    assert not set(syscalls.USUAL) & set(syscalls.OF_32BIT)
+    assert free(with_32bit=True) >= set(syscalls.OF_32BIT)
+    assert free(machine="riscv64") >= set(syscalls.OF_32BIT)
 
 
 def test_the_flags_of_clone_are_where_the_machine_has_them() -> None:

@@ -59,9 +59,10 @@ def test_a_file_that_the_operator_shows_by_its_name_is_seen(etc: Path) -> None:
 
 
 def test_more_secrets_than_can_be_hidden_are_refused(etc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secret_paths, "HIDDEN_MAX", 1)
-    with pytest.raises(DriverError, match="chroot_env"):
-        hidden_paths((Bind(source=str(etc), target="/etc"),), (), rights=EVERYTHING)
+    for bound in ("HIDDEN_MAX", "ENTRIES_MAX"):
+        with monkeypatch.context() as patched, pytest.raises(DriverError, match="chroot_env"):
+            patched.setattr(secret_paths, bound, 1)
+            hidden_paths((Bind(source=str(etc), target="/etc"),), (), rights=EVERYTHING)
 
 
 def test_a_device_or_a_link_in_the_way_is_no_defect(etc: Path) -> None:

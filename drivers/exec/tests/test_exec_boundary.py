@@ -95,6 +95,10 @@ async def test_system_calls_beyond_an_ordinary_program_are_refused(generous: Cel
     assert found == dict.fromkeys(NO_ARGUMENTS, errno.EPERM)
 
 
+async def test_a_call_that_is_newer_than_the_filter_is_unknown_so_that_programs_fall_back(cell: Cell) -> None:
+    assert await cell.said("perl -e 'print syscall(1000) == -1 ? $!+0 : 0'") == str(errno.ENOSYS)
+
+
 async def test_no_namespace_can_be_made(cell: Cell) -> None:
     for flags in (CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWUSER | CLONE_NEWNS):
         found = await answers(cell, ("unshare", flags), ("clone", flags | SIGCHLD), ("clone3", 0, 0))

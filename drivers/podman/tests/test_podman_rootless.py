@@ -96,6 +96,23 @@ async def test_root_inside_is_the_user_outside(bench: Bench, rootless: PodmanEng
     assert bench.text().split("\n")[:2] == ["as 0", "end"]
 
 
+def closed_allocation(bench: Bench) -> Path:
+    """The directory of the allocation, closed as a client makes it."""
+    bench.request({"image": PodmanEngine.image})
+    alloc = bench.folder / "alloc"
+    alloc.chmod(0o700)
+    (alloc / "web" / "local").chmod(0o777)
+    return alloc
+
+
+async def test_the_engine_of_a_user_passes_through_the_closed_directory_of_an_allocation(bench: Bench) -> None:
+    alloc = closed_allocation(bench)
+    handle = await bench.start(shell("echo in > /local/made"))
+    assert (await bench.wait(handle.task_id)).exit_code == 0
+    assert (alloc / "web" / "local" / "made").read_text() == "in\n"
+    assert not alloc.stat().st_mode & 0o007
+
+
 async def test_the_next_agent_finds_the_users_container_again(bench: Bench, rootless: PodmanEngine) -> None:
     handle = await bench.start(shell("while [ ! -e /local/stop ]; do sleep 0.1; done; exit 6"))
     await bench.throw_away()

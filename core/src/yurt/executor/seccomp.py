@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from yurt.executor.syscalls import BY_CAPABILITY, OTHER_PROCESSES, USUAL
+from yurt.executor.syscalls import BY_CAPABILITY, OF_32BIT, OTHER_PROCESSES, USUAL
 
 ALLOW, REFUSE = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
 EQUAL, BELOW, ABOVE, MASKED = "SCMP_CMP_EQ", "SCMP_CMP_LT", "SCMP_CMP_GT", "SCMP_CMP_MASKED_EQ"
@@ -55,12 +55,13 @@ def profile(
     opened |= set(OTHER_PROCESSES) if kernel >= TRACING_SINCE else set()
     unknown = {"names": ["clone3"], "action": REFUSE, "errnoRet": errno.ENOSYS}
     by_argument = [each for each in (*judged(machine), unknown) if each["names"][0] not in opened]
+    usual = USUAL if machine in ARCHITECTURES and not with_32bit else (*USUAL, *OF_32BIT)
     architectures = ARCHITECTURES.get(machine, ())[: 2 if with_32bit else 1]
     return {
         "defaultAction": REFUSE,
         "defaultErrnoRet": errno.EPERM,
         **({"architectures": list(architectures)} if architectures else {}),
-        "syscalls": [rule(sorted({*USUAL, *opened})), *by_argument],
+        "syscalls": [rule(sorted({*usual, *opened})), *by_argument],
     }
 
 

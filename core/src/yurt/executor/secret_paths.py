@@ -19,12 +19,12 @@ from yurt.sdk.errors import DriverError
 KNOWN = (
     "/etc/chrony/chrony.keys", "/etc/cloud", "/etc/consul.d", "/etc/containerd/certs.d", "/etc/containers/certs.d",
     "/etc/credstore", "/etc/credstore.encrypted", "/etc/cryptsetup-keys.d", "/etc/docker/*.json",
-    "/etc/docker/certs.d", "/etc/etcd", "/etc/exim4/passwd.client", "/etc/gshadow*", "/etc/ipsec.d/private",
-    "/etc/ipsec.secrets", "/etc/krb5.keytab", "/etc/kubernetes", "/etc/letsencrypt", "/etc/mysql/debian.cnf",
-    "/etc/NetworkManager/system-connections", "/etc/nomad", "/etc/nomad.d", "/etc/openvpn", "/etc/pki/entitlement",
-    "/etc/pki/tls/private", "/etc/ppp/*-secrets", "/etc/rancher", "/etc/security/opasswd", "/etc/shadow*",
-    "/etc/ssh/*_key", "/etc/ssl/private", "/etc/sudoers", "/etc/sudoers.d", "/etc/swanctl/private", "/etc/vault.d",
-    "/etc/wireguard", "/etc/wpa_supplicant", "/etc/yurt", "/etc/yurt.d",
+    "/etc/docker/certs.d", "/etc/etcd", "/etc/exim4/passwd.client", "/etc/gshadow", "/etc/gshadow-",
+    "/etc/ipsec.d/private", "/etc/ipsec.secrets", "/etc/krb5.keytab", "/etc/kubernetes", "/etc/letsencrypt",
+    "/etc/mysql/debian.cnf", "/etc/NetworkManager/system-connections", "/etc/nomad", "/etc/nomad.d", "/etc/openvpn",
+    "/etc/pki/entitlement", "/etc/pki/tls/private", "/etc/ppp/*-secrets", "/etc/rancher", "/etc/security/opasswd",
+    "/etc/shadow", "/etc/shadow-", "/etc/ssh/*_key", "/etc/ssl/private", "/etc/sudoers", "/etc/sudoers.d",
+    "/etc/swanctl/private", "/etc/vault.d", "/etc/wireguard", "/etc/wpa_supplicant", "/etc/yurt", "/etc/yurt.d",
 )  # fmt: skip
 SYSTEM_CONFIGURATION = "/etc"
 READS_ANYTHING = frozenset(("CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH"))
@@ -76,12 +76,20 @@ def folders_above(path: str) -> Iterator[str]:
 
 
 def unreadable(folder: str) -> list[str]:
-    """What lies below a folder and only its owner or group can read; a folder that is closed stands for all in it."""
+    """What lies below a folder and only its owner or group can read; a closed folder stands for all in it.
+
+    Raises DriverError when there is too much to look at.
+    """
     found: list[str] = []
     pending, seen = [folder], 0
-    while pending and seen < ENTRIES_MAX:
+    while pending:
         entries = modes_in(pending.pop())
         seen += len(entries)
+        if seen > ENTRIES_MAX:
+            raise DriverError(
+                f"{folder} of this machine has more than {ENTRIES_MAX} files, too many to look for secrets in before a "
+                "task of root starts; show it fewer folders: client { chroot_env } in the configuration of this client"
+            )
         found += [path for path, mode in entries if not is_open(mode)]
         pending += [path for path, mode in entries if stat.S_ISDIR(mode) and is_open(mode)]
     return found

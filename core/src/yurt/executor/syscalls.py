@@ -7,46 +7,39 @@ long record of holes, and the rest is obsolete. Names are those of x86, x86-64, 
 from __future__ import annotations
 
 FILES = (
-    "access", "cachestat", "chdir", "chmod", "chown", "chown32", "close", "close_range", "copy_file_range", "creat",
-    "dup", "dup2", "dup3", "faccessat", "faccessat2", "fadvise64", "fadvise64_64", "fallocate", "fchdir", "fchmod",
-    "fchmodat", "fchmodat2", "fchown", "fchown32", "fchownat", "fcntl", "fcntl64", "fdatasync", "fgetxattr",
-    "file_getattr", "file_setattr", "flistxattr", "flock", "fremovexattr", "fsetxattr", "fstat", "fstat64",
-    "fstatat64", "fstatfs", "fstatfs64", "fsync", "ftruncate", "ftruncate64", "futimesat", "getcwd", "getdents",
-    "getdents64", "getxattr", "getxattrat", "ioctl", "lchown", "lchown32", "lgetxattr", "link", "linkat", "listmount",
-    "listxattr", "listxattrat", "llistxattr", "_llseek", "lremovexattr", "lseek", "lsetxattr", "lstat", "lstat64",
-    "mkdir", "mkdirat", "mknod", "mknodat", "name_to_handle_at", "newfstatat", "oldfstat", "oldlstat", "oldstat",
-    "open", "openat", "openat2", "pread64", "preadv", "preadv2", "pwrite64", "pwritev", "pwritev2", "read",
-    "readahead", "readdir", "readlink", "readlinkat", "readv", "removexattr", "removexattrat", "rename", "renameat",
-    "renameat2", "rmdir", "sendfile", "sendfile64", "setxattr", "setxattrat", "splice", "stat", "stat64", "statfs",
-    "statfs64", "statmount", "statx", "symlink", "symlinkat", "sync", "sync_file_range", "syncfs", "tee", "truncate",
-    "truncate64", "umask", "unlink", "unlinkat", "utime", "utimensat", "utimensat_time64", "utimes", "vmsplice",
-    "write", "writev",
+    "access", "cachestat", "chdir", "chmod", "chown", "close", "close_range", "copy_file_range", "creat", "dup",
+    "dup2", "dup3", "faccessat", "faccessat2", "fadvise64", "fallocate", "fchdir", "fchmod", "fchmodat", "fchmodat2",
+    "fchown", "fchownat", "fcntl", "fdatasync", "fgetxattr", "file_getattr", "file_setattr", "flistxattr", "flock",
+    "fremovexattr", "fsetxattr", "fstat", "fstatfs", "fsync", "ftruncate", "futimesat", "getcwd", "getdents",
+    "getdents64", "getxattr", "getxattrat", "ioctl", "lchown", "lgetxattr", "link", "linkat", "listmount",
+    "listxattr", "listxattrat", "llistxattr", "lremovexattr", "lseek", "lsetxattr", "lstat", "mkdir", "mkdirat",
+    "mknod", "mknodat", "name_to_handle_at", "newfstatat", "open", "openat", "openat2", "pread64", "preadv",
+    "preadv2", "pwrite64", "pwritev", "pwritev2", "read", "readahead", "readlink", "readlinkat", "readv",
+    "removexattr", "removexattrat", "rename", "renameat", "renameat2", "rmdir", "sendfile", "setxattr", "setxattrat",
+    "splice", "stat", "statfs", "statmount", "statx", "symlink", "symlinkat", "sync", "sync_file_range", "syncfs",
+    "tee", "truncate", "umask", "unlink", "unlinkat", "utime", "utimensat", "utimes", "vmsplice", "write", "writev",
 )  # fmt: skip
 WATCHING = (
     "epoll_create", "epoll_create1", "epoll_ctl", "epoll_ctl_old", "epoll_pwait", "epoll_pwait2", "epoll_wait",
     "epoll_wait_old", "eventfd", "eventfd2", "fanotify_mark", "inotify_add_watch", "inotify_init", "inotify_init1",
-    "inotify_rm_watch", "io_cancel", "io_destroy", "io_getevents", "io_pgetevents", "io_pgetevents_time64",
-    "io_setup", "io_submit", "_newselect", "pipe", "pipe2", "poll", "ppoll", "ppoll_time64", "pselect6",
-    "pselect6_time64", "select", "signalfd", "signalfd4",
+    "inotify_rm_watch", "io_cancel", "io_destroy", "io_getevents", "io_pgetevents", "io_setup", "io_submit", "pipe",
+    "pipe2", "poll", "ppoll", "pselect6", "select", "signalfd", "signalfd4",
 )  # fmt: skip
 MEMORY = (
     "brk", "madvise", "map_shadow_stack", "membarrier", "memfd_create", "memfd_secret", "mincore", "mlock", "mlock2",
-    "mlockall", "mmap", "mmap2", "mprotect", "mremap", "mseal", "msync", "munlock", "munlockall", "munmap",
-    "pkey_alloc", "pkey_free", "pkey_mprotect", "remap_file_pages",
+    "mlockall", "mmap", "mprotect", "mremap", "mseal", "msync", "munlock", "munlockall", "munmap", "pkey_alloc",
+    "pkey_free", "pkey_mprotect", "remap_file_pages",
 )  # fmt: skip
 PROCESSES = (
     "arch_prctl", "capget", "capset", "execve", "execveat", "exit", "exit_group", "fork", "futex", "futex_requeue",
-    "futex_time64", "futex_wait", "futex_waitv", "futex_wake", "get_robust_list", "get_thread_area", "getcpu",
-    "getegid", "getegid32", "geteuid", "geteuid32", "getgid", "getgid32", "getgroups", "getgroups32", "getpgid",
-    "getpgrp", "getpid", "getppid", "getpriority", "getresgid", "getresgid32", "getresuid", "getresuid32",
-    "getrlimit", "getrusage", "getsid", "gettid", "getuid", "getuid32", "ioprio_get", "ioprio_set", "modify_ldt",
-    "nice", "pidfd_open", "prctl", "prlimit64", "process_mrelease", "rseq", "sched_get_priority_max",
-    "sched_get_priority_min", "sched_getaffinity", "sched_getattr", "sched_getparam", "sched_getscheduler",
-    "sched_rr_get_interval", "sched_rr_get_interval_time64", "sched_setaffinity", "sched_setattr", "sched_setparam",
-    "sched_setscheduler", "sched_yield", "set_robust_list", "set_thread_area", "set_tid_address", "setfsgid",
-    "setfsgid32", "setfsuid", "setfsuid32", "setgid", "setgid32", "setgroups", "setgroups32", "setpgid",
-    "setpriority", "setregid", "setregid32", "setresgid", "setresgid32", "setresuid", "setresuid32", "setreuid",
-    "setreuid32", "setrlimit", "setsid", "setuid", "setuid32", "ugetrlimit", "vfork", "wait4", "waitid", "waitpid",
+    "futex_wait", "futex_waitv", "futex_wake", "get_robust_list", "get_thread_area", "getcpu", "getegid", "geteuid",
+    "getgid", "getgroups", "getpgid", "getpgrp", "getpid", "getppid", "getpriority", "getresgid", "getresuid",
+    "getrlimit", "getrusage", "getsid", "gettid", "getuid", "ioprio_get", "ioprio_set", "modify_ldt", "pidfd_open",
+    "prctl", "prlimit64", "process_mrelease", "rseq", "sched_get_priority_max", "sched_get_priority_min",
+    "sched_getaffinity", "sched_getattr", "sched_getparam", "sched_getscheduler", "sched_rr_get_interval",
+    "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler", "sched_yield", "set_robust_list",
+    "set_thread_area", "set_tid_address", "setfsgid", "setfsuid", "setgid", "setgroups", "setpgid", "setpriority",
+    "setregid", "setresgid", "setresuid", "setreuid", "setrlimit", "setsid", "setuid", "vfork", "wait4", "waitid",
 )  # fmt: skip
 CONFINEMENT = (
     "landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self", "lsm_get_self_attr", "lsm_list_modules",
@@ -54,35 +47,41 @@ CONFINEMENT = (
 )  # fmt: skip
 SIGNALS = (
     "kill", "pause", "pidfd_send_signal", "restart_syscall", "rt_sigaction", "rt_sigpending", "rt_sigprocmask",
-    "rt_sigqueueinfo", "rt_sigreturn", "rt_sigsuspend", "rt_sigtimedwait", "rt_sigtimedwait_time64",
-    "rt_tgsigqueueinfo", "sgetmask", "sigaction", "sigaltstack", "signal", "sigpending", "sigprocmask", "sigreturn",
-    "sigsuspend", "ssetmask", "tgkill", "tkill",
+    "rt_sigqueueinfo", "rt_sigreturn", "rt_sigsuspend", "rt_sigtimedwait", "rt_tgsigqueueinfo", "sigaltstack",
+    "tgkill", "tkill",
 )  # fmt: skip
 TIME = (
-    "adjtimex", "alarm", "clock_adjtime", "clock_adjtime64", "clock_getres", "clock_getres_time64", "clock_gettime",
-    "clock_gettime64", "clock_nanosleep", "clock_nanosleep_time64", "getitimer", "gettimeofday", "nanosleep",
-    "setitimer", "time", "timer_create", "timer_delete", "timer_getoverrun", "timer_gettime", "timer_gettime64",
-    "timer_settime", "timer_settime64", "timerfd_create", "timerfd_gettime", "timerfd_gettime64", "timerfd_settime",
-    "timerfd_settime64", "times",
+    "adjtimex", "alarm", "clock_adjtime", "clock_getres", "clock_gettime", "clock_nanosleep", "getitimer",
+    "gettimeofday", "nanosleep", "setitimer", "time", "timer_create", "timer_delete", "timer_getoverrun",
+    "timer_gettime", "timer_settime", "timerfd_create", "timerfd_gettime", "timerfd_settime", "times",
 )  # fmt: skip
 SOCKETS = (
-    "accept", "accept4", "bind", "connect", "getpeername", "getsockname", "getsockopt", "listen", "recv", "recvfrom",
-    "recvmmsg", "recvmmsg_time64", "recvmsg", "send", "sendmmsg", "sendmsg", "sendto", "setsockopt", "shutdown",
-    "socketcall", "socketpair",
+    "accept", "accept4", "bind", "connect", "getpeername", "getsockname", "getsockopt", "listen", "recvfrom",
+    "recvmmsg", "recvmsg", "sendmmsg", "sendmsg", "sendto", "setsockopt", "shutdown", "socketpair",
 )  # fmt: skip
 MESSAGES = (
-    "ipc", "mq_getsetattr", "mq_notify", "mq_open", "mq_timedreceive", "mq_timedreceive_time64", "mq_timedsend",
-    "mq_timedsend_time64", "mq_unlink", "msgctl", "msgget", "msgrcv", "msgsnd", "semctl", "semget", "semop",
-    "semtimedop", "semtimedop_time64", "shmat", "shmctl", "shmdt", "shmget",
+    "mq_getsetattr", "mq_notify", "mq_open", "mq_timedreceive", "mq_timedsend", "mq_unlink", "msgctl", "msgget",
+    "msgrcv", "msgsnd", "semctl", "semget", "semop", "semtimedop", "shmat", "shmctl", "shmdt", "shmget",
 )  # fmt: skip
-FACTS = ("getrandom", "olduname", "oldolduname", "sysinfo", "uname")
-OF_ARM = (
-    "arm_fadvise64_64", "arm_sync_file_range", "breakpoint", "cacheflush", "set_tls", "sync_file_range2", "usr26",
-    "usr32",
-)  # fmt: skip
+FACTS = ("getrandom", "sysinfo", "uname")
 USUAL = (
-    *FILES, *WATCHING, *MEMORY, *PROCESSES, *CONFINEMENT, *SIGNALS, *TIME, *SOCKETS, *MESSAGES, *FACTS, *OF_ARM,
+    *FILES, *WATCHING, *MEMORY, *PROCESSES, *CONFINEMENT, *SIGNALS, *TIME, *SOCKETS, *MESSAGES, *FACTS
 )  # fmt: skip
+OF_32BIT = (
+    "arm_fadvise64_64", "arm_sync_file_range", "breakpoint", "cacheflush", "chown32", "clock_adjtime64",
+    "clock_getres_time64", "clock_gettime64", "clock_nanosleep_time64", "fadvise64_64", "fchown32", "fcntl64",
+    "fstat64", "fstatat64", "fstatfs64", "ftruncate64", "futex_time64", "getegid32", "geteuid32", "getgid32",
+    "getgroups32", "getresgid32", "getresuid32", "getuid32", "io_pgetevents_time64", "ipc", "lchown32", "_llseek",
+    "lstat64", "mmap2", "mq_timedreceive_time64", "mq_timedsend_time64", "_newselect", "nice", "oldfstat", "oldlstat",
+    "oldolduname", "oldstat", "olduname", "ppoll_time64", "pselect6_time64", "readdir", "recv", "recvmmsg_time64",
+    "rt_sigtimedwait_time64", "sched_rr_get_interval_time64", "semtimedop_time64", "send", "sendfile64", "set_tls",
+    "setfsgid32", "setfsuid32", "setgid32", "setgroups32", "setregid32", "setresgid32", "setresuid32", "setreuid32",
+    "setuid32", "sgetmask", "sigaction", "signal", "sigpending", "sigprocmask", "sigreturn", "sigsuspend",
+    "socketcall", "ssetmask", "stat64", "statfs64", "sync_file_range2", "timer_gettime64", "timer_settime64",
+    "timerfd_gettime64", "timerfd_settime64", "truncate64", "ugetrlimit", "usr26", "usr32", "utimensat_time64",
+    "waitpid",
+)  # fmt: skip
+"""Usual calls that only programs of 32 bits have; machines whose calls we have not looked at may have some."""
 OTHER_PROCESSES = ("process_vm_readv", "process_vm_writev", "ptrace")
 """Open to all where the kernel lets no traced process past its filter (since 4.8); the kernel checks the rest."""
 MOUNTS = (
