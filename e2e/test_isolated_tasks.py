@@ -6,7 +6,9 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,6 +138,52 @@ def test_tasks_that_a_restart_of_the_machine_ended_are_started_again(tmp_path: P
         assert now and all(map(pid_is_alive, now))
         (found,) = agent.running("again", 1)
         assert (found["ID"], found["TaskStates"]["main"]["Restarts"]) == (alloc["ID"], 1)
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that every user can pass through, as the parents of a data directory usually are."""
+    with tempfile.TemporaryDirectory(prefix="yurt-e2e-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+
+
+def test_a_task_in_a_user_namespace_runs_with_its_secrets_and_answers_commands(reachable: Path) -> None:
+    plugin = [{"exec": {"config": {"user_namespace": {"first_host_id": 1_000_000}}}}]
+    script = (
+        'cat /proc/self/uid_map; echo kept > "$NOMAD_SECRETS_DIR/word" && cat "$NOMAD_SECRETS_DIR/word"; sleep 1000'
+    )
+    with running_agent(reachable, data_dir=reachable / "data", extra={"plugin": plugin}) as agent:
+        register(agent, job("mapped", "exec", shell(script, userns_mode="private")))
+        (alloc,) = agent.running("mapped", 1)
+        wait_for("output", lambda: "kept" in agent.cli("alloc", "logs", alloc["ID"]).stdout)
+        assert agent.cli("alloc", "logs", alloc["ID"]).stdout.split() == ["0", "1000000", "65536", "kept"]
+        assert agent.cli("alloc", "exec", "-t=false", alloc["ID"], "id", "-un").stdout == "nobody\n"
+        owners = {os.stat(f"/proc/{pid}").st_uid for pid in processes_in(cgroups_of(alloc["ID"]))}
+        assert owners == {1_065_534}
+        agent.call("DELETE", "/v1/job/mapped")
+        ended(agent, "mapped", "complete")
+
+
+def test_what_tasks_leave_is_out_of_reach_for_other_users(reachable: Path) -> None:
+    extra = {"client": {"enabled": True, "options": {"user.denylist": "games", "driver.raw_exec.enable": "1"}}}
+    leaving = shell("cp /bin/bash /local/shell && chmod 4755 /local/shell && sleep 1000")
+    with running_agent(reachable, data_dir=reachable / "data", extra=extra) as agent:
+        register(agent, job("leaving", "exec", leaving, User="root"))
+        register(agent, job("plain", "raw_exec", shell("id -un; pwd; sleep 1000"), User="nobody"))
+        (alloc,) = agent.running("leaving", 1)
+        (plain,) = agent.running("plain", 1)
+        program = reachable / "data" / "alloc" / alloc["ID"] / "main" / "local" / "shell"
+        wait_for("the program", lambda: program.exists() and program.stat().st_mode & 0o4000)
+        wait_for("output", lambda: agent.cli("alloc", "logs", plain["ID"]).stdout.startswith("nobody"))
+        ran = subprocess.run(
+            ["sh", "-c", f"{program} -p -c 'id -u'"], check=False, user=54321, group=54321, extra_groups=[],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert (ran.returncode, ran.stdout) == (126, ""), ran.stderr
+        for name in ("leaving", "plain"):
+            agent.call("DELETE", f"/v1/job/{name}")
+            ended(agent, name, "complete")
 
 
 def test_a_task_that_takes_too_much_memory_is_told_so(lasting_agent: Agent) -> None:
