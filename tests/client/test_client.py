@@ -417,7 +417,9 @@ async def test_stop_all_ends_every_task(run_client, server: FakeServerPort, driv
         assert sorted(driver.host.stops) == sorted(f"{alloc.id}/web/0" for alloc in allocs)
 
 
-async def test_a_broken_record_fails_its_own_allocation_only(run_client, server, driver: FakeDriver, database):
+async def test_a_broken_record_costs_nothing_when_the_driver_finds_the_task(
+    run_client, server, driver: FakeDriver, database
+):
     async with run_client() as client:
         good, bad = placed(client.node_id), placed(client.node_id, job=factories.job("other"))
         await running(server, good)
@@ -429,7 +431,7 @@ async def test_a_broken_record_fails_its_own_allocation_only(run_client, server,
 
     async with run_client(with_driver=FakeDriver(driver.host)):
         assert server.status_of(good.id) == CLIENT_RUNNING
-        assert server.status_of(bad.id) == CLIENT_FAILED
+        await eventually(lambda: server.status_of(bad.id) == CLIENT_RUNNING)
         assert len(driver.host.starts) == 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -73,22 +74,97 @@ async def test_records_outlive_the_process_that_wrote_them(tmp_path: Path) -> No
     assert record.tasks == TASKS
 
 
-@pytest.mark.parametrize("column", ["alloc", "progress"])
-async def test_a_broken_record_spoils_its_own_allocation_only(tmp_path: Path, column: str) -> None:
-    path = tmp_path / "client.db"
+async def filled(path: Path) -> None:
+    """Two allocations of a node that is known."""
     database = ClientDatabase(path)
+    await database.put_identity(NodeIdentity(node_id="n", secret_id="s"))
     for alloc_id in ("a", "b"):
         await database.put_alloc(factories.alloc(id=alloc_id))
         await database.put_tasks(alloc_id, TASKS, None)
     await database.close()
+
+
+async def read(path: Path) -> tuple[tuple[AllocRecord, ...], str, bool]:
+    """The records, and what is told of damage."""
+    database = ClientDatabase(path)
+    records = await database.allocs()
+    await database.close()
+    return records, database.damage, database.is_incomplete
+
+
+def spoil(path: Path, column: str) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute(f"UPDATE allocs SET {column} = CAST({column} || x'00' AS BLOB) WHERE id = 'a'")
     connection.close()
-    database = ClientDatabase(path)
-    broken, whole = await database.allocs()
-    await database.close()
+
+
+@pytest.mark.parametrize("column", ["alloc", "progress"])
+async def test_a_broken_record_is_restored_from_the_copy(tmp_path: Path, column: str) -> None:
+    await filled(tmp_path / "client.db")
+    spoil(tmp_path / "client.db", column)
+    records, damage, is_incomplete = await read(tmp_path / "client.db")
+    assert [(record.error, record.tasks) for record in records] == [("", TASKS)] * 2
+    assert "restored from its copy" in damage
+    assert not is_incomplete
+
+
+@pytest.mark.parametrize("column", ["alloc", "progress"])
+async def test_a_record_that_is_broken_in_both_copies_spoils_itself_only(tmp_path: Path, column: str) -> None:
+    await filled(tmp_path / "client.db")
+    for name in ("client.db", "client-copy.db"):
+        spoil(tmp_path / name, column)
+    (broken, whole), damage, is_incomplete = await read(tmp_path / "client.db")
     assert "can not be read" in broken.error
     assert (whole.error, whole.tasks) == ("", TASKS)
+    assert "its copy is no help" in damage
+    assert is_incomplete
+
+
+@pytest.mark.parametrize("name", ["client.db", "client.db-wal", "client-copy.db", "client-copy.db-wal"])
+async def test_a_killed_client_finds_all_records_though_a_file_is_gone(tmp_path: Path, name: str) -> None:
+    live = ClientDatabase(tmp_path / "live" / "client.db")
+    await live.put_identity(NodeIdentity(node_id="n", secret_id="s"))
+    await live.put_alloc(ALLOC)
+    await live.put_tasks("a", TASKS, HEALTH)
+    shutil.copytree(tmp_path / "live", tmp_path / "killed")
+    await live.close()
+    (tmp_path / "killed" / name).unlink()
+    records, _, is_incomplete = await read(tmp_path / "killed" / "client.db")
+    assert [record.tasks for record in records] == [TASKS]
+    assert not is_incomplete
+
+
+async def test_the_node_keeps_its_id_when_all_of_its_database_is_gone(tmp_path: Path) -> None:
+    await filled(tmp_path / "client.db")
+    for name in ("client.db", "client-copy.db"):
+        (tmp_path / name).unlink()
+    database = ClientDatabase(tmp_path / "client.db")
+    assert await database.identity() == NodeIdentity(node_id="n", secret_id="s")
+    assert database.is_incomplete
+    await database.close()
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"\0" * 90])
+async def test_the_file_of_the_identity_is_made_anew_from_the_database(tmp_path: Path, damage: bytes) -> None:
+    await filled(tmp_path / "client.db")
+    whole = (tmp_path / "identity.json").read_bytes()
+    (tmp_path / "identity.json").write_bytes(damage)
+    database = ClientDatabase(tmp_path / "client.db")
+    assert await database.identity() == NodeIdentity(node_id="n", secret_id="s")
+    await database.close()
+    assert (tmp_path / "identity.json").read_bytes() == whole
+
+
+async def test_a_database_of_an_earlier_version_is_adopted(tmp_path: Path) -> None:
+    await filled(tmp_path / "client.db")
+    with sqlite3.connect(tmp_path / "client.db") as connection:
+        connection.execute("DROP TABLE stamp")
+    connection.close()
+    (tmp_path / "client-copy.db").unlink()
+    (tmp_path / "format").write_text("yurt data 1\n")
+    records, damage, is_incomplete = await read(tmp_path / "client.db")
+    assert [record.tasks for record in records] == [TASKS] * 2
+    assert (damage, is_incomplete) == ("", False)
 
 
 async def test_a_second_client_on_the_same_folder_is_refused(tmp_path: Path) -> None:

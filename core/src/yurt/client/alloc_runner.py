@@ -119,9 +119,18 @@ class AllocRunner:
         async with self._saved:
             await self._saved.wait_for(lambda: self._saved_version >= wanted)
 
-    async def run(self, record: AllocRecord | None = None, *, after: Sequence[AllocRunner] = ()) -> None:
-        """Run the allocation to its end; a record continues one of an earlier agent; `after` must be over first."""
+    async def run(
+        self, record: AllocRecord | None = None, *, after: Sequence[AllocRunner] = (), is_rebuilt: bool = False
+    ) -> None:
+        """Run the allocation to its end; a record continues one of an earlier agent; `after` must be over first.
+
+        `is_rebuilt`: an earlier agent may have run it, and its record is lost.
+        """
         await self._prepare(record)
+        if is_rebuilt:
+            async with asyncio.TaskGroup() as group:
+                for runner in self.tasks.values():
+                    group.create_task(runner.rebuild())
         for other in after:
             await other.wait_stopped()
         if all(other.is_over for other in after if other.alloc.id == self.alloc.previous_allocation):

@@ -38,6 +38,7 @@ from yurt.client.life import life_line
 from yurt.client.networks.manager import Networks
 from yurt.client.node_token import identified
 from yurt.client.ports import ServerPort
+from yurt.client.rebuilding import LostRecords, damage_event
 from yurt.client.reports import DEV_RETRY_S, RETRY_S, Reporter
 from yurt.client.stats import UsageMeter, host_usage
 from yurt.client.waiting import wait_or_sleep
@@ -135,7 +136,7 @@ class Client:
         self._garbage = GarbageCollector(config, env, lambda: self.runners)
         mode = config.options.get(disk_use.OPTION, disk_use.STOP)
         self._disk_watch = DiskWatch(config.alloc_dir, env, mode=mode, runners=lambda: self.runners)
-        self._broken: dict[str, str] = {}
+        self._lost = LostRecords(database, config.alloc_dir)
         self._execs = ExecSessions(lambda name, work: supervised(self._group, name, work))
         self.runners: dict[str, AllocRunner] = {}
         self._restored = asyncio.Event()
@@ -185,7 +186,8 @@ class Client:
         node = await asyncio.to_thread(build_node, self.config, identity, self._plugin_attributes)
         self._meta = node_meta.combined(self.config.meta, (await self._store.node_meta()).values)
         self._node = replace(node, meta=self._meta.meta)
-        records = await self._store.allocs()
+        records = await asyncio.to_thread(self._lost.sort, await self._store.allocs())
+        here = {record.id for record in records} | self._lost.ids
         reporter = Reporter(
             self._server,
             self._env,
@@ -199,7 +201,7 @@ class Client:
             for name, driver in self._drivers.items():
                 supervised(group, f"fingerprint of driver {name}", self._follow_driver(name, driver))
             self.devices.begin(group)
-            opening = group.create_task(self.networks.open({record.id for record in records}), name="networks")
+            opening = group.create_task(self.networks.open(here), name="networks")
             await self.host_volumes.open()
             await self._wait_first_fingerprints()
             await self.devices.wait_first()
@@ -209,7 +211,7 @@ class Client:
             self.csi.plugins.begin(group)
             self._restore(records)
             self._restored.set()
-            await self.csi.volumes.open(group, set(self.runners))
+            await self.csi.volumes.open(group, here)
             group.create_task(self._connection.run(), name="heartbeats")
             group.create_task(reporter.run(), name="allocation reports")
             group.create_task(self._follow_allocs(), name="allocation list")
@@ -342,25 +344,22 @@ class Client:
     # Allocations.
 
     def _restore(self, records: tuple[AllocRecord, ...]) -> None:
-        """Take up what an earlier agent ran; a record that cannot be read fails its own allocation (invariant E6)."""
+        """Take up what an earlier agent ran."""
         for record in records:
-            alloc = record.alloc
-            if alloc is None or alloc.job is None or alloc.job.group(alloc.task_group) is None:
-                text = f"the client's record of this allocation cannot be read: {record.error or 'it has no job'}"
-                self._broken[record.id] = text
-                log.error("allocation %s: %s", record.id, text)
-                self._report(self._ended_update(record.id, CLIENT_FAILED, text))
-                continue
-            self._watch.know({record.id: alloc.alloc_modify_index})
-            self._begin(alloc, record)
+            assert record.alloc is not None, record.id
+            self._watch.know({record.id: record.alloc.alloc_modify_index})
+            self._begin(record.alloc, record)
 
     async def _follow_allocs(self) -> None:
         await self._connection.registered.wait()
+        if self._store.damage:
+            self._tell_event(damage_event(self._store.damage, self._env))
         await self._watch.run(least_index=self._connection.registered_index, apply=self._apply)
 
     async def _apply(self, changes: Changes) -> None:
         for alloc in changes.fetched:
             self._take_over(alloc)
+        self._lost.unclaimed()
         for alloc_id in changes.gone:
             supervised(self._group, f"removal of {alloc_id[:8]}", self.remove_alloc(alloc_id))
         self._reporter.open()
@@ -371,11 +370,9 @@ class Client:
             runner.take_over(alloc)
             if alloc.client_status == CLIENT_UNKNOWN:
                 self._reporter.resend(alloc.id)
-        elif alloc.id in self._broken:
-            self._report(self._ended_update(alloc.id, CLIENT_FAILED, self._broken[alloc.id]))
         elif is_client_terminal(alloc):
             return
-        elif is_server_terminal(alloc):
+        elif is_server_terminal(alloc) and alloc.id not in self._lost.ids:
             self._report(self._ended_update(alloc.id, CLIENT_COMPLETE, "Stopped before it started on this client"))
         elif alloc.job is None or alloc.job.group(alloc.task_group) is None:
             text = f"the servers sent no group {alloc.task_group!r} with allocation {alloc.id}"
@@ -389,7 +386,7 @@ class Client:
         supervised(
             self._group,
             f"allocation {alloc.id[:8]}",
-            runner.run(record, after=self._predecessors(alloc)),
+            runner.run(record, after=self._predecessors(alloc), is_rebuilt=self._lost.take(alloc.id)),
             on_error=lambda error: self._runner_broke(runner, error),
         )
 
@@ -446,7 +443,6 @@ class Client:
         await asyncio.to_thread(remove_alloc_dir, self.config.alloc_dir, alloc_id)
         await self._store.delete_alloc(alloc_id)
         self.runners.pop(alloc_id, None)
-        self._broken.pop(alloc_id, None)
         self._reporter.forget(alloc_id)
 
     async def stop_all(self) -> None:

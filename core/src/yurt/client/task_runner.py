@@ -13,6 +13,7 @@ from typing import Any, Protocol, assert_never
 
 from yurt.client.context import ClientContext
 from yurt.client.driver_table import passage, wait_end
+from yurt.client.rebuilding import find_run, rebuilt_record, runs_to_try
 from yurt.client.task_env import lookup_in, replace_references
 from yurt.client.task_setup import SetupProblem, TaskSetup, TaskSpec, run_id, task_spec
 from yurt.client.waiting import wait_or_sleep
@@ -32,6 +33,7 @@ KILL_RETRY_FIRST_S = 5.0
 KILL_RETRY_MAX_S = 120.0
 KILL_ATTEMPTS = 5
 HELD = (machine.RUNNING, machine.STOPPING)
+RECORD_LOST = "the client's record of this task was lost"
 RECOVER_WAITS_S = (1.0, 2.0, 4.0, 8.0)
 
 
@@ -167,6 +169,19 @@ class TaskRunner:
             self._setups.resume(self.alloc)
         else:
             self.post(machine.Lost())
+
+    async def rebuild(self) -> None:
+        """Continue a task that an earlier agent may have run, of which no record is left."""
+        known, driver = self.alloc.task_states.get(self.name), self.driver
+        ids = tuple(self.task_id(run) for run in range(runs_to_try(known)))
+        run = await find_run(driver, ids, self._context.env)
+        record = rebuilt_record(known, run, self._intent(run or 0))
+        if record is not None:
+            await self.restore(record)
+            self.post(machine.Note(event=events.driver_message(RECORD_LOST)))
+        if run is None and driver is not None and not driver.capabilities.finds_by_id:
+            reason = f"{RECORD_LOST}, and driver {driver.name!r} cannot tell whether the task runs"
+            self.post(machine.Kill(reason=events.driver_failure(reason), is_failure=True))
 
     async def _restore_intent(self, driver: Driver, handle: TaskHandle) -> None:
         """The agent ended between its wish to start a run and its knowledge of it: it may run, or was never started."""

@@ -33,6 +33,7 @@ from yurt.executor.start_files import StartFiles
 from yurt.executor.surroundings import (
     check_spec,
     ids_of,
+    is_locked,
     let_through,
     look_up_user,
     other_network_of,
@@ -54,6 +55,7 @@ EXIT_FILE_LIMIT_S = 5.0
 KILL_LIMIT_S = 12.0
 KILL_ROUNDS = 50
 SHIM_LIMIT_S = 30.0
+LOCK_LIMIT_S = 15.0
 CGROUP_PARENT = "yurt.slice"
 """All agents of the machine but dev agents have it, so that none of them removes it."""
 
@@ -126,6 +128,8 @@ class ProcessExecutor:
         check_spec(spec)
         user = user_to_become(spec.user)
         let_through(spec, user)
+        # An earlier run may be about to be destroyed.
+        await until(lambda: not is_locked(spec.lock_folder), LOCK_LIMIT_S)
         self._folder.mkdir(parents=True, exist_ok=True)
         zygote = self._acquired()  # from now on no other executor removes the folders of the run
         cgroups.restore(self._parent, self._parents)

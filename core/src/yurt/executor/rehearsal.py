@@ -97,4 +97,5 @@ def fields_of(base: bytes) -> tuple[Any, ...]:
         b"",
         marshal.dumps(task),
         marshal.dumps(end),
+        b"",
     )

@@ -14,6 +14,9 @@ can do on its way to the command (`task_child`) or that can wait until something
 It answers the agent itself, on the zygote's reply pipe: small writes to a pipe are whole (PIPE_BUF). A start has
 succeeded when the exec has: the task's end of a close-on-exec pipe then closes without a word of failure.
 
+From before its task starts until nothing is left of it a shim holds a lock on the task's directory. It proves that a
+task lives, whatever has become of the agent's records: no second one is started beside it.
+
 Killing never follows a pid that may have been given to a stranger: a shim kills only its direct children, whose pids
 stay theirs until it reaps them; their children fall to it next, and so on until it has none.
 """
@@ -21,6 +24,7 @@ stay theirs until it reaps them; their children fall to it next, and so on until
 from __future__ import annotations
 
 import errno
+import fcntl
 import marshal
 import os
 import select
@@ -75,6 +79,7 @@ class Shim:
         self.poller = select.poll()
         self.id = self.max_files = self.max_bytes = 0
         self.stdout = self.stderr = self.asked_file = self.start_file = self.pid_file = self.task = self.end = b""
+        self.lock_folder = b""
         self.start_fd = -1
         self.main = 0
         self.has_forked = False
@@ -122,14 +127,17 @@ class Shim:
         os.close(request_fd)
         (
             self.id, self.stdout, self.stderr, self.max_files, self.max_bytes, self.asked_file, self.start_file,
-            self.pid_file, self.task, self.end,
+            self.pid_file, self.task, self.end, self.lock_folder,
         ) = marshal.loads(body)  # fmt: skip
         return True
 
     def start(self) -> bool:
         """Start the task and tell the agent how that went."""
-        stage = b"claim"
+        stage = b"lock"
         try:
+            if self.lock_folder:
+                fcntl.flock(os.open(self.lock_folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stage = b"claim"
             self.start_fd = os.open(self.asked_file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             stage = b"logs"
             outputs = self.open_outputs()

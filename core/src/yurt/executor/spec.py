@@ -60,6 +60,7 @@ class ProcessSpec(Value):
     With a `pid_file` the command only launches the task: it stays outside the task's cgroups and ends at once, having
     left there the pid of the task, its child. `at_end` is then run when nothing is left of the task.
     `alloc_dir` is closed to other users than the agent's: `user` is let through.
+    The shim holds a lock on the `lock_folder`, and starts nothing while another one does.
     """
 
     task_id: str
@@ -77,6 +78,7 @@ class ProcessSpec(Value):
     alloc_dir: str = ""
     pid_file: str = ""
     at_end: tuple[str, ...] = ()
+    lock_folder: str = ""
 
     @classmethod
     def of_task(cls, request: TaskRequest, argv: tuple[str, ...]) -> ProcessSpec:
@@ -94,6 +96,7 @@ class ProcessSpec(Value):
             cgroup=CgroupSpec.of_resources(request.resources),
             network_namespace=request.network_namespace,
             alloc_dir=request.dirs.alloc_dir,
+            lock_folder=request.dirs.task_dir,
         )
 
 
@@ -225,6 +228,7 @@ def encode_start(
             os.fsencode(spec.pid_file),
             marshal.dumps(task),
             marshal.dumps(end),
+            os.fsencode(spec.lock_folder),
         )
     )
 
@@ -274,6 +278,8 @@ def start_failure(spec: ProcessSpec, *, stage: str, code: int) -> DriverError:
     """The stage at which a start failed and the system's reason, as a text that names the command and what to do."""
     command, reason = spec.argv[0], f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"
     match stage:
+        case "lock" if code == errno.EAGAIN:
+            text = f"a process of an earlier run of the task still lives: a shim holds {spec.lock_folder} locked"
         case "exec":
             text = f'cannot run the command "{command}": {exec_reason(spec, code=code, reason=reason)}'
         case "cwd":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import pwd
 import signal
@@ -185,6 +186,25 @@ def read_exit_file(path: str) -> ExitResult | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         return ExitResult(error=f"the exit file {path} cannot be read: {error}")
+
+
+def is_locked(folder: str) -> bool:
+    """Whether a shim holds the lock of a task's directory: the task lives. "" is never locked."""
+    if not folder:
+        return False
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def remove_file(path: str) -> None:

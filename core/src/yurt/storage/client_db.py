@@ -1,14 +1,18 @@
 """What a client keeps on disk so that a restarted agent finds its tasks again.
 
-Every call is durable when it returns. Records carry a digest; one that can not be read spoils its own allocation
-only, and says so in `AllocRecord.error` (invariant E6).
+Every call is durable when it returns. There are two copies, either of which suffices (`client_copies`); who the node is
+lies in a file of its own as well. Where both copies are damaged, records that can be read count still: each carries a
+digest, and one that can not be read says so in `AllocRecord.error` (invariant E6).
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import logging
 import sqlite3
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,15 +22,17 @@ from yurt.lifecycle.restarts import RestartWindow
 from yurt.sdk.driver import TaskHandle
 from yurt.sdk.errors import Conflict
 from yurt.sdk.value import Value, no_entries, replace
-from yurt.storage.data_dir import DataDir
+from yurt.storage.checked import read_checked, write_checked
+from yurt.storage.client_copies import COPY_NAME, PUT_STAMP, SCHEMA, Cells, Change, Copy, Ledger, settle
+from yurt.storage.data_dir import FORMAT, DataDir
 from yurt.storage.sqlite_worker import SqliteWorker
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
 from yurt.structs.host_volume import HostVolume
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, data BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS allocs (id TEXT PRIMARY KEY, alloc BLOB NOT NULL, progress BLOB);
-"""
+log = logging.getLogger(__name__)
+
+FORMATS = (FORMAT, "yurt data 2")
+IDENTITY_FILE = "identity.json"
 DIGEST_BYTES = 8
 IDENTITY, SEEN_INDEX, NODE_META, VOLUMES = "identity", "seen_index", "node_meta", "host_volumes"
 CSI_USES, NODE_TOKEN = "csi_uses", "node_token"
@@ -100,22 +106,58 @@ class ClientDatabase:
     """The client's records, in a database file or (path None) in memory."""
 
     def __init__(self, path: Path | None) -> None:
-        """Open it; raises Conflict when its folder is in use, broken or of another format version."""
+        """Open it; raises Conflict when its folder is in use or of another format version."""
         self._path = path
-        self._folder = None if path is None else DataDir(path.parent)
-        try:
-            self._worker = SqliteWorker(path, schema=SCHEMA, name="client-database")
-        except BaseException:
+        self._folder = None if path is None else DataDir(path.parent, formats=FORMATS)
+        self.damage = ""
+        """What is to be told of damage that was found, "" for nothing."""
+        self.is_incomplete = False
+        """Records may be missing: what runs here must be looked for."""
+        self._pending: list[Change] = []
+        with ExitStack() as undo:
             if self._folder is not None:
-                self._folder.close()
-            raise
+                undo.callback(self._folder.close)
+            self._copy = None if path is None or self._folder is None else self._settled(path, self._folder)
+            if self._copy is not None:
+                undo.callback(self._copy.close)
+            self._worker = SqliteWorker(path, schema=SCHEMA, name="client-database", on_commit=self._follow)
+            undo.pop_all()
+
+    def _settled(self, path: Path, folder: DataDir) -> Copy:
+        """The second copy, open, after both were made sound and alike."""
+        is_begun = folder.found_format == FORMATS[-1] or (path.parent / IDENTITY_FILE).exists()
+        try:
+            self.damage, self.is_incomplete = settle(path, is_begun=is_begun)
+            with closing(sqlite3.connect(path)) as connection:
+                self._ledger = Ledger(connection)
+            copy = Copy(path.with_name(COPY_NAME))
+        except sqlite3.Error as error:
+            raise Conflict(f"the client's database {path} can not be opened: {error}; check the disk") from error
+        folder.has_format()
+        return copy
 
     async def identity(self) -> NodeIdentity | None:
-        """Who this client was, or nothing on first start; raises Conflict when the record is broken."""
-        return await self._fact(IDENTITY, NodeIdentity)
+        """Who this client was, or nothing on first start; raises Conflict when the record is broken.
+
+        Of the database and the file beside it, one makes up for the other.
+        """
+        found = await self._fact(IDENTITY, NodeIdentity)
+        if self._path is None:
+            return found
+        path = self._path.parent / IDENTITY_FILE
+        kept = await asyncio.to_thread(_kept_identity, path)
+        if found is None and kept is not None:
+            log.warning("the node's identity is taken from its file: path=%s node=%s", path, kept.node_id)
+            await self._put_fact(IDENTITY, _sealed(kept))
+        elif found is not None and kept != found:
+            await asyncio.to_thread(write_checked, path, msgspec.json.encode(found))
+        return found or kept
 
     async def put_identity(self, identity: NodeIdentity) -> None:
         """Remember who this client is."""
+        if self._path is not None:
+            path = self._path.parent / IDENTITY_FILE
+            await asyncio.to_thread(write_checked, path, msgspec.json.encode(identity))
         await self._put_fact(IDENTITY, _sealed(identity))
 
     async def node_token(self) -> str:
@@ -171,6 +213,7 @@ class ClientDatabase:
         await self._execute(
             "INSERT INTO allocs (id, alloc) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET alloc = excluded.alloc",
             (alloc.id, data),
+            {f"alloc/{alloc.id}": data},
         )
 
     async def put_tasks(
@@ -178,28 +221,45 @@ class ClientDatabase:
     ) -> None:
         """Remember how the tasks of an allocation fare; an allocation that was forgotten stays so."""
         data = _sealed(Progress(tasks=tasks, deployment_status=deployment_status))
-        await self._execute("UPDATE allocs SET progress = ? WHERE id = ?", (data, alloc_id))
+        await self._execute(
+            "UPDATE allocs SET progress = ? WHERE id = ?", (data, alloc_id), {f"progress/{alloc_id}": data}
+        )
 
     async def delete_alloc(self, alloc_id: str) -> None:
         """Forget an allocation and its tasks."""
-        await self._execute("DELETE FROM allocs WHERE id = ?", (alloc_id,))
+        cells: Cells = {f"alloc/{alloc_id}": None, f"progress/{alloc_id}": None}
+        await self._execute("DELETE FROM allocs WHERE id = ?", (alloc_id,), cells)
 
     async def close(self) -> None:
         """Finish what waits and close the file; calling it again does nothing."""
         await self._worker.close()
+        if self._copy is not None:
+            self._copy.close()
         if self._folder is not None:
             self._folder.close()
 
-    async def _execute(self, statement: str, values: tuple[bytes | str, ...]) -> None:
+    async def _execute(self, statement: str, values: tuple[bytes | str, ...], cells: Cells) -> None:
+        """Make a change, which gives cells new values."""
+
         def run(connection: sqlite3.Connection) -> None:
-            connection.execute(statement, values)
+            is_changed = connection.execute(statement, values).rowcount > 0
+            if is_changed and self._path is not None:
+                connection.execute(PUT_STAMP, (self._ledger.change(cells),))
+                self._pending.append((statement, values))
 
         await self._worker.call(run)
+
+    def _follow(self) -> None:
+        """Make the changes that were just committed in the second copy; called in the worker's thread."""
+        if self._pending and self._copy is not None:
+            self._copy.apply(self._pending, self._ledger.stamp())
+            self._pending.clear()
 
     async def _put_fact(self, name: str, data: bytes) -> None:
         await self._execute(
             "INSERT INTO facts (name, data) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET data = excluded.data",
             (name, data),
+            {f"fact/{name}": data},
         )
 
     async def _fact(self, name: str, kind: type[T]) -> T | None:
@@ -211,10 +271,23 @@ class ClientDatabase:
         try:
             return _unsealed(row[0], kind)
         except (ValueError, msgspec.DecodeError) as error:
+            if self.is_incomplete:
+                log.error("a record of the client's database is lost: name=%s path=%s", name, self._path)
+                return None
             raise Conflict(
                 f'the record "{name}" in {self._path} can not be read: {error}; restore the file from a copy, '
                 "or move it away to start as a new node"
             ) from error
+
+
+def _kept_identity(path: Path) -> NodeIdentity | None:
+    try:
+        return msgspec.json.decode(read_checked(path), type=NodeIdentity)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, msgspec.DecodeError) as error:
+        log.warning("the file of the node's identity is damaged: path=%s: %s", path, error)
+        return None
 
 
 def _sealed(value: Value | int | str | tuple[Value, ...]) -> bytes:

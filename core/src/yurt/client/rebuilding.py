@@ -1,0 +1,118 @@
+"""A client whose database was damaged: what runs here is found again, and nothing is started beside it.
+
+Of an allocation without a readable record three things are known: its directory, which is made before anything of it
+starts; what its servers were told of its tasks; and what the drivers find by the ids of its runs, which they write down
+themselves (the start files of shims, the labels of containers). A run that is found is taken up. A task of which the
+servers know more than that it waits, and that nobody finds, has ended unseen: its restart policy decides. Last, a shim
+holds a lock on its task's directory, so that a process that nobody found still keeps another one from being started.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Final
+
+from yurt.runtime.env import Env
+from yurt.sdk.driver import Driver, TaskHandle
+from yurt.sdk.errors import NotFound, YurtError
+from yurt.sdk.value import replace
+from yurt.storage.client_db import AllocRecord, ClientDatabase, TaskRecord
+from yurt.structs.alloc import TaskState
+from yurt.structs.node import NodeEvent
+from yurt.structs.status import TASK_DEAD, TASK_RUNNING
+
+log = logging.getLogger(__name__)
+
+RUNS_AHEAD: Final = 8
+"""So many restarts the servers may not have heard of."""
+RETRY_WAITS_S: Final = (1.0, 2.0, 4.0, 8.0)
+
+
+class LostRecords:
+    """The allocations of which something may run here although their records cannot be read."""
+
+    def __init__(self, database: ClientDatabase, alloc_dir: str) -> None:
+        self._database = database
+        self._alloc_dir = alloc_dir
+        self._ids: set[str] = set()
+
+    def sort(self, records: tuple[AllocRecord, ...]) -> tuple[AllocRecord, ...]:
+        """The records that can be used; blocking. The others are remembered, and so are directories without any."""
+        usable = []
+        for record in records:
+            alloc = record.alloc
+            if record.error or alloc is None or alloc.job is None or alloc.job.group(alloc.task_group) is None:
+                log.error("the client's record of an allocation cannot be read, what runs of it is looked for: "
+                          "allocation=%s: %s", record.id, record.error or "it has no job")  # fmt: skip
+                self._ids.add(record.id)
+            else:
+                usable.append(record)
+        if self._database.is_incomplete and os.path.isdir(self._alloc_dir):
+            self._ids.update(set(os.listdir(self._alloc_dir)) - {record.id for record in usable})
+        return tuple(usable)
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Those that were not taken up yet."""
+        return frozenset(self._ids)
+
+    def take(self, alloc_id: str) -> bool:
+        """Whether an allocation is one of them; it is none from now on."""
+        is_lost = alloc_id in self._ids
+        self._ids.discard(alloc_id)
+        return is_lost
+
+    def unclaimed(self) -> None:
+        """The servers have told of all allocations of this node: what is left is nobody's."""
+        if self._ids:
+            log.warning("directories of allocations that the servers do not know are left, and what may run of them: "
+                        "allocations=%s", ",".join(sorted(self._ids)))  # fmt: skip
+        self._ids.clear()
+
+
+def damage_event(damage: str, env: Env) -> NodeEvent:
+    """What the servers are told of a database that was damaged."""
+    return NodeEvent(message=f"Client state damaged: {damage}", subsystem="Storage", timestamp=env.now())
+
+
+async def find_run(driver: Driver | None, ids: tuple[str, ...], env: Env) -> int | None:
+    """The newest run of a task that its driver finds; `ids` are those of its runs, from the first one on."""
+    if driver is None or not driver.capabilities.finds_by_id:
+        return None
+    for run in reversed(range(len(ids))):
+        if await _is_found(driver, TaskHandle(driver=driver.name, task_id=ids[run], version=0), env):
+            return run
+    return None
+
+
+def runs_to_try(known: TaskState | None) -> int:
+    """How many runs a task may have had."""
+    return 1 + RUNS_AHEAD + (known.restarts if known is not None else 0)
+
+
+async def _is_found(driver: Driver, intent: TaskHandle, env: Env) -> bool:
+    """Whether the driver has the run; one that cannot look at present is asked again."""
+    for wait_s in RETRY_WAITS_S:
+        try:
+            await driver.recover_task(intent)
+        except NotFound:
+            return False
+        except YurtError as error:
+            log.warning("looking for a run of a task failed: id=%s: %s", intent.task_id, error)
+            await env.sleep(wait_s)
+        else:
+            return True
+    return False
+
+
+def rebuilt_record(known: TaskState | None, run: int | None, handle: TaskHandle) -> TaskRecord | None:
+    """What is known of a task again; None when it was never begun. `handle` is the intent of the run that was found."""
+    if known is not None and known.state == TASK_DEAD:
+        return TaskRecord(state=known, run=run or known.restarts, handle=handle if run is not None else None)
+    if run is not None:
+        state = replace(known or TaskState(), state=TASK_RUNNING)
+        return TaskRecord(state=state, run=run, handle=handle)
+    if known is None or not known.started_at:
+        return None
+    return TaskRecord(state=replace(known, state=TASK_RUNNING), run=known.restarts)
