@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from yurt.executor import CgroupSpec, ProcessExecutor, ProcessSpec, cgroups
+from yurt.executor import CgroupSpec, ProcessExecutor, ProcessSpec, cgroups, process_executor
 from yurt.executor.processes import start_time
 from yurt.executor.spec import DEFAULT_PATH
 from yurt.executor.zygote_client import ZygoteClient
@@ -400,3 +400,27 @@ async def test_the_shim_that_waits_for_a_task_ends_with_the_zygote(workshop: Any
     ready = await ready_shim(workshop, eventually)
     os.kill(workshop.executor.zygote_pid, signal.SIGKILL)
     await eventually(lambda: not start_time(ready.pid))
+
+
+async def test_no_second_process_starts_while_one_of_the_task_lives(workshop: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(process_executor, "LOCK_LIMIT_S", 0.1)
+    folder = str(workshop.folder / "task")
+    os.mkdir(folder)
+    first = workshop.spec("sleep", "1000", lock_folder=folder)
+    await workshop.executor.start(first)
+    with pytest.raises(RecoverableError, match="a process of an earlier run of the task still lives"):
+        await workshop.executor.start(workshop.spec("true", lock_folder=folder))
+    await workshop.executor.destroy(first.task_id)
+    again = workshop.spec("sleep", "1000", lock_folder=folder)
+    await workshop.executor.start(again)
+    await workshop.executor.destroy(again.task_id)
+
+
+async def test_a_start_waits_for_the_end_of_the_run_before(workshop: Any) -> None:
+    folder = str(workshop.folder / "task")
+    os.mkdir(folder)
+    first, second = (workshop.spec("sleep", "1000", lock_folder=folder) for _ in range(2))
+    await workshop.executor.start(first)
+    _, handle = await asyncio.gather(workshop.executor.destroy(first.task_id), workshop.executor.start(second))
+    assert handle.pid
+    await workshop.executor.destroy(second.task_id)

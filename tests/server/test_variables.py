@@ -12,6 +12,7 @@ from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unava
 from yurt.sdk.value import replace, seconds
 from yurt.server.keyring import Keyring
 from yurt.server.variables import VariableConflict, checked_lock
+from yurt.storage.checked import checked, unchecked
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import encode_command
 from yurt.structs.rpc import TemplateQuery
@@ -187,9 +188,22 @@ def test_keys_are_kept_and_readable_by_their_owner_only(tmp_path: Path) -> None:
     again = Keyring(tmp_path)
     assert again.decrypt(one, sealed, context=b"here") == b"text"
     assert again.jwks([one, two]) == first.jwks([one])
-    path.write_text("broken")
-    with pytest.raises(Invalid, match="cannot be read"):
-        Keyring(tmp_path).get(one)
+
+
+@pytest.mark.parametrize("place", [3, 60, 200, -10])
+def test_a_key_of_which_one_bit_flipped_counts_as_missing_and_seals_nothing(tmp_path: Path, place: int) -> None:
+    one = factories.number_id(1, kind=8)
+    made = Keyring(tmp_path).create(one)
+    (path,) = (tmp_path / "keystore").iterdir()
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+    again = Keyring(tmp_path)
+    assert one not in again
+    with pytest.raises(Unavailable, match="is damaged"):
+        again.get(one)
+    again.add(made)
+    assert Keyring(tmp_path).get(one) == made
 
 
 @pytest.mark.parametrize("key_id", ["../outside", "/outside", "one", "", f"{factories.number_id(1)}\n"])
@@ -207,12 +221,14 @@ def test_a_key_id_that_is_not_a_uuid_never_names_a_file(tmp_path: Path, key_id: 
     assert [path.name for path in (tmp_path / "keystore").iterdir()] == [f"{made.key_id}.key.json"]
 
 
-def test_a_kept_key_whose_id_is_not_a_uuid_stops_the_keyring(tmp_path: Path) -> None:
+def test_a_kept_key_whose_id_is_not_a_uuid_counts_as_missing(tmp_path: Path) -> None:
     made = Keyring(tmp_path).create(factories.number_id(1, kind=8))
     (path,) = (tmp_path / "keystore").iterdir()
-    path.write_bytes(path.read_bytes().replace(made.key_id.encode(), b"../outside"))
-    with pytest.raises(Invalid, match="not a UUID; restore it"):
-        Keyring(tmp_path).remove(made.key_id)
+    path.write_bytes(checked(unchecked(path.read_bytes()).replace(made.key_id.encode(), b"../outside")))
+    again = Keyring(tmp_path)
+    assert made.key_id not in again
+    with pytest.raises(Unavailable, match="not a UUID"):
+        again.get(made.key_id)
 
 
 async def test_a_template_is_answered_for_an_allocation_of_its_node_only(bench: Any) -> None:

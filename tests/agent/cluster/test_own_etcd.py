@@ -129,9 +129,20 @@ async def test_servers_are_remembered_and_those_that_left_are_not(folder: Path) 
     assert load(folder / SERVERS_FILE, KnownServers).addresses == ()
 
 
-async def test_a_broken_memory_is_told(folder: Path) -> None:
-    (folder / CLUSTER_FILE).write_text("{")
-    with pytest.raises(Invalid, match=r"cluster.json cannot be read"):
+@pytest.mark.parametrize("place", range(0, 140, 9))
+async def test_a_damaged_record_of_the_cluster_founds_none(folder: Path, place: int) -> None:
+    save(folder / CLUSTER_FILE, Founding(has_begun=True, met=("b", "c")))
+    data = bytearray((folder / CLUSTER_FILE).read_bytes())
+    data[place % len(data)] ^= 1
+    (folder / CLUSTER_FILE).write_bytes(data)
+    with pytest.raises(Invalid, match=r"cluster.json is damaged"):
+        own_etcd(folder, quiet_port())
+
+
+@pytest.mark.parametrize("content", ["", "{", "\0" * 50])
+async def test_a_record_of_the_cluster_that_is_cut_off_founds_none(folder: Path, content: str) -> None:
+    (folder / CLUSTER_FILE).write_text(content)
+    with pytest.raises(Invalid, match=r"cluster.json is damaged"):
         own_etcd(folder, quiet_port())
 
 

@@ -11,6 +11,7 @@ becomes a part of a path.
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import re
 from collections.abc import Iterable
@@ -25,6 +26,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.sdk.value import Value
+from yurt.storage.checked import checked, read_checked
+
+log = logging.getLogger(__name__)
 
 KEY_BITS: Final = 2048
 SECRET_BYTES: Final = 32
@@ -55,6 +59,7 @@ class Keyring:
         self._folder = data_dir / "keystore" if data_dir is not None else None
         self._keys: dict[str, RootKey] = {}
         self._signers: dict[str, rsa.RSAPrivateKey] = {}
+        self._damaged: dict[str, str] = {}
         self._is_loaded = data_dir is None
 
     def __contains__(self, key_id: str) -> bool:
@@ -72,7 +77,7 @@ class Keyring:
         check_key_id(key.key_id)
         self._load()
         if self._folder is not None:
-            _write_private(self._folder / f"{key.key_id}{SUFFIX}", msgspec.json.encode(key))
+            _write_private(self._folder / f"{key.key_id}{SUFFIX}", checked(msgspec.json.encode(key)))
         self._keys[key.key_id] = key
 
     def get(self, key_id: str) -> RootKey:
@@ -82,7 +87,8 @@ class Keyring:
         key = self._keys.get(key_id)
         if key is None:
             where = f"{self._folder}/{key_id}{SUFFIX}" if self._folder is not None else "memory"
-            raise Unavailable(f"root key {key_id} is not in this server's keystore ({where}); restore its file")
+            why = f"is damaged ({self._damaged[key_id]})" if key_id in self._damaged else "is not"
+            raise Unavailable(f"root key {key_id} {why} in this server's keystore ({where}); restore its file")
         return key
 
     def remove(self, key_id: str) -> None:
@@ -135,14 +141,14 @@ class Keyring:
         if self._is_loaded or self._folder is None:
             return
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+            name = path.name.removesuffix(SUFFIX)
             try:
-                key = msgspec.json.decode(path.read_bytes(), type=RootKey)
-            except (msgspec.DecodeError, OSError) as error:
-                raise Invalid(f"the key in {path} cannot be read: {error}; restore it, or move it away") from None
-            if not is_key_id(key.key_id):
-                raise Invalid(
-                    f"the key in {path} has the id {key.key_id[:SHOWN_MAX]!r}, which is not a UUID; restore it"
-                )
+                key = _stored_key(path, name)
+            except (OSError, ValueError, Invalid) as error:
+                self._damaged[name] = str(error)
+                log.error("a root key is damaged and counts as missing, restore its file unless another server gives "
+                          "it: path=%s: %s", path, error)  # fmt: skip
+                continue
             self._keys[key.key_id] = key
         self._is_loaded = True
 
@@ -158,6 +164,15 @@ def check_key_id(key_id: str) -> None:
         raise Invalid(
             f"root key id {key_id[:SHOWN_MAX]!r} is not a UUID; `yurt operator root keyring list` shows the ids"
         )
+
+
+def _stored_key(path: Path, key_id: str) -> RootKey:
+    """The key in a file; raises Invalid, ValueError or OSError when it is not the one that was written."""
+    key = msgspec.json.decode(read_checked(path), type=RootKey)
+    check_key_id(key.key_id)
+    if key.key_id != key_id:
+        raise Invalid(f"it is the key {key.key_id[:SHOWN_MAX]!r}")
+    return key
 
 
 def _new_pem() -> bytes:

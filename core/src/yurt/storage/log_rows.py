@@ -31,6 +31,7 @@ CREATE TABLE IF NOT EXISTS entries (
 """
 COLUMNS: Final = "first_index, count, commands, digest, chain"
 PAGE_ROWS: Final = 32
+INDEX_END: Final = 1 << 62
 Row = tuple[int, int, bytes, bytes, bytes | None]
 
 
@@ -76,6 +77,8 @@ class RowChecker:
 
     def take(self, row: Row) -> bool:
         """Whether the row has something at or above the index expected, which it then moves."""
+        if not is_row(row):
+            raise Damaged(self.expected, "a row of the database is none")
         first_index, count, data, digest, chain = row
         if first_index + count <= self.expected:
             return False
@@ -90,6 +93,14 @@ class RowChecker:
         self._before = chain or b""
         self.expected = first_index + count
         return True
+
+
+def is_row(row: tuple[object, ...]) -> bool:
+    """Whether the columns have their types: a damaged page may give others."""
+    *numbers, data, digest, chain = row
+    return all(isinstance(each, int) and 0 <= each < INDEX_END for each in numbers) and (
+        isinstance(data, bytes) and isinstance(digest, bytes) and (chain is None or isinstance(chain, bytes))
+    )
 
 
 def entry_of(row: Row) -> Entry:
@@ -118,17 +129,18 @@ def extent(path: Path, mark: int) -> Extent:
         if not columns:
             return Extent()
         chain = columns.rpartition(" ")[2]
-        ends = f"SELECT first_index, count, {chain} FROM entries ORDER BY first_index"
+        ends = f"SELECT first_index, count, x'', x'', {chain} FROM entries ORDER BY first_index"
         first = connection.execute(f"{ends} LIMIT 1").fetchone()
         last = connection.execute(f"{ends} DESC LIMIT 1").fetchone()
-        if first is None or last is None:
-            return Extent()
         marked = connection.execute(
-            f"SELECT first_index, count, {chain} FROM entries WHERE first_index <= ? ORDER BY first_index DESC LIMIT 1",
-            (mark,),
+            f"{ends.replace('ORDER', 'WHERE first_index <= ? ORDER')} DESC LIMIT 1", (mark,)
         ).fetchone()
+    if first is None or last is None:
+        return Extent()
+    if not all(is_row(row) for row in (first, last, marked) if row is not None):
+        raise sqlite3.DatabaseError("a row of it is no entry of the log")
     is_end = marked is not None and marked[0] + marked[1] - 1 == mark
-    return Extent(first[0], last[0] + last[1] - 1, last[2] or b"", (marked[2] or b"") if is_end else None)
+    return Extent(first[0], last[0] + last[1] - 1, last[4] or b"", (marked[4] or b"") if is_end else None)
 
 
 def columns_of(connection: sqlite3.Connection) -> str:

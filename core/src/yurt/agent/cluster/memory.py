@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -11,8 +12,10 @@ import msgspec
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value, no_entries
 from yurt.server.ports import Directory
-from yurt.storage.data_dir import write_durably
+from yurt.storage.checked import read_checked, write_checked
 from yurt.structs.member import LEFT
+
+log = logging.getLogger(__name__)
 
 CLUSTER_FILE, SERVERS_FILE = "cluster.json", "servers.json"
 
@@ -44,18 +47,19 @@ T = TypeVar("T", Founding, KnownServers)
 def load(path: Path, kind: type[T]) -> T:
     """What was remembered, nothing at the first start; raises Invalid for a file that is broken."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(read_checked(path), type=kind)
     except FileNotFoundError:
         return kind()
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, ValueError, msgspec.DecodeError) as error:
         raise Invalid(
-            f"{path} cannot be read: {error}; move it away, and the server joins again as a new one"
+            f"{path} is damaged: {error}. Restore it from a copy. Or, while the other servers of the cluster run, "
+            "empty the data_dir of this one: it joins again as a new server and gets its state from them"
         ) from None
 
 
 def save(path: Path, remembered: Founding | KnownServers) -> None:
     """Keep it, durably."""
-    write_durably(path, msgspec.json.encode(remembered))
+    write_checked(path, msgspec.json.encode(remembered))
 
 
 class ServerMemory:
@@ -65,13 +69,21 @@ class ServerMemory:
         self._path = folder / SERVERS_FILE
         self._directory: Directory | None = directory
         self._own_name = own_name
-        self._known = load(self._path, KnownServers)
+        self._known = self._loaded()
         directory.subscribe(self._follow)
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """Where other servers were at last, before this start too."""
         return self._known.addresses
+
+    def _loaded(self) -> KnownServers:
+        """What was known; a damaged list is no reason not to start, since others tell it again."""
+        try:
+            return load(self._path, KnownServers)
+        except Invalid as error:
+            log.warning("the list of known servers is lost, the other servers tell it again: %s", error)
+            return KnownServers()
 
     def forget(self) -> None:
         """This server has left: it goes back to nobody by itself."""

@@ -20,7 +20,8 @@ from yurt.runtime.background import Background
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.storage import snapshot_files
-from yurt.storage.data_dir import DataDir, write_durably
+from yurt.storage.checked import read_checked, write_checked
+from yurt.storage.data_dir import DataDir
 from yurt.storage.etcd.appending import append
 from yurt.storage.etcd.client import EtcdClient, NoSpace
 from yurt.storage.etcd.keys import LAYOUT, Format, Keys, Mark, is_at, put
@@ -261,9 +262,17 @@ class EtcdLog:
                 "with that server (operator snapshot save), start with an empty data_dir, and restore it"
             )
         path = self._folder / CLUSTER_FILE
-        known = path.read_text("utf-8", "replace").strip() if path.exists() else ""
+        try:
+            known = read_checked(path).decode("utf-8", "replace").strip() if path.exists() else ""
+        except (OSError, ValueError) as error:
+            raise Conflict(
+                f"{path} is damaged: {error}; it says which cluster this folder belongs to. When that is the one that "
+                f"etcd holds ({found.id}), remove the file"
+            ) from error
+        if not known and path.exists():
+            raise Conflict(f"{path} is empty; when this folder belongs to the cluster {found.id}, remove the file")
         if not known:
-            write_durably(path, f"{found.id}\n".encode())
+            write_checked(path, found.id.encode())
         elif known != found.id:
             raise Conflict(
                 f"{self._folder} belongs to another cluster ({known[:40]}) than the one in etcd ({found.id}); "
@@ -325,17 +334,17 @@ class EtcdLog:
         """Keep the digest of the log up to a snapshot, by which this server knows the log again at its next start."""
         mark = await self._reader.mark_at(index)
         if mark.digest:
-            await asyncio.to_thread(write_durably, self._folder / HISTORY_FILE, msgspec.json.encode(mark))
+            await asyncio.to_thread(write_checked, self._folder / HISTORY_FILE, msgspec.json.encode(mark))
 
     async def _check_history(self) -> None:
         """Raises Conflict when the snapshot here is of another history than the log in etcd."""
         path = self._folder / HISTORY_FILE
         try:
-            known = msgspec.json.decode(await asyncio.to_thread(path.read_bytes), type=Mark)
+            known = msgspec.json.decode(await asyncio.to_thread(read_checked, path), type=Mark)
         except FileNotFoundError:
             return
-        except msgspec.DecodeError as error:
-            raise Conflict(f"{path} cannot be read: {error}; move it away to go on without what it checks") from error
+        except (OSError, ValueError, msgspec.DecodeError) as error:
+            raise Conflict(f"{path} is damaged: {error}; move it away to go on without what it checks") from error
         found = await self._reader.mark_at(known.index)
         if found.digest and found != known:
             raise Conflict(

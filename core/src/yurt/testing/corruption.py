@@ -1,0 +1,72 @@
+"""Damage to files as disks and people do it: from a seed, at every region of a file."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from yurt.sdk.value import Value
+
+FLIP, ZERO, TRUNCATE, REMOVE = "flip", "zero", "truncate", "remove"
+KINDS: Final = (FLIP, ZERO, TRUNCATE, REMOVE)
+REGIONS: Final = 16
+PAGE_BYTES: Final = 4096
+ZERO_SIZES: Final = (1, 16, 512, PAGE_BYTES, 16 * PAGE_BYTES)
+
+
+class Damage(Value):
+    """What is done to one file; `region` counts from its beginning, the last one is its end."""
+
+    kind: str
+    name: str
+    region: int = 0
+    chance: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} region {self.region}/{REGIONS} at {self.chance:.3f}"
+
+    def do(self, folder: Path) -> bool:
+        """Damage the file; whether anything was changed."""
+        path = folder / self.name
+        if not path.is_file():
+            return False
+        if self.kind == REMOVE:
+            path.unlink()
+            return True
+        data = bytearray(path.read_bytes())
+        if not data:
+            return False
+        place = min(int((self.region + self.chance) * len(data) / REGIONS), len(data) - 1)
+        changed = self._changed(data, place)
+        if changed == bytes(data):
+            return False
+        path.write_bytes(changed)
+        return True
+
+    def _changed(self, data: bytearray, place: int) -> bytes:
+        chance = random.Random(f"{self.chance}")
+        if self.kind == FLIP:
+            return bytes(data[:place]) + bytes([data[place] ^ 1 << chance.randrange(8)]) + bytes(data[place + 1 :])
+        if self.kind == TRUNCATE:
+            return bytes(data[:place])
+        size = chance.choice(ZERO_SIZES)
+        begin = place - place % size
+        return bytes(data[:begin]) + bytes(len(data[begin : begin + size])) + bytes(data[begin + size :])
+
+
+def damages(names: Sequence[str], count: int, *, seed: int) -> list[Damage]:
+    """So many damages that every file, kind and region gets its turn."""
+    chance = random.Random(seed)
+    all_places = [
+        Damage(kind=kind, name=name, region=region)
+        for name in names
+        for kind in KINDS
+        for region in (range(REGIONS) if kind != REMOVE else range(1))
+    ]
+    chance.shuffle(all_places)
+    return [
+        Damage(kind=each.kind, name=each.name, region=each.region, chance=chance.random())
+        for each in (all_places[number % len(all_places)] for number in range(count))
+    ]
