@@ -74,8 +74,10 @@ async def restored(path: Path) -> Snapshot:
 
 
 def names_in(folder: Path) -> list[str]:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
-    return sorted(str(path.relative_to(folder)) for path in files)
+    """The files that hold something, those with the newest commands three times."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.stat().st_size and path.name != "lock")
+    names = sorted(str(path.relative_to(folder)) for path in files)
+    return names + 2 * [name for name in names if name in ("log.db", "log.db-wal")]
 
 
 async def outcome(folder: Path, damage: Damage, expected: bytes) -> str:
@@ -143,5 +145,5 @@ def test_a_small_file_is_what_it_was_or_is_refused(tmp_path: Path, what: str) ->
 
 
 def test_every_file_kind_and_region_gets_its_turn() -> None:
-    made = damages(["a", "b"], 98, seed=1)
+    made = damages(["a", "b"], 104, seed=1)
     assert len({(each.name, each.kind, each.region) for each in made}) == 98

@@ -57,13 +57,13 @@ class Damage(Value):
 
 
 def damages(names: Sequence[str], count: int, *, seed: int) -> list[Damage]:
-    """So many damages that every file, kind and region gets its turn."""
+    """So many damages that every file, kind and region gets its turn; a name may stand in `names` more than once."""
     chance = random.Random(seed)
     all_places = [
         Damage(kind=kind, name=name, region=region)
         for name in names
         for kind in KINDS
-        for region in (range(REGIONS) if kind != REMOVE else range(1))
+        for region in (range(REGIONS) if kind != REMOVE else (0, 0, 0, 0))
     ]
     chance.shuffle(all_places)
     return [
