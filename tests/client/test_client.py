@@ -417,24 +417,6 @@ async def test_stop_all_ends_every_task(run_client, server: FakeServerPort, driv
         assert sorted(driver.host.stops) == sorted(f"{alloc.id}/web/0" for alloc in allocs)
 
 
-async def test_a_broken_record_costs_nothing_when_the_driver_finds_the_task(
-    run_client, server, driver: FakeDriver, database
-):
-    async with run_client() as client:
-        good, bad = placed(client.node_id), placed(client.node_id, job=factories.job("other"))
-        await running(server, good)
-        await running(server, bad)
-    await database._worker.call(
-        lambda connection: connection.execute("UPDATE allocs SET alloc = x'00' WHERE id = ?", (bad.id,)).rowcount
-    )
-    server.updates.clear()
-
-    async with run_client(with_driver=FakeDriver(driver.host)):
-        assert server.status_of(good.id) == CLIENT_RUNNING
-        await eventually(lambda: server.status_of(bad.id) == CLIENT_RUNNING)
-        assert len(driver.host.starts) == 2
-
-
 async def test_an_agent_that_ends_during_a_start_finds_the_task_again(run_client, server, driver: FakeDriver):
     gate = asyncio.Event()
     start = driver.start_task

@@ -50,6 +50,19 @@ async def test_what_runs_is_taken_up_without_a_record_and_the_servers_are_told(r
         assert [event.subsystem for event in events if "Client state damaged" in event.message] == ["Storage"]
 
 
+async def test_a_broken_record_costs_nothing_when_the_driver_finds_the_task(run_client, server, driver, database):
+    async with run_client() as client:
+        good, bad = await running(server, client), await running(server, client, job=factories.job("other"))
+    await database._worker.call(
+        lambda connection: connection.execute("UPDATE allocs SET alloc = x'00' WHERE id = ?", (bad.id,)).rowcount
+    )
+    server.updates.clear()
+
+    async with run_client(with_driver=FakeDriver(driver.host)):
+        await eventually(lambda: {server.status_of(each.id) for each in (good, bad)} == {CLIENT_RUNNING})
+        assert len(driver.host.starts) == 2
+
+
 async def test_a_run_that_ended_meanwhile_is_not_run_again(run_client, server, driver, database):
     async with run_client() as client:
         alloc = await running(server, client, job=factories.job("once", type="batch"))
