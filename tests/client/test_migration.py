@@ -93,6 +93,9 @@ HOSTILE: dict[str, Callable[[Path], bytes]] = {
         entry("alloc/data/link/out", tarfile.SYMTYPE, link="/etc/passwd"),
     ),
     "a hard link to elsewhere": lambda _: archive(entry("alloc/data/out", tarfile.LNKTYPE, link="/etc/passwd")),
+    "a hard link to what did not come": lambda _: archive(
+        entry("alloc/data/out", tarfile.LNKTYPE, link="web/local/kept")
+    ),
     "too much": lambda _: archive(entry("alloc/data/big", size=LIMIT + 1)),
     "no archive": lambda _: b"nonsense" * 1000,
     "half an archive": lambda _: archive(entry("alloc/data/big", size=5000))[:3000],
@@ -103,7 +106,7 @@ HOSTILE: dict[str, Callable[[Path], bytes]] = {
 async def test_a_hostile_stream_writes_nothing_outside(tmp_path: Path, name: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
-    make_tree(tmp_path / "b", NEW)
+    (make_tree(tmp_path / "b", NEW) / "web/local/kept").write_text("kept")
     with pytest.raises(Invalid):
         await unpack(pieces_of(HOSTILE[name](outside)), str(tmp_path / "b"), NEW, tasks=["web"], limit=LIMIT)
     assert list(outside.iterdir()) == []
@@ -111,12 +114,23 @@ async def test_a_hostile_stream_writes_nothing_outside(tmp_path: Path, name: str
     assert list((tmp_path / "b" / NEW / "web/secrets").iterdir()) == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of several users")
+async def test_a_second_name_of_a_file_of_the_host_does_not_move(tmp_path: Path) -> None:
+    old, new = make_tree(tmp_path, OLD), make_tree(tmp_path, NEW)
+    (tmp_path / "host").write_text("of the host")
+    os.link(tmp_path / "host", old / "web/local/second")
+    (old / "web/local/own").write_text("1")
+    pieces = pack(str(tmp_path), OLD, ["web"], owners=frozenset({4242}))
+    await unpack(pieces, str(tmp_path), NEW, tasks=["web"], limit=LIMIT)
+    assert [path.name for path in (new / "web/local").iterdir()] == ["own"]
+
+
 async def test_who_gives_up_in_the_midst_of_a_read_leaves_no_descriptor_closed_under_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes_on, opened = threading.Event(), []
 
-    def slow(base: Path, folders: tuple[str, ...], writer: int) -> None:
+    def slow(base: Path, folders: tuple[str, ...], writer: int, _owners: object) -> None:
         opened.append(writer)
         goes_on.wait(20)
         with os.fdopen(writer, "wb") as file:

@@ -35,6 +35,7 @@ from yurt.client.fingerprint.node import build_node, driver_schemas, with_driver
 from yurt.client.garbage import GarbageCollector
 from yurt.client.host_volumes import HostVolumes
 from yurt.client.life import life_line
+from yurt.client.link_owners import link_owners
 from yurt.client.networks.manager import Networks
 from yurt.client.node_token import identified
 from yurt.client.ports import ServerPort
@@ -543,7 +544,9 @@ class Client:
                 await runner.wait_over()
         except TimeoutError:
             raise Conflict(f"allocation {alloc_id} still runs; its data moves when it has ended") from None
-        async with aclosing(migration.pack(self.config.alloc_dir, runner.alloc.id, tuple(runner.tasks))) as pieces:
+        root, alloc, tasks = self.config.alloc_dir, runner.alloc, tuple(runner.tasks)
+        owners = await asyncio.to_thread(link_owners, alloc, self._context.drivers)
+        async with aclosing(migration.pack(root, alloc.id, tasks, owners=owners)) as pieces:
             async for piece in pieces:
                 yield piece
 

@@ -1,29 +1,35 @@
 """The data of an allocation on its way to another node: `alloc/data` and each task's `local`, as one tar stream.
 
-The stream comes from another machine, so it is held for hostile: only names in those folders are taken, devices and
-pipes are left out, links are made last, so that nothing is ever written through one, and the whole has a limit.
-Owners and modes are kept, save setuid and setgid.
+The stream comes from another machine, so it is held for hostile and written as an archive of a stranger is
+(`yurt.client.archives.tree`): only names in those folders are taken, devices and pipes are left out, links are made
+last, so that nothing is ever written through one, and the whole has a limit. A link may lead anywhere, as tasks may
+make it. Owners and modes are kept, save setuid and setgid.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import stat
 import tarfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import IO, ParamSpec, TypeVar
 
 from yurt.client.alloc_dir import alloc_path, component
+from yurt.client.archives import tar
+from yurt.client.archives.tree import FOLDER_FLAGS, Attributes, TreeWriter
+from yurt.client.safe_files import Owners
 from yurt.sdk.errors import Invalid
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 PIECE_BYTES = 256 * 1024
-BROKEN = (tarfile.TarError, OSError, EOFError, ValueError)
-MODE_BITS = 0o777
+
+log = logging.getLogger(__name__)
 
 
 def folders_of(tasks: Iterable[str]) -> tuple[str, ...]:
@@ -42,11 +48,11 @@ async def to_its_end(function: Callable[P, T], *args: P.args, **given: P.kwargs)
         raise
 
 
-async def pack(root: str, alloc_id: str, tasks: Iterable[str]) -> AsyncGenerator[bytes]:
-    """The data of an allocation that has ended, in pieces."""
+async def pack(root: str, alloc_id: str, tasks: Iterable[str], *, owners: Owners = None) -> AsyncGenerator[bytes]:
+    """The data of an allocation that has ended, in pieces; files of several names only of these owners."""
     base, folders = alloc_path(root, alloc_id), folders_of(tasks)
     reader, writer = os.pipe()
-    packing = asyncio.ensure_future(asyncio.to_thread(_pack, base, folders, writer))  # noqa: TID251 - awaited below
+    packing = asyncio.ensure_future(asyncio.to_thread(_pack, base, folders, writer, owners))  # noqa: TID251 - awaited below
     try:
         while piece := await to_its_end(os.read, reader, PIECE_BYTES):
             yield piece
@@ -57,15 +63,27 @@ async def pack(root: str, alloc_id: str, tasks: Iterable[str]) -> AsyncGenerator
             await packing
 
 
-def _pack(base: Path, folders: Iterable[str], writer: int) -> None:
+def _pack(base: Path, folders: Iterable[str], writer: int, owners: Owners) -> None:
+    def moving(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return member if _is_plain(member) and not _is_of_host(base / member.name, owners) else None
+
     with os.fdopen(writer, "wb") as file, tarfile.open(fileobj=file, mode="w|") as tar:
         for folder in folders:
             with contextlib.suppress(FileNotFoundError):
-                tar.add(base / folder, arcname=folder, filter=_plain)
+                tar.add(base / folder, arcname=folder, filter=moving)
 
 
-def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return member if member.isfile() or member.isdir() or member.issym() or member.islnk() else None
+def _is_plain(member: tarfile.TarInfo) -> bool:
+    return member.isfile() or member.isdir() or member.issym() or member.islnk()
+
+
+def _is_of_host(path: Path, owners: Owners) -> bool:
+    """A file that may be one of the host by a second name: elsewhere it would be the task's own."""
+    found = path.lstat()
+    if owners is None or not stat.S_ISREG(found.st_mode) or found.st_nlink == 1 or found.st_uid in owners:
+        return False
+    log.warning("left out of moved data, a file of several names of another user: path=%s uid=%d", path, found.st_uid)
+    return True
 
 
 async def unpack(pieces: AsyncIterator[bytes], root: str, alloc_id: str, *, tasks: Iterable[str], limit: int) -> None:
@@ -94,15 +112,32 @@ def _write_all(writer: int, piece: bytes) -> None:
         view = view[os.write(writer, view) :]
 
 
+class _Limit:
+    """How many bytes the data may take."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._total = 0
+
+    def add(self, size: int) -> None:
+        """More bytes."""
+        self._total += size
+        if self._total > self._limit:
+            raise Invalid(f"the data takes more than {self._limit} bytes (ephemeral_disk.size)")
+
+    def add_folder(self) -> None:
+        """Folders are not counted: they were made by tasks on the other node."""
+
+
 def _unpack(base: Path, folders: tuple[str, ...], reader: int, limit: int) -> None:
     with os.fdopen(reader, "rb") as file:
+        top = os.open(base, FOLDER_FLAGS)
         try:
-            with tarfile.open(fileobj=file, mode="r|") as tar:
-                links = list(_extracted(tar, base, folders, limit))
-            for link in links:
-                _make_link(base, link)
-        except BROKEN as error:
-            raise Invalid(f"the data cannot be unpacked: {error or type(error).__name__}") from None
+            _write(file, TreeWriter(top, budget := _Limit(limit), takes_any_link=True), folders, budget)
+        except OSError as error:
+            raise Invalid(f"the data cannot be unpacked: {error}") from None
+        finally:
+            os.close(top)
         _drain(file)
 
 
@@ -112,25 +147,25 @@ def _drain(file: IO[bytes]) -> None:
         pass
 
 
-def _extracted(tar: tarfile.TarFile, base: Path, folders: tuple[str, ...], limit: int) -> Iterator[tarfile.TarInfo]:
-    """Write folders and files; gives the symbolic links, which are for later."""
-    total = 0
-    for member in tar:
-        member.name = member.name.strip("/")
-        if not _is_below(member.name, folders):
-            raise Invalid(f"the data names {member.name[:80]!r}, which lies outside of the allocation's data")
-        total += member.size
-        if total > limit:
-            raise Invalid(f"the data takes more than {limit} bytes (ephemeral_disk.size)")
-        if member.issym():
-            yield member
-            continue
-        if member.islnk() and not _is_below(member.linkname.strip("/"), folders):
-            raise Invalid(f"the data links to {member.linkname[:80]!r}, outside of the allocation's data")
-        if not (member.isfile() or member.isdir() or member.islnk()):
-            continue
-        member.mode &= MODE_BITS
-        tar.extract(member, base, numeric_owner=True, filter="fully_trusted")
+def _write(file: IO[bytes], writer: TreeWriter, folders: tuple[str, ...], budget: _Limit) -> None:
+    """Write folders and files, and the links at the end."""
+    reader = tar.TarReader(file)
+    for entry in reader.entries():
+        name = entry.name.strip("/")
+        if not _is_below(name, folders):
+            raise Invalid(f"the data names {name[:80]!r}, which lies outside of the allocation's data")
+        budget.add(entry.size)
+        owner = (entry.uid, entry.gid)
+        attributes = Attributes(entry.mode, entry.mtime, owner)
+        if entry.kind == tar.FILE:
+            writer.file(name, reader.data(), attributes)
+        elif entry.kind == tar.FOLDER:
+            writer.folder(name, attributes)
+        elif entry.kind == tar.LINK:
+            writer.link(name, entry.target, owner)
+        elif entry.kind == tar.HARD_LINK:
+            writer.hard_link(name, entry.target)
+    writer.finish()
 
 
 def _is_below(name: str, folders: tuple[str, ...]) -> bool:
@@ -138,12 +173,3 @@ def _is_below(name: str, folders: tuple[str, ...]) -> bool:
     return not {"..", ".", ""}.intersection(parts) and any(
         name == folder or name.startswith(f"{folder}/") for folder in folders
     )
-
-
-def _make_link(base: Path, link: tarfile.TarInfo) -> None:
-    parent = base / os.path.dirname(link.name)
-    if os.path.realpath(parent) != os.path.join(os.path.realpath(base), os.path.dirname(link.name)):
-        raise Invalid(f"the data puts {link.name[:80]!r} behind a link")
-    os.symlink(link.linkname, base / link.name)
-    with contextlib.suppress(PermissionError):
-        os.lchown(base / link.name, link.uid, link.gid)
