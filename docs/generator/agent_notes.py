@@ -83,7 +83,7 @@ client.artifact.http_max_size  The largest download by HTTP.
 client.artifact.git_timeout  How long a clone may take.
 client.artifact.decompression_file_count_limit  How many files an archive may hold.
 client.artifact.decompression_size_limit  How large an archive may become.
-client.artifact.disable_artifact_inspection  Repositories are not searched for links that lead out of them; archives are.
+client.artifact.disable_artifact_inspection  Repositories are not searched for links that lead out; archives are.
 client.artifact.disable_filesystem_isolation  Downloads run with the agent's rights: no Landlock, no unprivileged user.
 client.artifact.filesystem_isolation_extra_paths  More paths for downloads: KIND:MODE:PATH, such as `d:rx:/opt/git`.
 client.artifact.set_environment_variables  Names of variables of the agent that downloads see, separated by commas.
