@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import calendar
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime, timedelta, tzinfo
-from itertools import product
-from typing import Final
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -31,6 +32,11 @@ MACROS: Final = {
 }
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 2099
+LENGTH_MAX: Final = 256
+"""Characters of an expression; every minute of an hour, told one by one, takes 169."""
+SECOND: Final = timedelta(seconds=1)
+DAY: Final = timedelta(days=1)
+SHAPES_KEPT: Final = 4096
 MONTHS: Final = {name.lower(): number for number, name in enumerate(calendar.month_name) if name}
 DAYS: Final = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 
@@ -73,55 +79,127 @@ class Cron(msgspec.Struct, frozen=True):
     years: frozenset[int] | None
 
     def next_after(self, after: datetime) -> datetime | None:
-        """The first matching instant later than `after`, in its time zone; None when there is none until 2099."""
+        """The first matching instant later than `after`, in its time zone; None when there is none until 2099.
+
+        The fields are searched from the year down, so that the cost depends neither on how far away the instant is nor
+        on how many seconds match.
+        """
         zone = after.tzinfo
         assert zone is not None
         if not (self.seconds and self.minutes and self.hours):
             return None
+        earliest = after.astimezone(UTC).replace(microsecond=0) + SECOND
         for day in self._days_from(after.date()):
-            found = self._first_on(day, after, zone)
+            found = self._first_on(day, earliest, zone)
             if found is not None:
                 return found
         return None
 
     def _days_from(self, first: date) -> Iterator[date]:
+        months = sorted(self.months)
         for year in range(first.year, LAST_YEAR + 1):
             if self.years is not None and year not in self.years:
                 continue
-            for month in sorted(self.months):
-                found = (date(year, month, number) for number in sorted(self._matching_days(year, month)))
-                yield from (day for day in found if day >= first)
+            for month in months:
+                if year == first.year and month < first.month:
+                    continue
+                found = matching_days(self.days, self.weekdays, _shape(year, month))
+                yield from (day for number in found if (day := date(year, month, number)) >= first)
 
-    def _matching_days(self, year: int, month: int) -> set[int]:
-        count = calendar.monthrange(year, month)[1]
-        by_date = days_of_month(self.days, year, month)
-        by_week = {number for number in range(1, count + 1) if is_weekday(self.weekdays, date(year, month, number))}
-        if by_date is None and self.weekdays.fixed is None:
-            return set(range(1, count + 1))
-        if by_date is None:
-            return by_week
-        return by_date if self.weekdays.fixed is None else by_date | by_week
+    def _first_on(self, day: date, earliest: datetime, zone: tzinfo) -> datetime | None:
+        """The first matching instant of a day that is not before `earliest`.
 
-    def _first_on(self, day: date, after: datetime, zone: tzinfo) -> datetime | None:
-        best: datetime | None = None
-        for hour in self.hours:
-            if best is not None and hour > best.hour + 1:
-                break
-            for instant in self._instants(day, hour, zone):
-                if instant > after.astimezone(UTC) and (best is None or instant < best.astimezone(UTC)):
-                    best = instant.astimezone(zone)
-        return best
+        The day is walked in spans of one offset each, in the order of time: a time that the clocks skip is in none of
+        them, and one that they repeat is in two.
+        """
+        midnight = datetime.combine(day, time())
+        for begin, end in _spans(midnight, zone):
+            offset = _offset(begin, zone)
+            wall = max((max(begin, earliest) + offset).replace(tzinfo=None), midnight)
+            found = self._time_from(wall) if wall.date() == day else None
+            if found is not None and found < (end + offset).replace(tzinfo=None):
+                return (found.replace(tzinfo=UTC) - offset).astimezone(zone)
+        return None
 
-    def _instants(self, day: date, hour: int, zone: tzinfo) -> Iterator[datetime]:
-        for minute, second, fold in product(self.minutes, self.seconds, (0, 1)):
-            wall = datetime(day.year, day.month, day.day, hour, minute, second)
-            instant = wall.replace(tzinfo=zone, fold=fold).astimezone(UTC)
-            if instant.astimezone(zone).replace(tzinfo=None) == wall:
-                yield instant
+    def _time_from(self, wall: datetime) -> datetime | None:
+        """The first matching time of that day that is not before it, on a clock that never changes.
+
+        Only the first hour and the first minute can be too late for what is below them: no loop takes a third turn.
+        """
+        for hour in self.hours[bisect_left(self.hours, wall.hour) :]:
+            is_hour = hour == wall.hour
+            for minute in self.minutes[bisect_left(self.minutes, wall.minute if is_hour else 0) :]:
+                is_minute = is_hour and minute == wall.minute
+                at = bisect_left(self.seconds, wall.second if is_minute else 0)
+                if at < len(self.seconds):
+                    return wall.replace(hour=hour, minute=minute, second=self.seconds[at])
+        return None
+
+
+def _spans(midnight: datetime, zone: tzinfo) -> Iterator[tuple[datetime, datetime]]:
+    """The times of UTC, from and until, that may belong to the day of that midnight; the offset changes between them.
+
+    No zone changes its clocks twice within a day.
+    """
+    begin = min(midnight.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    end = max((midnight + DAY).replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    first = _offset(begin, zone)
+    if _offset(end - SECOND, zone) == first:
+        yield begin, end
+        return
+    low, high = 0, int((end - begin) / SECOND) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _offset(begin + middle * SECOND, zone) == first:
+            low = middle
+        else:
+            high = middle
+    change = begin + high * SECOND
+    yield begin, change
+    yield change, end
+
+
+def _offset(instant: datetime, zone: tzinfo) -> timedelta:
+    return instant.astimezone(zone).utcoffset() or timedelta()
+
+
+class MonthShape(NamedTuple):
+    """How many days a month has, and on which day of the week it begins, Sunday being 0: all that its days depend on.
+
+    There are 28 shapes, so that the days of a field are worked out 28 times at most.
+    """
+
+    count: int
+    first_weekday: int
+
+    def weekday(self, number: int) -> int:
+        """The day of the week of a day of the month, Sunday being 0."""
+        return (self.first_weekday + number - 1) % 7
+
+
+def _shape(year: int, month: int) -> MonthShape:
+    weekday, count = calendar.monthrange(year, month)
+    return MonthShape(count, (weekday + 1) % 7)
+
+
+@lru_cache(maxsize=SHAPES_KEPT)
+def matching_days(days: DaysOfMonth, weekdays: DaysOfWeek, month: MonthShape) -> tuple[int, ...]:
+    """The days of a month that match, in order; when both kinds of day are restricted, either will do."""
+    every = range(1, month.count + 1)
+    by_date = _by_date(days, month)
+    by_week = {number for number in every if _is_weekday(weekdays, number, month)}
+    if days.fixed is None:
+        return tuple(every) if weekdays.fixed is None else tuple(sorted(by_week))
+    return tuple(sorted(by_date if weekdays.fixed is None else by_date | by_week))
 
 
 def parse(expression: str) -> Cron:
     """Read an expression; raises Invalid that names the field."""
+    if len(expression) > LENGTH_MAX:
+        raise Invalid(
+            f'cron "{expression[:32]}..." has {len(expression)} characters, at most {LENGTH_MAX} are possible: '
+            "write ranges and steps, or several expressions in crons"
+        )
     text = expression.strip()
     text = MACROS.get(text.lower(), text)
     fields = text.split()
@@ -140,37 +218,31 @@ def parse(expression: str) -> Cron:
     )
 
 
-def days_of_month(days: DaysOfMonth, year: int, month: int) -> set[int] | None:
-    """The days of that month; None when the field does not restrict."""
-    if days.fixed is None:
-        return None
-    count = calendar.monthrange(year, month)[1]
-    found = {number for number in days.fixed if number <= count}
+def _by_date(days: DaysOfMonth, month: MonthShape) -> set[int]:
+    found = {number for number in days.fixed or () if number <= month.count}
     if days.has_last:
-        found.add(count)
+        found.add(month.count)
     if days.has_last_weekday:
-        found.add(_nearest_weekday(year, month, count))
-    found.update(_nearest_weekday(year, month, number) for number in days.nearest_weekday if number <= count)
+        found.add(_nearest_weekday(month.count, month))
+    found.update(_nearest_weekday(number, month) for number in days.nearest_weekday if number <= month.count)
     return found
 
 
-def is_weekday(days: DaysOfWeek, day: date) -> bool:
-    """The day matches the field of days of the week."""
-    number = day.isoweekday() % 7
-    if days.fixed is not None and number in days.fixed:
+def _is_weekday(days: DaysOfWeek, number: int, month: MonthShape) -> bool:
+    weekday = month.weekday(number)
+    if days.fixed is not None and weekday in days.fixed:
         return True
-    if number in days.last and (day + timedelta(days=7)).month != day.month:
+    if weekday in days.last and number + 7 > month.count:
         return True
-    return (number, (day.day - 1) // 7 + 1) in days.nth
+    return (weekday, (number - 1) // 7 + 1) in days.nth
 
 
-def _nearest_weekday(year: int, month: int, number: int) -> int:
-    count = calendar.monthrange(year, month)[1]
-    weekday = date(year, month, number).isoweekday()
+def _nearest_weekday(number: int, month: MonthShape) -> int:
+    weekday = month.weekday(number)
     if weekday == 6:
         return number - 1 if number > 1 else number + 2
-    if weekday == 7:
-        return number + 1 if number < count else number - 2
+    if weekday == 0:
+        return number + 1 if number < month.count else number - 2
     return number
 
 
@@ -183,7 +255,7 @@ def _days_of_month(field: str) -> DaysOfMonth:
     for word in words:
         if word in ("l", "lw"):
             continue
-        if re.fullmatch(r"\d+w", word):
+        if re.fullmatch(r"[0-9]+w", word):
             nearest |= _numbers(word[:-1], "day of month", 1, 31)
         else:
             fixed |= _numbers(word, "day of month", 1, 31)
@@ -200,7 +272,7 @@ def _days_of_week(field: str) -> DaysOfWeek:
         numbered = re.fullmatch(r"(\w+)#([1-5])", word)
         if numbered:
             nth |= {(number % 7, int(numbered[2])) for number in _weekdays(numbered[1])}
-        elif re.fullmatch(r"(\d|[a-z]{3,9})l", word) and word not in DAY_NAMES:
+        elif re.fullmatch(r"([0-9]|[a-z]{3,9})l", word) and word not in DAY_NAMES:
             last |= {number % 7 for number in _weekdays(word[:-1])}
         else:
             fixed |= {number % 7 for number in _weekdays(word)}
@@ -229,7 +301,7 @@ def _numbers(field: str, what: str, low: int, high: int, names: Mapping[str, int
 
 
 def _number(text: str, what: str, low: int, high: int, names: Mapping[str, int]) -> int:
-    number = names.get(text, int(text) if text.isdigit() else -1)
+    number = names.get(text, int(text) if text.isascii() and text.isdigit() else -1)
     if not low <= number <= high:
         raise Invalid(f'cron {what} "{text}" is not within {low} to {high}')
     return number
