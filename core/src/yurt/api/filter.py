@@ -6,23 +6,31 @@
     selector := name ("." name | "[" text "]")* | a JSON pointer in quotes
 
 A value is compared as the type of the field that it meets. A selector's first name must be a field of the row;
-a missing key further down matches nothing. Regular expressions that repeat a repetition are refused, since
-matching them may take for ever.
+a missing key further down matches nothing. Regular expressions run on an engine of linear time, and what they may do
+to one row and to all rows is bounded, so that no expression holds up a server.
 """
 
 from __future__ import annotations
 
 import re
-import re._constants as sre  # type: ignore[import-not-found]
-import re._parser as sre_parser  # type: ignore[import-not-found]
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from yurt.regexps import BadPattern, Budget, Regexp, TooMuchWork
 from yurt.sdk.errors import Invalid
 
 EXPRESSION_MAX = 4096
 DEPTH_MAX = 32
+TERMS_MAX = 128
+PATTERNS_MAX = 8
+"""Regular expressions of one filter."""
 MATCHED_TEXT_MAX = 4096
+ROW_WORK_MAX, WORK_MAX = 10_000, 1_000_000
+"""Places of the patterns' programs that may be looked at for one row, and for all rows: about 20 ms, and 2 s."""
+TOO_COSTLY = (
+    "error evaluating filter: its regular expressions take too much work on this list: "
+    "write simpler ones, or narrow the list with a prefix or with another comparison before them"
+)
 
 Row = Mapping[str, Any]
 Predicate = Callable[[Row], bool]
@@ -52,7 +60,7 @@ def compile_filter(expression: str) -> Predicate:
     parser = _Parser(_tokens(expression))
     predicate = parser.alternatives(0)
     parser.expect_end()
-    return predicate
+    return parser.bounded(predicate)
 
 
 def _unreadable(why: str) -> Invalid:
@@ -78,11 +86,28 @@ class _Parser:
     def __init__(self, tokens: list[_Token]) -> None:
         self.tokens = tokens
         self.position = 0
+        self._terms = 0
+        self._patterns = 0
+        self._budget = Budget(ROW_WORK_MAX, WORK_MAX)
 
     def expect_end(self) -> None:
         """Nothing may follow."""
         if self.position < len(self.tokens):
             raise self._unexpected()
+
+    def bounded(self, predicate: Predicate) -> Predicate:
+        """The predicate, with the work of its regular expressions bounded row by row."""
+        if not self._patterns:
+            return predicate
+
+        def holds(row: Row) -> bool:
+            self._budget.renew()
+            try:
+                return predicate(row)
+            except TooMuchWork:
+                raise Invalid(TOO_COSTLY) from None
+
+        return holds
 
     def alternatives(self, depth: int) -> Predicate:
         """One or more parts joined by `or`."""
@@ -111,6 +136,9 @@ class _Parser:
         return self._match()
 
     def _match(self) -> Predicate:
+        self._terms += 1
+        if self._terms > TERMS_MAX:
+            raise _unreadable(f"more than {TERMS_MAX} comparisons")
         left = self._operand()
         operator = self._operator()
         if operator in ("in", "not in"):
@@ -123,7 +151,10 @@ class _Parser:
             return _negated(operator, lambda row: _equals(_find(row, steps), value))
         if operator.endswith("contains"):
             return _negated(operator, _contains(steps, value))
-        return _negated(operator, _matches(steps, value))
+        self._patterns += 1
+        if self._patterns > PATTERNS_MAX:
+            raise _unreadable(f"more than {PATTERNS_MAX} regular expressions")
+        return _negated(operator, _matches(steps, value, self._budget))
 
     def _operator(self) -> str:
         for operator in ("==", "!=", *_OPERATORS):
@@ -231,46 +262,14 @@ def _contains(steps: tuple[str, ...], value: str) -> Predicate:
     return holds
 
 
-def _matches(steps: tuple[str, ...], pattern: str) -> Predicate:
-    compiled = safe_regex(pattern)
+def _matches(steps: tuple[str, ...], pattern: str, budget: Budget) -> Predicate:
+    try:
+        regexp = Regexp(pattern, budget=budget)
+    except BadPattern as error:
+        raise Invalid(f"failed to compile regular expression {pattern[:64]!r}: {error}") from None
 
     def holds(row: Row) -> bool:
         found = _find(row, steps)
-        return isinstance(found, str) and compiled.search(found[:MATCHED_TEXT_MAX]) is not None
+        return isinstance(found, str) and regexp.search(found[:MATCHED_TEXT_MAX])
 
     return holds
-
-
-def safe_regex(pattern: str) -> re.Pattern[str]:
-    """A compiled regular expression; raises Invalid for a bad one and for one whose matching may take for ever."""
-    try:
-        if _repeats_nest(sre_parser.parse(pattern), is_repeated=False):
-            raise Invalid(
-                f"the regular expression {pattern[:64]!r} repeats a repetition: write it without nested * or +"
-            )
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise Invalid(f"failed to compile regular expression {pattern[:64]!r}: {error}") from None
-
-
-_REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT)
-
-
-def _repeats_nest(parsed: Any, *, is_repeated: bool) -> bool:
-    for operator, argument in parsed:
-        if operator in (sre.GROUPREF, sre.GROUPREF_EXISTS) or (operator is sre.BRANCH and is_repeated):
-            return True
-        repeats = operator in _REPEATS and argument[1] > 1
-        if repeats and is_repeated:
-            return True
-        if any(_repeats_nest(part, is_repeated=is_repeated or repeats) for part in _sub_patterns(argument)):
-            return True
-    return False
-
-
-def _sub_patterns(argument: Any) -> list[Any]:
-    if isinstance(argument, sre_parser.SubPattern):
-        return [argument]
-    if isinstance(argument, list | tuple):
-        return [pattern for item in argument for pattern in _sub_patterns(item)]
-    return []

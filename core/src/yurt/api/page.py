@@ -7,6 +7,7 @@ row, written as `<first>.<id>`, so that rows inserted or deleted meanwhile move 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import islice, repeat
@@ -24,6 +25,20 @@ GATHERED = 2_000
 """Rows that are looked at in one go before any is rendered, wanted or not, and the longest sorted run."""
 FORGOTTEN = 10
 """Sorted runs that are let go of in one go."""
+SLICE_S = 0.01
+"""How long one go may last whose steps cost what a user's filter costs."""
+
+
+class Stopwatch:
+    """Says when one go has lasted long enough, where its steps cannot be counted on to cost the same."""
+
+    def __init__(self) -> None:
+        self._end = time.perf_counter() + SLICE_S
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the caller should do other things now."""
+        return time.perf_counter() > self._end
 
 
 class PageOptions(Protocol):
@@ -123,12 +138,18 @@ class Pager(Generic[R]):
         return bool(self._runs)
 
     def step(self, count: int) -> bool:
-        """Gather more rows, or look at `count` more of them; True when the page is full or the rows are over."""
+        """Gather more rows, or look at `count` more of them; True when the page is full or the rows are over.
+
+        A filter costs what its author likes: with one, a step may end early.
+        """
         if self._ordered is None:
             self._gather()
         if self._ordered is None:
             return False
+        watch = Stopwatch() if self._keep is not None else None
         for _ in range(count):
+            if watch is not None and watch.is_over:
+                return False
             row = next(self._ordered, None)
             if row is None:
                 return True

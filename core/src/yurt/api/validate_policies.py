@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from yurt.api.rules import duplicates, is_open, one_of, seconds_text
-from yurt.scheduler.regexps import problem as pattern_problem
+from yurt.regexps import problem as pattern_problem
 from yurt.scheduler.versions import is_constraint
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs import status

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from yurt.api.encode import to_wire
 from yurt.api.filter import compile_filter
-from yurt.api.page import STEP
+from yurt.api.page import STEP, Stopwatch
 from yurt.api.stubs import alloc_stub
 from yurt.fsm.evals import why_evaluation_stays
 from yurt.http.call import Call, changed_state, json_answer, read_answer
@@ -67,8 +67,18 @@ async def _filtered(
     """The evaluations that are wanted and that a filter expression, if there is one, keeps."""
     keep = compile_filter(expression) if expression else None
     found: list[Evaluation] = []
-    async for part in call.server.writer.turns.slices(state.evals.values(), SLICE if keep is None else STEP):
-        found += [row for row in part if wanted(row) and (keep is None or keep(to_wire(row)))]
+    turns = call.server.writer.turns
+    async for part in turns.slices(state.evals.values(), SLICE if keep is None else STEP):
+        if keep is None:
+            found += filter(wanted, part)
+            continue
+        watch = Stopwatch()
+        for row in part:
+            if watch.is_over:
+                await turns.next()
+                watch = Stopwatch()
+            if wanted(row) and keep(to_wire(row)):
+                found.append(row)
     return found
 
 

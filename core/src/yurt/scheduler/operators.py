@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from operator import ge, gt, le, lt
 from typing import Any
 
-from yurt.scheduler.regexps import compiled
+from yurt.regexps import compiled
 from yurt.scheduler.versions import is_version_within
 
 DISTINCT_HOSTS = "distinct_hosts"

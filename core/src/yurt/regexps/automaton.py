@@ -1,10 +1,11 @@
-"""Regular expressions of constraints: RE2's syntax, matched in time linear in the text, whatever the pattern.
+"""The automaton of a pattern: RE2's syntax, matched in time linear in the text, whatever the pattern.
 
-Python's `re` backtracks, so that a hostile pattern could hold up the scheduler for hours; RE2 has neither
+Python's `re` backtracks, so that a hostile pattern could hold up a server for hours; RE2 has neither
 backreferences nor lookaround, and needs none. The pattern becomes a small program; the sets of places that the
 program can be at are the states of an automaton that is built as texts are read, and its steps are kept. Only
 whether a text holds a match is asked, so captures and greediness mean nothing. Sizes of pattern, program, text and of
-what is kept are bounded.
+what is kept are bounded. Linear time still has a factor, the size of the program: a caller who must answer soon bounds
+the work too, counted in places of the program that are looked at.
 """
 
 from __future__ import annotations
@@ -14,17 +15,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from yurt.scheduler.regexp_syntax import (
-    BadPattern,
-    Charset,
-    Choice,
-    Empty,
-    Look,
-    Node,
-    Repeat,
-    Sequence,
-    parse,
-)  # fmt: skip
+from yurt.regexps.syntax import BadPattern, Charset, Choice, Empty, Look, Node, Repeat, Sequence, parse
 
 PATTERN_CACHE = 256
 PROGRAM_MAX, TEXT_MAX, KEPT_MAX = 2000, 4096, 20_000
@@ -53,13 +44,37 @@ class _State:
         self.ways: dict[str, _State] = {}
 
 
+class TooMuchWork(Exception):
+    """A search needs more work than its budget has."""
+
+
+class Budget:
+    """The work that searches may do together: so much until it is renewed, and so much in all."""
+
+    def __init__(self, each: int, total: int) -> None:
+        self._each, self._left, self._total = each, each, total
+
+    def renew(self) -> None:
+        """Begin with the next text."""
+        self._left = self._each
+
+    def spend(self, work: int) -> None:
+        """Take some of it; raises TooMuchWork."""
+        self._left -= work
+        self._total -= work
+        if self._left < 0 or self._total < 0:
+            raise TooMuchWork
+
+
 MATCHED = _State(frozenset(), NO_CHAR, is_match=True)
 
 
 class Regexp:
     """A pattern ready to search texts; raises BadPattern when it is none."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, *, budget: Budget | None = None) -> None:
+        """With a budget, a search may raise TooMuchWork."""
+        self._budget = budget
         self._steps: list[_Step] = []
         end = self._emit(_Step(None, ()))
         self._start = self._compile(parse(pattern), end)
@@ -125,6 +140,8 @@ class Regexp:
                 if way not in seen:
                     seen.add(way)
                     pending.append(way)
+        if self._budget is not None:
+            self._budget.spend(len(seen))
         return False, frozenset(after)
 
     # -- making the program --------------------------------------------------------------------------------------------
@@ -208,7 +225,9 @@ def compiled(pattern: str) -> Regexp | None:
 
 
 def problem(pattern: str) -> str:
-    """What is wrong with a pattern; empty for nothing."""
+    """What is wrong with a pattern; empty for nothing. A good one is kept ready, since it is used next."""
+    if compiled(pattern) is not None:
+        return ""
     try:
         Regexp(pattern)
     except BadPattern as error:

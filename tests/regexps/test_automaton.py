@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from yurt.scheduler.operators import answers, holds
-from yurt.scheduler.regexps import TEXT_MAX, Regexp, compiled, problem
+from yurt.regexps import TEXT_MAX, Regexp, compiled, problem
 
 
 @pytest.mark.parametrize(
