@@ -22,6 +22,10 @@ from yurt.structs.job import Job
 
 DEPTH_MAX = 64
 WARNINGS_MAX = 20
+BLOCKS_MAX = 25_000
+"""Objects that a document may have where a type has structs; a job at its bounds (`api.bounds`) has 20,000."""
+VALUES_MAX = 500_000
+"""Commas of a body, so that reading it holds its thread for some 30 ms."""
 DEFAULT_NODE_POOL = "default"
 """The pool of a job that names none; Nomad's servers fill it in, its clients do not."""
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
@@ -53,11 +57,15 @@ class _Walk:
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
+        self._blocks = 0
 
     def struct(self, data: Any, info: inspect.StructType, path: str) -> Any:
         """The object with its keys spelled as the type spells them."""
         if type(data) is not dict and not isinstance(data, Mapping):
             return data
+        self._blocks += 1
+        if self._blocks > BLOCKS_MAX:
+            raise Invalid(f"{path.partition('.')[0]} has more than {BLOCKS_MAX} blocks: split it into several")
         table = _tables.get(info.cls) or _table(info)
         exact, known = table.exact, {}
         for key, value in data.items():
@@ -98,6 +106,13 @@ def decode_json(raw: bytes) -> Any:
     if not is_plainly_bounded(raw):
         check_bounds(data)
     return data
+
+
+def check_size(raw: bytes) -> None:
+    """Raises Invalid for a body of so many values that reading it would hold up a server."""
+    count = raw.count(b",")
+    if count > VALUES_MAX:
+        raise Invalid(f"Failed to decode body: it has {count} commas, at most {VALUES_MAX} are possible")
 
 
 def decode_value(data: Any, cls: type[T], *, name: str) -> tuple[T, tuple[str, ...]]:

@@ -17,8 +17,7 @@ from yurt.api.rules import duplicates, multi_error, nested, one_of
 from yurt.api.validate_policies import affinity_problems, constraint_problems, policy_problems, spread_problems
 from yurt.api.validate_service import network_problems, service_problems, volume_problems
 from yurt.api.validate_task import task_problems, task_warnings
-from yurt.duties.cron import parse as parse_cron
-from yurt.duties.periodic import time_zone
+from yurt.duties.periodic import expressions, parsed, time_zone
 from yurt.sdk.errors import Invalid
 from yurt.structs import status
 from yurt.structs.job import Job, TaskGroup
@@ -149,7 +148,7 @@ def _periodic_problems(job: Job) -> Iterator[str]:
         return
     if periodic.spec and periodic.specs:
         yield "Only one of cron or crons may be used"
-    specs = periodic.specs or ((periodic.spec,) if periodic.spec else ())
+    specs = expressions(periodic)
     if not specs:
         yield "Must specify a spec"
     if periodic.spec_type not in ("cron", "_internal_test"):
@@ -157,7 +156,7 @@ def _periodic_problems(job: Job) -> Iterator[str]:
     try:
         time_zone(periodic.time_zone)
         for spec in specs if periodic.spec_type == "cron" else ():
-            parse_cron(spec)
+            parsed(spec)
     except Invalid as error:
         yield str(error)
 

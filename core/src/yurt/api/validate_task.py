@@ -20,6 +20,8 @@ SECRET_NAME = re.compile(r"[a-zA-Z0-9_]{1,128}\Z")
 PERMISSIONS = re.compile(r"[0-7]{1,5}\Z")
 TEMPLATE_CHECKED_MAX = 16 * 1024
 """Characters of a template that is parsed when its job is registered; a longer one is when it is rendered."""
+TEMPLATES_CHECKED_MAX = 128 * 1024
+"""Characters of all such templates of one task: those beyond them are parsed when they are rendered."""
 TASK_DEPTH = 1
 """A task's directory lies one level inside its allocation's directory."""
 
@@ -100,8 +102,13 @@ def _log_problems(group: TaskGroup, task: Task) -> Iterator[str]:
 
 
 def _template_problems(task: Task) -> Iterator[str]:
+    checked = 0
     for number, template in enumerate(task.templates, start=1):
-        yield from nested(f"Template {number}", _one_template(template))
+        problems = list(_one_template(template))
+        if len(template.embedded_tmpl) <= min(TEMPLATE_CHECKED_MAX, TEMPLATES_CHECKED_MAX - checked):
+            checked += len(template.embedded_tmpl)
+            problems.extend(_syntax_problems(template))
+        yield from nested(f"Template {number}", problems)
     for path in duplicates(template.dest_path for template in task.templates if template.dest_path):
         yield f"Template destination {path!r} is used more than once"
 
@@ -129,9 +136,6 @@ def _one_template(template: Template) -> Iterator[str]:
         yield f'Failed to parse {template.perms[:16]!r} as octal permissions, like "0644"'
     if template.wait is not None and 0 < template.wait.max < template.wait.min:
         yield "wait min must be less than max"
-    if len(template.embedded_tmpl) <= TEMPLATE_CHECKED_MAX:
-        yield from _syntax_problems(template)
-
 
 def _syntax_problems(template: Template) -> Iterator[str]:
     from yurt.gotemplate import TemplateError, check_syntax

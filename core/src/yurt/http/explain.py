@@ -17,7 +17,7 @@ from yurt.http.jobs import read_job
 from yurt.http.lists import check_uuid
 from yurt.http.routing import route
 from yurt.sdk.value import Value, replace
-from yurt.server.admission import admit
+from yurt.server.admission import admitted
 from yurt.structs.child_jobs import instance_of
 from yurt.structs.job import Job
 
@@ -49,7 +49,7 @@ async def why_not(call: Call) -> web.Response:
     from yurt.scheduler import explain
 
     body = await call.body(WhyNotBody)
-    job, warnings = _job(call, body)
+    job, warnings = await _job(call, body)
     state = call.read_state()
     async with call.context.parsers:
         explained = partial(explain.why_not, state, instance_of(job), now=call.context.env.now(), seed=_seed(call))
@@ -69,7 +69,7 @@ async def replay(call: Call) -> web.Response:
     return read_answer(call, found, state.index)
 
 
-def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
+async def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
     state = call.read_state()
     warnings: tuple[str, ...] = ()
     if body.job is None:
@@ -81,8 +81,8 @@ def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
             raise Refused(404, f'job "{body.job_id}" in namespace "{namespace}" not found')
         job = known
     else:
-        job, told = read_job(call, body.job)
-        admission = admit(state, job, call.server.config)
+        job, told = await read_job(call, body.job)
+        admission = await admitted(state, job, call.server.config)
         if admission.errors:
             raise Refused(400, multi_error(admission.errors))
         warnings = (*told, *admission.warnings)

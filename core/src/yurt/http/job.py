@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
 from collections.abc import Callable, Mapping
@@ -61,7 +62,7 @@ async def versions(call: Call) -> web.Response:
         return object_missing(call, "job versions not found", index)
     if base_tag:
         base_version = _tagged(found, base_tag).version
-    diffs = _version_diffs(found, base_version) if wants_diffs else None
+    diffs = await asyncio.to_thread(_version_diffs, found, base_version) if wants_diffs else None
     return read_answer(call, {"Diffs": diffs, "Versions": found}, index)
 
 

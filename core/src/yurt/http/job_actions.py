@@ -124,7 +124,7 @@ async def plan(call: Call) -> web.Response:
         raise Refused(400, "Job must be specified")
     if isinstance(body.job, dict) and not any(key.lower() == "id" and value for key, value in body.job.items()):
         raise Refused(400, "Job must have a valid ID")
-    job, warnings = read_job(call, body.job)
+    job, warnings = await read_job(call, body.job)
     _check_job_id(job.id, call, "Job ID does not match")
     planned = await failed_call(call.server.jobs.plan(job, diff=body.diff))
     answer = {

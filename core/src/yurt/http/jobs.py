@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final
@@ -91,7 +92,7 @@ def check_job_document(document: Any) -> Mapping[str, Any]:
     return document
 
 
-def read_job(call: Call, document: Any) -> tuple[Job, tuple[str, ...]]:
+async def read_job(call: Call, document: Any) -> tuple[Job, tuple[str, ...]]:
     """The job of a body with the namespace and region of the request where it names none, and warnings."""
     fields = dict(check_job_document(document))
     folded = {key.lower(): value for key, value in fields.items()}
@@ -102,7 +103,8 @@ def read_job(call: Call, document: Any) -> tuple[Job, tuple[str, ...]]:
     if folded.get("priority") is None:
         _set(fields, "Priority", call.server.config.job_default_priority)
     try:
-        job, warnings = decode_job(fields)
+        is_large = call.has_large_body
+        job, warnings = await asyncio.to_thread(decode_job, fields) if is_large else decode_job(fields)
     except Invalid as error:
         raise Refused(400, f"Failed to decode body: {error}") from None
     if job.region != call.agent.region:
@@ -150,7 +152,7 @@ async def register(call: Call) -> web.Response:
 async def register_job(call: Call, *, job_id: str | None) -> web.Response:
     """Register the job of the body, whose id must be the one of the path if there is one."""
     body = await call.body(JobRegisterBody)
-    job, warnings = read_job(call, body.job)
+    job, warnings = await read_job(call, body.job)
     if job_id is not None and job.id != job_id:
         raise Refused(400, "Job ID does not match name")
     if body.eval_priority and not 1 <= body.eval_priority <= PRIORITY_MAX:
@@ -199,8 +201,8 @@ async def validate(call: Call) -> web.Response:
     body = await call.body(JobValidateBody)
     if body.job is None:
         raise Refused(400, "Job must be specified")
-    job, decoded = read_job(call, body.job)
-    errors, warnings = call.server.jobs.validate(job)
+    job, decoded = await read_job(call, body.job)
+    errors, warnings = await call.server.jobs.validate(job)
     answer = {
         "DriverConfigValidated": True,
         "Error": multi_error(errors) if errors else "",

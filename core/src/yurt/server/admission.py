@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 import msgspec
 
+from yurt.api.bounds import bound_problems, is_costly
 from yurt.api.validate import validate_job
 from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import Schema, check_config
@@ -31,7 +33,9 @@ class Admission(NamedTuple):
 
 
 def admit(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
-    """All problems of a job at once."""
+    """All problems of a job at once; of one that is too large, only that."""
+    if too_large := bound_problems(job):
+        return Admission(too_large)
     errors, warnings = validate_job(job)
     problems = [*errors, *_cluster_problems(state, job, config)]
     advice = list(warnings)
@@ -40,6 +44,13 @@ def admit(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
         problems.extend(f"{place} validation failed: {text}" for text in found)
         advice.extend(f"{place}: {text}" for text in unknown)
     return Admission(tuple(problems), tuple(advice))
+
+
+async def admitted(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
+    """The same as `admit`; a large job is looked at in a thread, so that others get the loop meanwhile."""
+    if is_costly(job):
+        return await asyncio.to_thread(admit, state, job, config)
+    return admit(state, job, config)
 
 
 def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from yurt import scheduler
+from yurt.api.bounds import is_costly
 from yurt.api.diff import job_diff
 from yurt.duties.periodic import next_launch
 from yurt.fsm.basis import expectation
@@ -15,7 +16,7 @@ from yurt.fsm.eval_triggers import Mint, asked_evaluation
 from yurt.fsm.jobs import REGISTRATION_DISABLED, enforced_index_conflict
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import UnixNano, replace
-from yurt.server.admission import admit, inherited, with_descent_of
+from yurt.server.admission import admitted, inherited, with_descent_of
 from yurt.server.log_writer import Committed
 from yurt.server.plan_annotations import annotated
 from yurt.server.requests import NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept
@@ -38,6 +39,7 @@ from yurt.structs.commands import (
     SetJobStability,
 )
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.diff import JobDiff
 from yurt.structs.job import Job, JobSubmission, ScalingEvent
 from yurt.structs.questions import is_client_terminal
 
@@ -77,15 +79,15 @@ class Jobs:
             known = state.jobs.get(job.key)
             _check_enabled(state)
             _check_enforced_index(known, enforce_index)
-            admitted = inherited(job, known, keep)
-            advice = self._admit(state, admitted)
-            return self._registration(state, replace(admitted, submit_time=mint.now), evaluation, submission)
+            ready = inherited(job, known, keep)
+            advice = await self._admit(state, ready)
+            return self._registration(state, replace(ready, submit_time=mint.now), evaluation, submission)
 
         return _registered(await self._server.decide(decision), job.key, evaluation, (*warnings, *advice))
 
-    def _admit(self, state: Snapshot, job: Job) -> tuple[str, ...]:
+    async def _admit(self, state: Snapshot, job: Job) -> tuple[str, ...]:
         """The warnings of a job that may be stored; raises Invalid with all problems of one that may not."""
-        admission = admit(state, job, self._server.config)
+        admission = await admitted(state, job, self._server.config)
         if admission.errors:
             raise Invalid(multi_error(admission.errors))
         return admission.warnings
@@ -114,10 +116,10 @@ class Jobs:
         state = self._server.state
         known = state.jobs.get(job.key)
         job = with_descent_of(job, known)
-        warnings = self._admit(state, job)
+        warnings = await self._admit(state, job)
         mint = self._mint()
         job = replace(job, submit_time=mint.now)
-        changes = job_diff(known, job) if diff else None
+        changes = await _compared(known, job) if diff else None
         launch = next_launch(job.periodic, mint.now) if job.periodic is not None and job.periodic.enabled else None
         planned = JobPlanned(
             job_modify_index=known.job_modify_index if known is not None else 0,
@@ -141,7 +143,7 @@ class Jobs:
         """What registering a job would place on the state."""
         seed = int(self._server.env.uuid().replace("-", ""), 16)
         attempt = partial(scheduler.dry_run, state, job, now=now, seed=seed, **self._server.limits)
-        is_large = attempt_size(state, job) > THREAD_COUNT
+        is_large = attempt_size(state, job) > THREAD_COUNT or is_costly(job)
         return await asyncio.to_thread(attempt) if is_large else attempt()
 
     async def deregister(
@@ -192,7 +194,7 @@ class Jobs:
             _check_enabled(state)
             old = _version_to_revert_to(state, key, version, enforce_prior_version)
             job = with_descent_of(replace(old, stop=False, submit_time=mint.now), state.jobs.get(key))
-            advice = self._admit(state, job)
+            advice = await self._admit(state, job)
             command = self._registration(state, job, evaluation, state.job_submissions.get((*key, version)))
             return replace(command, based_on=(*command.based_on, expectation(state, "job_versions", (*key, version))))
 
@@ -291,9 +293,9 @@ class Jobs:
         )
         return _registered(await self._server.propose(command), child_key, evaluation)
 
-    def validate(self, job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    async def validate(self, job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Everything that is wrong with the job, and what it should be warned of."""
-        admission = admit(self._server.state, job, self._server.config)
+        admission = await admitted(self._server.state, job, self._server.config)
         return admission.errors, admission.warnings
 
     async def _mark(self, alloc_ids: Sequence[str], transition: DesiredTransition, mint: Mint) -> None:
@@ -310,6 +312,13 @@ class Jobs:
 
     def _mint(self) -> Mint:
         return Mint(self._server.env.now(), self._server.env.uuid)
+
+
+async def _compared(known: Job | None, job: Job) -> JobDiff:
+    """What differs between two versions of a job."""
+    if is_costly(job) or (known is not None and is_costly(known)):
+        return await asyncio.to_thread(job_diff, known, job)
+    return job_diff(known, job)
 
 
 def _may_be_rescheduled(alloc: Allocation) -> bool:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from yurt import scheduler
+from yurt.api.bounds import is_costly
 from yurt.broker import Delivery
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
@@ -230,7 +231,9 @@ class Worker:
         self, evaluation: Evaluation, attempt: Callable[[], scheduler.Attempt], *records: AttemptRecord
     ) -> scheduler.Attempt:
         """Make an attempt, the last one of those recorded."""
-        is_large = evaluation_size(self._current(), evaluation) > THREAD_COUNT
+        state = self._current()
+        job = state.jobs.get((evaluation.namespace, evaluation.job_id))
+        is_large = evaluation_size(state, evaluation) > THREAD_COUNT or (job is not None and is_costly(job))
         made = await asyncio.to_thread(attempt) if is_large else attempt()
         return _recorded(made, records[-ATTEMPTS_KEPT:])
 

@@ -1,0 +1,94 @@
+"""How large a job may be, and which job is so large that it is looked at in a thread.
+
+What a job costs grows with what it lists: validation, its diff, the comparison with its last version, scheduling. Each
+list is bounded for the job as a whole, far above what jobs have, so that no registered job can hold up a server. A job
+above a bound is refused before anything else of it is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from yurt.duties.periodic import expressions
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.task import Task
+
+GROUPS_MAX: Final = 500
+TASKS_MAX: Final = 1_000
+CONSTRAINTS_MAX: Final = 1_000
+"""Constraints, affinities and spreads, of devices too."""
+REGEXPS_MAX: Final = 100
+"""Constraints and affinities with the operator regexp."""
+TEMPLATES_MAX: Final = 500
+SERVICES_MAX: Final = 500
+CHECKS_MAX: Final = 1_000
+META_MAX: Final = 5_000
+"""Entries of all meta blocks."""
+CRON_LINES_MAX: Final = 64
+
+THREAD_PARTS: Final = 60
+"""A job of more parts is validated, compared and tried in a thread: the loop would be held for tens of milliseconds."""
+REGEXP_PARTS: Final = 10
+TEMPLATE_PART: Final = 512
+"""Characters of a template that cost what another part costs."""
+
+
+def bound_problems(job: Job) -> tuple[str, ...]:
+    """Which bounds the job exceeds."""
+    tasks = list(_tasks(job))
+    services = [service for owner in (*job.task_groups, *tasks) for service in owner.services]
+    operands = list(_operands(job))
+    counted = (
+        ("task groups", len(job.task_groups), GROUPS_MAX),
+        ("tasks", len(tasks), TASKS_MAX),
+        ("constraints, affinities and spreads", len(operands), CONSTRAINTS_MAX),
+        ("constraints and affinities with a regexp", operands.count("regexp"), REGEXPS_MAX),
+        ("templates", sum(len(task.templates) for task in tasks), TEMPLATES_MAX),
+        ("services", len(services), SERVICES_MAX),
+        ("checks of services", sum(len(service.checks) for service in services), CHECKS_MAX),
+        ("meta entries", sum(len(owner.meta) for owner in (job, *job.task_groups, *tasks)), META_MAX),
+        ("cron expressions", _cron_lines(job), CRON_LINES_MAX),
+    )
+    return tuple(
+        f"the job has {count} {what}, at most {most} are possible: split it into several jobs"
+        for what, count, most in counted
+        if count > most
+    )
+
+
+def is_costly(job: Job) -> bool:
+    """Whether to look at the job in a thread: its parts, weighted by what they cost."""
+    parts = _cron_lines(job) + len(job.task_groups)
+    for operand in _operands(job):
+        parts += REGEXP_PARTS if operand == "regexp" else 1
+    for task in _tasks(job):
+        parts += 1 + len(task.services) + len(task.artifacts)
+        parts += sum(1 + len(template.embedded_tmpl) // TEMPLATE_PART for template in task.templates)
+    for group in job.task_groups:
+        parts += sum(1 + len(service.checks) for service in group.services)
+    return parts > THREAD_PARTS
+
+
+def _cron_lines(job: Job) -> int:
+    return len(expressions(job.periodic)) if job.periodic is not None else 0
+
+
+def _tasks(job: Job) -> Iterator[Task]:
+    for group in job.task_groups:
+        yield from group.tasks
+
+
+def _operands(job: Job) -> Iterator[str]:
+    """The operators of all constraints and affinities; "" for a spread."""
+    owners: list[Job | TaskGroup | Task] = [job, *job.task_groups, *_tasks(job)]
+    for owner in owners:
+        yield from (constraint.operand for constraint in owner.constraints)
+        yield from (affinity.operand for affinity in owner.affinities)
+        if not isinstance(owner, Task):
+            yield from ("" for _ in owner.spreads)
+            continue
+        for device in owner.resources.devices:
+            for asked in (device, *device.first_available):
+                yield from (constraint.operand for constraint in asked.constraints)
+                yield from (affinity.operand for affinity in asked.affinities)

@@ -1,0 +1,72 @@
+"""Jobs that are too large, and jobs that are looked at in a thread."""
+
+from __future__ import annotations
+
+import pytest
+from yurt.api.bounds import (
+    CHECKS_MAX,
+    CONSTRAINTS_MAX,
+    CRON_LINES_MAX,
+    GROUPS_MAX,
+    META_MAX,
+    REGEXPS_MAX,
+    SERVICES_MAX,
+    TASKS_MAX,
+    TEMPLATES_MAX,
+    bound_problems,
+    is_costly,
+)
+from yurt.structs.constraint import Constraint
+from yurt.structs.job import Job, PeriodicConfig, TaskGroup
+from yurt.structs.resources import RequestedDevice, Resources
+from yurt.structs.service import Service, ServiceCheck
+from yurt.structs.task import Task, Template
+
+REGEXP = Constraint(operand="regexp")
+
+
+def with_task(task: Task) -> Job:
+    return Job(task_groups=(TaskGroup(tasks=(task,)),))
+
+
+def with_device(constraints: int) -> Job:
+    device = RequestedDevice(name="gpu", constraints=(Constraint(operand="="),) * constraints)
+    return with_task(Task(resources=Resources(devices=(device,))))
+
+
+CASES = {
+    "task groups": (GROUPS_MAX, lambda count: Job(task_groups=(TaskGroup(),) * count)),
+    "tasks": (TASKS_MAX, lambda count: Job(task_groups=(TaskGroup(tasks=(Task(),) * count),))),
+    "constraints, affinities and spreads": (CONSTRAINTS_MAX, with_device),
+    "constraints and affinities with a regexp": (REGEXPS_MAX, lambda count: Job(constraints=(REGEXP,) * count)),
+    "templates": (TEMPLATES_MAX, lambda count: with_task(Task(templates=(Template(),) * count))),
+    "services": (SERVICES_MAX, lambda count: with_task(Task(services=(Service(),) * count))),
+    "checks of services": (CHECKS_MAX, lambda n: with_task(Task(services=(Service(checks=(ServiceCheck(),) * n),)))),
+    "meta entries": (META_MAX, lambda count: Job(meta={f"{number}": "" for number in range(count)})),
+    "cron expressions": (CRON_LINES_MAX, lambda n: Job(periodic=PeriodicConfig(specs=("@daily",) * n))),
+}
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_a_job_at_its_bound_is_taken_and_one_beyond_it_is_told_the_bound(what: str) -> None:
+    most, make = CASES[what]
+    assert bound_problems(make(most)) == ()
+    (problem,) = bound_problems(make(most + 1))
+    assert problem == f"the job has {most + 1} {what}, at most {most} are possible: split it into several jobs"
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        Job(constraints=(REGEXP,) * 7),
+        with_task(Task(templates=(Template(embedded_tmpl="x" * 16_000),) * 2)),
+        Job(task_groups=(TaskGroup(),) * 61),
+    ],
+)
+def test_a_job_whose_parts_cost_much_is_looked_at_in_a_thread(job: Job) -> None:
+    assert is_costly(job)
+
+
+def test_an_ordinary_job_is_looked_at_at_once() -> None:
+    task = Task(services=(Service(),), templates=(Template(embedded_tmpl="x" * 2000),) * 2, constraints=(REGEXP,))
+    assert not is_costly(Job(task_groups=(TaskGroup(tasks=(task, task)),)))
