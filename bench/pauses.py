@@ -30,9 +30,12 @@ from yurt.state import Snapshot
 from yurt.storage.memory import MemoryLog
 from yurt.testing.claims import free_ports
 
-from bench.pauses_work import KINDS, Kind, Site
+from bench.pauses_hostile import HOSTILE
+from bench.pauses_work import KINDS as ORDINARY
+from bench.pauses_work import Kind, Site
 from bench.pauses_worlds import WORLDS, Sizes
 
+KINDS = (*ORDINARY, *HOSTILE)
 LONG_MS = 30.0
 """The budget of HTTP reads: a turn of this length alone breaks it."""
 BUSY_S = 0.0001

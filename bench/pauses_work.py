@@ -6,7 +6,8 @@ import asyncio
 import http.client
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -31,9 +32,9 @@ class Site(NamedTuple):
     port: int
     group: asyncio.TaskGroup
 
-    async def ask(self, method: str, path: str, body: Any = None) -> int:
+    async def ask(self, method: str, path: str, body: Any = None, expected: Sequence[int] = (HTTPStatus.OK,)) -> int:
         """Make a request, read all of the answer in a thread of its own, and give its length."""
-        return await asyncio.to_thread(self._ask, method, path, body)
+        return await asyncio.to_thread(self._ask, method, path, body, expected)
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait for something to become true."""
@@ -43,13 +44,13 @@ class Site(NamedTuple):
                 raise TimeoutError(f"still not so after {LIMIT_S:.0f} s")
             await asyncio.sleep(POLL_S)
 
-    def _ask(self, method: str, path: str, body: Any) -> int:
+    def _ask(self, method: str, path: str, body: Any, expected: Sequence[int]) -> int:
         connection, size = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S), 0
         connection.request(method, path, None if body is None else json.dumps(body))
         answer = connection.getresponse()
         while piece := answer.read(READ_BYTES):
             size += len(piece)
-            if answer.status != http.client.OK:
+            if answer.status not in expected:
                 raise RuntimeError(f"{method} {path}: {answer.status} {piece.decode()[:200]}")
         connection.close()
         return size
@@ -69,9 +70,9 @@ class Kind(NamedTuple):
     config: Mapping[str, Any] = {}
 
 
-def asking(method: str, path: str, body: Any = None) -> Work:
+def asking(method: str, path: str, body: Any = None, *, expected: Sequence[int] = (HTTPStatus.OK,)) -> Work:
     """A request."""
-    return lambda site: site.ask(method, path, body)
+    return lambda site: site.ask(method, path, body, expected)
 
 
 def _reading(name: str, path: str, what: str, *, world: str = "live") -> Kind:

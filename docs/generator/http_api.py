@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from yurt.api.decode import BLOCKS_MAX, VALUES_MAX
+from yurt.api.filter import PATTERNS_MAX, TERMS_MAX
 from yurt.http import app, fixed, job
 from yurt.http import table as routes
 from yurt.http.call import Handler
@@ -51,7 +53,9 @@ no access control: tokens are accepted and not looked at, and every ACL route sa
 nobody leads.
 
 **Lists** (marked *pages*): `?per_page=` and `?next_token=` (from `X-Nomad-NextToken`), `?filter=` with an expression,
-`?reverse=true`.
+`?reverse=true`. An expression has {TERMS_MAX} comparisons and {PATTERNS_MAX} regular expressions (RE2) at most.
+
+**Bodies** may have {VALUES_MAX:,} commas and {BLOCKS_MAX:,} objects at most, beside their limit of {app.BODY_MAX >> 20} MiB.
 """
 
 

@@ -11,7 +11,7 @@ from yurt.api.encode import to_wire
 from yurt.structs.status import JOB_TYPES
 from yurt_jobspec.schema import BlockSchema, Child, schema_of
 
-from docs.generator import functions, job_unavailable, job_values
+from docs.generator import functions, job_bounds, job_unavailable, job_values
 from docs.generator.job_notes import NOTES
 from docs.generator.markdown import code, duration, page, require, table
 
@@ -254,7 +254,8 @@ def page_() -> str:
     """The whole page."""
     contents = (
         "[Variables and expressions](#variables-and-expressions), [blocks](#blocks), [operators](#operators), "
-        "[interpolation](#interpolation), [functions](#functions), [what is not available](#what-is-not-available)"
+        "[interpolation](#interpolation), [functions](#functions), "
+        "[how large a job may be](#how-large-a-job-may-be), [what is not available](#what-is-not-available)"
     )
     return page(
         page_text(),
@@ -267,5 +268,6 @@ def page_() -> str:
         job_values.interpolation_section(),
         "## Functions\n\nEvery example is evaluated when this page is made.",
         functions.section(),
+        job_bounds.section(),
         job_unavailable.section(),
     )

@@ -68,7 +68,7 @@ def test_a_hostile_pattern_is_answered_or_refused_at_once(pattern: str) -> None:
 
 def test_work_that_adds_up_over_rows_is_bounded() -> None:
     keep, texts = compile_filter("ID matches `(a|b)*a(a|b){90}$`"), Random(3)
-    with pytest.raises(Invalid, match="takes? too much work on this list"):
+    with pytest.raises(Invalid, match="take too much work on this list"):
         for _ in range(100_000):
             keep({"ID": "".join(texts.choices("ab", k=60))})
 

@@ -93,7 +93,9 @@ def _field(low: int, high: int, *others: str) -> st.SearchStrategy[str]:
         st.tuples(number, number).map(lambda pair: f"{min(pair)}-{max(pair)}"),
         st.integers(1, high).map(lambda step: f"*/{step}"),
     )
-    return st.one_of(st.just("*"), st.sampled_from(others or ("*",)), st.lists(word, min_size=1, max_size=3).map(",".join))
+    return st.one_of(
+        st.just("*"), st.sampled_from(others or ("*",)), st.lists(word, min_size=1, max_size=3).map(",".join)
+    )
 
 
 EXPRESSIONS = st.tuples(

@@ -137,6 +137,7 @@ def _one_template(template: Template) -> Iterator[str]:
     if template.wait is not None and 0 < template.wait.max < template.wait.min:
         yield "wait min must be less than max"
 
+
 def _syntax_problems(template: Template) -> Iterator[str]:
     from yurt.gotemplate import TemplateError, check_syntax
 

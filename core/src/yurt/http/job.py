@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from yurt.api.bounds import is_costly
 from yurt.api.diff import job_diff
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index
@@ -62,8 +63,12 @@ async def versions(call: Call) -> web.Response:
         return object_missing(call, "job versions not found", index)
     if base_tag:
         base_version = _tagged(found, base_tag).version
-    diffs = await asyncio.to_thread(_version_diffs, found, base_version) if wants_diffs else None
-    return read_answer(call, {"Diffs": diffs, "Versions": found}, index)
+
+    def answer() -> web.Response:
+        diffs = _version_diffs(found, base_version) if wants_diffs else None
+        return read_answer(call, {"Diffs": diffs, "Versions": found}, index)
+
+    return await asyncio.to_thread(answer) if any(map(is_costly, found)) else answer()
 
 
 def _versions_index(state: Snapshot, key: tuple[str, str]) -> int:

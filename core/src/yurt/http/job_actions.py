@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
+from yurt.api.bounds import is_costly
 from yurt.api.encode import to_wire
 from yurt.api.stubs import alloc_stub
 from yurt.api.times import rfc3339
@@ -137,7 +140,8 @@ async def plan(call: Call) -> web.Response:
         "NextPeriodicLaunch": rfc3339(planned.next_periodic_launch or 0),
         "Warnings": warnings_text((*warnings, *planned.warnings)),
     }
-    return json_answer(call, answer, index=call.server.state.index)
+    written = partial(json_answer, call, answer, index=call.server.state.index)
+    return await asyncio.to_thread(written) if is_costly(job) else written()
 
 
 def _annotations(call: Call, annotations: Any) -> Any:

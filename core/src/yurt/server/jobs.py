@@ -38,8 +38,8 @@ from yurt.structs.commands import (
     SetDesiredTransitions,
     SetJobStability,
 )
-from yurt.structs.evaluation import Evaluation
 from yurt.structs.diff import JobDiff
+from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, JobSubmission, ScalingEvent
 from yurt.structs.questions import is_client_terminal
 

@@ -1,4 +1,8 @@
-"""Launches the children of periodic jobs at their times."""
+"""Launches the children of periodic jobs at their times.
+
+The next launch is not computed where a job becomes known, in the apply of a command or at the beginning of a term, but
+by the loop, some cron expressions in a turn: no number of jobs or expressions holds up anything else.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,22 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
 
-from yurt.duties.periodic import is_scheduled, next_launch
+from yurt.duties.periodic import expressions, is_scheduled, next_launch
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, NotFound
-from yurt.sdk.value import UnixNano
+from yurt.sdk.value import UnixNano, replace
 from yurt.server.log_writer import LogWriter
 from yurt.server.waiting import wait_for
 from yurt.state import Changes
 from yurt.state.store import JobKey, Snapshot
-from yurt.structs.job import Job
+from yurt.structs.job import Job, PeriodicConfig
 
 log = logging.getLogger(__name__)
+
+LINES_A_SLICE: Final = 64
+"""Cron expressions that are searched in one turn, in some milliseconds."""
 
 Launch = Callable[[Job, UnixNano], Awaitable[object]]
 
@@ -31,19 +39,15 @@ class PeriodicDispatcher:
         self._launch = launch
         self._due: dict[JobKey, UnixNano] = {}
         self._heap: list[tuple[UnixNano, JobKey]] = []
+        self._unplanned: dict[JobKey, UnixNano | None] = {}
+        """Jobs whose next launch is not known yet, and the time that it comes after: None is the last launch."""
         self._changed = asyncio.Event()
 
     def restore(self, state: Snapshot) -> None:
         """Take in every periodic job; of the launches missed since the last recorded one, one is due at once."""
-        now = self._env.now()
         for job in state.jobs.where("periodic", "periodic"):
-            last = state.table("periodic_launches").get(job.key)
-            since = last.launch if last is not None else job.submit_time
-            missed = self._next(job, since) if is_scheduled(job) else None
-            if missed is not None and missed <= now:
-                self._set(job.key, missed)
-            else:
-                self._plan(job, now)
+            self._unplanned[job.key] = None
+        self._changed.set()
 
     def observe(self, changes: Changes) -> None:
         """Follow jobs that come, change and go."""
@@ -54,20 +58,25 @@ class PeriodicDispatcher:
             if job is not None and job.periodic is not None:
                 before: Job | None = change.before
                 if before is None or before.job_modify_index != job.job_modify_index:
-                    self._plan(job, self._env.now())
+                    self._replan(job.key)
             elif change.before is not None and change.before.periodic is not None:
                 self._due.pop(change.before.key, None)
+                self._unplanned.pop(change.before.key, None)
 
     async def run(self) -> None:
         """Launch until cancelled."""
         while True:
             self._changed.clear()
-            for at, key in self._take_due():
-                await self._fire(key, at)
+            await self._plan_some()
+            while (due := self._take_due()) is not None:
+                await self._fire(*due)
+            if self._unplanned:
+                await self._writer.turns.next()
+                continue
             delay = max(0.0, (self._heap[0][0] - self._env.now()) / 1e9) if self._heap else None
             await wait_for(self._env, self._changed, delay)
 
-    async def _fire(self, key: JobKey, at: UnixNano) -> None:
+    async def _fire(self, at: UnixNano, key: JobKey) -> None:
         job = self._writer.state.jobs.get(key)
         if job is None or not is_scheduled(job):
             return
@@ -76,34 +85,53 @@ class PeriodicDispatcher:
         except (Conflict, NotFound):
             return  # the job changed before its launch; its change planned the next one
         except Exception:
-            self._set(key, at)
+            if key not in self._unplanned:
+                self._set(key, at)
             raise
-        self._plan(job, self._env.now())
+        self._replan(key)
 
-    def _take_due(self) -> list[tuple[UnixNano, JobKey]]:
+    def _take_due(self) -> tuple[UnixNano, JobKey] | None:
         now = self._env.now()
-        due = []
         while self._heap and self._heap[0][0] <= now:
             at, key = heapq.heappop(self._heap)
             if self._due.get(key) == at:
                 del self._due[key]
-                due.append((at, key))
-        return due
+                return at, key
+        return None
 
-    def _plan(self, job: Job, after: UnixNano) -> None:
-        at = self._next(job, after) if is_scheduled(job) else None
-        if at is None:
-            self._due.pop(job.key, None)
-        else:
-            self._set(job.key, at)
+    def _replan(self, key: JobKey) -> None:
+        self._due.pop(key, None)
+        self._unplanned[key] = self._env.now()
+        self._changed.set()
 
-    def _next(self, job: Job, after: UnixNano) -> UnixNano | None:
-        assert job.periodic is not None
-        try:
-            return next_launch(job.periodic, after)
-        except Invalid as error:
-            log.error("periodic job %s in namespace %s cannot be launched: %s", job.id, job.namespace, error)
-            return None
+    async def _plan_some(self) -> None:
+        """Plan jobs until a slice of expressions has been searched."""
+        lines = 0
+        while self._unplanned and lines < LINES_A_SLICE:
+            key = next(iter(self._unplanned))
+            after = self._unplanned.pop(key)
+            job = self._writer.state.jobs.get(key)
+            if job is None or job.periodic is None or not is_scheduled(job):
+                continue
+            lines += len(expressions(job.periodic))
+            at = await self._next(job, job.periodic, self._last_launch(job) if after is None else after)
+            if at is not None and key not in self._unplanned:
+                self._set(key, at)
+
+    def _last_launch(self, job: Job) -> UnixNano:
+        last = self._writer.state.table("periodic_launches").get(job.key)
+        return min(last.launch if last is not None else job.submit_time, self._env.now())
+
+    async def _next(self, job: Job, periodic: PeriodicConfig, after: UnixNano) -> UnixNano | None:
+        found: list[UnixNano] = []
+        async for part in self._writer.turns.slices(expressions(periodic), LINES_A_SLICE):
+            try:
+                at = next_launch(replace(periodic, spec="", specs=tuple(part)), after)
+            except Invalid as error:
+                log.error("periodic job %s in namespace %s cannot be launched: %s", job.id, job.namespace, error)
+                return None
+            found += [] if at is None else [at]
+        return min(found, default=None)
 
     def _set(self, key: JobKey, at: UnixNano) -> None:
         self._due[key] = at
