@@ -55,7 +55,7 @@ nobody leads.
 **Lists** (marked *pages*): `?per_page=` and `?next_token=` (from `X-Nomad-NextToken`), `?filter=` with an expression,
 `?reverse=true`. An expression has {TERMS_MAX} comparisons and {PATTERNS_MAX} regular expressions (RE2) at most.
 
-**Bodies** may have {VALUES_MAX:,} commas and {BLOCKS_MAX:,} objects at most, beside their limit of {app.BODY_MAX >> 20} MiB.
+**Bodies** may have {VALUES_MAX:,} commas and {BLOCKS_MAX:,} objects at most, and {app.BODY_MAX >> 20} MiB.
 """
 
 

@@ -28,9 +28,9 @@ def section() -> str:
     """The bounds as a table."""
     rows = [(what, f"{most:,}") for what, most in ROWS]
     return (
-        "## How large a job may be\n\nA job beyond a bound is refused with the bound; split it into several. The bounds "
-        "keep what one job can cost a server small.\n\n"
+        "## How large a job may be\n\nA job beyond a bound is refused with the bound; split it into several. "
+        "The bounds keep what one job can cost a server small.\n\n"
         + table(("what, in the whole job", "at most"), rows)
-        + f"\n\nOf the templates of a task, {TEMPLATES_CHECKED_MAX >> 10} KiB are parsed when the job is registered, and "
-        f"none of more than {TEMPLATE_CHECKED_MAX >> 10} KiB; the others when they are rendered."
+        + f"\n\nOf the templates of a task, {TEMPLATES_CHECKED_MAX >> 10} KiB are parsed when the job is registered, "
+        f"and none of more than {TEMPLATE_CHECKED_MAX >> 10} KiB; the others when they are rendered."
     )

@@ -37,7 +37,8 @@ TEMPLATE_PART: Final = 512
 def bound_problems(job: Job) -> tuple[str, ...]:
     """Which bounds the job exceeds."""
     tasks = list(_tasks(job))
-    services = [service for owner in (*job.task_groups, *tasks) for service in owner.services]
+    owners: list[TaskGroup | Task] = [*job.task_groups, *tasks]
+    services = [service for owner in owners for service in owner.services]
     operands = list(_operands(job))
     counted = (
         ("task groups", len(job.task_groups), GROUPS_MAX),
@@ -47,7 +48,7 @@ def bound_problems(job: Job) -> tuple[str, ...]:
         ("templates", sum(len(task.templates) for task in tasks), TEMPLATES_MAX),
         ("services", len(services), SERVICES_MAX),
         ("checks of services", sum(len(service.checks) for service in services), CHECKS_MAX),
-        ("meta entries", sum(len(owner.meta) for owner in (job, *job.task_groups, *tasks)), META_MAX),
+        ("meta entries", len(job.meta) + sum(len(owner.meta) for owner in owners), META_MAX),
         ("cron expressions", _cron_lines(job), CRON_LINES_MAX),
     )
     return tuple(

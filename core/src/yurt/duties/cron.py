@@ -169,7 +169,7 @@ class MonthShape(NamedTuple):
     There are 28 shapes, so that the days of a field are worked out 28 times at most.
     """
 
-    count: int
+    length: int
     first_weekday: int
 
     def weekday(self, number: int) -> int:
@@ -185,7 +185,7 @@ def _shape(year: int, month: int) -> MonthShape:
 @lru_cache(maxsize=SHAPES_KEPT)
 def matching_days(days: DaysOfMonth, weekdays: DaysOfWeek, month: MonthShape) -> tuple[int, ...]:
     """The days of a month that match, in order; when both kinds of day are restricted, either will do."""
-    every = range(1, month.count + 1)
+    every = range(1, month.length + 1)
     by_date = _by_date(days, month)
     by_week = {number for number in every if _is_weekday(weekdays, number, month)}
     if days.fixed is None:
@@ -219,12 +219,12 @@ def parse(expression: str) -> Cron:
 
 
 def _by_date(days: DaysOfMonth, month: MonthShape) -> set[int]:
-    found = {number for number in days.fixed or () if number <= month.count}
+    found = {number for number in days.fixed or () if number <= month.length}
     if days.has_last:
-        found.add(month.count)
+        found.add(month.length)
     if days.has_last_weekday:
-        found.add(_nearest_weekday(month.count, month))
-    found.update(_nearest_weekday(number, month) for number in days.nearest_weekday if number <= month.count)
+        found.add(_nearest_weekday(month.length, month))
+    found.update(_nearest_weekday(number, month) for number in days.nearest_weekday if number <= month.length)
     return found
 
 
@@ -232,7 +232,7 @@ def _is_weekday(days: DaysOfWeek, number: int, month: MonthShape) -> bool:
     weekday = month.weekday(number)
     if days.fixed is not None and weekday in days.fixed:
         return True
-    if weekday in days.last and number + 7 > month.count:
+    if weekday in days.last and number + 7 > month.length:
         return True
     return (weekday, (number - 1) // 7 + 1) in days.nth
 
@@ -242,7 +242,7 @@ def _nearest_weekday(number: int, month: MonthShape) -> int:
     if weekday == 6:
         return number - 1 if number > 1 else number + 2
     if weekday == 0:
-        return number + 1 if number < month.count else number - 2
+        return number + 1 if number < month.length else number - 2
     return number
 
 
