@@ -34,6 +34,9 @@ plan.node_rejected        Nodes that refused something.
 plan.changes              Changes that were stored.
 http.refuse_browser       Requests refused because of their `Host`, or because a page of another site made them.
 http.bad_request          Requests that are not valid HTTP, or have a body that cannot be read.
+http.time_out             Requests that were not sent to their end in time.
+http.evict_conn           Connections, unused or with half a request, that gave their places to others.
+http.refuse_conn          Connections to the HTTP API that were too many of one address.
 rpc.accept_conn           Connections of other agents that were taken.
 rpc.refuse_conn           Connections that were too many.
 rpc.fail_conn             Connections of what is no agent, or has no right to connect.

@@ -34,6 +34,7 @@ from yurt.http.cluster import CLUSTER
 from yurt.http.connections import Connections, Site
 from yurt.http.plugins import PLUGINS
 from yurt.http.regions import REGIONS
+from yurt.http.strangers import STRANGERS
 from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginStatus
 from yurt.runtime.env import Env
 from yurt.sdk.driver import AgentPaths, PluginContext
@@ -92,11 +93,13 @@ class Parts:
     async def start(self, group: asyncio.TaskGroup, sockets: Sequence[socket.socket]) -> None:
         """Begin to serve; HTTP answers at once, server and client follow."""
         await self.runner.setup()
-        assert self.runner.server is not None
         own_sockets = self.clients.own_sockets if self.clients is not None else None
-        Connections(self.http_limits.per_address_max, own_sockets).watch(self.runner.server)
+        connections = Connections(
+            self.http_limits.per_address_max, own_sockets, strangers=self.runner.app[STRANGERS], options=HTTP_OPTIONS
+        )
+        handshake_s = self.http_limits.handshake_s
         for listener in sockets:
-            await Site(self.runner, listener, tls=self.http_tls, handshake_s=self.http_limits.handshake_s).start()
+            await Site(self.runner, listener, connections, tls=self.http_tls, handshake_s=handshake_s).start()
         if self.clients is not None:
             await self.clients.start()
         if self.cluster is not None:
@@ -243,13 +246,7 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
             context_for=lambda name: plugin_context(config, data, name),
             facts=plugin_facts,
         )
-    runner = web.AppRunner(
-        app,
-        access_log=logging.getLogger("yurt.http"),
-        access_log_class=RequestLog,
-        handle_signals=False,
-        shutdown_timeout=HTTP_CLOSE_LIMIT_S,
-    )
+    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=HTTP_CLOSE_LIMIT_S)
     failed = [status for status in loaded.statuses if status.state == FAILED]
     parts = Parts(server=server, client=client, plugins=plugins, runner=runner, failed=failed)
     parts.binaries = binaries
@@ -275,6 +272,11 @@ class RequestLog(AbstractAccessLogger):
         """`request complete: method=GET path=/v1/jobs ...`; the query may hold secrets and is left out."""
         text = "request complete: method=%s path=%s status=%d duration=%.1fms"
         self.logger.debug(text, request.method, request.path, response.status, time * 1000)
+
+
+HTTP_OPTIONS: Mapping[str, Any] = {
+    "access_log": logging.getLogger("yurt.http"), "access_log_class": RequestLog, "auto_decompress": False,
+}  # fmt: skip
 
 
 def _server(config: AgentConfig, data: DataDir, env: Env, tls: TlsSettings) -> tuple[Server, ServerCluster | None]:

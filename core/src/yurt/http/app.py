@@ -25,6 +25,7 @@ from yurt.http.hosts import Policy
 from yurt.http.inert import make_inert
 from yurt.http.node_routes import check_node_route
 from yurt.http.pieces import PiecesBody
+from yurt.http.protocol import ApiProtocol, HalfSent
 from yurt.http.regions import OtherRegion, answer_from, wanted_region
 from yurt.http.routing import CORS_PREFIXES, EFFECTS_OF_GET, has_effect_on_get
 from yurt.http.strangers import STRANGERS, Strangers
@@ -44,10 +45,13 @@ COMPRESS_MIN = 1024
 PARSERS_MAX = 2
 BLOCKING_MAX = 10_000
 """Blocking queries that may wait at once; each costs about 9 KiB."""
-IDENTITY = "identity"
+PLAIN_BODY = {hdrs.CONTENT_ENCODING: "identity", hdrs.TRANSFER_ENCODING: "chunked"}
+"""What may stand in headers about a body's coding: nothing that is sent here has to be decompressed."""
 READER_LEFT = 499
 """The status of an answer that nobody reads; it stands in the log only."""
 INTERNAL = "Internal error: the agent's log says what went wrong"
+BROKEN_BODY = "Request body cannot be read: its length or its chunks are wrong"
+LATE_BODY = "Request body did not come in time"
 BEGUN: ContextVar[list[web.StreamResponse]] = ContextVar("answers that have begun")
 """The answer of the request that is being carried out, once the answer has begun."""
 
@@ -69,7 +73,7 @@ def make_app(
 
     A server with `others` passes on what only the leader answers.
     """
-    app = web.Application(client_max_size=BODY_MAX, middlewares=[_compression, _gate, _errors])
+    app = web.Application(client_max_size=BODY_MAX, middlewares=[_paced, _compression, _gate, _errors])
     app[CONTEXT] = Context(
         server=server,
         client=client,
@@ -91,16 +95,30 @@ def make_app(
 
 
 @web.middleware
+async def _paced(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Tell the connection which part of a request it waits for."""
+    protocol = request.protocol
+    if not isinstance(protocol, ApiProtocol):
+        return await handler(request)
+    protocol.begin(request.content)
+    try:
+        return await handler(request)
+    finally:
+        protocol.finish()
+
+
+@web.middleware
 async def _gate(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Refuse what a page of another site asks, and bodies that would have to be decompressed."""
     why = refusal(request, request.app[POLICY], has_effect=has_effect_on_get(request))
     if why:
         request.app[STRANGERS].refuse_page(request.remote or "", why)
         return web.Response(status=403, text=why)
-    coding = request.headers.get(hdrs.CONTENT_ENCODING, IDENTITY).strip()
-    if coding.lower() != IDENTITY:
-        request.app[STRANGERS].refuse_request(request.remote or "", f"its body has Content-Encoding {coding}")
-        return web.Response(status=400, text="Content-Encoding is not supported: send the body as it is")
+    for name, plain in PLAIN_BODY.items():
+        coding = request.headers.get(name, plain).strip().lower()
+        if coding != plain:
+            request.app[STRANGERS].refuse_request(request.remote or "", f"its body has {name} {coding}")
+            return web.Response(status=400, text=f"{name} may only be {plain}: send the body as it is")
     return await handler(request)
 
 
@@ -114,6 +132,10 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
         return _broken_off(request, error) or web.Response(status=status_of(error), text=str(error), headers=headers)
     except web.HTTPRequestEntityTooLarge:
         return web.Response(status=413, text=f"Request body is too large: the limit is {BODY_MAX} bytes")
+    except web.RequestPayloadError as error:
+        if _has_left(request):
+            return web.Response(status=READER_LEFT)
+        return _broken_off(request, error) or _unread_body(request, error)
     except web.HTTPNotFound:
         return web.Response(status=404)
     except web.HTTPRedirection:
@@ -127,6 +149,17 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
         told = told_error(error)
         status, text = (500, INTERNAL) if told is None else (status_of(told), str(told))
         return _broken_off(request, error) or web.Response(status=status, text=text)
+
+
+def _unread_body(request: web.Request, error: web.RequestPayloadError) -> web.Response:
+    """The answer to a request whose body did not come whole."""
+    if isinstance(error, HalfSent):
+        answer = web.Response(status=408, text=LATE_BODY)
+    else:
+        request.app[STRANGERS].refuse_request(request.remote or "", "its body cannot be read")
+        answer = web.Response(status=400, text=BROKEN_BODY)
+    answer.force_close()
+    return answer
 
 
 def _broken_off(request: web.Request, error: Exception) -> web.StreamResponse | None:

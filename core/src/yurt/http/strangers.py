@@ -30,6 +30,21 @@ class Strangers:
         self.metrics.count("http.bad_request")
         self._tell(peer, f"a request is refused: {why}")
 
+    def time_out(self, peer: str, why: str) -> None:
+        """A request was not sent to its end."""
+        self.metrics.count("http.time_out")
+        self._tell(peer, f"a connection is closed: {why}")
+
+    def evict(self, peer: str) -> None:
+        """A connection on which nothing was done gave its place to another one of its address."""
+        self.metrics.count("http.evict_conn")
+        self._tell(peer, "an unused connection gives its place to another one (limits.http_max_conns_per_client)")
+
+    def refuse_connection(self, peer: str) -> None:
+        """One address has too many connections."""
+        self.metrics.count("http.refuse_conn")
+        self._tell(peer, "a connection is refused: too many of one address (limits.http_max_conns_per_client)")
+
     def _tell(self, peer: str, text: str) -> None:
         self._lines.tell(peer, text, now_s=asyncio.get_running_loop().time())
 
