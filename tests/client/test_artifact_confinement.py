@@ -19,11 +19,15 @@ from yurt.sdk import landlock
 from yurt.sdk.errors import Invalid
 from yurt.sdk.landlock import availability, granted, handled, ruleset_attributes
 
+CAP_SYS_ADMIN = 21
 needs_landlock = pytest.mark.skipif(
     not availability().version, reason=f"this kernel confines nothing: {availability().reason}"
 )
 needs_root = pytest.mark.skipif(
     confinement.unprivileged() is None, reason="only a root with CAP_SETUID, CAP_SETGID and CAP_CHOWN can give up root"
+)
+needs_mounts = pytest.mark.skipif(
+    not confinement.has_capabilities(CAP_SYS_ADMIN), reason="only a root with CAP_SYS_ADMIN can mount"
 )
 
 ATTEMPTS = """
@@ -137,6 +141,7 @@ def test_the_worker_of_a_root_agent_is_nobody_for_good(said: dict[str, Any]) -> 
 
 
 @needs_root
+@needs_mounts
 def test_the_worker_finds_its_folder_by_name_below_folders_that_are_closed(said: dict[str, Any]) -> None:
     assert said["full name"] == "True"
 

@@ -279,7 +279,7 @@ def test_a_file_of_another_user_in_a_staging_folder_does_not_arrive(dirs: TaskDi
     tree.mkdir()
     os.link(tmp_path / "outside/host", tree / "second")
     with pytest.raises(Invalid, match="belongs to the user"):
-        placing.place_tree(str(tree), dirs.alloc_dir, "web/local/got", placing.Arrivals(os.geteuid() + 1, (1, 1)))
+        placing.place_tree(str(tree), dirs.alloc_dir, "web/local/got", placing.Arrivals(os.geteuid() + 1, None))
     assert (tmp_path / "outside/host").stat().st_uid == os.geteuid()
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import pwd
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from yurt.client.alloc_dir import build_alloc_dir
+from yurt.client.alloc_files import AllocFiles
 from yurt.client.link_owners import link_owners
+from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import Capabilities
-from yurt.sdk.errors import NotFound
+from yurt.sdk.errors import NotFound, PermissionDenied
 from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
 from yurt.testing import factories
@@ -69,3 +74,36 @@ def test_a_driver_that_is_not_there_counts_as_one_without_isolation() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root looks users up")
 def test_a_user_that_does_not_exist_owns_nothing() -> None:
     assert link_owners(alloc_of(("raw_exec", "nobody-of-this-name")), DRIVERS) == frozenset()
+
+
+class Runner:
+    """As much of a runner as files are read by."""
+
+    def __init__(self, alloc: Allocation) -> None:
+        self.alloc = alloc
+        self.tasks: dict[str, Any] = {}
+
+
+async def test_files_of_a_client_are_read_by_this_rule(tmp_path: Path) -> None:
+    alloc = alloc_of(("raw_exec", "nobody-of-this-name" if os.geteuid() == 0 else ""))
+    build_alloc_dir(str(tmp_path), alloc.id)
+    data = tmp_path / alloc.id / "alloc/data"
+    (data / "file").write_text("1")
+    context: Any = SimpleNamespace(config=SimpleNamespace(alloc_dir=str(tmp_path)), env=RealEnv(), drivers=DRIVERS)
+
+    async def find(_alloc_id: str) -> Any:
+        return Runner(alloc)
+
+    own = AllocFiles(context, find)
+    assert (await own.stat_file(alloc.id, "alloc/data/file")).size == 1
+    os.link(data / "file", data / "second")
+    for reading in (
+        own.stat_file(alloc.id, "alloc/data/second"),
+        anext(own.read_file(alloc.id, "alloc/data/second", offset=0, limit=0)),
+        anext(own.stream_file(alloc.id, "alloc/data/second", offset=0, origin="start", follow=False)),
+    ):
+        if os.geteuid() == 0:
+            with pytest.raises(PermissionDenied, match="2 names"):
+                await reading
+        else:
+            await reading

@@ -86,19 +86,22 @@ def isolation(*, is_confined: bool) -> Isolation:
 
 def unprivileged() -> Ids | None:
     """The user that the worker becomes; none where the agent is not root, or a root without the rights for it."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        return None
-    try:
-        lines = Path(STATUS).read_text().splitlines()
-        effective = int(next(line.split()[1] for line in lines if line.startswith("CapEff:")), 16)
-    except (OSError, StopIteration, ValueError):
-        return None
-    if not all(effective >> capability & 1 for capability in NEEDED_CAPABILITIES):
+    if sys.platform != "linux" or os.geteuid() != 0 or not has_capabilities(*NEEDED_CAPABILITIES):
         return None
     with contextlib.suppress(KeyError):
         entry = pwd.getpwnam(NOBODY)
         return Ids(entry.pw_uid, entry.pw_gid)
     return Ids(NOBODY_ID, NOBODY_ID)
+
+
+def has_capabilities(*wanted: int) -> bool:
+    """Whether this process has them, by their numbers; not where the system does not tell."""
+    try:
+        lines = Path(STATUS).read_text().splitlines()
+        effective = int(next(line.split()[1] for line in lines if line.startswith("CapEff:")), 16)
+    except (OSError, StopIteration, ValueError):
+        return False
+    return all(effective >> capability & 1 for capability in wanted)
 
 
 def extra_rule(text: str) -> Rule:
