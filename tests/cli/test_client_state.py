@@ -59,9 +59,10 @@ def test_the_records_are_printed_without_secrets(run: Any, data_dir: Path, folde
 
 
 def test_a_broken_record_says_so_beside_the_others(run: Any, data_dir: Path) -> None:
-    with closing(sqlite3.connect(data_dir / "client" / "client.db")) as connection:
-        connection.execute("UPDATE allocs SET alloc = x'00' WHERE id = 'a'")
-        connection.commit()
+    for name in ("client.db", "client-copy.db"):
+        with closing(sqlite3.connect(data_dir / "client" / name)) as connection:
+            connection.execute("UPDATE allocs SET alloc = x'00' WHERE id = 'a'")
+            connection.commit()
     code, out, _ = run("operator", "client-state", str(data_dir))
     found = json.loads(out)["Allocations"]
     assert code == 0

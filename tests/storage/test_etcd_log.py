@@ -15,7 +15,7 @@ from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.storage.etcd import appending, candidacy
 from yurt.storage.etcd.client import Compacted, EtcdClient, WentBack
-from yurt.storage.etcd.keys import Keys, Mark, StoredEntry, digest_of, encode_entry
+from yurt.storage.etcd.keys import Keys, Mark, StoredEntry, digest_of, encode_entry, encode_head
 from yurt.storage.etcd.leading import Leading
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.messages import Message
@@ -133,6 +133,49 @@ async def test_a_snapshot_ahead_of_the_log_is_told_as_lost_data(
     await log.close()
     with pytest.raises(Conflict, match="at index 5, the log in etcd ends at 1: etcd has lost data"):
         await log.open()
+
+
+async def test_an_etcd_that_lost_what_this_server_knew_is_refused(
+    log: EtcdLog, region: str, client: EtcdClient, tmp_path: Path
+) -> None:
+    for number in range(1, 6):
+        await log.append(number, [command(number)])
+    await log.close()
+    await client.put(Keys(region).head, encode_head(await mark_of(client, region, 3)))
+    with pytest.raises(Conflict, match=r"knew commands up to 5, .* ends at 3: commands 4 to 5 are lost"):
+        await log.open()
+
+
+async def test_an_etcd_with_another_history_than_this_server_knew_is_refused(
+    log: EtcdLog, region: str, client: EtcdClient
+) -> None:
+    for number in range(1, 6):
+        await log.append(number, [command(number)])
+    await log.close()
+    value, _ = encode_entry(5, [command(50)], (await mark_of(client, region, 4)).digest)
+    await client.put(Keys(region).entry(5), value)
+    with pytest.raises(Conflict, match="they differ at index 5"):
+        await log.open()
+
+
+@pytest.mark.parametrize("name", ["cluster", "history"])
+async def test_a_damaged_mark_of_the_folder_is_refused(log: EtcdLog, tmp_path: Path, name: str) -> None:
+    await log.append(1, [command(1)])
+    await log.save_snapshot(1, [b"state"])
+    await log.close()
+    path = tmp_path / "server" / name
+    data = bytearray(path.read_bytes())
+    data[4] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(Conflict, match=f"{name} is damaged"):
+        await log.open()
+
+
+async def test_a_damaged_witness_is_made_anew(log: EtcdLog, tmp_path: Path) -> None:
+    await log.append(1, [command(1)])
+    await log.close()
+    (tmp_path / "server" / "commit-index").write_bytes(b"x" * 8192)
+    assert (await log.open()).last_index == 1
 
 
 @pytest.mark.parametrize("region", ["a/b", "", "a b"])

@@ -43,14 +43,17 @@ class Mark(Value):
 class CommitIndex:
     """The file in a log's folder, open for writing; one thread at a time uses it."""
 
-    def __init__(self, folder: Path) -> None:
-        """Open the file that `load` has read or `create` has made."""
-        flags = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_DSYNC", os.O_SYNC)
+    def __init__(self, folder: Path, *, is_synced: bool = True) -> None:
+        """Open the file that `load` has read or `create` has made.
+
+        One that is not synced outlives the process and not the machine.
+        """
+        flags = os.O_RDWR | os.O_CLOEXEC | (getattr(os, "O_DSYNC", os.O_SYNC) if is_synced else 0)
         self._descriptor = os.open(folder / NAME, flags)
         self._sequence = max((found[0] for found in _slots(folder / NAME) if found is not None), default=0)
 
     def write(self, mark: Mark) -> None:
-        """Record that the log is acknowledged up to here; durable when it returns. Raises OSError."""
+        """Record that the log is acknowledged up to here; durable when it returns, if synced. Raises OSError."""
         self._sequence += 1
         data = _encoded(self._sequence, mark)
         written = os.pwrite(self._descriptor, data, self._sequence % SLOTS * SLOT_BYTES)

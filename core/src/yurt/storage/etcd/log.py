@@ -22,6 +22,7 @@ from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.storage import snapshot_files
 from yurt.storage.checked import read_checked, write_checked
 from yurt.storage.data_dir import DataDir
+from yurt.storage.etcd import witness
 from yurt.storage.etcd.appending import append
 from yurt.storage.etcd.client import EtcdClient, NoSpace
 from yurt.storage.etcd.keys import LAYOUT, Format, Keys, Mark, is_at, put
@@ -32,6 +33,7 @@ from yurt.storage.etcd.room import Rooms
 from yurt.storage.etcd.settings import EtcdSecurity
 from yurt.storage.etcd.space import Space
 from yurt.storage.etcd.waits import Interrupt, Interrupted
+from yurt.storage.etcd.witness import Witness
 from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogRoom, LogState
 from yurt.structs.commands import AnyCommand
 
@@ -76,6 +78,8 @@ class EtcdLog:
         self._quota_bytes = quota_bytes
         self._endpoints = endpoints
         self._keys = Keys(region)
+        self._witness = Witness(folder)
+        self._known = Mark()
         self._appending = asyncio.Lock()
         self._lock: DataDir | None = None
         self._background: Background | None = None
@@ -90,6 +94,7 @@ class EtcdLog:
         self._lock = DataDir(self._folder)
         try:
             self._space.snapshot_index = await asyncio.to_thread(snapshot_files.newest_index, self._snapshots)
+            self._known = await asyncio.to_thread(self._witness.open)
             state = await self._wait_for_etcd()
         except BaseException:
             await self.close()
@@ -223,6 +228,7 @@ class EtcdLog:
         if background is not None:
             await background.close()
         await self._client.close()
+        self._witness.close()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -237,6 +243,7 @@ class EtcdLog:
         self._client = EtcdClient(self._endpoints, security=self._security)
         self._closing = Interrupt()
         self._reader = LogReader(self._client, self._keys, env=self._env, closing=self._closing)
+        self._reader.on_applied = self._witness.record
         self._leading = Leading(
             self._client,
             self._keys,
@@ -326,6 +333,7 @@ class EtcdLog:
                 "has lost data; restore its data, or move all servers' data_dir away and restore a snapshot"
             )
         await self._check_history()
+        await witness.check(self._known, self._reader, last=last, folder=self._folder)
         with contextlib.suppress(NoSpace):
             await self._space.report()
         return LogState(last_index=last, first_index=first, snapshot_index=snapshot)

@@ -49,6 +49,8 @@ class LogReader:
         """The last index that this server has applied: who follows is done with it, or it was appended here."""
         self.on_read: Callable[[int, int], None] = lambda _, __: None
         """Told of each entry that was read: etcd's revision where it was stored, and its bytes."""
+        self.on_applied: Callable[[Mark], None] = lambda _: None
+        """Told where each entry ends that this server has the state of."""
         self._marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
         self._client = client
         self._keys = keys
@@ -63,6 +65,7 @@ class LogReader:
         """This server has the state at the end of an entry."""
         self._marks.append(mark)
         self.has_reached(mark.index)
+        self.on_applied(mark)
 
     def cursor(self, after: int) -> Cursor:
         """A cursor behind an index; what it reads must continue the history that this server has applied."""

@@ -1,0 +1,78 @@
+"""How far this server knows the shared log: a witness against an etcd that has lost what it acknowledged.
+
+etcd finds damage in its own write-ahead log, but a member that was cut short may still win with others that lag. Each
+server therefore remembers the end of the newest entry that it has the state of (`commit_index`). That is not synced: it
+outlives the process, and a machine that lost power may know less, never more than etcd. A server that knows more than
+etcd refuses to start.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from yurt.sdk.errors import Conflict
+from yurt.storage import commit_index
+from yurt.storage.commit_index import CommitIndex
+from yurt.storage.etcd.keys import Mark
+from yurt.storage.etcd.reading import LogReader
+
+log = logging.getLogger(__name__)
+
+
+class Witness:
+    """The commit index in a server's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: CommitIndex | None = None
+        self._known = 0
+
+    def open(self) -> Mark:
+        """What this server knew; nothing of it in a new folder, or when the file is damaged. Blocks."""
+        try:
+            found = commit_index.load(self._folder)
+        except Conflict as error:
+            log.warning("it cannot be checked whether etcd has all that this server knew: %s", error)
+            found = None
+        if found is None:
+            found = commit_index.Mark()
+            commit_index.create(self._folder, found)
+        self._file = CommitIndex(self._folder, is_synced=False)
+        self._known = found.index
+        return Mark(index=found.index, digest=found.chain.hex())
+
+    def record(self, mark: Mark) -> None:
+        """This server has the state at the end of an entry."""
+        if self._file is not None and mark.index > self._known:
+            self._known = mark.index
+            try:
+                self._file.write(commit_index.Mark(index=mark.index, chain=bytes.fromhex(mark.digest)))
+            except OSError as error:
+                log.error("what this server knows of the log is recorded no more: folder=%s: %s", self._folder, error)
+                self.close()
+
+    def close(self) -> None:
+        """Close the file; calling it again does nothing."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+async def check(known: Mark, reader: LogReader, *, last: int, folder: Path) -> None:
+    """Raises Conflict when etcd lacks what this server knew, or holds another history."""
+    advice = (
+        "Restore the data of etcd, or restore a snapshot into a new cluster (`yurt operator snapshot restore`). To go "
+        f"on without them, remove {folder / commit_index.NAME} on each server"
+    )
+    if known.index > last:
+        raise Conflict(
+            f"etcd has lost what it acknowledged: this server knew commands up to {known.index}, the log in etcd ends "
+            f"at {last}: commands {last + 1} to {known.index} are lost. {advice}"
+        )
+    found = await reader.mark_at(known.index) if known.index else Mark()
+    if found.digest and known.digest and found.index == known.index and found.digest != known.digest:
+        raise Conflict(
+            f"the log in etcd is of another history than the one that this server knew, they differ at index "
+            f"{known.index}: etcd was restored to an older state. {advice}"
+        )
