@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from yurt.fsm.snapshot import digest
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
 from yurt.server.events import Event, EventBuffer
 from yurt.server.log_writer import LogWriter
+from yurt.server.snapshots import SCRUB_INTERVAL_S
+from yurt.storage import snapshot_files
 from yurt.storage.log import Leadership
 from yurt.storage.memory import MemoryLog
 from yurt.storage.sqlite import SqliteLog
@@ -204,3 +208,16 @@ async def test_a_snapshot_leaves_what_is_configured_and_what_the_snapshot_before
     found = await reopened.open()
     await reopened.close()
     assert (found.snapshot_index, found.last_index, found.first_index) == (100, 100, first)
+
+
+async def test_damage_on_disk_has_the_state_saved_again(run_server: Any, tmp_path: Path, caplog: Any) -> None:
+    async with run_server(SqliteLog(tmp_path / "log.db")) as bench:
+        for _ in range(50):
+            await bench.server.propose(KeepAlive())
+        with closing(sqlite3.connect(tmp_path / "log.db")) as connection, connection:
+            connection.execute("UPDATE entries SET digest = x'00' WHERE first_index = 20")
+        await bench.env.advance(SCRUB_INTERVAL_S)
+        await bench.until(lambda: snapshot_files.newest_index(tmp_path / "snapshots") >= 50)
+    assert "the log is damaged at index 20" in caplog.text
+    async with run_server(SqliteLog(tmp_path / "log.db")) as bench:
+        assert bench.server.state.index >= 50
