@@ -34,7 +34,7 @@ capability {{
   attachment_mode = "file-system"
 }}
 parameters {{
-  mode = "0755"
+  mode = "0777"
 }}
 """
 
@@ -73,7 +73,7 @@ def test_volumes_are_made_used_kept_and_deleted(tmp_path: Path) -> None:
     client = {"enabled": True, "host_volume_plugin_dir": str(plugins)}
     with running_agent(tmp_path, data_dir=tmp_path / "data", extra={"client": client}) as agent:
         made = create(agent, tmp_path, "data", "mkdir")
-        assert (Path(made["HostPath"]).stat().st_mode & 0o777, made["NodePool"]) == (0o755, "default")
+        assert (Path(made["HostPath"]).stat().st_mode & 0o777, made["NodePool"]) == (0o777, "default")
         register(agent, user("writer", "data", "echo kept > /data/file"))
         finished(agent, "writer")
         register(agent, user("reader", "data", "cat /data/file", ReadOnly=True))
@@ -81,7 +81,7 @@ def test_volumes_are_made_used_kept_and_deleted(tmp_path: Path) -> None:
 
         scripted = create(agent, tmp_path, "other", "script")
         assert scripted["CapacityBytes"] == 4096
-        assert (Path(scripted["HostPath"]) / "told").read_text() == '{"mode":"0755"} 1048576'
+        assert (Path(scripted["HostPath"]) / "told").read_text() == '{"mode":"0777"} 1048576'
 
         register(agent, user("holder", "data", "sleep 3600", kind="service", Sticky=True))
         (alloc,) = agent.running("holder", 1)
@@ -118,6 +118,7 @@ def is_state(agent: Agent, name: str, state: str) -> bool:
 def test_a_job_waits_for_its_volume_and_a_registered_folder_stays(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
+    folder.chmod(0o777)
     with running_agent(tmp_path) as agent:
         register(agent, user("waiting", "late", "echo came > /data/file"))
         wait_for(

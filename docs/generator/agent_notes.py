@@ -47,7 +47,7 @@ client.options            Options of drivers, such as `driver.raw_exec.enable`. 
                           `ephemeral_disk.over_size` says what becomes of an allocation that takes more than its
                           `ephemeral_disk.size`: `stop` (the usual), `warn` or `off`.
 client.chroot_env         Files and folders of the host that tasks of `exec` and `java` see, and where; in place of
-                          the usual ones.
+                          the usual ones. Known secrets in /etc and the agent's own files show nothing.
 client.meta               Metadata of the node.
 client.network_interface  The interface whose address tasks get.
 client.preferred_address_family  "ipv4" or "ipv6": which of an interface's addresses is taken first.

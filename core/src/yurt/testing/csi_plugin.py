@@ -126,6 +126,7 @@ class FakeCsiPlugin:
     def _folder(self, request: Message) -> Path:
         folder = self.storage / str(request.volume_id)
         folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o777)  # tasks of any user write there
         return folder
 
 
