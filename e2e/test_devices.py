@@ -171,7 +171,9 @@ def test_an_exec_task_may_open_its_gpus_and_no_others(gpus: Gpus) -> None:
     """The nodes have NVIDIA's numbers and no driver: opening one that is allowed finds no device behind it."""
     script = "ls /dev | grep nvidia; for n in /dev/nvidia?; do cat $n; done; mknod n c 195 77; cat n; sleep 100"
     agent = gpus.agent
-    register(agent, gpu_job("isolated", f"({script}) 2>&1", driver="exec"))
+    job = gpu_job("isolated", f"({script}) 2>&1", driver="exec")
+    job["TaskGroups"][0]["Tasks"][0]["Config"]["cap_add"] = ["mknod"]
+    register(agent, job)
     alloc = agent.running("isolated", 1)[0]
     text = log_of(agent, alloc, "cat: n:")
     (device,) = given_to(agent, alloc)
