@@ -17,6 +17,9 @@ from yurt.testing.histories.log_index import NEVER
 UNTOLD: Final = "?"
 """The id of a volume that nobody was told."""
 
+OVERLAP: Final = "was changed by somebody else at the same time"
+"""Why a change is refused while the node carries out another one."""
+
 
 class MakeVolume(Request, frozen=True):
     """PUT /v1/volume/host/create; with an id the volume is changed."""
@@ -63,7 +66,8 @@ class HostVolumeModel:
             text = str(answer.body)
             if isinstance(request, MakeVolume) and not request.id:
                 return state if ("already" in text and state.id) or "not ready and eligible" in text else None
-            return state if not state.id or state.id != request.id else None
+            is_overlapped = isinstance(request, MakeVolume) and OVERLAP in text
+            return state if is_overlapped or not state.id or state.id != request.id else None
         if request.is_read:
             return state._replace(id=request.id) if is_held else None
         if answer.index <= state.last:

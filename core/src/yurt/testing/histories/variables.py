@@ -17,7 +17,7 @@ from yurt.testing.histories.log_index import NEVER, agrees, lowest, unknown_afte
 
 TTL: Final = "24h"
 UNTOLD: Final = "?"
-"""The id of a lock that the server chose and nobody was told."""
+"""The id of a lock that the server chose and nobody was told: no request names it."""
 
 
 class Put(Request, frozen=True):
@@ -110,7 +110,7 @@ def _low(state: VariableState) -> int:
 def _possible(state: VariableState, request: Any) -> VariableState | None:
     """The state with what holds when the request is not refused; None when it must be."""
     if isinstance(request, Release):
-        return state if state.lock and state.lock in (request.lock, UNTOLD) else None
+        return state if state.lock and state.lock == request.lock else None
     if isinstance(request, Acquire):
         return state if not state.lock or state.lock == (request.lock or None) else None
     if state.lock != getattr(request, "lock", ""):
@@ -146,7 +146,7 @@ def _shown(state: VariableState, shown: Shown) -> VariableState | None:
 
 def _read(state: VariableState, request: Any, answer: Answer) -> VariableState | None:
     if isinstance(request, Renew):
-        return state if state.lock in (request.lock, UNTOLD) and agrees(state.at, answer.index) else None
+        return state if state.lock == request.lock and agrees(state.at, answer.index) else None
     if state.at == NEVER or answer.index != answer.body.at:
         return None
     return _shown(state, answer.body)
