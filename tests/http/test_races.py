@@ -272,3 +272,13 @@ async def test_a_failed_deployment_does_not_bring_a_purged_job_back(api: Api) ->
 
         assert purged.status == 200
         assert (await api.get(f"/v1/job/{job_id}")).status == 404, (number, failed.text)
+
+
+async def test_a_lock_without_items_keeps_those_of_a_write_before_it(api: Api) -> None:
+    for number in range(ROUNDS):
+        path = f"v{number}"
+        acquire = api.put(f"/v1/var/{path}?lock-acquire", {"Path": path, "Lock": {"TTL": "1h"}})
+
+        _, locked = await behind_a_write(api, put_variable(api, path, "first"), acquire)
+
+        assert (locked.status, locked.json["Items"]) == (200, {"mark": "first"}), f"round {number}"

@@ -96,7 +96,7 @@ def _delete(edit: Edit, command: DeleteVariable) -> Rejected | None:
 
 
 def _lock(edit: Edit, command: LockVariable) -> Rejected | None:
-    """A lock on a variable that is not there makes it; without data the items stay."""
+    """A lock on a variable that is not there makes it; without data, or when it keeps them, the items stay."""
     variable = command.variable
     known = _stored(edit, variable.key)
     if variable.lock is None or not variable.lock.id or not variable.path:
@@ -107,7 +107,7 @@ def _lock(edit: Edit, command: LockVariable) -> Rejected | None:
         return conflict("variable is already locked")
     if known is None and not variable.data:
         return stale(f'variable "{variable.path}" is not there any more, and the lock brings no items')
-    if known is not None and not variable.data:
+    if known is not None and (command.keeps_items or not variable.data):
         variable = replace(variable, data=known.data, key_id=known.key_id)
     if edit.tx.get("root_keys", variable.key_id) is None:
         return invalid("a variable needs a root key that exists")

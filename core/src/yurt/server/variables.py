@@ -157,9 +157,8 @@ class Variables:
             holds = known is not None and known.lock is not None and known.lock.id == lock.id and bool(lock.id)
             if not holds and self._locks.is_delayed(key, self._server.env.now()):
                 raise self._conflict(state, key, "variable is locked, or its lock has ended a moment ago")
-            sealed_now = await self._sealed(namespace, path, items) if items or known is None else None
-            variable = sealed_now or EncryptedVariable(namespace=namespace, path=path)
-            return LockVariable(variable=replace(variable, lock=own), now=self._server.env.now())
+            variable = replace(await self._sealed(namespace, path, items), lock=own)
+            return LockVariable(variable=variable, keeps_items=not items, now=self._server.env.now())
 
         committed = await decide(self._server, decision, propose=partial(self._committed, key))
         return self._written(committed, key, lock_id=own.id)

@@ -26,9 +26,10 @@ class DeleteVariable(Command, tag=True):
 
 
 class LockVariable(Command, tag=True):
-    """Lock a variable, with new content when it has any."""
+    """Lock a variable, with new content; `keeps_items` takes the content only for one that is not there yet."""
 
     variable: EncryptedVariable
+    keeps_items: bool = False
     now: UnixNano = UnixNano(0)
 
 
