@@ -36,8 +36,10 @@ e2e: setup ## real agents and real processes
 failed: setup ## the tests that failed in the last `make test` or `make e2e`, once more and one after the other
 	$(RUN) python .ci/failed.py
 
-nightly: setup ## the scheduler's property tests with 100,000 cases each, and 1,000 damaged files; hours
+nightly: setup ## property tests with 100,000 cases each, 1,000 damaged files, long programs of concurrent requests; hours
 	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 tests/scheduler tests/storage/test_corruption.py tests/client/test_corruption.py
+	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 tests/testing/test_histories.py tests/http/test_races.py
+	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 -s e2e/test_concurrent_requests.py
 
 bench: setup ## the benchmarks that the README quotes
 	$(RUN) python -m bench

@@ -1,0 +1,84 @@
+"""Concurrent requests over HTTP leave nothing that one request after another could not have left.
+
+Random programs register, scale, stop, purge, revert and dispatch jobs, lock and write variables, and make and delete
+namespaces and node pools, many requests on few objects at a time. What the clients were answered is checked against
+sequential models (`yurt.testing.histories`). A failure prints the operations that no order explains, and the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from yurt.testing.agent import Agent, ApiFailure, wait_for
+from yurt.testing.histories.clients import Shape
+from yurt.testing.histories.faults import leader_faults
+from yurt.testing.histories.programs import Program, run_program
+from yurt.testing.nightly import is_nightly
+from yurt.testing.real_cluster import real_cluster
+
+IN_MEMORY = 50_000 if is_nightly() else 5_000
+ON_DISK = 200_000 if is_nightly() else 5_000
+ON_THREE_SERVERS = 50_000 if is_nightly() else 3_000
+"""Operations; on two cores an agent answers 400 to 800 a second, three servers 300."""
+FAULT_EVERY_S = 10.0
+WIDE = Shape(lanes=12, width=6, bursts=10)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Agent]:
+    """A server alone, with its log on disk."""
+    agent = Agent(tmp_path, data_dir=tmp_path / "data", extra={"client": {"enabled": False}})
+    try:
+        _start(agent)
+        yield agent
+    finally:
+        agent.interrupt()
+
+
+def _start(agent: Agent) -> None:
+    agent.spawn()
+    wait_for("a leader", lambda: _leads(agent))
+
+
+def _kill_and_start(agent: Agent) -> None:
+    agent.kill()
+    _start(agent)
+
+
+def _leads(agent: Agent) -> bool:
+    try:
+        return bool(agent.get("/v1/status/leader"))
+    except (OSError, ApiFailure):
+        return False
+
+
+async def test_an_agent_in_memory_answers_as_if_requests_came_one_by_one(dev_agent: Agent) -> None:
+    program = Program(seed=17, operations=IN_MEMORY, node_id=dev_agent.get("/v1/nodes")[0]["ID"])
+
+    report = await run_program(program, [dev_agent.address])
+
+    print(report, report.outcomes, sep="\n")
+    assert report.is_clean, str(report)
+
+
+async def test_a_server_with_a_log_on_disk_answers_as_if_requests_came_one_by_one(server: Agent) -> None:
+    program = Program(seed=18, operations=ON_DISK)
+
+    report = await run_program(program, [server.address], settle=lambda: _kill_and_start(server))
+
+    print(report, report.outcomes, sep="\n")
+    assert report.is_clean, str(report)
+
+
+async def test_three_servers_answer_as_one_while_their_leader_is_killed_and_frozen(tmp_path: Path) -> None:
+    program = Program(seed=19, operations=ON_THREE_SERVERS, shape=WIDE)
+
+    with real_cluster(tmp_path) as cluster, leader_faults(cluster, every_s=FAULT_EVERY_S) as faults:
+        addresses = [each.address for each in cluster.servers]
+        report = await run_program(program, addresses, settle=faults.settle)
+    print(f"faults: {', '.join(faults.done)}")
+    assert faults.done
+    print(report, report.outcomes, sep="\n")
+    assert report.is_clean, str(report)
