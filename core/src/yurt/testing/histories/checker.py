@@ -7,7 +7,7 @@ without changing its verdict:
 - a read or a refusal that is possible now and tells nothing new is taken now, without alternatives;
 - of operations that tell the log index of their effect only the lowest may be next, because the log orders them;
 - an operation of unknown outcome is tried last, and not at all where it would change nothing;
-- a configuration is explored once.
+- a configuration is explored once, and not when the same one was explored with fewer operations of unknown outcome.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from yurt.testing.histories.history import Model, Operation
 
 S = TypeVar("S", bound=Hashable)
 
-CONFIGURATIONS_MAX = 400_000
+CONFIGURATIONS_MAX = 100_000
 """Configurations of one history before the search is given up."""
 
 
@@ -66,9 +66,13 @@ class _Search(Generic[S]):
             model.written_at(each.request, each.answer) if each.answer is not None else None
             for each in self._operations
         ]
-        self._unknown = [at for at, each in enumerate(self._operations) if not each.is_known]
+        self._unknown = [
+            at for at, each in enumerate(self._operations) if not each.is_known and not each.request.is_read
+        ]
         self._known_mask = sum(1 << at for at, each in enumerate(self._operations) if each.is_known)
-        self._seen: set[tuple[int, S]] = set()
+        self._seen: dict[tuple[int, S], list[int]] = {}
+        """By the known operations that have taken effect and the state: the unknown ones that have."""
+        self._count = 0
 
     def run(self, *, all_ends: bool) -> Verdict[S]:
         """Search in depth, for one end or for all of them."""
@@ -97,20 +101,25 @@ class _Search(Generic[S]):
             stack.append((following, choice.state, self._choices(following, choice.state)))
         if ends:
             return self._verdict(longest, ends)
-        return Verdict(False, self._named(longest), frozenset((deepest,)), len(self._seen))
+        return Verdict(False, self._named(longest), frozenset((deepest,)), self._count)
 
     def _verdict(self, taken: tuple[int, ...], ends: set[S]) -> Verdict[S]:
-        return Verdict(True, self._named(taken), frozenset(ends), len(self._seen))
+        return Verdict(True, self._named(taken), frozenset(ends), self._count)
 
     def _named(self, positions: tuple[int, ...]) -> tuple[Operation, ...]:
         return tuple(self._operations[at] for at in positions)
 
     def _is_new(self, mask: int, state: S) -> bool:
-        size = len(self._seen)
-        if size >= CONFIGURATIONS_MAX:
+        """Nobody was here with these operations of unknown outcome, or with fewer, still to come."""
+        unknown = mask & ~self._known_mask
+        explored = self._seen.setdefault((mask & self._known_mask, state), [])
+        if any(other & unknown == other for other in explored):
+            return False
+        explored.append(unknown)
+        self._count += 1
+        if self._count > CONFIGURATIONS_MAX:
             raise Undecided(f"more than {CONFIGURATIONS_MAX} configurations of {len(self._operations)} operations")
-        self._seen.add((mask, state))
-        return len(self._seen) > size
+        return True
 
     def _choices(self, mask: int, state: S) -> Iterator[_Choice[S]]:
         """What may take effect next, the likeliest first."""
