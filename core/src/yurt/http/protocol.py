@@ -12,7 +12,7 @@ defect (`yurt.http.strangers`).
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError, RawRequestMessage
@@ -78,8 +78,7 @@ class ApiProtocol(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It stands, the handshake of TLS included."""
         super().connection_made(transport)
-        assert isinstance(transport, asyncio.Transport)
-        if self._connections.enter(self, transport):
+        if self._connections.enter(self, cast(asyncio.Transport, transport)):  # uvloop's are no subclass of it
             self._await_head()
 
     def connection_lost(self, exc: BaseException | None) -> None:
