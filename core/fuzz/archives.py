@@ -23,6 +23,8 @@ from yurt.sdk.errors import Invalid
 LIMITS = ArtifactLimits(file_count_max=200, unpacked_bytes_max=1_000_000)
 MEMORY_FOLDER = "/dev/shm"
 SENTINEL = b"of the host"
+BLOCK = 512
+MEMBERS_MAX = 60
 
 
 def _scratch() -> Path:
@@ -46,6 +48,39 @@ def unpacked(kind: str) -> Callable[[bytes], None]:
             shutil.rmtree(scratch)
 
     return run
+
+
+def tar_with_sums(data: bytes) -> None:
+    """A tar whose headers get the checksums that they need, so that most changes reach the code behind them."""
+    blocks = [data[start : start + BLOCK] for start in range(0, len(data), BLOCK)]
+    unpacked("tar")(b"".join(with_sum(block) if block[257:262] == b"ustar" else block for block in blocks))
+
+
+def members(data: bytes) -> None:
+    """A tar of members that have few names, so that they meet: each three bytes are a kind, a name and a target."""
+    made = []
+    for at in range(0, min(len(data), 3 * MEMBERS_MAX) - 2, 3):
+        kind, name, target = data[at : at + 3]
+        header = bytearray(BLOCK)
+        header[:100] = few_names(name).ljust(100, b"\0")
+        header[100:108], header[124:136] = b"%07o\0" % (kind * 16), b"%011o\0" % (3 if kind % 5 == 0 else 0)
+        header[156:157] = b"05126"[kind % 5 : kind % 5 + 1]
+        header[157:257] = few_names(target).ljust(100, b"\0")
+        header[257:265] = b"ustar\x0000"
+        made.append(with_sum(bytes(header)) + (b"abc".ljust(BLOCK, b"\0") if kind % 5 == 0 else b""))
+    unpacked("tar")(b"".join(made) + bytes(2 * BLOCK))
+
+
+def with_sum(header: bytes) -> bytes:
+    """A header with its checksum."""
+    plain = header[:148] + b" " * 8 + header[156:]
+    return header[:148] + b"%06o\0 " % sum(plain) + header[156:]
+
+
+def few_names(chosen: int) -> bytes:
+    """One of the paths of up to three parts that a byte can choose."""
+    parts = (b"a", b"b", b"..", b".")
+    return b"/".join(parts[chosen >> shift & 3] for shift in (0, 2, 4)[: 1 + (chosen >> 6) % 3])
 
 
 def _check_outside(scratch: Path, data: bytes) -> None:
@@ -105,9 +140,15 @@ def _zips() -> Iterable[bytes]:
         yield made.getvalue()
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"tar": unpacked("tar"), "zip": unpacked("zip"), "packed": packed}
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "tar": tar_with_sums,
+    "members": members,
+    "zip": unpacked("zip"),
+    "packed": packed,
+}
 SEEDS: dict[str, Iterable[bytes]] = {
     "tar": tuple(_tars()),
+    "members": (bytes(range(60)), b"\x03\x00\x02" * 5 + b"\x00\x40\x00" * 3, b"\x02\x05\x00\x04\x11\x05"),
     "zip": tuple(_zips()),
     "packed": (b"\0" + gzip.compress(b"x" * 50, mtime=0), b"\1" + bz2.compress(b"x" * 50), b"\2" + lzma.compress(b"x")),
 }

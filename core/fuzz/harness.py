@@ -36,7 +36,8 @@ class Target(NamedTuple):
 
 
 TARGETS: dict[str, Target] = {
-    "tar": Target("archives", ("yurt.client.artifacts", "tarfile")),
+    "tar": Target("archives", ("yurt.client.artifacts", "yurt.client.archives")),
+    "members": Target("archives", ("yurt.client.archives",)),
     "zip": Target("archives", ("yurt.client.artifacts", "zipfile")),
     "packed": Target("archives", ("yurt.client.artifacts",)),
 }
