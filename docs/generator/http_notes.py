@@ -127,7 +127,7 @@ GET /v1/operator/keyring/keys | What is known of the root keys, never the keys t
 PUT /v1/operator/keyring/rotate | A new root key; `full` seals all again; from `publish_time` (unix ns) on.
 DELETE /v1/operator/keyring/key/:id | Forgets a root key that is not active; one in use only with `force`.
 GET /v1/operator/snapshot | The whole state as a gzipped tar; the `Digest` header has its SHA-256.
-PUT /v1/operator/snapshot | Replaces the whole state by the archive in the body, at most 1 GiB; what runs follows it.
+PUT /v1/operator/snapshot | Replaces the state by the archive in the body, at most 1 GiB; 409 while one is restored.
 PUT /v1/system/gc | Removes everything that has ended.
 PUT /v1/system/reconcile/summaries | Nothing is left to do: summaries are exact with every change.
 GET /.well-known/jwks.json | The public keys of workload identities.

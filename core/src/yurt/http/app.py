@@ -81,6 +81,7 @@ def make_app(
         env=env or RealEnv(),
         parsers=asyncio.Semaphore(PARSERS_MAX),
         waiters=asyncio.Semaphore(BLOCKING_MAX),
+        restores=asyncio.Lock(),
         servers=servers,
     )
     if server is not None:

@@ -42,6 +42,8 @@ class Context:
     env: Env
     parsers: asyncio.Semaphore
     waiters: asyncio.Semaphore
+    restores: asyncio.Lock
+    """Held while a snapshot is restored."""
     servers: ApiPort | None = None
     """How an agent without a server reaches those that have one."""
 

@@ -15,16 +15,16 @@ from yurt.http.errors import Refused
 from yurt.http.routing import route
 from yurt.server.restore import restore
 from yurt.state.store import Snapshot
-from yurt.storage.archive import read_archive, write_archive
+from yurt.storage.archive import ARCHIVE_BYTES_MAX, write_archive
+from yurt.storage.archive_check import check_archive
 
-ARCHIVE_BYTES_MAX: Final = 1024**3
 PIECE_BYTES: Final = 256 * 1024
 
 
 async def save(call: Call) -> web.StreamResponse:
     """GET /v1/operator/snapshot: a gzipped tar; the Digest header tells its SHA-256."""
     state = call.read_state()
-    with tempfile.TemporaryFile() as file:
+    with _scratch(call) as file:
         digest, size = await asyncio.to_thread(_written, state, file, call.agent.version)
         headers = {
             "Content-Type": "application/x-gzip",
@@ -52,20 +52,39 @@ def _written(state: Snapshot, out: IO[bytes], version: str) -> tuple[bytes, int]
 
 
 async def load(call: Call) -> web.Response:
-    """PUT /v1/operator/snapshot: the state becomes what the archive holds, and what runs follows it."""
+    """PUT /v1/operator/snapshot: the state becomes what the archive holds, and what runs follows it.
+
+    The archive goes to a disk, and from there through a process with bounds (`storage.archive_check`): no part of it is
+    in the memory of this one before all of it has been checked. One restore at a time, its upload included.
+    """
     call.read_state()
-    with tempfile.TemporaryFile() as file:
-        size = 0
-        async for piece in call.request.content.iter_chunked(PIECE_BYTES):
-            size += len(piece)
-            if size > ARCHIVE_BYTES_MAX:
-                raise Refused(413, f"the snapshot is too large: the limit is {ARCHIVE_BYTES_MAX} bytes")
-            await asyncio.to_thread(file.write, piece)
-        if not size:
-            raise Refused(400, "Request body is empty: a snapshot is expected")
-        file.seek(0)
-        archive = await asyncio.to_thread(read_archive, file)
-    return empty_answer(index=await restore(call.server, archive.data))
+    restores = call.context.restores
+    if restores.locked():
+        raise Refused(409, "another snapshot is being restored: try again when that has ended")
+    async with restores:
+        with _scratch(call) as archive, _scratch(call) as state:
+            await _receive(call, archive)
+            found = await check_archive(archive, state)
+            return empty_answer(index=await restore(call.server, state, found.size))
+
+
+async def _receive(call: Call, archive: IO[bytes]) -> None:
+    """Write the request's body to a file."""
+    size = 0
+    async for piece in call.request.content.iter_chunked(PIECE_BYTES):
+        size += len(piece)
+        if size > ARCHIVE_BYTES_MAX:
+            raise Refused(413, f"the snapshot is too large: the limit is {ARCHIVE_BYTES_MAX} bytes")
+        await asyncio.to_thread(archive.write, piece)
+    if not size:
+        raise Refused(400, "Request body is empty: a snapshot is expected")
+    archive.flush()
+    archive.seek(0)
+
+
+def _scratch(call: Call) -> IO[bytes]:
+    """A file without a name, on the disk of the server's data: the system's folder for such files may be memory."""
+    return tempfile.TemporaryFile(dir=call.server.config.data_dir or None)
 
 
 ROUTES = (route("/v1/operator/snapshot", get=save, write=load),)

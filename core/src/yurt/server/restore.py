@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from yurt.fsm.restore import PIECES_MAX
 from yurt.sdk.errors import Invalid, NotFound
@@ -18,19 +18,22 @@ TERM_POLL_S: Final = 0.01
 TERM_LIMIT_S: Final = 30.0
 
 
-async def restore(server: Server, data: bytes) -> int:
-    """Replace the state by a framed snapshot; the index of the restore, once the duties run on the new state."""
-    count = -(-len(data) // PIECE_BYTES)
+async def restore(server: Server, state: IO[bytes], size: int) -> int:
+    """Replace the state by the framed one in a file; the index of the restore, once the duties run on the new state.
+
+    The file is read a piece at a time; what stands in it was checked before (`storage.archive_check`).
+    """
+    count = -(-size // PIECE_BYTES)
     if not 0 < count <= PIECES_MAX:
-        raise Invalid(f"a snapshot has 1 to {PIECE_BYTES * PIECES_MAX} bytes, this one {len(data)}")
-    restore_id = server.env.uuid()
+        raise Invalid(f"a snapshot has 1 to {PIECE_BYTES * PIECES_MAX} bytes, this one {size}")
+    restore_id, digest = server.env.uuid(), hashlib.sha256()
     for number in range(count):
-        piece = data[number * PIECE_BYTES : (number + 1) * PIECE_BYTES]
+        piece = await asyncio.to_thread(state.read, PIECE_BYTES)
+        digest.update(piece)
         await server.propose(StageRestore(restore_id=restore_id, number=number, data=piece))
-    digest = await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
     before = server.term
     try:
-        applied = await server.propose(FinishRestore(restore_id=restore_id, count=count, digest=digest))
+        applied = await server.propose(FinishRestore(restore_id=restore_id, count=count, digest=digest.hexdigest()))
     except (Invalid, NotFound):
         await server.propose(StageRestore(restore_id=restore_id, number=0, data=b""))
         raise

@@ -1,6 +1,10 @@
 """A snapshot as a file that people keep: a gzipped tar with `meta.json`, `state.bin` and `SHA256SUMS`.
 
-Nothing in a file from outside is believed: names, sizes, digests and the state itself are checked before use.
+Nothing in a file from outside is believed: names, sizes, digests and the state itself are checked before use. A few
+bytes of gzip or tar can stand for any number of others, so a file is unpacked in pieces onto a disk, in bounded size
+and proportion, by a reader that knows plain members alone: `tarfile` would take sparse members, and would read extended
+headers of any size into memory. The state is decoded in a child process first (`archive_child`), whose memory the
+system bounds.
 """
 
 from __future__ import annotations
@@ -8,29 +12,43 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import resource
 import tarfile
 import tempfile
+import zlib
+from collections.abc import Iterator
 from typing import IO, Final, NamedTuple
 
 from yurt.fsm import snapshot
-from yurt.fsm.restore import framed, unframed
+from yurt.fsm.restore import LENGTH_BYTES, framed
 from yurt.sdk.errors import Invalid
 from yurt.state import Snapshot
 
 FORMAT: Final = 1
 META, STATE, SUMS = "meta.json", "state.bin", "SHA256SUMS"
+ARCHIVE_BYTES_MAX: Final = 1024**3
 STATE_BYTES_MAX: Final = 4 * 1024**3
 SMALL_BYTES_MAX: Final = 64 * 1024
+RATIO_MAX: Final = 100
+"""How often a state may be as large as its archive, above `FREE_BYTES`; that of thousands of equal jobs is 50 times."""
+FREE_BYTES: Final = 64 * 1024**2
+PIECE_BYTES: Final = 256 * 1024
+BLOCK: Final = tarfile.BLOCKSIZE
+PLAIN: Final = (tarfile.REGTYPE, tarfile.AREGTYPE)
 FOREIGN: Final = "the file is no snapshot of Yurt"
+GZIP: Final = 16 + zlib.MAX_WBITS
+MEMORY_FREE: Final = 512 * 1024**2
+MEMORY_RATIO: Final = 24
+"""Objects of a state take several times their encoded size."""
 
 
 class Archive(NamedTuple):
-    """A snapshot that was read and checked: where it comes from, and the framed state."""
+    """A snapshot that was unpacked and checked: where it comes from, and how large its state is."""
 
     id: str
     state_index: int
     version: str
-    data: bytes
+    size: int
 
 
 class TableFacts(NamedTuple):
@@ -58,31 +76,114 @@ def write_archive(state: Snapshot, out: IO[bytes], *, version: str) -> None:
             _add(tar, SUMS, io.BytesIO(sums), len(sums))
 
 
-def read_archive(source: IO[bytes]) -> Archive:
-    """Read and check an archive; raises Invalid."""
+def unpack(source: IO[bytes], state: IO[bytes]) -> Archive:
+    """Check an archive and write its framed state to an empty file, which is left at its start; raises Invalid."""
+    reader = _Unzipped(source)
     try:
-        with tarfile.open(fileobj=source, mode="r:gz") as tar:
-            meta_text, data, sums = (_member(tar, name) for name in (META, STATE, SUMS))
+        meta_text = _small(reader, META)
+        digest, size = hashlib.sha256(), _header(reader, STATE, STATE_BYTES_MAX)
+        for piece in _pieces(reader, size):
+            state.write(piece)
+            digest.update(piece)
+        sums = _small(reader, SUMS)
         meta = json.loads(meta_text)
-        form, found = meta["Format"], Archive(str(meta["ID"]), int(meta["Index"]), str(meta["Version"]), data)
-    except (tarfile.TarError, OSError, EOFError, ValueError, LookupError, TypeError) as error:
+        form, found = meta["Format"], Archive(str(meta["ID"]), int(meta["Index"]), str(meta["Version"]), size)
+    except (tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise Invalid(f"{FOREIGN}: {error}") from None
     if form != FORMAT:
-        raise Invalid(f"the snapshot has format {form}, this version reads {FORMAT}")
-    if sums != _sums(meta_text, hashlib.sha256(data).hexdigest()):
+        raise Invalid(f"the snapshot has format {form!r:.20}, this version reads {FORMAT}")
+    if sums != _sums(meta_text, digest.hexdigest()):
         raise Invalid("the snapshot is damaged: its digests do not fit")
+    state.seek(0)
     return found
 
 
-def state_of(archive: Archive) -> Snapshot:
-    """The state itself; raises Invalid where it cannot be read."""
-    return snapshot.decode(unframed(archive.data))
+def frames(state: IO[bytes], size: int) -> Iterator[bytes]:
+    """The chunks of a framed state in a file, one at a time; raises Invalid for what was cut off."""
+    left = size
+    while left:
+        length = int.from_bytes(state.read(LENGTH_BYTES), "big")
+        left -= LENGTH_BYTES + length
+        if left < 0:
+            raise Invalid("the snapshot is cut off")
+        yield state.read(length)
 
 
-def table_facts(archive: Archive) -> tuple[TableFacts, ...]:
+def state_of(archive: Archive, state: IO[bytes]) -> Snapshot:
+    """The state in a file that `unpack` has written; raises Invalid where it cannot be read."""
+    try:
+        return snapshot.decode(frames(state, archive.size))
+    except (ValueError, LookupError, TypeError, OverflowError, MemoryError, RecursionError) as error:
+        raise Invalid(f"the snapshot is broken: {str(error) or 'it needs too much memory'}") from None
+
+
+def table_facts(state: Snapshot) -> tuple[TableFacts, ...]:
     """The tables of the state that have rows, by name."""
-    state = state_of(archive)
     return tuple(sorted(TableFacts(table.name, len(table)) for table in state.tables() if len(table)))
+
+
+def bound_memory(state_bytes: int) -> None:
+    """Let this process take no more memory than a state of that size needs; for processes that do nothing else."""
+    most = MEMORY_FREE + MEMORY_RATIO * state_bytes
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or most < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+class _Unzipped:
+    """The bytes of a gzip stream, in pieces no larger than asked for; raises Invalid where they become too many."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+        self._zip = zlib.decompressobj(GZIP)
+        self._read = 0
+        self._given = 0
+
+    def take(self, size: int) -> bytes:
+        """Exactly so many bytes; raises EOFError where there are fewer."""
+        parts: list[bytes] = []
+        while size:
+            part = self._some(size)
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def _some(self, most: int) -> bytes:
+        while not self._zip.eof:
+            data = self._zip.unconsumed_tail
+            if not data:
+                data = self._source.read(PIECE_BYTES)
+                self._read += len(data)
+                if not data:
+                    break
+            part = self._zip.decompress(data, most)
+            self._given += len(part)
+            if self._given > FREE_BYTES + RATIO_MAX * self._read:
+                raise Invalid(f"{FOREIGN}: it would become more than {RATIO_MAX} times as large")
+            if part:
+                return part
+        raise EOFError("it ends too early")
+
+
+def _header(reader: _Unzipped, name: str, most: int) -> int:
+    """The size of the next member, which must have this name, be plain, and not be larger than `most`."""
+    info = tarfile.TarInfo.frombuf(reader.take(BLOCK), "utf-8", "surrogateescape")
+    if info.name != name or info.type not in PLAIN:
+        raise Invalid(f"{FOREIGN}: {name} is missing")
+    if not 0 <= info.size <= most:
+        raise Invalid(f"{FOREIGN}: {name} has {info.size} bytes")
+    return info.size
+
+
+def _pieces(reader: _Unzipped, size: int) -> Iterator[bytes]:
+    """The member's bytes; behind them, zeros up to the next block."""
+    for start in range(0, size, PIECE_BYTES):
+        yield reader.take(min(PIECE_BYTES, size - start))
+    reader.take(-size % BLOCK)
+
+
+def _small(reader: _Unzipped, name: str) -> bytes:
+    return b"".join(_pieces(reader, _header(reader, name, SMALL_BYTES_MAX)))
 
 
 def _sums(meta: bytes, state_digest: str) -> bytes:
@@ -93,15 +194,3 @@ def _add(tar: tarfile.TarFile, name: str, body: IO[bytes], size: int) -> None:
     info = tarfile.TarInfo(name)
     info.size, info.mode = size, 0o600
     tar.addfile(info, body)
-
-
-def _member(tar: tarfile.TarFile, name: str) -> bytes:
-    """The next member, which must have this name and a bearable size."""
-    info = tar.next()
-    if info is None or info.name != name or not info.isreg():
-        raise Invalid(f"{FOREIGN}: {name} is missing")
-    if info.size > (STATE_BYTES_MAX if name == STATE else SMALL_BYTES_MAX):
-        raise Invalid(f"{FOREIGN}: {name} has {info.size} bytes")
-    body = tar.extractfile(info)
-    assert body is not None, name
-    return body.read()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 from yurt.cli.command import Command, Invocation
@@ -13,14 +14,13 @@ from yurt.sdk.errors import Invalid
 
 def run(call: Invocation) -> int:
     """What a file holds; the digests and the state are checked."""
-    from yurt.storage.archive import read_archive, table_facts
+    from yurt.storage.archive_check import check_archive_here
 
     path = Path(call.args[0])
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
-            archive = read_archive(file)
-        tables = table_facts(archive)
+        with path.open("rb") as file, tempfile.TemporaryFile() as state:
+            archive, tables = check_archive_here(file, state)
     except OSError as error:
         raise CliError(f"{path}: cannot be read: {error.strerror}") from None
     except Invalid as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 from yurt.cli.command import Command, Invocation
@@ -14,15 +15,16 @@ from yurt.sdk.errors import Invalid
 def run(call: Invocation) -> int:
     """The rows of every table, as JSON."""
     from yurt.api.filter import compile_filter
-    from yurt.storage.archive import read_archive, state_of
+    from yurt.storage.archive import state_of
+    from yurt.storage.archive_check import check_archive_here
 
     path = Path(call.args[0])
     try:
         filters = [compile_filter(text) for text in call.flags.texts("filter")]
-        with path.open("rb") as file:
-            state = state_of(read_archive(file))
-        for line in lines(state, filters):
-            call.screen.line(line)
+        with path.open("rb") as file, tempfile.TemporaryFile() as state:
+            archive, _ = check_archive_here(file, state)
+            for line in lines(state_of(archive, state), filters):
+                call.screen.line(line)
     except OSError as error:
         raise CliError(f"{path}: cannot be read: {error.strerror}") from None
     except Invalid as error:
