@@ -132,14 +132,14 @@ class Admin:
     async def voters(self) -> tuple[Voter, ...]:
         return tuple(self._cluster())
 
-    async def add(self, address: str) -> None:
+    async def add(self, address: str, *, is_tls: bool) -> None:
         self._cluster().append(Voter(id=self._world.uuid(), name="", address=address))
 
     async def remove(self, voter_id: str) -> None:
         found = self._cluster()
         found[:] = [voter for voter in found if voter.id != voter_id]
 
-    async def move(self, voter_id: str, address: str) -> None:
+    async def move(self, voter_id: str, address: str, *, is_tls: bool) -> None:
         """Nobody moves."""
 
     async def db_bytes(self) -> int:

@@ -61,10 +61,10 @@ async def test_a_founding_that_was_cut_short_is_finished_and_never_repeated(fold
     save(folder / CLUSTER_FILE, Founding(founding=alone))
     async with formed(folder, port) as (own, membership):
         assert own.has_begun and membership.own.has_data and own.pid
-        admin = OwnEtcdAdmin(own.endpoint, own.url_of)
+        admin = OwnEtcdAdmin(own.endpoint)
         (voter,) = await admin.voters()
         assert (voter.name, voter.address) == ("a.global", f"127.0.0.1:{port}")
-        await admin.move(voter.id, f"localhost:{port}")
+        await admin.move(voter.id, f"localhost:{port}", is_tls=False)
         assert [each.address for each in await admin.voters()] == [f"localhost:{port}"]
         assert await admin.db_bytes() > 0
         await admin.close()
@@ -164,4 +164,4 @@ async def test_a_member_whose_port_is_taken_is_tried_again(folder: Path, caplog:
     assert own.pid
     await own.stop()
     with pytest.raises(Unavailable):
-        await OwnEtcdAdmin(own.endpoint, own.url_of).voters()
+        await OwnEtcdAdmin(own.endpoint).voters()

@@ -27,7 +27,7 @@ class FakeEtcd:
     async def voters(self) -> tuple[Voter, ...]:
         return tuple(self.kept)
 
-    async def add(self, address: str) -> None:
+    async def add(self, address: str, *, is_tls: bool) -> None:
         await asyncio.sleep(0)
         if any(voter.name == self.away for voter in self.kept if self.away):
             raise Unavailable("unhealthy cluster")
@@ -41,7 +41,7 @@ class FakeEtcd:
         self.calls.append(f"remove {voter_id}")
         self.kept = [voter for voter in self.kept if voter.id != voter_id]
 
-    async def move(self, voter_id: str, address: str) -> None:
+    async def move(self, voter_id: str, address: str, *, is_tls: bool) -> None:
         self.calls.append(f"move {voter_id} {address}")
 
     async def db_bytes(self) -> int:

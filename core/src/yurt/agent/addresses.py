@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+
 
 def with_port(address: str, port: int) -> str:
     """`host`, `host:port`, `[v6]`, `[v6]:port` or a bare v6 address, with the usual port where there is none."""
@@ -16,6 +19,23 @@ def with_port(address: str, port: int) -> str:
 def host_of(address: str) -> str:
     """The host of `host:port` without the brackets of a v6 address."""
     return address.rpartition(":")[0].strip("[]")
+
+
+def reachable(address: str) -> str:
+    """An address of this machine at which what listens on `address` is reached from here."""
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address) or bracketed(address)
+
+
+def is_in_use(address: str, port: int) -> bool:
+    """Whether another process listens on an address and port of this machine."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 def bracketed(host: str) -> str:

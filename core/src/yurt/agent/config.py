@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from yurt.agent.addresses import bracketed
-from yurt.agent.cluster.settings import SERF_PORT, ClusterSettings, cluster_problems, cluster_settings
+from yurt.agent.cluster.settings import OWN_ETCD, SERF_PORT, ClusterSettings, cluster_problems, cluster_settings
 from yurt.agent.config_check import NOT_AVAILABLE, merge
 from yurt.api.times import parse_duration
 from yurt.http.hosts import is_host
@@ -176,9 +176,13 @@ def _problems(config: AgentConfig) -> list[str]:
     ports = {
         "http": config.http_port, "rpc": config.rpc_port, "serf": config.serf_port, "etcd": config.cluster.etcd_port
     }  # fmt: skip
+    if config.cluster.engine != OWN_ETCD and not config.cluster.has_etcd_port:
+        del ports["etcd"]
     for key, port in ports.items():
         if not 0 <= port <= 65535:
             found.append(f"ports.{key} is {port}; a port is a number from 1 to 65535.")
+    if config.is_server and not config.is_dev:
+        found += _clash_problems(config, ports)
     found += _advertise_problems(config)
     low = config.client.get("min_dynamic_port") or PORTS.min_dynamic_port
     high = config.client.get("max_dynamic_port") or PORTS.max_dynamic_port
@@ -205,6 +209,23 @@ def _problems(config: AgentConfig) -> list[str]:
     ]
     if set(config.raw.get("keyring", {})) - {"aead"}:
         found.append(f'keyring blocks other than "aead" are {NOT_AVAILABLE}.')
+    return found
+
+
+def _clash_problems(config: AgentConfig, ports: Mapping[str, int]) -> list[str]:
+    """Two services of a server that would listen on one address and port."""
+    hosts = {"http": config.http_addresses, "rpc": (config.rpc_address,)}
+    used: dict[tuple[str, int], str] = {}
+    found = []
+    for key, port in ports.items():
+        for host in hosts.get(key, (config.serf_address,)) if port else ():
+            other = used.setdefault((host, port), key)
+            if other != key:
+                default = " (the default: the serf port plus one)" if not config.cluster.has_etcd_port else ""
+                found.append(
+                    f"ports.{other} and ports.{key}{default * (key == 'etcd')} are both {port} on {host}; "
+                    f"give one of them another port: ports {{ {key} = ... }}."
+                )
     return found
 
 

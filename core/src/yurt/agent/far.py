@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from yurt import __version__
-from yurt.agent.addresses import bracketed, with_port
+from yurt.agent.addresses import bracketed, reachable, with_port
 from yurt.agent.config import RPC_PORT, AgentConfig
 from yurt.agent.limits import rpc_limits
 from yurt.agent.peers import OfferedToServers
@@ -55,7 +55,7 @@ class FarClients:
         self._server = server
         self._tls = tls
         scheme = "https" if tls.http else "http"
-        address = f"{scheme}://{_reachable(config.http_addresses[0])}:{config.http_port}"
+        address = f"{scheme}://{reachable(config.http_addresses[0])}:{config.http_port}"
         self.own_sockets = OwnSockets()
         self._api = OwnApi(address, own_http_context(tls), self.own_sockets)
         self._listener = Listener(
@@ -205,8 +205,3 @@ def _always(peer: Peer) -> Callable[[], asyncio.Future[Peer]]:
         return found
 
     return get
-
-
-def _reachable(address: str) -> str:
-    """An address of this machine at which it listens itself."""
-    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address) or bracketed(address)

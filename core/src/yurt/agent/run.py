@@ -60,7 +60,7 @@ def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
     data = open_data_dir(config.data_dir)
     agent = None
     try:
-        sockets, config = bind_http(config)
+        sockets, config = bind_http(_with_known_port(config, data))
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             agent = _Agent(config, data, sockets=sockets, reload=reload)
             return runner.run(agent.main())
@@ -73,6 +73,15 @@ def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
             agent.held.release()
         data.close()
         gc.freeze()  # The process ends: to look for garbage in all that goes with it takes longer than the rest.
+
+
+def _with_known_port(config: AgentConfig, data: DataDir) -> AgentConfig:
+    """The configuration with the port by which the other servers know this one's etcd member."""
+    if not config.is_server or config.is_dev:
+        return config
+    from yurt.agent.cluster.memory import etcd_port
+
+    return replace(config, cluster=replace(config.cluster, etcd_port=etcd_port(config.cluster, data.server)))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

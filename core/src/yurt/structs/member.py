@@ -29,3 +29,5 @@ class Member(Value):
     incarnation: int = 0
     expect: int = 0
     has_data: bool = False
+    has_tls: bool | None = None
+    """Whether it speaks TLS to other agents (`tls { rpc }`); None from a version that does not say."""

@@ -21,6 +21,7 @@ from yurt.agent.cluster.membership import ASK_INTERVAL_S, Membership
 from yurt.agent.cluster.memory import ServerMemory
 from yurt.agent.cluster.minding import Minder
 from yurt.agent.cluster.own_etcd import ADVICE_AFTER_S, OwnEtcd, etcd_address
+from yurt.agent.cluster.peer_address import PeerAddress
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.cluster.settings import FILE, OWN_ETCD, SERF_PORT
 from yurt.agent.cluster.voters import Admitter, EtcdAdmin, find_peer, put_out
@@ -37,7 +38,7 @@ from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 log = logging.getLogger(__name__)
 
 LEAVE_LIMIT_S, LEAVE_PAUSE_S = 10.0, 0.5
-GAUGE_LIMIT_S, ADDRESS_PAUSE_S = 1.0, 1.0
+GAUGE_LIMIT_S = 1.0
 TRANSFER_LIMIT_S, TRANSFER_LOOK_S = 10.0, 0.05
 
 
@@ -51,14 +52,14 @@ class ServerCluster:
         self._config = config
         self._env = env
         self._security = ServerSecurity(tls)
-        self._membership = Membership(own_member(config, engine), env=env, security=self._security)
+        self._membership = Membership(own_member(config, engine, tls), env=env, security=self._security)
         self._etcd: OwnEtcd | None = None
         self._admin: EtcdAdmin | None = None
         if engine == OWN_ETCD:
             from yurt.agent.cluster.etcd_admin import OwnEtcdAdmin
 
             self._etcd = OwnEtcd(config, folder, membership=self._membership, env=env, tls=tls)
-            self._admin = OwnEtcdAdmin(self._etcd.endpoint, self._etcd.url_of)
+            self._admin = OwnEtcdAdmin(self._etcd.endpoint)
             self._membership.admit = Admitter(self._admin, self._membership, self._minding).admit
         elif engine == FILE:
             self._membership.subscribe(self._warn_of_twins)
@@ -153,10 +154,11 @@ class ServerCluster:
             leads=lambda: self._leader() == self._membership.own.name,
             config=self._minding,
         )
+        address = PeerAddress(self._etcd, self._admin, own=self._membership.own, members=self.members, env=self._env)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._etcd.run(), name="own etcd member")
             supervised(group, "servers that are gone", minder.run())
-            supervised(group, "own address", self._tell_address(self._admin))
+            supervised(group, "own peer address", address.run())
             supervised(group, "majority with data", self._warn_of_lost_majority())
 
     async def _warn_of_lost_majority(self) -> None:
@@ -169,23 +171,6 @@ class ServerCluster:
                 log.error("no leader can be found: %s", advice)
                 told = advice
             seen = advice
-
-    async def _tell_address(self, admin: EtcdAdmin) -> None:
-        """Tell the other etcd members when this one is reached at another address than in its last run."""
-        own = self._membership.own
-        while True:
-            try:
-                mine = [voter for voter in await admin.voters() if voter.name == own.name]
-                if mine and mine[0].address != own.etcd_addr:
-                    await admin.move(mine[0].id, own.etcd_addr)
-                    log.info(
-                        "the etcd member is reached at %s now, and no longer at %s", own.etcd_addr, mine[0].address
-                    )
-                if mine:
-                    return
-            except YurtError as error:
-                log.debug("the address of the etcd member is told later: %s", error)
-            await self._env.sleep(ADDRESS_PAUSE_S)
 
     async def stop(self, *, leaves: bool) -> None:
         """End etcd and say goodbye; `run` was cancelled and the server has stopped."""
@@ -320,7 +305,7 @@ class ServerCluster:
         return found
 
 
-def own_member(config: AgentConfig, engine: str) -> Member:
+def own_member(config: AgentConfig, engine: str, tls: TlsSettings) -> Member:
     """What the agent of this configuration tells the other servers of itself."""
     return Member(
         name=f"{config.name}.{config.region}",
@@ -333,4 +318,5 @@ def own_member(config: AgentConfig, engine: str) -> Member:
         etcd_addr=etcd_address(config) if engine == OWN_ETCD else "",
         expect=config.cluster.expect if engine == OWN_ETCD else int(engine == FILE),
         has_data=engine != OWN_ETCD,
+        has_tls=tls.rpc,
     )

@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from yurt.agent.cluster.voters import Voter
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.members import (
+    EtcdPeer,
     add_member,
     list_members,
     member_status,
     remove_member,
     update_member,
 )
+from yurt.storage.etcd.settings import peer_url
 
 
 class OwnEtcdAdmin:
-    """`EtcdAdmin` at the own member's endpoint; `url_of` makes peer URLs of addresses."""
+    """`EtcdAdmin` at the own member's endpoint."""
 
-    def __init__(self, endpoint: str, url_of: Callable[[str], str]) -> None:
+    def __init__(self, endpoint: str) -> None:
         self._client = EtcdClient((endpoint,))
-        self._url_of = url_of
 
     async def voters(self) -> tuple[Voter, ...]:
         """All members."""
         peers = await list_members(self._client)
-        return tuple(
-            Voter(id=f"{peer.id:x}", name=peer.name, address=urlsplit(next(iter(peer.peer_urls), "")).netloc)
-            for peer in peers
-        )
+        return tuple(_voter(peer) for peer in peers)
 
-    async def add(self, address: str) -> None:
+    async def add(self, address: str, *, is_tls: bool) -> None:
         """Take a member in."""
-        await add_member(self._client, self._url_of(address))
+        await add_member(self._client, peer_url(address, is_tls=is_tls))
 
     async def remove(self, voter_id: str) -> None:
         """Put a member out."""
         await remove_member(self._client, int(voter_id, 16))
 
-    async def move(self, voter_id: str, address: str) -> None:
-        """Tell where a member is reached from now on."""
-        await update_member(self._client, int(voter_id, 16), self._url_of(address))
+    async def move(self, voter_id: str, address: str, *, is_tls: bool) -> None:
+        """Tell where and how a member is reached from now on."""
+        await update_member(self._client, int(voter_id, 16), peer_url(address, is_tls=is_tls))
 
     async def db_bytes(self) -> int:
         """How much of the quota the data takes."""
@@ -50,3 +47,8 @@ class OwnEtcdAdmin:
     async def close(self) -> None:
         """Free the connection."""
         await self._client.close()
+
+
+def _voter(peer: EtcdPeer) -> Voter:
+    url = urlsplit(next(iter(peer.peer_urls), ""))
+    return Voter(id=f"{peer.id:x}", name=peer.name, address=url.netloc, is_tls=url.scheme == "https")

@@ -65,6 +65,9 @@ def decide(own: Member, members: Sequence[Member], reports: Mapping[str, News], 
             reason=f"waiting for {', '.join(away)}, who may have begun a cluster and cannot be reached; one that is "
             "gone for good is put out with `yurt server force-leave`, or forgotten with an empty data_dir here"
         )
+    problem = _clash(candidates) or _mixed_tls(candidates)
+    if problem:
+        return Waits(reason=problem)
     if len(candidates) < own.expect:
         return Waits(reason=f"waiting for {own.expect} servers: {_known(candidates)}")
     differing = _differing(own, candidates, reports)
@@ -132,6 +135,34 @@ def _candidates(region: str, members: Iterable[Member]) -> tuple[Member, ...]:
         if each.region == region and each.status == ALIVE and each.expect > 1 and each.etcd_addr and not each.has_data
     ]
     return tuple(sorted(found, key=lambda each: each.name))
+
+
+def _clash(candidates: Iterable[Member]) -> str:
+    """Two servers whose etcd members would have one address."""
+    known: dict[str, str] = {}
+    for each in candidates:
+        other = known.setdefault(each.etcd_addr, each.name)
+        if other != each.name:
+            return (
+                f"{other} and {each.name} both have their etcd member at {each.etcd_addr}: give one of them another "
+                "port with `ports { serf = ... }` (etcd takes the next one) or `ports { etcd = ... }`, or another "
+                "address with `advertise { serf = ... }`"
+            )
+    return ""
+
+
+def _mixed_tls(candidates: Iterable[Member]) -> str:
+    """Servers that begin together speak TLS, or none of them does."""
+    told: dict[bool, list[str]] = {True: [], False: []}
+    for each in candidates:
+        if each.has_tls is not None:
+            told[each.has_tls].append(each.name)
+    if not told[True] or not told[False]:
+        return ""
+    return (
+        f"`tls {{ rpc = true }}` must be set on all servers that begin a cluster or on none: {', '.join(told[True])} "
+        f"with it, {', '.join(told[False])} without"
+    )
 
 
 def _away(candidates: Iterable[Member], others: Iterable[Member], met: Collection[str]) -> list[str]:

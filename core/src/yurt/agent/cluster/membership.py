@@ -42,9 +42,11 @@ PORT = "members"
 
 
 class Admission(Value):
-    """How a server that was admitted starts its etcd member: every member's name and peer URL."""
+    """How a server that was admitted starts its etcd member: every member's name and address."""
 
     cluster: Mapping[str, str] = no_entries()
+    by_tls: tuple[str, ...] | None = None
+    """Those that are reached by TLS; None from a version that takes all of them to speak as it does itself."""
 
 
 class MembersPort(Protocol):

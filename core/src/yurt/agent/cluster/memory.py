@@ -9,10 +9,12 @@ from typing import TypeVar
 
 import msgspec
 
+from yurt.agent.cluster.settings import ETCD_FOLDER, ETCD_PORT, ClusterSettings
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value, no_entries
 from yurt.server.ports import Directory
 from yurt.storage.checked import read_checked, write_checked
+from yurt.storage.etcd.member import has_member_data
 from yurt.structs.member import LEFT
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,10 @@ class Founding(Value):
     """It has been admitted, and its etcd member has never run."""
     has_begun: bool = False
     """Its own etcd member has run: should its data be gone, this server is a new one."""
+    etcd_port: int = 0
+    """The port of its etcd member; 0 where a version wrote that knew only 4649."""
+    has_peer_tls: bool | None = None
+    """Whether the other etcd members reach it by TLS; None: not known, etcd's own data tells."""
 
 
 class KnownServers(Value):
@@ -60,6 +66,18 @@ def load(path: Path, kind: type[T]) -> T:
 def save(path: Path, remembered: Founding | KnownServers) -> None:
     """Keep it, durably."""
     write_checked(path, msgspec.json.encode(remembered))
+
+
+def etcd_port(settings: ClusterSettings, folder: Path) -> int:
+    """The port of this server's etcd member: what the configuration names, else what a cluster knows it by.
+
+    `folder` is the server's. A member that others know keeps its port when the default becomes another one.
+    """
+    remembered = load(folder / CLUSTER_FILE, Founding)
+    is_known = bool(remembered.founding) or has_member_data(str(folder / ETCD_FOLDER))
+    if settings.has_etcd_port or not is_known:
+        return settings.etcd_port
+    return remembered.etcd_port or ETCD_PORT
 
 
 class ServerMemory:

@@ -5,7 +5,9 @@ must survive a crash in between is remembered first:
 
 - before a server founds, with whom; so it begins with the same founders after a crash, and can tell them to others;
 - before it joins, that it does; so what an etcd that never came to life has left is removed before another try;
-- when etcd runs, that it has begun: from then on its data counts, and should it be gone, the server is a new one.
+- when etcd runs, that it has begun: from then on its data counts, and should it be gone, the server is a new one;
+- whether the other members reach it by TLS. A member that was formed without keeps its plain address when TLS is turned
+  on, until `peer_address` sees that all servers speak TLS; so any order of restarts leaves the members a majority.
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from yurt.agent.addresses import bracketed, host_of
+from yurt.agent.addresses import bracketed, host_of, is_in_use, reachable
 from yurt.agent.cluster import memory
 from yurt.agent.cluster.forming import Founds, Joins, Waits, decide, lost_majority, token_of
 from yurt.agent.cluster.membership import Admission, Membership
@@ -25,10 +27,11 @@ from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings
 from yurt.rpc.certificates import SERVER, role_name
 from yurt.runtime.env import Env
-from yurt.sdk.errors import Conflict, Unavailable, YurtError
+from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.storage.etcd.member import EtcdMember, has_member_data
-from yurt.storage.etcd.settings import ELECTION_MS, HEARTBEAT_MS, EtcdMemberConfig, EtcdSecurity
+from yurt.storage.etcd.members import recorded_peer_url
+from yurt.storage.etcd.settings import ELECTION_MS, HEARTBEAT_MS, EtcdMemberConfig, EtcdSecurity, peer_url
 from yurt.structs.member import LEFT, Member
 
 log = logging.getLogger(__name__)
@@ -36,6 +39,8 @@ log = logging.getLogger(__name__)
 LOOK_INTERVAL_S = 0.5
 """How often a server that waits looks again when it hears nothing new."""
 DATA_LOOK_S = 0.05
+LEARN_LIMIT_S = 10.0
+"""How long etcd may take to read how the other members reach it."""
 ADMIT_PAUSE_S = 1.0
 ADVICE_AFTER_S = 10.0
 """How long it lasts that too few servers have data before an operator is told what to do; it may pass by itself."""
@@ -56,13 +61,14 @@ class OwnEtcd:
         self._membership = membership
         self._env = env
         self._tls = tls
+        self._learns = False
         self._member = self._make_member({membership.own.name: self.peer_url}, is_new=False)
         self._told = ""
         self._seen: set[str] = set()
         self._refused_since: float | None = None
         if self._remembered.has_begun and not self.has_begun:
             log.warning("the data of this server's etcd member is gone: it joins its cluster as a new server")
-            self._remember(founding={}, awaited=(), has_begun=False)
+            self._remember(founding={}, awaited=(), has_begun=False, has_peer_tls=None)
         membership.change_own(has_data=self.has_begun or bool(self._remembered.founding))
         membership.founding, membership.awaited = self._remembered.founding, self._remembered.awaited
         membership.met = self._remembered.met
@@ -79,9 +85,15 @@ class OwnEtcd:
         return self._member.config
 
     @property
+    def has_peer_tls(self) -> bool:
+        """Whether the other members reach it by TLS; a member that is yet to begin goes by the configuration."""
+        recorded = self._remembered.has_peer_tls
+        return (self._tls.rpc and not self._learns) if recorded is None else recorded
+
+    @property
     def peer_url(self) -> str:
         """Where the other members reach it."""
-        return self.url_of(self._membership.own.etcd_addr)
+        return peer_url(self._membership.own.etcd_addr, is_tls=self.has_peer_tls)
 
     @property
     def pid(self) -> int:
@@ -93,23 +105,26 @@ class OwnEtcd:
         """This server is part of a cluster, or of one that is being founded."""
         return has_member_data(str(self.folder)) and not self._remembered.is_joining
 
-    def url_of(self, address: str) -> str:
-        """The URL of a member's address."""
-        return f"{'https' if self._tls.rpc else 'http'}://{address}"
-
-    def _urls(self, addresses: Mapping[str, str]) -> dict[str, str]:
-        return {name: self.url_of(address) for name, address in addresses.items()}
-
     async def check(self) -> None:
         """Raises Invalid when etcd cannot be run here."""
+        self._check_tls()
         await self._member.version()
+
+    def _check_tls(self) -> None:
+        if self._remembered.has_peer_tls and not self._tls.rpc and self.has_begun:
+            raise Invalid(
+                "the etcd members of this cluster reach each other by TLS, and `tls { rpc = true }` is not in this "
+                "server's configuration: put it back with its files. A cluster without TLS is a new one: save its "
+                "state with `yurt operator snapshot save FILE`, stop all servers, start them with empty data_dirs "
+                "and without tls, and restore it with `yurt operator snapshot restore FILE`"
+            )
 
     async def form(self) -> None:
         """Found a cluster, or be admitted to one, or go on where the last run ended: etcd runs when this returns."""
         while True:
             try:
                 if self.has_begun:
-                    await self._start({self._membership.own.name: self.peer_url}, is_new=False)
+                    await self._resume()
                     return
                 if await self._form_once():
                     return
@@ -142,10 +157,12 @@ class OwnEtcd:
     async def _found(self, founders: dict[str, str]) -> None:
         own = self._membership.own.name
         log.info("a cluster is founded by %s", ", ".join(sorted(founders)))
-        self._remember(founding=founders, awaited=tuple(sorted(set(founders) - {own})))
+        awaited, port = tuple(sorted(set(founders) - {own})), self._config.cluster.etcd_port
+        self._remember(founding=founders, awaited=awaited, has_peer_tls=self.has_peer_tls, etcd_port=port)
         self._membership.change_own(has_data=True)
         self._membership.tell()
-        await self._start(self._urls(founders), is_new=True)
+        urls = {name: peer_url(address, is_tls=self.has_peer_tls) for name, address in founders.items()}
+        await self._start(urls, is_new=True)
 
     async def _join(self, through: tuple[Member, ...]) -> bool:
         refusals = []
@@ -156,9 +173,10 @@ class OwnEtcd:
                 refusals.append(f"{server.name}: {error}")
                 continue
             log.info("admitted to the cluster by %s: members %s", server.name, ", ".join(sorted(admission.cluster)))
-            self._remember(is_joining=True)
+            urls = self._urls(admission)
+            self._remember(is_joining=True, has_peer_tls=urls.get(self._membership.own.name, "").startswith("https:"))
             await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
-            await self._start(self._urls(admission.cluster), is_new=False)
+            await self._start(urls, is_new=False)
             return True
         now = self._env.monotonic()
         self._refused_since = now if self._refused_since is None else self._refused_since
@@ -169,21 +187,84 @@ class OwnEtcd:
         await self._env.sleep(ADMIT_PAUSE_S)
         return False
 
+    def _urls(self, admission: Admission) -> dict[str, str]:
+        by_tls = admission.by_tls
+        if by_tls is None:
+            by_tls = tuple(admission.cluster) if self._tls.rpc else ()
+        return {name: peer_url(address, is_tls=name in by_tls) for name, address in admission.cluster.items()}
+
     async def _ask_admission(self, server: Member) -> Admission:
         own = self._membership.own
         return await self._membership.ask_once(
             server.address, server.region, lambda port: port.admit(own), limit_s=ADMIT_LIMIT_S
         )
 
+    async def _resume(self) -> None:
+        """Start etcd with the data that it has."""
+        if self._remembered.has_peer_tls is None:
+            await self._learn_peer_tls()
+        self._check_tls()
+        if not self._member.pid:
+            await self._start({self._membership.own.name: self.peer_url}, is_new=False)
+
+    async def _learn_peer_tls(self) -> None:
+        """Have etcd tell from its data how the others reach it: an earlier version did not write it down.
+
+        It runs for that without TLS, and goes on to run if that is right.
+        """
+        self._learns = True
+        try:
+            await self._start({self._membership.own.name: self.peer_url}, is_new=False)
+            url = await self._recorded_url()
+        finally:
+            self._learns = False
+        is_tls = url.startswith("https:") if url else self._tls.rpc
+        if is_tls:
+            await self._member.stop()
+        self._remember(has_peer_tls=is_tls)
+
+    async def _recorded_url(self) -> str:
+        """Where the data say that the others reach this member; "" when they do not say it in time."""
+        bound = f"{reachable(self._config.serf_address)}:{self._config.cluster.etcd_port}"
+        end_s = self._env.monotonic() + LEARN_LIMIT_S
+        while self._member.pid and self._env.monotonic() < end_s:
+            with suppress(Unavailable):
+                url = await recorded_peer_url(bound, self._membership.own.name)
+                if url:
+                    return url
+            await self._env.sleep(DATA_LOOK_S)
+        return ""
+
+    async def turn_to_tls(self) -> None:
+        """Have the other members reach this one by TLS from now on; etcd is told where by its caller."""
+        log.info("the etcd member turns to TLS: address=%s", self._membership.own.etcd_addr)
+        self._remember(has_peer_tls=True)
+        made = self._make_member({self._membership.own.name: self.peer_url}, is_new=False)
+        await self._member.renew(made.config)
+
     async def _start(self, cluster: dict[str, str], *, is_new: bool) -> None:
         self._member = self._make_member(cluster, is_new=is_new)
-        await self._member.start()
+        try:
+            await self._member.start()
+        except Unavailable:
+            self._check_port()
+            raise
         while not has_member_data(str(self.folder)):  # etcd listens before it has written anything
             await self._env.sleep(DATA_LOOK_S)
             if not self._member.pid:
                 raise Unavailable("etcd ended before it had written anything")
-        self._remember(has_begun=True, is_joining=False)
+        self._remember(has_begun=True, is_joining=False, etcd_port=self._config.cluster.etcd_port)
         self._membership.change_own(has_data=True)
+
+    def _check_port(self) -> None:
+        """Raises Unavailable when another process has the port of this member."""
+        address, port = self._config.serf_address, self._config.cluster.etcd_port
+        if is_in_use(address, port):
+            raise Unavailable(
+                f"port {port} on {address} is in use by another process, perhaps the etcd member of another server on "
+                "this machine: stop that one, or choose another port with `ports { etcd = ... }` (without it, the "
+                "port is that of `ports { serf }` plus one)"
+            )
 
     async def run(self) -> None:
         """Keep etcd running until cancelled; a member that the others have removed joins again as a new one."""
@@ -206,7 +287,7 @@ class OwnEtcd:
         await self._forget()
 
     async def _forget(self) -> None:
-        self._remember(founding={}, awaited=(), has_begun=False, is_joining=False)
+        self._remember(founding={}, awaited=(), has_begun=False, is_joining=False, has_peer_tls=None)
         await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
         self._membership.change_own(has_data=False)
 
@@ -252,7 +333,7 @@ class OwnEtcd:
         settings = EtcdMemberConfig(
             name=own.name,
             data_dir=str(self.folder),
-            peer_url=self.url_of(bound),
+            peer_url=peer_url(bound, is_tls=self.has_peer_tls),
             advertise_peer_url=self.peer_url,
             initial_cluster=cluster,
             token=token_of(self._remembered.founding),

@@ -12,6 +12,7 @@ from yurt.api.times import parse_duration
 from yurt.sdk.value import NANOSECONDS, Value
 
 SERF_PORT, ETCD_PORT = 4648, 4649
+"""The etcd port is the serf port plus one unless `ports { etcd }` says otherwise; 4649 is that of older versions."""
 RETRY_INTERVAL_S = 30.0
 PATIENCE_MAX = 10
 QUOTA_BYTES, QUOTA_BYTES_MIN, QUOTA_BYTES_MAX = 4 * 1024**3, 16 * 1024**2, 8 * 1024**3
@@ -45,6 +46,8 @@ class ClusterSettings(Value):
     patience: int = 1
     """raft_multiplier: how much longer than usual silence is taken for slowness, by etcd and by servers."""
     etcd_port: int = ETCD_PORT
+    has_etcd_port: bool = False
+    """The configuration names the port itself."""
     quota_bytes: int = QUOTA_BYTES
     """How large the data of the servers' own etcd members may grow."""
     etcd: StandingEtcd = StandingEtcd()
@@ -71,7 +74,8 @@ def cluster_settings(raw: Mapping[str, Any], *, is_dev: bool) -> ClusterSettings
         retry_interval_s=RETRY_INTERVAL_S if interval is None else parse_duration(interval) / NANOSECONDS,
         rejoins=bool(server.get("rejoin_after_leave")),
         patience=server.get("raft_multiplier", 0) or 1,
-        etcd_port=raw.get("ports", {}).get("etcd", ETCD_PORT),
+        etcd_port=_etcd_port(raw.get("ports", {})),
+        has_etcd_port="etcd" in raw.get("ports", {}),
         quota_bytes=etcd.get("quota_bytes", QUOTA_BYTES),
         etcd=standing,
         engine=_engine(expect, standing, is_dev=is_dev),
@@ -128,6 +132,11 @@ def _engine(expect: int, standing: StandingEtcd, *, is_dev: bool) -> str:
     if standing.endpoints:
         return STANDING_ETCD
     return FILE if expect == 1 else OWN_ETCD
+
+
+def _etcd_port(ports: Mapping[str, int]) -> int:
+    """Beside the serf port, so that servers of one address which differ in `ports { serf }` differ here too."""
+    return ports.get("etcd", (ports.get("serf") or SERF_PORT) + 1)
 
 
 def _with_ports(addresses: tuple[str, ...]) -> tuple[str, ...]:

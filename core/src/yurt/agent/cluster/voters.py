@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from yurt.agent.cluster.membership import Admission
@@ -29,6 +29,8 @@ class Voter(Value):
     name: str
     address: str
     """`host:port` at which the other members reach it."""
+    is_tls: bool = False
+    """They reach it by TLS."""
 
 
 class EtcdAdmin(Protocol):
@@ -38,7 +40,7 @@ class EtcdAdmin(Protocol):
         """All members."""
         ...
 
-    async def add(self, address: str) -> None:
+    async def add(self, address: str, *, is_tls: bool) -> None:
         """Take a member in, which is then to be started."""
         ...
 
@@ -46,8 +48,8 @@ class EtcdAdmin(Protocol):
         """Put a member out for good."""
         ...
 
-    async def move(self, voter_id: str, address: str) -> None:
-        """Tell where a member is reached from now on."""
+    async def move(self, voter_id: str, address: str, *, is_tls: bool) -> None:
+        """Tell where and how a member is reached from now on."""
         ...
 
     async def db_bytes(self) -> int:
@@ -89,18 +91,24 @@ class Admitter:
         """Add a server that has no data; an etcd member of its name or address is of another disk and goes first."""
         async with self._turn:
             voters = await self._etcd.voters()
+            is_tls = all(voter.is_tls for voter in voters)
+            if is_tls and member.has_tls is False:
+                raise Conflict(
+                    f"the etcd members of this cluster speak TLS, and {member.name} does not: "
+                    "tls { rpc = true } with its files belongs in its configuration"
+                )
             for stale in voters:
                 if member.name == stale.name or member.etcd_addr == stale.address:
                     await self._put_out(stale, member)
-            await self._add(member, voters)
-            return Admission(cluster=_cluster(await self._etcd.voters(), self._directory.members()))
+            await self._add(member, voters, is_tls=is_tls)
+            return _admission(await self._etcd.voters(), self._directory.members())
 
     async def _put_out(self, stale: Voter, member: Member) -> None:
         if stale.address == member.etcd_addr:
             if stale.name not in ("", member.name) and await _answers(stale.address):
                 raise Conflict(
                     f"{stale.address} is where etcd of {stale.name} answers; {member.name} needs one of its own: "
-                    "`advertise { serf = ... }` and `ports { etcd = ... }` in its file"
+                    "another `ports { serf = ... }`, `ports { etcd = ... }` or `advertise { serf = ... }` in its file"
                 )
         elif await _answers(stale.address):
             raise Conflict(f"the etcd member of {stale.name} still answers at {stale.address}; stop that server first")
@@ -108,10 +116,10 @@ class Admitter:
             log.warning("server %s comes without the data of its etcd member, which is replaced", member.name)
         await self._etcd.remove(stale.id)
 
-    async def _add(self, member: Member, voters: Iterable[Voter]) -> None:
+    async def _add(self, member: Member, voters: Iterable[Voter], *, is_tls: bool) -> None:
         """Add the member; when etcd refuses because one is away, the new server takes that one's place."""
         try:
-            await self._etcd.add(member.etcd_addr)
+            await self._etcd.add(member.etcd_addr, is_tls=is_tls)
             return
         except YurtError as error:
             gone = replaceable(voters, self._directory.members())
@@ -119,7 +127,7 @@ class Admitter:
                 raise
             log.warning("server %s takes the place of %s, which is gone (%s)", member.name, gone.name, error)
         await self._etcd.remove(gone.id)
-        await self._etcd.add(member.etcd_addr)
+        await self._etcd.add(member.etcd_addr, is_tls=is_tls)
 
 
 def replaceable(voters: Iterable[Voter], members: Iterable[Member]) -> Voter | None:
@@ -136,10 +144,14 @@ def find_peer(peers: Iterable[LogPeer], wanted: str) -> LogPeer:
     raise NotFound(f'no server "{wanted}" is part of the cluster; `yurt operator raft list-peers` lists them')
 
 
-def _cluster(voters: Iterable[Voter], members: Iterable[Member]) -> Mapping[str, str]:
+def _admission(voters: Iterable[Voter], members: Iterable[Member]) -> Admission:
     """All members by name; etcd does not name those that have not begun."""
     names = {each.etcd_addr: each.name for each in members if each.etcd_addr}
-    return {voter.name or names.get(voter.address, voter.id): voter.address for voter in voters}
+    named = {voter.name or names.get(voter.address, voter.id): voter for voter in voters}
+    return Admission(
+        cluster={name: voter.address for name, voter in named.items()},
+        by_tls=tuple(name for name, voter in named.items() if voter.is_tls),
+    )
 
 
 async def _answers(address: str) -> bool:

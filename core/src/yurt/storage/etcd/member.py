@@ -179,7 +179,7 @@ class EtcdMember:
                         f"the etcd member {self.config.name} was removed from its cluster; "
                         f"move {self.config.data_dir} away to join as a new one"
                     )
-                log.error("etcd ended (%s), it is started again; %s", self._process.told, self._process.last_words)
+                self._tell_end(self._process)
             if self._env.monotonic() - began > STEADY_S:
                 pause_s = RESTART_PAUSE_FIRST_S
             await self._env.sleep(pause_s * (1 + self._env.random()))
@@ -189,20 +189,27 @@ class EtcdMember:
             except Unavailable as error:
                 log.debug("%s", error)
 
+    def _tell_end(self, process: _Process) -> None:
+        if process.is_renewed:
+            log.info("etcd is started again with other settings")
+        else:
+            log.error("etcd ended (%s), it is started again; %s", process.told, process.last_words)
+
+    async def renew(self, config: EtcdMemberConfig) -> None:
+        """End etcd in good order, and have `run` start it again with other settings."""
+        self.config = config
+        process = self._process
+        if process is None or process.ended.is_set():
+            return
+        process.is_renewed = True
+        await _end(process)
+
     async def stop(self) -> None:
         """End etcd in good order, or by force when it takes too long; calling it again does nothing."""
         process, self._process = self._process, None
         if process is None:
             return
-        process.send(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(STOP_LIMIT_S):
-                await process.ended.wait()
-        except TimeoutError:
-            log.warning("etcd does not end within %g s, it is killed", STOP_LIMIT_S)
-        finally:
-            process.kill()
-        await process.ended.wait()
+        await _end(process)
         self.config.socket.unlink(missing_ok=True)
 
     async def _wait_listening(self, process: _Process) -> None:
@@ -233,6 +240,8 @@ class _Process(asyncio.SubprocessProtocol):
     def __init__(self, env: Env) -> None:
         self.ended = asyncio.Event()
         self.was_removed = False
+        self.is_renewed = False
+        """It was ended to be started with other settings."""
         self._env = env
         self._rest = b""
         self._last: deque[str] = deque(maxlen=LAST_LINES)
@@ -300,6 +309,19 @@ class _Process(asyncio.SubprocessProtocol):
             self._told_at.clear()
         self._told_at[message] = now
         log.log(level, "etcd: %s", text)
+
+
+async def _end(process: _Process) -> None:
+    """In good order, or by force when it takes too long."""
+    process.send(signal.SIGTERM)
+    try:
+        async with asyncio.timeout(STOP_LIMIT_S):
+            await process.ended.wait()
+    except TimeoutError:
+        log.warning("etcd does not end within %g s, it is killed", STOP_LIMIT_S)
+    finally:
+        process.kill()
+    await process.ended.wait()
 
 
 async def _spawn(config: EtcdMemberConfig, command: list[str], *, env: Env) -> _Process:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
+import msgspec
+
+from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import Value
 from yurt.storage.etcd.client import ALARM_NOSPACE, EtcdClient
 from yurt.storage.etcd.messages import Message, message
 
 STATUS_LIMIT_S: Final = 2.0
+MEMBERS_BYTES_MAX: Final = 64 * 1024
 MOVE_LIMIT_S: Final = 2.0
 """etcd gives a move up after an election's time, but answers only at the caller's limit."""
 
@@ -92,6 +97,35 @@ async def member_status(client: EtcdClient, endpoint: str = "", *, timeout_s: fl
 async def no_space_alarms(client: EtcdClient) -> tuple[Message, ...]:
     """The alarms of members whose quota is exhausted."""
     return tuple(alarm for alarm in await client.alarms() if alarm.alarm == ALARM_NOSPACE)
+
+
+async def recorded_peer_url(address: str, name: str) -> str:
+    """Where a member that runs at a peer address without TLS says that others reach it.
+
+    It answers from its own data, with no quorum. "" until it has read that much; raises Unavailable.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(STATUS_LIMIT_S):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            try:
+                writer.write(b"GET /members HTTP/1.0\r\n\r\n")
+                answer = b""
+                while len(answer) < MEMBERS_BYTES_MAX and (chunk := await reader.read(MEMBERS_BYTES_MAX)):
+                    answer += chunk
+            finally:
+                writer.close()
+        found = msgspec.json.decode(answer.partition(b"\r\n\r\n")[2], type=list[_TellingPeer])
+    except (OSError, TimeoutError, msgspec.DecodeError) as error:
+        raise Unavailable(f"etcd at {address} does not tell its members: {error}") from None
+    return next((url for each in found if each.name == name for url in each.peerURLs), "")
+
+
+class _TellingPeer(Value, rename=None):
+    """A member as etcd's peer port tells it."""
+
+    name: str = ""
+    peerURLs: tuple[str, ...] = ()  # noqa: N815 (etcd's name)
 
 
 def _peer(told: Message) -> EtcdPeer:

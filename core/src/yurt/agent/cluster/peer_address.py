@@ -1,0 +1,79 @@
+"""Keeps etcd's record of where and how the other members reach this server's own: its address, and whether by TLS.
+
+A cluster that was formed without TLS has plain peer addresses in etcd's data, and etcd changes them only while it has a
+majority. So members whose servers were given TLS go on in plain text at first. Once every server speaks TLS the members
+turn to it one after the other, by name: each starts its etcd anew, which then takes TLS connections only, and tells the
+others. While it does so it reaches them, and they need not reach it; the others are a majority without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from yurt.agent.cluster.own_etcd import OwnEtcd
+from yurt.agent.cluster.voters import EtcdAdmin, Voter
+from yurt.runtime.env import Env
+from yurt.sdk.errors import YurtError
+from yurt.structs.member import ALIVE, Member
+
+log = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 1.0
+
+
+def obstacle(own: str, voters: Sequence[Voter], members: Iterable[Member]) -> str:
+    """Why the member of the server `own` cannot turn to TLS yet; "" when it is its turn."""
+    ready = {each.name for each in members if each.status == ALIVE and each.has_tls}
+    missing = sorted(voter.name or voter.address for voter in voters if voter.name not in ready)
+    if missing:
+        return (
+            f"the etcd members go on in plain text until all servers speak TLS; waiting for {', '.join(missing)}: "
+            "restart with `tls { rpc = true }`. One that is gone for good is put out with `yurt server force-leave`"
+        )
+    earlier = sorted(voter.name for voter in voters if not voter.is_tls and voter.name < own)
+    return f"waiting for the etcd member of {earlier[0]} to turn to TLS first" if earlier else ""
+
+
+class PeerAddress:
+    """Where the other members reach the one of this server."""
+
+    def __init__(
+        self, etcd: OwnEtcd, admin: EtcdAdmin, *, own: Member, members: Callable[[], tuple[Member, ...]], env: Env
+    ) -> None:
+        self._etcd = etcd
+        self._admin = admin
+        self._own = own
+        self._members = members
+        self._env = env
+        self._told = ""
+
+    async def run(self) -> None:
+        """Return once etcd's record is as it should be, and this server's TLS setting is followed."""
+        while not await self._look():
+            await self._env.sleep(LOOK_INTERVAL_S)
+
+    async def _look(self) -> bool:
+        """Whether nothing is left to do."""
+        try:
+            voters = await self._admin.voters()
+            mine = next((voter for voter in voters if voter.name == self._own.name), None)
+            return mine is not None and await self._follow(mine, voters)
+        except YurtError as error:
+            log.debug("the address of the etcd member is told later: %s", error)
+            return False
+
+    async def _follow(self, mine: Voter, voters: Sequence[Voter]) -> bool:
+        etcd, address = self._etcd, self._own.etcd_addr
+        if self._own.has_tls and not etcd.has_peer_tls:
+            problem = obstacle(self._own.name, voters, self._members())
+            if problem != self._told and problem:
+                log.warning("%s", problem)
+            self._told = problem
+            if not problem:
+                await etcd.turn_to_tls()
+        if (mine.address, mine.is_tls) != (address, etcd.has_peer_tls):
+            await self._admin.move(mine.id, address, is_tls=etcd.has_peer_tls)
+            kind = "by TLS" if etcd.has_peer_tls else "in plain text"
+            log.info("the etcd member is reached at %s %s now, and no longer at %s", address, kind, mine.address)
+        return etcd.has_peer_tls == bool(self._own.has_tls)
