@@ -191,6 +191,8 @@ tls.ca_file               The certificate of the authority.
 tls.cert_file             The agent's certificate, which names its role: `server.<region>.nomad` or
                           `client.<region>.nomad`.
 tls.key_file              Its key.
+tls.rpc_upgrade_mode      While TLS is turned on: agents that do not speak TLS yet are taken in and dialled too, without a
+                          certificate. Take it out again when all agents have `tls { rpc = true }`.
 tls.tls_min_version       `tls12` or `tls13`, for HTTPS.
 plugin.name.config        The plugin's own options, see [drivers](drivers.md). `name` is the plugin's name or that
                   of its driver; another one is told at the start.
@@ -208,7 +210,7 @@ COMPUTED: dict[tuple[str, ...], str] = {
     ("ports", "http"): "`4646`",
     ("ports", "rpc"): "`4647`",
     ("ports", "serf"): "`4648`",
-    ("ports", "etcd"): "`4649`",
+    ("ports", "etcd"): "the `serf` port plus one",
     ("addresses", "serf"): "`bind_addr`",
     ("advertise", "serf"): "`bind_addr`, or the address of the default route",
     ("server", "retry_interval"): "`30s`",

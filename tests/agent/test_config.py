@@ -69,7 +69,7 @@ def test_nothing_is_a_negative_number_or_time() -> None:
     "data",
     [
         {"acl": {"enabled": True}},
-        {"tls": [{"rpc_upgrade_mode": True}]},
+        {"tls": [{"tls_cipher_suites": "x"}]},
         {"vault": {"enabled": True}},
         {"consul": {"address": "127.0.0.1:8500"}},
         {"server": {"encrypt": "key"}},

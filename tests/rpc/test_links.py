@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pytest
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import Hello, Welcome
-from yurt.rpc.link import Link
+from yurt.rpc.link import Link, Security
 from yurt.rpc.listener import Caller, Listener, Session
 from yurt.rpc.peer import ConnectionLost, Served
 from yurt.rpc.proxy import NoAnswer, far_port
@@ -135,9 +135,9 @@ async def test_a_server_that_cannot_be_used_is_told_once(
     tries: list[str] = []
     connect = Link._connect
 
-    async def counted(link: Link, wire: SocketWire, address: str) -> None:
+    async def counted(link: Link, wire: SocketWire, address: str, security: Security | None) -> None:
         tries.append(address)
-        await connect(link, wire, address)
+        await connect(link, wire, address, security)
 
     monkeypatch.setattr(Link, "_connect", counted)
     first, second = (f"127.0.0.1:{port}" for port in free_ports(2))

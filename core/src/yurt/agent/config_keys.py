@@ -188,7 +188,7 @@ VAULT = block(
 )  # fmt: skip
 
 TLS = block(
-    http="bool", rpc="bool", verify_server_hostname="bool -", rpc_upgrade_mode="bool !", verify_https_client="bool",
+    http="bool", rpc="bool", verify_server_hostname="bool -", rpc_upgrade_mode="bool", verify_https_client="bool",
     ca_file="string", cert_file="string", key_file="string", tls_cipher_suites="string !", tls_min_version="string",
     tls_prefer_server_cipher_suites="bool -",
 )  # fmt: skip

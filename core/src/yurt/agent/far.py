@@ -15,7 +15,7 @@ from yurt.agent.addresses import bracketed, reachable, with_port
 from yurt.agent.config import RPC_PORT, AgentConfig
 from yurt.agent.limits import rpc_limits
 from yurt.agent.peers import OfferedToServers
-from yurt.agent.tls import TlsSettings, channel_credentials, own_http_context, server_credentials
+from yurt.agent.tls import TlsSettings, dialling, own_http_context, server_credentials
 from yurt.client.client import Client
 from yurt.client.ports import ServerPort
 from yurt.http.connections import OwnSockets
@@ -24,7 +24,7 @@ from yurt.rpc import certificates
 from yurt.rpc.certificates import role_name
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import Hello, Welcome
-from yurt.rpc.link import Link, Security
+from yurt.rpc.link import Link
 from yurt.rpc.listener import Caller, Listener, Session
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
@@ -73,7 +73,7 @@ class FarClients:
     async def start(self) -> None:
         """Take connections; raises Invalid when the port cannot be had."""
         address = f"{bracketed(self._config.rpc_address)}:{self._config.rpc_port}"
-        port = await self._listener.start(address, server_credentials(self._tls))
+        port = await self._listener.start(address, server_credentials(self._tls), allows_plain=self._tls.upgrade)
         log.info("clients may connect to port %d%s", port, ", by mutual TLS" if self._tls.rpc else "")
 
     async def stop(self) -> None:
@@ -89,7 +89,7 @@ class FarClients:
         if hello.role == certificates.SERVER:
             return self._take_server(hello, caller)
         roles = {role_name(role, self._config.region) for role in ("client", "server")}
-        if self._tls.rpc and not roles.intersection(caller.names):
+        if self._tls.needs_certificate(has_tls=caller.has_tls) and not roles.intersection(caller.names):
             raise PermissionDenied(f"the certificate names {', '.join(caller.names)}, and none of {sorted(roles)}")
         return self._take_client(hello, caller)
 
@@ -125,7 +125,7 @@ class FarClients:
     def _check_server(self, hello: Hello, caller: Caller) -> None:
         """A server shows a certificate; without TLS it shows that it was met on the port that only servers reach."""
         wanted = role_name(certificates.SERVER, hello.region)
-        if self._tls.rpc:
+        if self._tls.needs_certificate(has_tls=caller.has_tls):
             if wanted not in caller.names:
                 raise PermissionDenied(f"the certificate names {', '.join(caller.names)}, and not {wanted}")
             return
@@ -166,9 +166,7 @@ class FarServers:
             secret_id=identity.secret_id,
             intro_token=config.client.get("intro_token", ""),
         )
-        security = None
-        if tls.rpc:
-            security = Security(lambda: channel_credentials(tls), role_name("server", config.region))
+        security = dialling(tls, role_name("server", config.region))
         self._link = Link(
             server_addresses(config), hello=lambda: hello, serves=self._serves, env=env, security=security
         )

@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from yurt import __version__
 from yurt.agent.config import AgentConfig
-from yurt.agent.tls import TlsSettings, channel_credentials
+from yurt.agent.tls import TlsSettings, dialling
 from yurt.http.forwarding import ApiPort
 from yurt.rpc.certificates import SERVER as SERVER_ROLE
 from yurt.rpc.certificates import role_name
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import Hello
-from yurt.rpc.link import Link, Security
+from yurt.rpc.link import Link
 from yurt.rpc.peer import ConnectionLost, Peer, Served
 from yurt.rpc.proxy import Terms, far_port
 from yurt.runtime.env import Env
@@ -164,7 +164,5 @@ class ServerLinks:
         hello = Hello(
             version=__version__, role=SERVER_ROLE, region=self._region, name=self._name, secret_id=self._run_id
         )
-        security = None
-        if self._tls.rpc:
-            security = Security(lambda: channel_credentials(self._tls), role_name(SERVER_ROLE, self._region))
+        security = dialling(self._tls, role_name(SERVER_ROLE, self._region))
         return Link((address,), hello=lambda: hello, serves={}, env=self._env, security=security)

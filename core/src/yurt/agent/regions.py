@@ -13,14 +13,14 @@ from typing import TypeVar
 from yurt import __version__
 from yurt.agent.config import AgentConfig
 from yurt.agent.peers import API
-from yurt.agent.tls import TlsSettings, channel_credentials
+from yurt.agent.tls import TlsSettings, dialling
 from yurt.api.decode import decode_json, decode_value
 from yurt.http.at_leader import BY_REGION, FORWARDED
 from yurt.http.forwarding import ApiPart, ApiPort, ApiRequest
 from yurt.rpc.certificates import SERVER, role_name
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import Hello
-from yurt.rpc.link import Link, Security
+from yurt.rpc.link import Link
 from yurt.rpc.proxy import far_port
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
@@ -86,9 +86,7 @@ class RegionLinks:
 
     def _link(self, region: str, addresses: tuple[str, ...]) -> Link:
         hello = Hello(version=__version__, role=SERVER, region=self._region, name=self._name, secret_id=self._run_id)
-        security = None
-        if self._tls.rpc:
-            security = Security(lambda: channel_credentials(self._tls), role_name(SERVER, region))
+        security = dialling(self._tls, role_name(SERVER, region))
         return Link(addresses, hello=lambda: hello, serves={}, env=self._env, security=security)
 
 

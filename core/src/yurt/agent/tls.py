@@ -17,6 +17,7 @@ from yurt.sdk.value import Value
 
 if TYPE_CHECKING:
     from yurt.agent.config import AgentConfig
+    from yurt.rpc.link import Security
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +34,17 @@ class TlsSettings(Value):
     cert_file: str = ""
     key_file: str = ""
     min_version: str = "tls12"
+    upgrade: bool = False
+    """rpc_upgrade_mode: agents that do not speak TLS yet are taken in and dialled too, without a certificate."""
 
     @property
     def is_used(self) -> bool:
         """Something is encrypted."""
         return self.http or self.rpc
+
+    def needs_certificate(self, *, has_tls: bool) -> bool:
+        """Whether an agent that connected shows who it is by a certificate."""
+        return self.rpc and (has_tls or not self.upgrade)
 
 
 def tls_settings(config: AgentConfig) -> TlsSettings:
@@ -54,7 +61,9 @@ def tls_block(config: AgentConfig) -> TlsSettings:
     given = config.raw.get("tls", {})
     same = ("http", "rpc", "verify_https_client", "ca_file", "cert_file", "key_file")
     return TlsSettings(
-        min_version=given.get("tls_min_version") or "tls12", **{name: given[name] for name in same if name in given}
+        min_version=given.get("tls_min_version") or "tls12",
+        upgrade=bool(given.get("rpc_upgrade_mode")),
+        **{name: given[name] for name in same if name in given},
     )
 
 
@@ -131,6 +140,15 @@ def server_credentials(settings: TlsSettings) -> Callable[[], ssl.SSLContext] | 
     contexts = _Contexts(settings, ssl.PROTOCOL_TLS_SERVER)
     contexts.current()
     return contexts.current
+
+
+def dialling(settings: TlsSettings, server_name: str) -> Security | None:
+    """How a server of that name is dialled; None without TLS."""
+    from yurt.rpc.link import Security
+
+    if not settings.rpc:
+        return None
+    return Security(lambda: channel_credentials(settings), server_name, allows_plain=settings.upgrade)
 
 
 def channel_credentials(settings: TlsSettings) -> ssl.SSLContext:

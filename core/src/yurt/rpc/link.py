@@ -43,11 +43,25 @@ LONE_ANSWER_S = 12.0
 """How long it may take where no other server is known: leaving it only helps when its process hangs for good."""
 
 
+PLAIN_HINT = (
+    "it may not speak TLS yet: restart it with `tls { rpc = true }`. `tls { rpc_upgrade_mode = true }` on all agents "
+    "lets those with and without TLS speak to each other until then"
+)
+
+
+class NoTls(Unavailable):
+    """The other end does not answer the greeting of TLS as one that speaks it."""
+
+
 class Security(NamedTuple):
-    """How servers are dialled: the credentials, made anew for each connection, and the name that a server shows."""
+    """How servers are dialled: the credentials, made anew for each connection, and the name that a server shows.
+
+    With `allows_plain` one that does not speak TLS is dialled without.
+    """
 
     credentials: Callable[[], ssl.SSLContext]
     server_name: str
+    allows_plain: bool = False
 
 
 class Link:
@@ -152,7 +166,7 @@ class Link:
         wire = SocketWire()
         try:
             try:
-                await self._connect(wire, address)
+                wire = await self._reach(address)
                 welcome = await self._greet(wire)
             except YurtError as error:
                 self._tell_problem(address, error)
@@ -162,19 +176,37 @@ class Link:
         finally:
             wire.close()
 
-    async def _connect(self, wire: SocketWire, address: str) -> None:
+    async def _reach(self, address: str) -> SocketWire:
+        """A connection to the server, where it is allowed without TLS to one that does not speak it."""
+        wire = SocketWire()
+        try:
+            await self._connect(wire, address, self._security)
+        except NoTls:
+            if self._security is None or not self._security.allows_plain:
+                raise
+            wire = SocketWire()
+            await self._connect(wire, address, None)
+        return wire
+
+    async def _connect(self, wire: SocketWire, address: str, security: Security | None) -> None:
         host, _, port = address.rpartition(":")
         tls: dict[str, Any] = {}
-        if self._security is not None:
-            tls = {"ssl": self._security.credentials(), "server_hostname": self._security.server_name}
+        if security is not None:
+            tls = {"ssl": security.credentials(), "server_hostname": security.server_name}
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_LIMIT_S):
                 transport, _ = await loop.create_connection(lambda: wire, host.strip("[]"), int(port), **tls)
         except TimeoutError:
             raise Unavailable(f"it cannot be reached within {CONNECT_LIMIT_S:g} s") from None
+        except ssl.SSLCertVerificationError as error:
+            raise Unavailable(f"no connection by TLS: {error.verify_message or error}") from None
         except ssl.SSLError as error:
-            raise Unavailable(f"no connection by TLS: {error.reason or error}") from None
+            raise NoTls(f"no connection by TLS: {error.reason or error}; {PLAIN_HINT}") from None
+        except ConnectionResetError as error:
+            if security is not None:
+                raise NoTls(f"it ended the connection at the greeting of TLS; {PLAIN_HINT}") from None
+            raise Unavailable(f"it cannot be reached: {error.strerror or error}") from None
         except OSError as error:
             known = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
             raise Unavailable(f"it cannot be reached: {known or error}") from None

@@ -15,7 +15,7 @@ from yurt.rpc.greeting import decode_hello, encode_greeting
 from yurt.rpc.limits import Admission, Refused, RpcLimits
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.rate import Bucket, Rate
-from yurt.rpc.wire import ConnectionLost, SocketWire, names_in, watch_for_silence
+from yurt.rpc.wire import ConnectionLost, SocketWire, begins_with_tls, names_in, watch_for_silence
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Invalid, YurtError
 
@@ -33,10 +33,11 @@ GetContext = Callable[[], ssl.SSLContext]
 
 
 class Caller(NamedTuple):
-    """Who dialled: its address, and the names in its certificate when it showed one."""
+    """Who dialled: its address, the names in its certificate when it showed one, and whether it speaks TLS."""
 
     address: str
     names: tuple[str, ...] = ()
+    has_tls: bool = False
 
 
 class Session(NamedTuple):
@@ -77,6 +78,7 @@ class Listener:
         self._welcome = welcome
         self._limits = limits or RpcLimits()
         self._admission = Admission(self._limits)
+        self._allows_plain = False
         self._untouched: dict[int, socket.socket] = {}
         """Those whose serving has not had its first turn."""
         self._serving: dict[int, asyncio.Task[None]] = {}
@@ -91,8 +93,12 @@ class Listener:
         """How many stand."""
         return len(self._admission)
 
-    async def start(self, address: str, credentials: GetContext | None = None) -> int:
-        """Listen on `host:port`; the port, which the system chooses for 0. Raises Invalid when it cannot be had."""
+    async def start(self, address: str, credentials: GetContext | None = None, *, allows_plain: bool = False) -> int:
+        """Listen on `host:port`; the port, which the system chooses for 0. Raises Invalid when it cannot be had.
+
+        With credentials all must speak TLS, unless `allows_plain` takes those in too that do not.
+        """
+        self._allows_plain = allows_plain
         host, _, port = address.rpartition(":")
         listening = _bound(host.strip("[]"), int(port), address)
         self._lines = Bucket(LOG_RATE, asyncio.get_running_loop().time())
@@ -181,12 +187,12 @@ class Listener:
         watch_for_silence(connection)
         loop, limit_s = asyncio.get_running_loop(), self._limits.handshake_s or None
         tls: dict[str, Any] = {}
-        if credentials is not None:
-            tls = {"ssl": credentials(), "ssl_handshake_timeout": limit_s, "ssl_shutdown_timeout": CLOSE_LIMIT_S}
         async with asyncio.timeout(limit_s):
+            if credentials is not None and (not self._allows_plain or await begins_with_tls(connection)):
+                tls = {"ssl": credentials(), "ssl_handshake_timeout": limit_s, "ssl_shutdown_timeout": CLOSE_LIMIT_S}
             await loop.connect_accepted_socket(lambda: wire, connection, **tls)
             hello = decode_hello(await wire.greeting())
-        return hello, self._accept(hello, Caller(address, names_in(wire.certificate)))
+        return hello, self._accept(hello, Caller(address, names_in(wire.certificate), has_tls=bool(tls)))
 
     def _tell(self, text: str) -> None:
         if self._lines is not None and self._lines.take(asyncio.get_running_loop().time()):

@@ -19,6 +19,8 @@ SILENCE_S = 4
 """A connection whose other machine answers nothing for so long has ended."""
 PROBES = 3
 _SIZE = struct.Struct(">I")
+TLS_HANDSHAKE = 0x16
+"""The first byte of a connection by TLS; that of a greeting is the high byte of a small size, 0."""
 
 
 class ConnectionLost(Unavailable):
@@ -80,6 +82,7 @@ class SocketWire(asyncio.Protocol):
         self._wanted = _SIZE.size
         self._reads = True
         self._is_lost = False
+        self._problem = "it ended the connection without a word"
 
     # What the loop calls.
 
@@ -100,6 +103,8 @@ class SocketWire(asyncio.Protocol):
         while end - begin >= _SIZE.size and not self._is_lost:
             (size,) = _SIZE.unpack_from(data, begin)
             if size > self._bytes_max:
+                if self._reader is None and data[begin] == TLS_HANDSHAKE:
+                    self._problem = "it speaks TLS, and `tls { rpc = true }` is not set here"
                 self.abort()
                 return
             self._wanted = _SIZE.size + size
@@ -134,7 +139,7 @@ class SocketWire(asyncio.Protocol):
         """The first message; raises ConnectionLost when none comes."""
         await self._has_early.wait()
         if not self._early:
-            raise ConnectionLost("it ended the connection without a word")
+            raise ConnectionLost(self._problem)
         return self._early.popleft()
 
     def attach(self, reader: Reader) -> None:
@@ -185,6 +190,20 @@ class SocketWire(asyncio.Protocol):
         self._early.append(message)
         self._has_early.set()
         self.read_on(False)
+
+
+async def begins_with_tls(connection: socket.socket) -> bool:
+    """Whether the first byte of a connection, which stays to be read, is one of TLS and not of a greeting."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(connection.fileno(), readable.set)
+    try:
+        await readable.wait()
+        loop.remove_reader(connection.fileno())
+        return connection.recv(1, socket.MSG_PEEK) == bytes([TLS_HANDSHAKE])
+    except BaseException:
+        loop.remove_reader(connection.fileno())
+        connection.close()
+        raise
 
 
 def watch_for_silence(connection: socket.socket) -> None:

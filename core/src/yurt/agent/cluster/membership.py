@@ -162,7 +162,7 @@ class Membership:
 
     async def start(self, address: str) -> int:
         """Take other servers' connections; the port. Raises Invalid when it cannot be had."""
-        return await self._listener.start(address, self._security.listening())
+        return await self._listener.start(address, self._security.listening(), allows_plain=self._security.allows_plain)
 
     async def stop(self) -> None:
         """End all connections."""
@@ -171,7 +171,7 @@ class Membership:
     def _accept(self, hello: Hello, caller: Caller) -> Session:
         if hello.role != "server":
             raise PermissionDenied("this is the port of the servers (serf); clients connect to the rpc port")
-        self._security.check(hello.region, caller.names)
+        self._security.check(hello.region, caller)
         if not hello.name.endswith(f".{hello.region}"):
             raise PermissionDenied(f"a server of region {hello.region} may not call itself {hello.name}")
         run = (hello.name, hello.node_id)

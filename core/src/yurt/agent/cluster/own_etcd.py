@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,6 +48,11 @@ ADVICE_AFTER_S = 10.0
 ADMIT_LIMIT_S = 15.0
 """How long another server may take to admit this one."""
 
+NO_MEMBER: Mapping[str, object] = {
+    "founding": {}, "awaited": (), "is_joining": False, "has_begun": False, "etcd_port": 0, "has_peer_tls": None,
+}  # fmt: skip
+"""What is remembered of an etcd member whose data is gone."""
+
 
 class OwnEtcd:
     """The etcd member of this server."""
@@ -68,7 +74,7 @@ class OwnEtcd:
         self._refused_since: float | None = None
         if self._remembered.has_begun and not self.has_begun:
             log.warning("the data of this server's etcd member is gone: it joins its cluster as a new server")
-            self._remember(founding={}, awaited=(), has_begun=False, has_peer_tls=None)
+            self._remember(**NO_MEMBER)
         membership.change_own(has_data=self.has_begun or bool(self._remembered.founding))
         membership.founding, membership.awaited = self._remembered.founding, self._remembered.awaited
         membership.met = self._remembered.met
@@ -287,7 +293,7 @@ class OwnEtcd:
         await self._forget()
 
     async def _forget(self) -> None:
-        self._remember(founding={}, awaited=(), has_begun=False, is_joining=False, has_peer_tls=None)
+        self._remember(**NO_MEMBER)
         await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
         self._membership.change_own(has_data=False)
 

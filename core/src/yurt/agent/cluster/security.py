@@ -7,9 +7,10 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from yurt.agent.tls import TlsSettings, channel_credentials, server_credentials
+from yurt.agent.tls import TlsSettings, channel_credentials, dialling, server_credentials
 from yurt.rpc.certificates import DOMAIN, SERVER, facts_of, role_name
 from yurt.rpc.link import Security
+from yurt.rpc.listener import Caller
 from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
 
 LOOK_LIMIT_S = 5.0
@@ -27,15 +28,18 @@ class ServerSecurity:
 
     def dialling(self, region: str) -> Security | None:
         """How a server of a region is dialled; None without TLS."""
-        if not self._tls.rpc:
-            return None
-        return Security(lambda: channel_credentials(self._tls), role_name(SERVER, region))
+        return dialling(self._tls, role_name(SERVER, region))
 
-    def check(self, region: str, names: tuple[str, ...]) -> None:
+    @property
+    def allows_plain(self) -> bool:
+        """Servers that do not speak TLS yet are taken in too."""
+        return self._tls.upgrade
+
+    def check(self, region: str, caller: Caller) -> None:
         """Raises PermissionDenied unless the certificate is one of a server of the region."""
         wanted = role_name(SERVER, region)
-        if self._tls.rpc and wanted not in names:
-            raise PermissionDenied(f"the certificate names {', '.join(names) or 'nobody'}, and not {wanted}")
+        if self._tls.needs_certificate(has_tls=caller.has_tls) and wanted not in caller.names:
+            raise PermissionDenied(f"the certificate names {', '.join(caller.names) or 'nobody'}, and not {wanted}")
 
     def check_host(self, host: str) -> None:
         """Raises Invalid unless the certificate names the address at which etcd members reach this server."""
@@ -57,7 +61,12 @@ class ServerSecurity:
         """
         if not self._tls.rpc:
             return usual
-        names = await _names_at(address, self._tls)
+        try:
+            names = await _names_at(address, self._tls)
+        except Unavailable:
+            if self._tls.upgrade:
+                return usual  # it may not speak TLS yet; whoever is not there is told when it is dialled
+            raise
         regions = [name.split(".")[1] for name in names if _is_server_name(name)]
         if not regions:
             raise PermissionDenied(f"{address} shows no certificate of a server, it names {', '.join(names)}")

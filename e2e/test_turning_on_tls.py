@@ -1,0 +1,185 @@
+"""TLS is turned on for servers that have formed a cluster without it, by any order of restarts, and stays on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from yurt.sdk.errors import Unavailable
+from yurt.storage.etcd.client import EtcdClient
+from yurt.storage.etcd.members import list_members
+from yurt.testing.agent import YURT, raw_exec_job, register, wait_for
+from yurt.testing.real_cluster import RealCluster, ServerAgent, real_cluster
+
+LIMIT_S = 120.0
+WAITS = "waiting for srv2.global, srv3.global: restart with `tls { rpc = true }`"
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority, and certificates of a server and of a client."""
+    folder = tmp_path_factory.mktemp("keys")
+    for words in (["ca", "create"], ["cert", "create", "-server"], ["cert", "create", "-client"]):
+        subprocess.run([*YURT, "tls", *words], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+def tls_block(keys: Path, role: str = "server", **more: Any) -> dict[str, Any]:
+    """The `tls` block of an agent."""
+    return {
+        "rpc": True,
+        "ca_file": f"{keys}/nomad-agent-ca.pem",
+        "cert_file": f"{keys}/global-{role}-nomad.pem",
+        "key_file": f"{keys}/global-{role}-nomad-key.pem",
+        **more,
+    }
+
+
+def set_tls(agent: Any, block: dict[str, Any]) -> None:
+    agent.settings["tls"] = block
+    agent.write_config()
+
+
+def peer_urls(server: ServerAgent) -> set[str]:
+    """Where etcd's data say that the members are reached; none while its own etcd does not answer."""
+    address = server.folder / "data" / "server" / "etcd" / "socket" / "etcd:0"
+    try:
+        return asyncio.run(members_at(f"unix://{address}"))
+    except Unavailable:
+        return set()
+
+
+async def members_at(endpoint: str) -> set[str]:
+    client = EtcdClient((endpoint,))
+    try:
+        return {url for member in await list_members(client) for url in member.peer_urls}
+    finally:
+        await client.close()
+
+
+def wait_all_by_tls(cluster: RealCluster) -> None:
+    """Wait until etcd's members reach each other by TLS only."""
+    wanted = {f"https://{each.at('etcd')}" for each in cluster.servers}
+    wait_for("peer URLs by TLS", lambda: peer_urls(cluster.servers[0]) == wanted, LIMIT_S)
+    for each in cluster.servers:
+        with pytest.raises((URLError, ConnectionError)):
+            urlopen(f"http://{each.at('etcd')}/members", timeout=5)
+
+
+def check_it_works(cluster: RealCluster, name: str) -> None:
+    """A change is made and reaches every server."""
+    cluster.wait_leader(limit_s=LIMIT_S)
+    cluster.servers[0].change("namespace", "apply", name)
+    for each in cluster.servers:
+        wait_for(f"{name} at {each.name}", lambda e=each: has_namespace(e, name), LIMIT_S)
+    cluster.wait_statuses(dict.fromkeys((each.full_name for each in cluster.servers), "alive"), LIMIT_S)
+
+
+def has_namespace(agent: ServerAgent, name: str) -> bool:
+    return name in {row["Name"] for row in agent.try_get("/v1/namespaces?stale") or ()}
+
+
+def is_told(agent: ServerAgent, text: str) -> bool:
+    return text in agent.log_text()
+
+
+def forget_what_was_recorded(server: ServerAgent) -> None:
+    """Leave the server's memory as an earlier version wrote it."""
+    file = server.folder / "data" / "server" / "cluster.json"
+    known: dict[str, Any] = json.loads(file.read_text())
+    new = ("HasPeerTLS", "EtcdPort")
+    assert set(new) <= known.keys()
+    file.write_text(json.dumps({name: value for name, value in known.items() if name not in new}))
+
+
+def test_all_servers_are_restarted_together_with_tls(tmp_path: Path, keys: Path) -> None:
+    with real_cluster(tmp_path) as cluster:
+        cluster.servers[0].change("namespace", "apply", "before")
+        for each in cluster.servers:
+            each.stop()
+        for each in cluster.servers:
+            forget_what_was_recorded(each)
+            set_tls(each, tls_block(keys))
+        cluster.start()
+        check_it_works(cluster, "with-tls")
+        assert has_namespace(cluster.servers[0], "before")
+        wait_all_by_tls(cluster)
+        cluster.power_off()
+        cluster.start()
+        check_it_works(cluster, "once-more")
+        check_the_way_back(cluster.servers[2])
+
+
+def check_the_way_back(server: ServerAgent) -> None:
+    """Without the block the server says what is missing, and does not start."""
+    server.stop()
+    kept = server.settings.pop("tls")
+    server.write_config()
+    server.spawn()
+    assert server.wait_end() == 1
+    assert "the etcd members of this cluster reach each other by TLS" in server.log_text()
+    set_tls(server, kept)
+    server.start()
+
+
+@pytest.mark.parametrize("upgrade", [False, True])
+def test_servers_are_restarted_one_by_one_with_tls(tmp_path: Path, keys: Path, upgrade: bool) -> None:
+    with real_cluster(tmp_path) as cluster:
+        for number, each in enumerate(cluster.servers):
+            each.stop()
+            set_tls(each, tls_block(keys, rpc_upgrade_mode=upgrade))
+            each.start()
+            if upgrade:
+                check_it_works(cluster, f"step-{number}")
+            if number == 0:
+                wait_for("what it waits for", partial(is_told, each, WAITS), LIMIT_S)
+        check_it_works(cluster, "with-tls")
+        wait_all_by_tls(cluster)
+        check_a_new_server_joins(cluster, keys)
+
+
+def check_a_new_server_joins(cluster: RealCluster, keys: Path) -> None:
+    """A server with TLS is taken in and reached by TLS from the start."""
+    (fourth,) = cluster.add_servers(1, bootstrap_expect=0)
+    set_tls(fourth, tls_block(keys))
+    fourth.start()
+    check_it_works(cluster, "with-four")
+    wait_all_by_tls(cluster)
+
+
+def test_tasks_run_on_while_tls_is_turned_on_in_upgrade_mode(tmp_path: Path, keys: Path) -> None:
+    with real_cluster(tmp_path, clients=1) as cluster:
+        register(cluster.wait_leader(), raw_exec_job("web", "/bin/sleep", "3000"))
+        (before,) = cluster.wait_leader().running("web", 1)
+        for role, agents in (("server", cluster.servers), ("client", cluster.clients)):
+            for each in agents:
+                each.stop()
+                set_tls(each, tls_block(keys, role, rpc_upgrade_mode=True))
+                each.start()
+        for role, agents in (("client", cluster.clients), ("server", cluster.servers)):
+            for each in agents:
+                each.stop()
+                set_tls(each, tls_block(keys, role))
+                each.start()
+        wait_all_by_tls(cluster)
+        (after,) = cluster.wait_leader().running("web", 1)
+        assert after["ID"] == before["ID"]
+        assert after["TaskStates"]["main"]["Restarts"] == 0
+
+
+def test_servers_of_one_address_differ_in_three_ports_only(tmp_path: Path) -> None:
+    def leave_etcd_out(cluster: RealCluster) -> None:
+        for each in cluster.servers:
+            each.settings["ports"] = {kind: port for kind, port in each.ports.items() if kind != "etcd"}
+            each.ports["etcd"] = each.ports["serf"] + 1
+            each.write_config()
+
+    with real_cluster(tmp_path, prepare=leave_etcd_out) as cluster:
+        assert peer_urls(cluster.servers[0]) == {f"http://{each.at('etcd')}" for each in cluster.servers}
