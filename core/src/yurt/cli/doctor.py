@@ -36,7 +36,9 @@ class Finding(NamedTuple):
 
 
 def run(call: Invocation) -> int:
-    """Look at everything and print it; 1 when an agent could not run."""
+    """Look at everything and print it; 1 when an agent could not run. Or look for what an agent left."""
+    if call.flags.is_on("leftovers") or call.flags.is_on("clean"):
+        return show_leftovers(call)
     findings = list(look(call))
     if call.flags.is_on("json"):
         call.screen.json([finding._asdict() for finding in findings])
@@ -53,6 +55,43 @@ def run(call: Invocation) -> int:
             "This host is fit for `yurt agent -dev`." if not problems else f"{problems} to mend, see above."
         )
     return 1 if problems else 0
+
+
+def show_leftovers(call: Invocation) -> int:
+    """List what an agent left, or remove it; 1 when something is left."""
+    from yurt.agent.config import make_config
+    from yurt.agent.config_files import read_files
+    from yurt.agent.leftovers import REMOVED, clear
+
+    from_files, files = read_files(call.flags.texts("config"))
+    data_dir = call.flags.text("data-dir") or str(from_files.get("data_dir", ""))
+    if not data_dir:
+        call.screen.error("Say which agent's: -data-dir=/var/lib/yurt, or -config=FILE with its data_dir.")
+        return 1
+    is_named = {"server", "client"} & from_files.keys()
+    roles = {} if is_named else {"client": {"enabled": True}, "server": {"enabled": True}}
+    config = make_config({**roles, **from_files}, {"data_dir": data_dir}, is_dev=False, files=files)
+    outcomes = asyncio.run(clear(config, removes=call.flags.is_on("clean")))
+    left = [each for each in outcomes if each.state != REMOVED]
+    if call.flags.is_on("json"):
+        names = ("kind", "name", "detail", "state", "problem")
+        call.screen.json([{name: getattr(each, name) for name in names} for each in outcomes])
+        return 1 if left else 0
+    for each in outcomes:
+        mark = call.screen.style(f"[{each.state}]".ljust(9), "green" if each.state == REMOVED else "yellow")
+        call.screen.line(f"{mark} {each.kind} {each.name}{f': {each.detail}' if each.detail else ''}")
+        if each.problem:
+            call.screen.line(f"{' ' * 9} {each.problem}")
+    call.screen.line(_leftovers_line(data_dir, removed=len(outcomes) - len(left), left=len(left), call=call))
+    return 1 if left else 0
+
+
+def _leftovers_line(data_dir: str, *, removed: int, left: int, call: Invocation) -> str:
+    if not removed and not left:
+        return f"Nothing is left of the agent of {data_dir}."
+    if not call.flags.is_on("clean"):
+        return f"{left} left by the agent of {data_dir}. Remove it with -clean; nothing was changed."
+    return f"{removed} removed, {left} left, see above." if left else f"{removed} removed."
 
 
 def look(call: Invocation) -> Iterator[Finding]:
@@ -251,7 +290,13 @@ COMMAND = Command(
         texts("config", "A configuration file or a folder of them; may be repeated."),
         text("data-dir", "Where the agent would keep its data."),
         switch("json", "Print the findings as JSON."),
+        switch("leftovers", "List what the agent of -config or -data-dir, which is gone, left on this host."),
+        switch("clean", "Remove it: tasks, cgroups, containers, networks and mounts. Data stays."),
     ),
     is_client=False,
-    details="Run it where the agent is to run and as the same user. The exit code is 1 when an agent could not run.",
+    details=(
+        "Run it where the agent is to run and as the same user. The exit code is 1 when an agent could not run.\n\n"
+        "With -leftovers or -clean it looks for what an agent left that is gone for good, or was killed and will not "
+        "be started again: those are refused while the agent runs. The exit code is 1 when something is left."
+    ),
 )

@@ -52,8 +52,16 @@ class StartFiles:
 
     def read(self, task_id: str) -> ProcessHandle | None:
         """What a shim has written: nothing when none took a request; without pids as far as there are none yet."""
+        return self._read(Path(self.path(task_id)))
+
+    def all(self) -> tuple[ProcessHandle, ...]:
+        """What shims have written of all tasks."""
+        found = (self._read(path) for path in sorted(self._folder.glob(f"*{STARTED}")))
+        return tuple(handle for handle in found if handle is not None)
+
+    def _read(self, path: Path) -> ProcessHandle | None:
         try:
-            known, *numbers = Path(self.path(task_id)).read_bytes().splitlines()
+            known, *numbers = path.read_bytes().splitlines()
             handle = msgspec.json.decode(known, type=ProcessHandle)
         except (FileNotFoundError, ValueError, msgspec.DecodeError):
             return None

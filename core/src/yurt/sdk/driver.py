@@ -296,6 +296,31 @@ class TellingDriver(Protocol):
         ...
 
 
+class Leftover(Value):
+    """Something on the host that outlived its agent; `name` tells it from others of its `kind`."""
+
+    kind: str
+    name: str
+    detail: str = ""
+
+
+@runtime_checkable
+class ClearingDriver(Protocol):
+    """A driver that finds what agents left with an engine of its own: containers, mounts.
+
+    Asked by `yurt doctor -leftovers` on a driver that runs no task, and only while no agent has this `state_dir`. What
+    drivers start with the executors of `yurt.sdk.executor` is found without it.
+    """
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """All that this driver made for an agent with its `state_dir`; raises DriverError when that is not known."""
+        ...
+
+    async def remove_leftover(self, leftover: Leftover) -> None:
+        """Remove one; that it is gone already is no error. Raises DriverError with the reason."""
+        ...
+
+
 class AgentPaths(Value):
     """Folders a plugin may use: `state_dir` outlives the agent, `run_dir` holds sockets and goes with a dev agent.
 

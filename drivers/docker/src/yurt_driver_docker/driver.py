@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from yurt.sdk.containers import exec_session, execute
+from yurt.sdk.containers import exec_session, execute, leftovers
 from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, wall_clock
 from yurt.sdk.containers.dangling import Dangling
@@ -28,6 +28,7 @@ from yurt.sdk.driver import (
     ExecResult,
     ExitResult,
     Fingerprint,
+    Leftover,
     LogRotation,
     TaskHandle,
     TaskRequest,
@@ -268,6 +269,17 @@ class DockerDriver:
     async def destroy_network(self, alloc_id: str) -> None:
         """Remove the namespace of a group's network."""
         await self._pauses.destroy(alloc_id)
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """Containers and mounts of an agent that is gone."""
+        held = await asyncio.to_thread(leftovers.held_leftovers, self._holder.places)
+        if not leftovers.has_engine(self._engine.target.socket_path):
+            return tuple(held)
+        return (*leftovers.container_leftovers(await self._eye.listing(self._eye.owned)), *held)
+
+    async def remove_leftover(self, leftover: Leftover) -> None:
+        """Remove one of them."""
+        await leftovers.remove(leftover, self._holder.places, self._acts.remove)
 
     async def close(self) -> None:
         """End the work beside the calls; containers go on."""

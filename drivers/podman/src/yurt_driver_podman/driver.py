@@ -15,6 +15,7 @@ from yurt.sdk.driver import (
     ExecResult,
     ExitResult,
     Fingerprint,
+    Leftover,
     TaskHandle,
     TaskRequest,
     TaskStats,
@@ -147,6 +148,15 @@ class PodmanDriver:
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> EngineExecSession:
         """Begin a command in the container, to be worked with."""
         return await self._of(task_id).exec_stream(task_id, command, tty=tty)
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """Containers and mounts of an agent that is gone, on all engines."""
+        return tuple([each for service in self._services.values() for each in await service.leftovers()])
+
+    async def remove_leftover(self, leftover: Leftover) -> None:
+        """Remove one of them."""
+        for service in self._services.values():
+            await service.remove_leftover(leftover)
 
     async def close(self) -> None:
         """End the work beside the calls; containers go on."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from yurt.sdk.containers import exec_session, execute
+from yurt.sdk.containers import exec_session, execute, leftovers
 from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, parse_stamp
 from yurt.sdk.containers.dangling import Dangling, Made
@@ -24,7 +24,7 @@ from yurt.sdk.containers.making import Maker, container_of
 from yurt.sdk.containers.starting import Recipe, Starter, handle_of
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.containers.watch import Watch
-from yurt.sdk.driver import ExecResult, LogRotation, TaskHandle, TaskRequest, TaskStats
+from yurt.sdk.driver import ExecResult, Leftover, LogRotation, TaskHandle, TaskRequest, TaskStats
 from yurt.sdk.errors import Conflict, DriverError, NotFound
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 
@@ -274,6 +274,19 @@ class PodmanService:
         except Conflict as error:
             raise DriverError(f"the task does not run: {error}") from None
         return str(made["Id"])
+
+    async def leftovers(self) -> list[Leftover]:
+        """Containers and mounts of an agent that is gone, on this engine."""
+        held = await asyncio.to_thread(leftovers.held_leftovers, self._holder.places)
+        if not leftovers.has_engine(self._socket_path):
+            return held
+        found = await self._engine.ask("/containers/json", {"all": "true", "filters": labelled(self._eye.owned)})
+        return [*leftovers.container_leftovers(found or ()), *held]
+
+    async def remove_leftover(self, leftover: Leftover) -> None:
+        """Remove one of them, if it is of this engine."""
+        if leftover in await self.leftovers():
+            await leftovers.remove(leftover, self._holder.places, self._acts.remove)
 
     async def close(self) -> None:
         """End the work beside the calls; containers go on."""

@@ -54,14 +54,15 @@ class TaskNetwork(Value):
     mounts: tuple[Mount, ...] = ()
 
 
-def _removed(path: Path) -> bool:
-    """Whether a namespace could be let go of; blocking."""
+def _removed(path: Path) -> str:
+    """Let go of a namespace; why it stays, or "". Blocking."""
     try:
         namespaces.remove_namespace(path)
     except OSError as error:
-        log.warning("the network namespace %s stays: %s", path, error.strerror)
-        return False
-    return True
+        problem = f"the network namespace {path} stays: {error.strerror}"
+        log.warning("%s", problem)
+        return problem
+    return ""
 
 
 def network_of(group: TaskGroup) -> NetworkResource:
@@ -151,6 +152,19 @@ class Networks:
                 await plugins.check(record.config, record.attachment, self._settings.cni_paths, record.result)
             except YurtError as error:
                 log.warning("the network of allocation %s has changed: %s", record.alloc_id, error)
+
+    # What an agent that is gone left.
+
+    def leftovers(self) -> tuple[NetworkRecord, ...]:
+        """The networks of this state directory, and of agents that never come back, when no agent runs here. Blocking.
+
+        Those that other agents made in a network namespace of their own are left to them.
+        """
+        return tuple(self._sort_records(set()).values())
+
+    async def remove_leftover(self, record: NetworkRecord) -> str:
+        """Take such a network away; what stays and why, "" when all is gone."""
+        return await self._undo(record)
 
     # Joining.
 
@@ -326,30 +340,40 @@ class Networks:
             if record is not None:
                 await self._undo(record)
 
-    async def _undo(self, record: NetworkRecord) -> None:
-        """Disconnect and remove the namespace; the record goes when that has succeeded."""
-        is_clean = True
+    async def _undo(self, record: NetworkRecord) -> str:
+        """Disconnect and remove the namespace; the record goes when that has succeeded. What stays and why, or ""."""
+        problems = []
         if record.config is not None and record.attachment is not None:
-            is_clean = await self._disconnect(record)
+            problems.append(await self._disconnect(record))
         if record.namespace:
-            is_clean &= await asyncio.to_thread(_removed, Path(record.namespace))
+            problems.append(await asyncio.to_thread(_removed, Path(record.namespace)))
+        if record.maker:
+            problems.append(await self._unmake(record))
+        self._known.pop(record.alloc_id, None)
+        problem = "; ".join(filter(None, problems))
+        if problem:
+            self._left[record.alloc_id] = record
+        else:
+            await asyncio.to_thread(self._folder.remove, record.alloc_id)
+        return problem
+
+    async def _unmake(self, record: NetworkRecord) -> str:
+        """Have the driver that made the namespace remove it; why it did not, or ""."""
         maker = self._network_driver(record.maker)
+        problem = f"driver {record.maker}, which made the network of allocation {record.alloc_id}, is gone"
         if maker is not None:
             try:
                 await maker.destroy_network(record.alloc_id)
             except YurtError as error:
-                is_clean = False
-                log.warning("driver %s keeps the network of allocation %s: %s", record.maker, record.alloc_id, error)
-        elif record.maker:
-            is_clean = False
-            log.warning("driver %s, which made the network of allocation %s, is gone", record.maker, record.alloc_id)
-        self._known.pop(record.alloc_id, None)
-        if is_clean:
-            await asyncio.to_thread(self._folder.remove, record.alloc_id)
-        else:
-            self._left[record.alloc_id] = record
+                problem = f"driver {record.maker} keeps the network of allocation {record.alloc_id}: {error}"
+            else:
+                return ""
+        log.warning("%s", problem)
+        return problem
 
-    async def _disconnect(self, record: NetworkRecord) -> bool:
+    async def _disconnect(self, record: NetworkRecord) -> str:
+        """Have the plugins disconnect it; why they did not, or ""."""
+        problem = ""
         assert record.config is not None and record.attachment is not None
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -357,10 +381,11 @@ class Networks:
                     await plugins.delete(record.config, record.attachment, self._settings.cni_paths, record.result)
             except RecoverableError as error:
                 log.warning("disconnecting allocation %s, attempt %d: %s", record.alloc_id, attempt, error)
+                problem = f"the network of allocation {record.alloc_id} stays connected: {error}"
                 await self._env.sleep(RETRY_S)
             else:
-                return True
-        return False
+                return ""
+        return problem
 
     # Files.
 

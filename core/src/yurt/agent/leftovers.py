@@ -1,0 +1,200 @@
+"""What an agent that is gone left on its host, found by its configuration and data directory, and removed.
+
+The data directory's lock is held meanwhile: a live agent has it, so that nothing of one is ever looked at, and none
+starts in between. What the data directory itself holds stays: it is the operator's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from yurt.agent.config import AgentConfig
+from yurt.agent.parts import network_settings
+from yurt.client.networks.manager import Networks
+from yurt.client.networks.records import NetworkRecord
+from yurt.executor import leftovers as tasks
+from yurt.plugins.manager import OK, SKIPPED, PluginManager
+from yurt.runtime.env import RealEnv
+from yurt.sdk.driver import AgentPaths, ClearingDriver, Driver, Leftover, PluginContext
+from yurt.sdk.errors import Conflict, DriverError, Unavailable, YurtError
+from yurt.sdk.mounting import MNT_DETACH, UMOUNT_NOFOLLOW, libc_call, points_below
+from yurt.sdk.value import Value
+from yurt.storage.data_dir import LOCK_NAME
+
+ASK_LIMIT_S = 30.0
+REMOVE_LIMIT_S = 120.0
+FOUND, REMOVED, STAYS = "found", "removed", "stays"
+
+Remove = Callable[[], Awaitable[None]]
+Looked = AsyncIterator[tuple[Leftover, Remove]]
+
+
+class Outcome(Value):
+    """What became of a leftover; `state` is found, removed or stays, and `problem` says why it stays."""
+
+    kind: str
+    name: str
+    detail: str = ""
+    state: str = FOUND
+    problem: str = ""
+
+
+class Places(Value):
+    """Where an agent kept what."""
+
+    root: Path
+    client: Path
+    alloc: Path
+
+    @property
+    def plugins(self) -> Path:
+        """A folder for the state of each plugin."""
+        return self.client / "plugins"
+
+
+def places_of(config: AgentConfig) -> Places:
+    """The folders of the agent with this configuration, whether they are there or not."""
+    root = Path(config.data_dir)
+    return Places(
+        root=root,
+        client=Path(config.client.get("state_dir") or root / "client"),
+        alloc=Path(config.client.get("alloc_dir") or root / "alloc"),
+    )
+
+
+async def clear(config: AgentConfig, *, removes: bool) -> list[Outcome]:
+    """All that is left of the agent of this configuration; raises Conflict while that agent runs."""
+    places, outcomes = places_of(config), []
+    with _held(places.root):
+        async for leftover, remove in _look(config, places):
+            found = Outcome(kind=leftover.kind, name=leftover.name, detail=leftover.detail)
+            outcomes.append(await _removed(found, remove) if removes else found)
+    return outcomes
+
+
+async def _removed(found: Outcome, remove: Remove) -> Outcome:
+    problem = ""
+    try:
+        async with asyncio.timeout(REMOVE_LIMIT_S):
+            await remove()
+    except TimeoutError:
+        problem = f"it is not gone after {REMOVE_LIMIT_S:g} s"
+    except (YurtError, OSError) as error:
+        problem = str(error)
+    return _with(found, STAYS if problem else REMOVED, problem)
+
+
+def _with(found: Outcome, state: str, problem: str) -> Outcome:
+    return Outcome(kind=found.kind, name=found.name, detail=found.detail, state=state, problem=problem)
+
+
+@contextlib.contextmanager
+def _held(root: Path) -> Iterator[None]:
+    """The lock of a data directory; raises Conflict when an agent has it. One that is gone needs none."""
+    try:
+        lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        yield
+        return
+    except OSError as error:
+        raise Unavailable(
+            f"{root / LOCK_NAME} cannot be opened: {error.strerror}; run it as the agent's user"
+        ) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+        os.close(lock)
+        raise Conflict(
+            f"the agent of {root} runs{f' (pid {holder})' if holder.isdigit() else ''}: what there is belongs to it. "
+            "Stop its jobs, then stop the agent, and look again"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+async def _look(config: AgentConfig, places: Places) -> Looked:
+    """Everything that is left, in the order in which it can be removed."""
+    states = sorted(path for path in places.plugins.glob("*") if path.is_dir()) if places.plugins.is_dir() else []
+    for task in await asyncio.to_thread(tasks.left_tasks, states, str(places.alloc)):
+        detail = f"{len(task.cgroups)} cgroups, pids {', '.join(str(pid) for pid, _ in task.members if pid)}"
+        yield Leftover(kind="task", name=task.task_id, detail=detail), partial(tasks.end, task)
+    for state in states:
+        for container in tasks.left_containers(state):
+            found = Leftover(kind="isolated task", name=container, detail=str(state))
+            yield found, partial(tasks.remove_container, state, container)
+    manager = PluginManager()
+    loaded = manager.load(lambda name: _context(config, places, name), configs=config.plugins)
+    try:
+        for status in loaded.statuses:
+            if status.state not in (OK, SKIPPED):
+                yield Leftover(kind="plugin", name=status.name), partial(_refuse, status.reason)
+        async for each in _of_drivers(loaded.drivers):
+            yield each
+        async for each in _networks(config, places, loaded.drivers):
+            yield each
+    finally:
+        await manager.close()
+    for folder in (places.alloc, places.client):
+        for point in await asyncio.to_thread(points_below, str(folder)):
+            yield Leftover(kind="mount", name=point), partial(_unmount, point)
+
+
+def _context(config: AgentConfig, places: Places, name: str) -> PluginContext:
+    return PluginContext(
+        dev=False,
+        options=config.client.get("options", {}),
+        chroot_env=config.client.get("chroot_env", {}),
+        paths=AgentPaths(state_dir=str(places.plugins / name), run_dir=str(places.root / "run")),
+    )
+
+
+async def _of_drivers(drivers: Mapping[str, Driver]) -> Looked:
+    """What drivers find with engines of their own."""
+    for name, driver in sorted(drivers.items()):
+        candidate: object = driver
+        if not isinstance(candidate, ClearingDriver):
+            continue
+        try:
+            async with asyncio.timeout(ASK_LIMIT_S):
+                found = await candidate.leftovers()
+        except (YurtError, OSError, TimeoutError) as error:
+            reason = str(error) or f"no answer within {ASK_LIMIT_S:g} s"
+            yield Leftover(kind="driver", name=name, detail=f"cannot be asked: {reason}"), partial(_refuse, reason)
+            continue
+        for each in found:
+            yield each, partial(candidate.remove_leftover, each)
+
+
+async def _networks(config: AgentConfig, places: Places, drivers: Mapping[str, Driver]) -> Looked:
+    networks = Networks(
+        network_settings(config.client), env=RealEnv(), drivers=drivers, state_dir=str(places.client), is_dev=False
+    )
+    for record in await asyncio.to_thread(networks.leftovers):
+        detail = " ".join(filter(None, (record.namespace, record.status.address if record.status else "")))
+        found = Leftover(kind="network", name=record.alloc_id, detail=detail)
+        yield found, partial(_disconnect, networks, record)
+
+
+async def _disconnect(networks: Networks, record: NetworkRecord) -> None:
+    problem = await networks.remove_leftover(record)
+    if problem:
+        raise DriverError(problem)
+
+
+async def _refuse(reason: str) -> None:
+    raise DriverError(reason)
+
+
+async def _unmount(point: str) -> None:
+    failed = await asyncio.to_thread(libc_call, "umount2", os.fsencode(point), MNT_DETACH | UMOUNT_NOFOLLOW)
+    if failed and point in await asyncio.to_thread(points_below, str(Path(point).parent)):
+        raise OSError(failed, os.strerror(failed), point)

@@ -1,0 +1,184 @@
+"""Tasks that an agent which is gone left behind: found by what their shims wrote, or by their cgroups, and ended.
+
+For an agent's state that still exists the start files name every task. Where it has been removed, tasks are looked for
+in the cgroups of agents, and told by their environment and folders from those of other agents. Blocking, but for `end`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+from yurt.executor import cgroups, processes, runc
+from yurt.executor.process_executor import CGROUP_PARENT
+from yurt.executor.spec import ProcessHandle
+from yurt.executor.start_files import StartFiles
+from yurt.sdk.errors import DriverError
+from yurt.sdk.value import Value
+
+EXECUTOR_FOLDER, CONTAINER_FOLDER = "executor", "oci"
+"""Where executors keep their files, below a plugin's state."""
+KILL_ROUNDS, KILL_PAUSE_S = 50, 0.1
+SHIM_LIMIT_S = 10.0
+ENVIRONMENT_BYTES_MAX = 1024 * 1024
+LINKS = ("cwd", "root", "exe")
+
+
+class LeftTask(Value):
+    """A task without an agent: its processes with their start times, its shim, and its cgroups."""
+
+    task_id: str
+    members: tuple[tuple[int, int], ...] = ()
+    shim: tuple[int, int] = (0, 0)
+    cgroups: tuple[str, ...] = ()
+
+
+def left_tasks(plugin_states: Iterable[Path], alloc_dir: str) -> tuple[LeftTask, ...]:
+    """The tasks of the agent whose plugins kept their state there, and whose allocations lie in `alloc_dir`."""
+    found: dict[str, LeftTask] = {}
+    boot_id = processes.boot_id()
+    for state in plugin_states:
+        for handle in StartFiles(state / EXECUTOR_FOLDER).all():
+            if handle.boot_id == boot_id and _is_left(handle):
+                found[handle.task_id] = _of_handle(handle)
+    known = {folder for task in found.values() for folder in task.cgroups}
+    for name, folders in _scopes().items():
+        if known.isdisjoint(folders):
+            task = _of_cgroups(name, tuple(folders), alloc_dir)
+            if task is not None:
+                found.setdefault(task.task_id, task)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _is_left(handle: ProcessHandle) -> bool:
+    both = ((handle.pid, handle.start_time), (handle.shim_pid, handle.shim_start_time))
+    return any(processes.is_alive(*each) for each in both) or any(map(os.path.isdir, handle.cgroups))
+
+
+def _of_handle(handle: ProcessHandle) -> LeftTask:
+    return LeftTask(
+        task_id=handle.task_id,
+        members=((handle.pid, handle.start_time),),
+        shim=(handle.shim_pid, handle.shim_start_time),
+        cgroups=handle.cgroups,
+    )
+
+
+def _scopes() -> dict[str, list[str]]:
+    """The cgroups of tasks, of whatever agent: folders of all hierarchies by name."""
+    try:
+        mounted = cgroups.parse_mounts(Path(cgroups.MOUNTS_FILE).read_text(encoding="utf-8"))
+    except OSError:
+        return {}
+    found: dict[str, list[str]] = {}
+    for mount in sorted({mounted.unified, *mounted.v1.values()} - {""}):
+        for pattern in (CGROUP_PARENT, f"{cgroups.DEV_PREFIX}*.slice"):
+            for folder in Path(mount).glob(f"{pattern}/*.scope"):
+                found.setdefault(folder.name, []).append(str(folder))
+    return found
+
+
+def _of_cgroups(name: str, folders: tuple[str, ...], alloc_dir: str) -> LeftTask | None:
+    """The task of a cgroup when one of its processes belongs to the allocations in that folder."""
+    pids = cgroups.processes(folders)
+    if not any(belongs(pid, alloc_dir) for pid in pids):
+        return None
+    members = tuple((pid, processes.start_time(pid)) for pid in pids)
+    return LeftTask(task_id=unquote(name.removesuffix(".scope")), members=members, cgroups=folders)
+
+
+def belongs(pid: int, alloc_dir: str) -> bool:
+    """Whether a process works in an allocation beneath a folder, by its variables, folders and mounts."""
+    beneath = os.fsencode(f"{alloc_dir.rstrip('/')}/")
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+        names = (b"NOMAD_ALLOC_DIR=", b"NOMAD_TASK_DIR=", b"NOMAD_SECRETS_DIR=")
+        variables = file.read(ENVIRONMENT_BYTES_MAX).split(b"\0")
+        if any(each.startswith(tuple(name + beneath for name in names)) for each in variables):
+            return True
+    for link in LINKS:
+        with contextlib.suppress(OSError):
+            if os.fsencode(os.readlink(f"/proc/{pid}/{link}")).startswith(beneath):
+                return True
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/mountinfo", "rb") as file:
+        return b" " + beneath in file.read()
+    return False
+
+
+async def end(task: LeftTask) -> None:
+    """Kill all processes of a task, let its shim write how it ended, and remove its cgroups; raises DriverError."""
+    for _ in range(KILL_ROUNDS):
+        alive = await asyncio.to_thread(_living, task)
+        if not alive:
+            break
+        processes.kill_all(processes.by_pid(alive))
+        await asyncio.sleep(KILL_PAUSE_S)
+    else:
+        raise DriverError(
+            f"processes do not end: {', '.join(map(str, alive))}; look at them with `ps -o pid,stat,wchan`"
+        )
+    await _end_shim(*task.shim)
+    await asyncio.to_thread(_remove_cgroups, task.cgroups)
+
+
+def _living(task: LeftTask) -> list[int]:
+    """The pids of a task that live, those in its cgroups and those of its session and shim."""
+    found = set(cgroups.processes(task.cgroups))
+    for pid, started in task.members:
+        if processes.is_alive(pid, started):
+            found |= {pid, *(each.pid for each in processes.relatives(pid, started, 0))}
+    shim, shim_started = task.shim
+    if processes.is_alive(shim, shim_started) and task.members:
+        pid, started = task.members[0]
+        found |= {each.pid for each in processes.relatives(pid, started, shim)}
+    return sorted(pid for pid in found if pid != shim and processes.start_time(pid))
+
+
+async def _end_shim(pid: int, started: int) -> None:
+    """A shim ends by itself once its task has; one that does not is killed."""
+    for _ in range(int(SHIM_LIMIT_S / KILL_PAUSE_S)):
+        if not processes.is_alive(pid, started):
+            return
+        await asyncio.sleep(KILL_PAUSE_S)
+    processes.send_signal(pid, started, processes.signal_number("SIGKILL"))
+
+
+def _remove_cgroups(folders: tuple[str, ...]) -> None:
+    for folder in folders:
+        cgroups.remove((folder, *_below(Path(folder))))
+    left = [folder for folder in folders if os.path.isdir(folder)]
+    if left:
+        raise DriverError(f"the cgroup {left[0]} cannot be removed; its processes: `cat {left[0]}/cgroup.procs`")
+
+
+def _below(folder: Path) -> Iterator[str]:
+    """All folders beneath one, the outer first."""
+    with contextlib.suppress(OSError):
+        for entry in sorted(os.scandir(folder), key=lambda each: each.name):
+            if entry.is_dir(follow_symlinks=False):
+                yield entry.path
+                yield from _below(Path(entry.path))
+
+
+def left_containers(plugin_state: Path) -> tuple[str, ...]:
+    """What runc keeps of isolated tasks, or was about to run."""
+    found: set[str] = set()
+    for part in ("containers", "bundles"):
+        with contextlib.suppress(OSError):
+            found |= set(os.listdir(plugin_state / CONTAINER_FOLDER / part))
+    return tuple(sorted(found))
+
+
+async def remove_container(plugin_state: Path, container: str) -> None:
+    """Have runc forget a container, and remove its bundle; raises DriverError."""
+    import shutil
+
+    folder = plugin_state / CONTAINER_FOLDER
+    program = runc.find_program()
+    if not program and (folder / "containers" / container).exists():
+        raise DriverError(f"runc is not on PATH, which made the container {container}; {runc.FIX}")
+    await runc.Runc(program, folder / "containers").delete(container)
+    await asyncio.to_thread(shutil.rmtree, folder / "bundles" / container, ignore_errors=True)

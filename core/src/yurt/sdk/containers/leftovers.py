@@ -1,0 +1,50 @@
+"""What an agent that is gone left with a container engine: its containers, and mounts that were held for them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from yurt.sdk import mounting
+from yurt.sdk.containers.common import ROLE_LABEL, TASK_LABEL
+from yurt.sdk.driver import Leftover
+from yurt.sdk.errors import DriverError
+from yurt.sdk.holding import Places
+
+CONTAINER, HELD_MOUNT = "container", "held mount"
+
+
+def container_leftovers(listing: Iterable[Mapping[str, Any]]) -> list[Leftover]:
+    """Those of an engine's list; the containers of tasks first, whose network others keep."""
+    found = []
+    for each in listing:
+        labels = each.get("Labels") or {}
+        names = ", ".join(str(name).lstrip("/") for name in each.get("Names") or ())
+        purpose = f"task {labels[TASK_LABEL]}" if labels.get(TASK_LABEL) else "network of an allocation"
+        detail = f"{names} ({each.get('State') or 'state unknown'}), {purpose}"
+        found.append((bool(labels.get(ROLE_LABEL)), Leftover(kind=CONTAINER, name=str(each["Id"]), detail=detail)))
+    return [leftover for _, leftover in sorted(found, key=lambda pair: pair[0])]
+
+
+def held_leftovers(places: Places) -> list[Leftover]:
+    """Mounts that were held while containers started; blocking."""
+    points = mounting.points_below(places.folder)
+    detail = f"{len(points)} mounts of containers that were being started"
+    return [Leftover(kind=HELD_MOUNT, name=places.folder, detail=detail)] if points else []
+
+
+async def remove(leftover: Leftover, places: Places, remove_container: Callable[[str], Awaitable[None]]) -> None:
+    """Remove one; raises DriverError."""
+    if leftover.kind != HELD_MOUNT:
+        return await remove_container(leftover.name)
+    await asyncio.to_thread(places.clear)
+    if await asyncio.to_thread(mounting.points_below, places.folder):
+        raise DriverError(f"{places.folder} stays mounted; see `findmnt -R {places.folder}`")
+    return None
+
+
+def has_engine(socket_path: str) -> bool:
+    """Whether an engine may be there: one of another machine, or one whose socket exists."""
+    return not socket_path or os.path.exists(socket_path)
