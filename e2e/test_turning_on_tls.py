@@ -20,6 +20,7 @@ from yurt.testing.real_cluster import RealCluster, ServerAgent, real_cluster
 
 LIMIT_S = 120.0
 WAITS = "waiting for srv2.global, srv3.global: restart with `tls { rpc = true }`"
+WAITS_FOR_ONE = "waiting for srv3.global: restart with `tls { rpc = true }`"
 
 
 @pytest.fixture(scope="module")
@@ -129,20 +130,34 @@ def check_the_way_back(server: ServerAgent) -> None:
     server.start()
 
 
-@pytest.mark.parametrize("upgrade", [False, True])
-def test_servers_are_restarted_one_by_one_with_tls(tmp_path: Path, keys: Path, upgrade: bool) -> None:
+def test_servers_are_restarted_one_by_one_with_tls_while_all_of_them_work(tmp_path: Path, keys: Path) -> None:
     with real_cluster(tmp_path) as cluster:
         for number, each in enumerate(cluster.servers):
             each.stop()
-            set_tls(each, tls_block(keys, rpc_upgrade_mode=upgrade))
+            set_tls(each, tls_block(keys, rpc_upgrade_mode=True))
             each.start()
-            if upgrade:
-                check_it_works(cluster, f"step-{number}")
+            check_it_works(cluster, f"step-{number}")
             if number == 0:
                 wait_for("what it waits for", partial(is_told, each, WAITS), LIMIT_S)
-        check_it_works(cluster, "with-tls")
         wait_all_by_tls(cluster)
         check_a_new_server_joins(cluster, keys)
+
+
+def test_servers_are_restarted_one_by_one_without_the_upgrade_mode(tmp_path: Path, keys: Path) -> None:
+    """Those with and without TLS share the log alone; the cluster goes on once the last one speaks TLS."""
+    with real_cluster(tmp_path) as cluster:
+        first, second, third = cluster.servers
+        for each, waits in ((first, WAITS), (second, WAITS_FOR_ONE)):
+            each.stop()
+            set_tls(each, tls_block(keys))
+            each.spawn()
+            wait_for("what it waits for", partial(is_told, each, waits), LIMIT_S)
+        third.stop()
+        set_tls(third, tls_block(keys))
+        third.start()
+        check_it_works(cluster, "with-tls")
+        wait_all_by_tls(cluster)
+        assert "it speaks TLS, and `tls { rpc = true }` is not set here" in third.log_text()
 
 
 def check_a_new_server_joins(cluster: RealCluster, keys: Path) -> None:

@@ -11,12 +11,14 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from yurt.executor import cgroups, processes, runc
 from yurt.executor.process_executor import CGROUP_PARENT
 from yurt.executor.spec import ProcessHandle
 from yurt.executor.start_files import StartFiles
+from yurt.sdk import mounting
 from yurt.sdk.errors import DriverError
 from yurt.sdk.value import Value
 
@@ -40,13 +42,14 @@ class LeftTask(Value):
 def left_tasks(plugin_states: Iterable[Path], alloc_dir: str) -> tuple[LeftTask, ...]:
     """The tasks of the agent whose plugins kept their state there, and whose allocations lie in `alloc_dir`."""
     found: dict[str, LeftTask] = {}
-    boot_id = processes.boot_id()
+    boot_id, scopes = processes.boot_id(), _scopes()
     for state in plugin_states:
         for handle in StartFiles(state / EXECUTOR_FOLDER).all():
             if handle.boot_id == boot_id and _is_left(handle):
-                found[handle.task_id] = _of_handle(handle)
+                more = scopes.pop(cgroups.task_folder(handle.task_id), ())
+                found[handle.task_id] = _of_handle(handle, more)
     known = {folder for task in found.values() for folder in task.cgroups}
-    for name, folders in _scopes().items():
+    for name, folders in scopes.items():
         if known.isdisjoint(folders):
             task = _of_cgroups(name, tuple(folders), alloc_dir)
             if task is not None:
@@ -59,12 +62,13 @@ def _is_left(handle: ProcessHandle) -> bool:
     return any(processes.is_alive(*each) for each in both) or any(map(os.path.isdir, handle.cgroups))
 
 
-def _of_handle(handle: ProcessHandle) -> LeftTask:
+def _of_handle(handle: ProcessHandle, more: Iterable[str]) -> LeftTask:
+    """The task of a handle; `more` are its cgroups in hierarchies that only container runtimes use."""
     return LeftTask(
         task_id=handle.task_id,
         members=((handle.pid, handle.start_time),),
         shim=(handle.shim_pid, handle.shim_start_time),
-        cgroups=handle.cgroups,
+        cgroups=tuple(dict.fromkeys((*handle.cgroups, *more))),
     )
 
 
@@ -75,7 +79,7 @@ def _scopes() -> dict[str, list[str]]:
     except OSError:
         return {}
     found: dict[str, list[str]] = {}
-    for mount in sorted({mounted.unified, *mounted.v1.values()} - {""}):
+    for mount in sorted({mounted.unified, *mounted.v1.values(), *mounted.others} - {""}):
         for pattern in (CGROUP_PARENT, f"{cgroups.DEV_PREFIX}*.slice"):
             for folder in Path(mount).glob(f"{pattern}/*.scope"):
                 found.setdefault(folder.name, []).append(str(folder))
@@ -103,9 +107,36 @@ def belongs(pid: int, alloc_dir: str) -> bool:
         with contextlib.suppress(OSError):
             if os.fsencode(os.readlink(f"/proc/{pid}/{link}")).startswith(beneath):
                 return True
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/mountinfo", "rb") as file:
-        return b" " + beneath in file.read()
-    return False
+    device, path = _on_device(alloc_dir)
+    return any(each.device == device and each.root.startswith(f"{path}/") for each in _mounts(str(pid)))
+
+
+class _Mount(NamedTuple):
+    """A line of mountinfo: the device, which folder of it is mounted, and where."""
+
+    device: str
+    root: str
+    point: str
+
+
+def _mounts(pid: str) -> list[_Mount]:
+    """What a process has mounted."""
+    try:
+        lines = Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return []
+    words = (line.split(" ") for line in lines)
+    return [_Mount(each[2], mounting.plain(each[3]), mounting.plain(each[4])) for each in words if len(each) > 4]
+
+
+def _on_device(folder: str) -> tuple[str, str]:
+    """The device that holds a folder, which may be gone, and the folder's path on that device."""
+    real = os.path.realpath(folder)
+    holding = [each for each in _mounts("self") if f"{real}/".startswith(f"{each.point.rstrip('/')}/")]
+    if not holding:
+        return "", real
+    mount = max(enumerate(holding), key=lambda pair: (len(pair[1].point), pair[0]))[1]
+    return mount.device, mount.root.rstrip("/") + real[len(mount.point.rstrip("/")) :]
 
 
 async def end(task: LeftTask) -> None:
