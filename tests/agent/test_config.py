@@ -150,6 +150,11 @@ def test_dev_mode_lies_under_the_files() -> None:
         ({**SERVER, "advertise": {"rpc": "10.0.0.1:x"}}, "a port is a number"),
         ({**SERVER, "client": {"max_dynamic_port": 5}}, "min_dynamic_port is 20000 and max_dynamic_port 5"),
         ({**SERVER, "bind_addr": "{{ GetPrivateIP }}"}, "Address templates"),
+        ({**SERVER, "ports": {"rpc": 5000, "serf": 5000}}, "ports.rpc and ports.serf are both 5000 on 0.0.0.0"),
+        (
+            {**SERVER, "server": {"enabled": True, "bootstrap_expect": 3}, "ports": {"rpc": 5001, "serf": 5000}},
+            r"ports.rpc and ports.etcd \(the default: the serf port plus one\) are both 5001 .* ports { etcd = ... }",
+        ),
     ],
 )
 def test_contradictions_stop_the_start(data: dict[str, Any], complaint: str) -> None:

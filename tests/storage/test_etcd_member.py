@@ -290,7 +290,9 @@ async def _remove(client: EtcdClient, member_id: int) -> None:
                 await asyncio.sleep(0.2)
 
 
-def certificates(folder: Path, role: str) -> EtcdSecurity:
+def certificates(
+    folder: Path, role: str, addresses: tuple[str, ...] = ("127.0.0.1",), names: tuple[str, ...] = ("localhost",)
+) -> EtcdSecurity:
     """A pair for a role, from the authority of the folder."""
     now = RealEnv().now()
     authority_file, key_file = folder / "ca.pem", folder / "ca.key"
@@ -299,9 +301,7 @@ def certificates(folder: Path, role: str) -> EtcdSecurity:
         authority_file.write_bytes(made.certificate)
         key_file.write_bytes(made.key)
     authority = Pair(certificate=authority_file.read_bytes(), key=key_file.read_bytes())
-    wish = Wish(
-        common_name=role_name(role, "global"), days=1, names=("localhost",), addresses=("127.0.0.1",), is_server=True
-    )
+    wish = Wish(common_name=role_name(role, "global"), days=1, names=names, addresses=addresses, is_server=True)
     pair = make_certificate(wish, authority, now)
     for name, data in (("pem", pair.certificate), ("key", pair.key)):
         (folder / f"{role}.{name}").write_bytes(data)
@@ -325,6 +325,25 @@ def encrypted(config: EtcdMemberConfig, security: EtcdSecurity) -> EtcdMemberCon
 async def test_peers_show_the_certificates_of_servers(folder: Path) -> None:
     servers = certificates(folder, "server")
     async with running(*(encrypted(config, servers) for config in member_configs(2, folder))) as members:
+        await wait_answer(members[1].config)
+        client = EtcdClient((members[0].config.client_endpoint,))
+        await client.put(b"a", b"1")
+        await client.close()
+
+
+@needs_etcd
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
+async def test_a_peer_may_call_from_an_address_that_its_certificate_does_not_name(folder: Path) -> None:
+    """Connections from 127.0.0.1 reach members that are known at two other addresses of this machine."""
+    places = ("127.0.0.2", "127.0.0.3")
+    servers = certificates(folder, "server", addresses=places, names=())
+    plain = member_configs(2, folder)
+    urls = {
+        name: url.replace("127.0.0.1", place)
+        for (name, url), place in zip(sorted(plain[0].initial_cluster.items()), places, strict=True)
+    }
+    moved = [replace(each, peer_url=urls[each.name], initial_cluster=urls) for each in plain]
+    async with running(*(encrypted(config, servers) for config in moved)) as members:
         await wait_answer(members[1].config)
         client = EtcdClient((members[0].config.client_endpoint,))
         await client.put(b"a", b"1")

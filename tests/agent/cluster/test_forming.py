@@ -41,6 +41,20 @@ def test_three_servers_that_know_each_other_found_a_cluster() -> None:
     assert decide(A, ALL, report(B, *ALL) | report(C, *ALL)) == Founds(founders=FOUNDERS)
 
 
+def test_servers_whose_etcd_members_have_one_address_are_told() -> None:
+    twin = server("b", etcd_addr=A.etcd_addr)
+    decision = decide(A, (A, twin), report(twin, A, twin))
+    assert isinstance(decision, Waits)
+    assert decision.reason.startswith("a.global and b.global both have their etcd member at a:4649: give one")
+
+
+def test_servers_with_and_without_tls_begin_no_cluster() -> None:
+    mixed = (replace(A, has_tls=True), replace(B, has_tls=False), C)
+    decision = decide(mixed[0], mixed, report(B, *mixed) | report(C, *mixed))
+    assert isinstance(decision, Waits)
+    assert decision.reason.endswith("a.global with it, b.global without")
+
+
 def test_a_server_waits_for_as_many_as_are_expected() -> None:
     decision = decide(A, (A, B), report(B, A, B))
     assert decision == Waits(reason="waiting for 3 servers: know a.global, b.global")

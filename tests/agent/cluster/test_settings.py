@@ -9,6 +9,7 @@ import pytest
 from yurt.agent.banner import configuration_lines
 from yurt.agent.cluster.cluster import ServerCluster
 from yurt.agent.cluster.membership import Membership
+from yurt.agent.cluster.memory import CLUSTER_FILE, Founding, etcd_port, save
 from yurt.agent.cluster.minding import Minder
 from yurt.agent.cluster.own_etcd import OwnEtcd
 from yurt.agent.cluster.security import ServerSecurity
@@ -80,6 +81,23 @@ def test_addresses_to_join_have_the_port_of_servers() -> None:
     assert settings.start_join == ("[::1]:4648",)
     assert settings.retry_join == ("b:4648", "10.0.0.2:5000")
     assert (settings.retry_max, settings.retry_interval_s, settings.etcd_port) == (3, 5.0, 4649)
+
+
+def test_etcd_has_the_port_beside_that_of_the_servers() -> None:
+    assert config_of({"bootstrap_expect": 3}, ports={"serf": 7000}).cluster.etcd_port == 7001
+    assert config_of({"bootstrap_expect": 3}, ports={"serf": 7000, "etcd": 9}).cluster.etcd_port == 9
+
+
+def test_a_member_that_others_know_keeps_its_port(tmp_path: Path) -> None:
+    default = config_of({"bootstrap_expect": 3}, ports={"serf": 7000}).cluster
+    assert etcd_port(default, tmp_path) == 7001
+    wal = tmp_path / "etcd" / "data" / "member" / "wal"
+    wal.mkdir(parents=True)
+    (wal / "0-0.wal").touch()
+    assert etcd_port(default, tmp_path) == 4649, "an earlier version, which wrote no port down, had no other"
+    save(tmp_path / CLUSTER_FILE, Founding(has_begun=True, etcd_port=8000))
+    assert etcd_port(default, tmp_path) == 8000
+    assert etcd_port(config_of({"bootstrap_expect": 3}, ports={"etcd": 9}).cluster, tmp_path) == 9
 
 
 def test_the_first_screen_tells_the_ports_of_servers() -> None:

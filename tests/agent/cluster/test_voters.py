@@ -32,7 +32,7 @@ class FakeEtcd:
         if any(voter.name == self.away for voter in self.kept if self.away):
             raise Unavailable("unhealthy cluster")
         self.calls.append(f"add {address}")
-        self.kept.append(Voter(id=f"{self.next_id:x}", name="", address=address))
+        self.kept.append(Voter(id=f"{self.next_id:x}", name="", address=address, is_tls=is_tls))
         self.next_id += 1
 
     async def remove(self, voter_id: str) -> None:
@@ -63,6 +63,25 @@ async def test_a_new_server_is_told_all_members_by_name() -> None:
     admission = await admitter(etcd, A, B, C).admit(C)
     assert admission.cluster == {"a.global": A.etcd_addr, "b.global": B.etcd_addr, "c.global": C.etcd_addr}
     assert etcd.calls == ["add 127.0.0.1:3"]
+
+
+async def test_a_new_server_is_told_who_is_reached_by_tls() -> None:
+    etcd = FakeEtcd(A, B)
+    etcd.kept[0] = replace(etcd.kept[0], is_tls=True)
+    secure = replace(C, has_tls=True)
+    assert (await admitter(etcd, A, B, secure).admit(secure)).by_tls == ("a.global",), "it begins as the others go on"
+    etcd.kept = [replace(each, is_tls=True) for each in etcd.kept]
+    admission = await admitter(etcd, A, B, secure).admit(secure)
+    assert admission.by_tls == ("a.global", "b.global", "c.global")
+
+
+async def test_a_server_without_tls_does_not_join_members_with_it() -> None:
+    etcd = FakeEtcd(A, B)
+    etcd.kept = [replace(each, is_tls=True) for each in etcd.kept]
+    plain = replace(C, has_tls=False)
+    with pytest.raises(Conflict, match=r"the etcd members of this cluster speak TLS, and c.global does not"):
+        await admitter(etcd, A, B, plain).admit(plain)
+    assert etcd.calls == []
 
 
 async def test_a_server_without_its_data_replaces_its_old_member() -> None:
