@@ -26,7 +26,7 @@ http_allowed_hosts        Further names under which people reach the HTTP API, s
                           `addresses`, `bind_addr` and `advertise` need no entry; other names are refused with 403.
 ports.http                The port of the HTTP API; 0 takes a free one.
 ports.rpc                 Where a server takes connections of clients on other machines; not with `-dev`.
-ports.serf                Shown by the API; nothing listens there in this version.
+ports.serf                Where servers find each other; TCP only.
 addresses.http            Where the HTTP API listens instead of `bind_addr`; several addresses with spaces between them.
 addresses.rpc             Where a server listens for other agents instead of `bind_addr`.
 advertise.http            The address of the HTTP API as others see it.
