@@ -104,21 +104,27 @@ async def recorded_peer_url(address: str, name: str) -> str:
 
     It answers from its own data, with no quorum. "" until it has read that much; raises Unavailable.
     """
-    host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(STATUS_LIMIT_S):
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-            try:
-                writer.write(b"GET /members HTTP/1.0\r\n\r\n")
-                answer = b""
-                while len(answer) < MEMBERS_BYTES_MAX and (chunk := await reader.read(MEMBERS_BYTES_MAX)):
-                    answer += chunk
-            finally:
-                writer.close()
+            answer = await _fetch(address, "/members")
         found = msgspec.json.decode(answer.partition(b"\r\n\r\n")[2], type=list[_TellingPeer])
     except (OSError, TimeoutError, msgspec.DecodeError) as error:
         raise Unavailable(f"etcd at {address} does not tell its members: {error}") from None
     return next((url for each in found if each.name == name for url in each.peerURLs), "")
+
+
+async def _fetch(address: str, path: str) -> bytes:
+    """The answer of a peer port, its head included; raises OSError."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    try:
+        writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        answer = b""
+        while len(answer) < MEMBERS_BYTES_MAX and (chunk := await reader.read(MEMBERS_BYTES_MAX)):
+            answer += chunk
+        return answer
+    finally:
+        writer.close()
 
 
 class _TellingPeer(Value, rename=None):
