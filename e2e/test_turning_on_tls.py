@@ -13,6 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 from yurt.sdk.errors import Unavailable
+from yurt.storage.checked import unchecked
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.members import list_members
 from yurt.testing.agent import YURT, raw_exec_job, register, wait_for
@@ -94,7 +95,7 @@ def is_told(agent: ServerAgent, text: str) -> bool:
 def forget_what_was_recorded(server: ServerAgent) -> None:
     """Leave the server's memory as an earlier version wrote it."""
     file = server.folder / "data" / "server" / "cluster.json"
-    known: dict[str, Any] = json.loads(file.read_text())
+    known: dict[str, Any] = json.loads(unchecked(file.read_bytes()))
     new = ("HasPeerTLS", "EtcdPort")
     assert set(new) <= known.keys()
     file.write_text(json.dumps({name: value for name, value in known.items() if name not in new}))
