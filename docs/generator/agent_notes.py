@@ -191,8 +191,8 @@ tls.ca_file               The certificate of the authority.
 tls.cert_file             The agent's certificate, which names its role: `server.<region>.nomad` or
                           `client.<region>.nomad`.
 tls.key_file              Its key.
-tls.rpc_upgrade_mode      While TLS is turned on: agents that do not speak TLS yet are taken in and dialled too, without a
-                          certificate. Take it out again when all agents have `tls { rpc = true }`.
+tls.rpc_upgrade_mode      While TLS is turned on: agents that do not speak TLS yet are taken in and dialled too, without
+                          a certificate. Take it out again when all agents have `tls { rpc = true }`.
 tls.tls_min_version       `tls12` or `tls13`, for HTTPS.
 plugin.name.config        The plugin's own options, see [drivers](drivers.md). `name` is the plugin's name or that
                   of its driver; another one is told at the start.
