@@ -274,3 +274,35 @@ def running_on(server: Agent, node_id: str) -> list[Any]:
     """The allocations of a node that run."""
     found = server.get(f"/v1/node/{node_id}/allocations")
     return [alloc for alloc in found if alloc["ClientStatus"] == "running"]
+
+
+def test_a_node_that_runs_no_commands_for_others_does_so_on_no_path(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    server = ServerAgent(
+        tmp_path / "server", data_dir=tmp_path / "server" / "data", name="main", extra={"client": {"enabled": False}}
+    )
+    server.start()
+    options = {"driver.raw_exec.enable": "1", "driver.denylist": "exec", "no.such": "1"}
+    far = far_agent(tmp_path, "far", rpc_port(server), disable_remote_exec=True, options=options)
+    try:
+        far.start()
+        job = raw_exec_job("web", "/bin/sleep", "300")
+        job["TaskGroups"][0]["Tasks"][0]["Actions"] = [{"Name": "act", "Command": "/bin/echo", "Args": ["done"]}]
+        register(server, job)
+        (node,) = server.get("/v1/nodes")
+        wait_for("the task", lambda: running_on(server, node["ID"]))
+        (alloc,) = running_on(server, node["ID"])
+        for agent in (server, far):
+            for words in (
+                ("alloc", "exec", "-task", "main", alloc["ID"], "/bin/echo", "done"),
+                ("job", "action", "-job", "web", "-group", "g", "-task", "main", "act"),
+            ):
+                refused = agent.cli(*words)
+                assert refused.returncode != 0 and "done" not in refused.stdout, words
+                assert "disable_remote_exec" in refused.stderr, (words, refused.stderr)
+        assert set(server.get(f"/v1/node/{node['ID']}")["Drivers"]) & {"exec", "raw_exec"} == {"raw_exec"}
+        assert 'client.options "no.such" has no effect' in far.log.read_text()
+    finally:
+        stop_jobs(server)
+        far.interrupt()
+        server.interrupt()

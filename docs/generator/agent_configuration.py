@@ -104,7 +104,7 @@ def outcome(data: Mapping[str, Any], folder: OwnedFolder, root: Path) -> dict[st
         "servers": server_addresses(config),
         "intro_token": config.client.get("intro_token"),
         "limits": {"http": http_limits(config), "rpc": rpc_limits(config)},
-        "plugins": {"chroot_env": plugin_context(config, directory, "zz").chroot_env},
+        "plugins": {"chroot_env": plugin_context(config, directory, "zz", {}).chroot_env},
         "agent": config,
     }
     flat: dict[str, Any] = {}

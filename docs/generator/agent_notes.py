@@ -41,7 +41,11 @@ client.alloc_dir          Where allocations live.
 client.node_class         The class of the node.
 client.node_pool          The pool of the node.
 client.intro_token        The token of `yurt node intro create`, with which a new node registers for the first time.
-client.options            Options of drivers, such as `driver.raw_exec.enable`. `env.denylist` takes the place of the
+client.options            Options of drivers, such as `driver.raw_exec.enable`. `driver.allowlist` and
+                          `driver.denylist` name the drivers that the node has, `fingerprint.allowlist` and
+                          `fingerprint.denylist` what it finds out about its host (`cpu`, `memory`, `network`,
+                          ...); the old spellings `whitelist` and `blacklist` count too.
+                          An option that nothing reads is told at the start. `env.denylist` takes the place of the
                           variables of the agent, by name or pattern, that tasks do not see.
                           `plugin.env.allowlist` names further variables that binaries of `plugin_dir` see.
                           `ephemeral_disk.over_size` says what becomes of an allocation that takes more than its
@@ -49,6 +53,7 @@ client.options            Options of drivers, such as `driver.raw_exec.enable`. 
 client.chroot_env         Files and folders of the host that tasks of `exec` and `java` see, and where; in place of
                           the usual ones. Known secrets in /etc and the agent's own files show nothing.
 client.meta               Metadata of the node.
+client.disable_remote_exec  No command is run in a task for `alloc exec` or an action, whichever way it is asked for.
 client.network_interface  The interface whose address tasks get.
 client.preferred_address_family  "ipv4" or "ipv6": which of an interface's addresses is taken first.
 client.cni_path           The folders of CNI plugins, with `:` between them; otherwise `/opt/cni/bin`, `/usr/lib/cni`

@@ -256,3 +256,14 @@ async def test_a_template_provider_that_cannot_be_used_is_refused_alone(
     assert list(loaded.providers) == ["good"]
     (status,) = [status for status in loaded.statuses if status.name == "b"]
     assert status.state == "failed" and reason in status.reason
+
+
+def test_a_driver_that_may_not_be_used_is_not_offered_and_its_plugin_says_why(plugins: Path) -> None:
+    found = manager_of(plugins, a=good("one"), b=good("two"))._found
+    manager = PluginManager(found, refusal=lambda name: "the denylist names it" if name == "two" else "")
+    loaded = manager.load(lambda name: PluginContext())
+    assert list(loaded.drivers) == ["one"]
+    assert [(status.state, status.reason) for status in loaded.statuses] == [
+        ("ok", ""),
+        ("skipped", "driver two: the denylist names it"),
+    ]

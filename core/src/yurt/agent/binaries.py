@@ -6,7 +6,7 @@ Whoever puts a binary into that folder means it: where a package offers a driver
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +46,8 @@ class Binaries:
                 if part is not None:
                     await part.close()
 
-    def merged(self, packages: LoadedPlugins) -> LoadedPlugins:
-        """Both kinds together."""
+    def merged(self, packages: LoadedPlugins, *, refusal: Callable[[str], str] = lambda _: "") -> LoadedPlugins:
+        """Both kinds together; `refusal` says why a driver of a name may not be used."""
         drivers: dict[str, Driver] = {}
         devices: dict[str, DevicePlugin] = {}
         statuses: list[PluginStatus] = []
@@ -57,6 +57,8 @@ class Binaries:
             problem = each.failure
             if part and (name in drivers or name in devices or not PLUGIN_NAME.fullmatch(name)):
                 problem = f'the name "{name}" is taken by another binary, or is none; remove one of the two'
+            elif each.driver and (reason := refusal(name)):
+                problem = f"driver {name}: {reason}"
             elif each.driver:
                 drivers[name] = each.driver
             elif each.device:

@@ -74,7 +74,7 @@ CLIENT = block(
     reserved=block(cpu="int", memory="int", disk="int", reserved_ports="string", cores="string !"),
     gc_interval="duration", gc_parallel_destroys="int", gc_disk_usage_threshold="float",
     gc_inode_usage_threshold="float",
-    gc_max_allocs="int", gc_volumes_on_node_gc="bool", no_host_uuid="bool -", disable_remote_exec="bool !true",
+    gc_max_allocs="int", gc_volumes_on_node_gc="bool", no_host_uuid="bool -", disable_remote_exec="bool",
     template=block(
         function_denylist="list", function_blacklist="list", disable_file_sandbox="bool", block_query_wait="duration",
         wait=block(min="duration", max="duration"), wait_bounds=block(min="duration", max="duration"),
@@ -224,7 +224,7 @@ ROOT = block(
     disable_update_check="bool -", disable_anonymous_signature="bool -",
     ui=block(
         enabled="bool", show_cli_hints="bool -",
-        content_security_policy=block(**accepted(
+        content_security_policy=block(**absent(
             "connect_src", "default_src", "form_action", "frame_ancestors", "img_src", "script_src", "style_src",
             type="list"
         )),

@@ -27,7 +27,9 @@ from yurt.agent.parts import agent_info, client_config, client_folder, server_co
 from yurt.agent.reload import PluginReloader
 from yurt.agent.tls import TlsSettings, http_context, tls_settings
 from yurt.client.client import Client
+from yurt.client.fingerprint.chosen import FINGERPRINTS
 from yurt.client.node_token import identified
+from yurt.client.options import DriverChoice
 from yurt.client.ports import ServerPort
 from yurt.http.app import make_app
 from yurt.http.cluster import CLUSTER
@@ -200,15 +202,17 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     tls = tls_settings(config)
     server, cluster = _server(config, data, env, tls) if config.is_server else (None, None)
     servers: FarServers | None = None
-    plugins, loaded, binaries = PluginManager(), LoadedPlugins(), binary_plugins.Binaries()
+    choice = DriverChoice(config.client.get("options", {}))
+    plugins, loaded, binaries = PluginManager(refusal=choice.refusal), LoadedPlugins(), binary_plugins.Binaries()
     client = None
     if config.is_client:
         database = ClientDatabase(None if config.is_dev else client_folder(config, data) / "client.db")
         binaries = await binary_plugins.load(config, data, env)
         configs = {label: body for label, body in config.plugins.items() if label not in binaries.labels}
-        loaded = binaries.merged(plugins.load(lambda name: plugin_context(config, data, name), configs=configs))
-        for label in loaded.unused:
-            log.warning("%s", loaded.unused_text(label))
+        packages = plugins.load(lambda name: plugin_context(config, data, name, choice.options), configs=configs)
+        loaded = binaries.merged(packages, refusal=choice.refusal)
+        for text in (*map(loaded.unused_text, loaded.unused), *choice.warnings(FINGERPRINTS)):
+            log.warning("%s", text)
         identity = await identified(database, env)
         port: ServerPort
         if server is not None:
@@ -243,7 +247,7 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
             plugins,
             client,
             statuses=loaded.statuses,
-            context_for=lambda name: plugin_context(config, data, name),
+            context_for=lambda name: plugin_context(config, data, name, config.client.get("options", {})),
             facts=plugin_facts,
         )
     runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=HTTP_CLOSE_LIMIT_S)
@@ -332,13 +336,13 @@ def _regions(
     return regions
 
 
-def plugin_context(config: AgentConfig, data: DataDir, name: str) -> PluginContext:
+def plugin_context(config: AgentConfig, data: DataDir, name: str, options: Mapping[str, str]) -> PluginContext:
     """What core tells the plugin of that name."""
     folder = client_folder(config, data) / "plugins" / name
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return PluginContext(
         dev=config.is_dev,
-        options=config.client.get("options", {}),
+        options=options,
         chroot_env=config.client.get("chroot_env", {}),
         paths=AgentPaths(state_dir=str(folder), run_dir=str(data.run), secret=secret_paths(config, data)),
     )

@@ -153,7 +153,7 @@ def client_config(config: AgentConfig, data: DataDir) -> ClientConfig:
         "gc_inode_usage_threshold",
         "gc_parallel_destroys", "min_dynamic_port", "max_dynamic_port", "cpu_total_compute", "memory_total_mb",
         "disk_total_mb",
-        "network_interface", "network_speed", "default_ineligible", "node_max_allocs",
+        "network_interface", "network_speed", "default_ineligible", "node_max_allocs", "disable_remote_exec",
         "gc_volumes_on_node_gc",
     )  # fmt: skip
     durations = {"max_kill_timeout": "max_kill_timeout_s", "gc_interval": "gc_interval_s"}

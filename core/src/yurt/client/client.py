@@ -30,6 +30,7 @@ from yurt.client.disk_use import DiskWatch
 from yurt.client.driver_table import DriverTable
 from yurt.client.exchange import Drivers, exchange
 from yurt.client.exec import ExecSessions
+from yurt.client.fingerprint.chosen import without_excluded
 from yurt.client.fingerprint.cni import with_networks
 from yurt.client.fingerprint.node import build_node, driver_schemas, with_driver
 from yurt.client.garbage import GarbageCollector
@@ -51,7 +52,7 @@ from yurt.runtime.insides import insides
 from yurt.runtime.log_tap import log_texts
 from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver, Fingerprint, TaskHandle
-from yurt.sdk.errors import Conflict, NotFound, Unavailable
+from yurt.sdk.errors import Conflict, NotFound, PermissionDenied, Unavailable
 from yurt.sdk.value import replace, seconds
 from yurt.storage.client_db import AllocRecord, ClientDatabase, DynamicMeta
 from yurt.structs.alloc import Allocation, TaskState
@@ -207,7 +208,7 @@ class Client:
             await self._wait_first_fingerprints()
             await self.devices.wait_first()
             await opening
-            self._node = with_networks(self._node, self.networks.offered, self.config.networks)
+            self._node = self._with_networks()
             self._node = self.host_volumes.applied(self._node)
             self.csi.plugins.begin(group)
             self._restore(records)
@@ -322,8 +323,11 @@ class Client:
 
     def _networks_changed(self) -> None:
         """Plugins or configurations have come or gone."""
-        self._node = with_networks(self._node, self.networks.offered, self.config.networks)
+        self._node = self._with_networks()
         self._connection.node_changed()
+
+    def _with_networks(self) -> Node:
+        return without_excluded(with_networks(self._node, self.networks.offered, self.config.networks), self.config)
 
     def _host_volumes_changed(self) -> None:
         """A volume has come or gone."""
@@ -524,7 +528,12 @@ class Client:
         await (await self._runner(alloc_id)).signal(task, signal)
 
     async def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
-        """Run a command in a running task."""
+        """Run a command in a running task; all that comes from elsewhere, actions too, passes here."""
+        if self.config.disable_remote_exec:
+            raise PermissionDenied(
+                "Permission denied: this node runs no commands in its tasks for others "
+                "(client { disable_remote_exec = true })"
+            )
         runner = await self._runner(request.alloc_id)
         driver, task_id = runner.running_task(request.task)
         if request.is_action:

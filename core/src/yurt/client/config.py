@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.networks.settings import NetworkSettings
+from yurt.client.options import option
 from yurt.client.templates.settings import TemplateSettings
 from yurt.sdk.templates import TemplateProvider
 from yurt.sdk.value import Value, no_entries
@@ -74,13 +75,14 @@ class ClientConfig(Value):
     template_providers: Mapping[str, TemplateProvider] = no_entries()
     default_ineligible: bool = False
     node_max_allocs: int = 0
+    disable_remote_exec: bool = False
     gc_volumes_on_node_gc: bool = False
     """The node never comes back once it was forgotten, and neither do its dynamic host volumes."""
 
     @property
     def denied_env(self) -> tuple[str, ...]:
         """Variables of the agent that tasks never see, by name or pattern; `env.denylist` replaces the default list."""
-        given = self.options.get("env.denylist") or self.options.get("env.blacklist")
+        given = option(self.options, "env.denylist")
         return tuple(name.strip() for name in given.split(",")) if given else self.env_denylist
 
     def inherited_env(self, env: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from yurt.sdk.value import Value
 
 DEFAULT_USER = "nobody"
 DENIED_USERS_OPTION, DEFAULT_DENIED_USERS = "user.denylist", "root,Administrator"
+DENIED_USERS_OLD_OPTION = "user.blacklist"
 CHECKED_DRIVERS_OPTION, DEFAULT_CHECKED_DRIVERS = "user.checked_drivers", "exec,qemu,java"
 ALL = "all"
 DEFAULT, UNCONFINED = "default", "unconfined"
@@ -44,7 +45,8 @@ def denied_names(driver: str, options: Mapping[str, str]) -> tuple[str, ...]:
     """The users that the client's options deny to tasks of a driver; root by default."""
     if driver not in words(options.get(CHECKED_DRIVERS_OPTION, DEFAULT_CHECKED_DRIVERS)):
         return ()
-    return words(options.get(DENIED_USERS_OPTION, DEFAULT_DENIED_USERS))
+    old = options.get(DENIED_USERS_OLD_OPTION, DEFAULT_DENIED_USERS)
+    return words(options.get(DENIED_USERS_OPTION, old))
 
 
 def words(text: str) -> tuple[str, ...]:

@@ -123,8 +123,12 @@ def failures_told(name: str) -> Iterator[None]:
 class PluginManager:
     """The plugins of one agent."""
 
-    def __init__(self, found: Sequence[EntryPoint] | None = None) -> None:
+    def __init__(
+        self, found: Sequence[EntryPoint] | None = None, *, refusal: Callable[[str], str] = lambda _: ""
+    ) -> None:
+        """`refusal` says why a driver of a name may not be used here; "" when it may."""
         self._found = found
+        self._refusal = refusal
         self._drivers: dict[str, Driver] = {}
         self._devices: dict[str, DevicePlugin] = {}
         self._providers: dict[str, TemplateProvider] = {}
@@ -184,7 +188,7 @@ class PluginManager:
     def _make(self, entry_point: EntryPoint, context: PluginContext) -> Made:
         """What the plugin makes with the configuration for its name, and for the names of what it makes."""
         config = dict(self._configs.get(entry_point.name, context.config))
-        made = make_parts(entry_point, replace(context, config=config))
+        made = self._permitted(make_parts(entry_point, replace(context, config=config)))
         names = {getattr(each, "name", "") for each in made.all} - {entry_point.name}
         by_part = [self._configs[name] for name in sorted(names) if name in self._configs]
         if not by_part:
@@ -192,7 +196,19 @@ class PluginManager:
         self._replaced += [each for each in made.all if isinstance(each, Part)]
         for part in by_part:
             config |= part
-        return make_parts(entry_point, replace(context, config=config))
+        return self._permitted(make_parts(entry_point, replace(context, config=config)))
+
+    def _permitted(self, made: Made) -> Made:
+        """What may be used of what a plugin made; raises PluginSkipped when nothing may."""
+        reasons = {driver.name: self._refusal(driver.name) for driver in made.drivers if isinstance(driver, Driver)}
+        refused = {name: reason for name, reason in reasons.items() if reason}
+        if not refused:
+            return made
+        self._replaced += [driver for driver in made.drivers if getattr(driver, "name", "") in refused]
+        left = made._replace(drivers=tuple(each for each in made.drivers if getattr(each, "name", "") not in refused))
+        if not left.all:
+            raise hooks.PluginSkipped("; ".join(f"driver {name}: {reason}" for name, reason in refused.items()))
+        return left
 
     def drivers_of(self, status: PluginStatus) -> dict[str, Driver]:
         """The drivers of a plugin as they are now."""

@@ -15,6 +15,7 @@ import msgspec
 
 from yurt.client.artifacts.confinement import isolation
 from yurt.client.config import ClientConfig
+from yurt.client.fingerprint.chosen import without_excluded
 from yurt.client.fingerprint.host import CpuFacts, cpu_facts, host_attributes, host_name, memory_bytes
 from yurt.client.fingerprint.network import host_networks, network_facts, node_networks
 from yurt.sdk.driver import HEALTHY, UNDETECTED, Driver, Fingerprint
@@ -72,7 +73,7 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
             ),
         )
     resources = _resources(config, cpu, disk.free, networks)
-    return Node(
+    node = Node(
         id=identity.node_id,
         secret_id=identity.secret_id,
         name=config.name or host_name(),
@@ -90,6 +91,7 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
         gc_volumes_on_node_gc=config.gc_volumes_on_node_gc,
         scheduling_eligibility=INELIGIBLE if config.default_ineligible else ELIGIBLE,
     )
+    return without_excluded(node, config)
 
 
 def _confinement(config: ClientConfig) -> dict[str, str]:

@@ -1,0 +1,78 @@
+"""Fingerprints that the client's options exclude: what they would have found out is not part of the node.
+
+Names are Nomad's. A node without the fingerprint of its processor, memory or disk offers what the configuration says
+(`cpu_total_compute`, `memory_total_mb`, `disk_total_mb`), and nothing where it says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from yurt.client.config import ClientConfig
+from yurt.client.options import FINGERPRINT, Choice, choice_of
+from yurt.sdk.value import replace
+from yurt.structs.node import (
+    NETWORK_PROBLEM,
+    Node,
+    NodeCpuResources,
+    NodeDiskResources,
+    NodeMemoryResources,
+    NodeResources,
+)
+
+ATTRIBUTES: Final[Mapping[str, tuple[str, ...]]] = {
+    "arch": ("cpu.arch",),
+    "bridge": ("nomad.bridge.", f"{NETWORK_PROBLEM}bridge"),
+    "cgroup": ("unique.cgroup.", "os.cgroups."),
+    "cni": ("plugins.cni.", f"{NETWORK_PROBLEM}cni/"),
+    "cpu": ("cpu.modelname", "cpu.numcores", "cpu.reservablecores", "cpu.frequency", "cpu.totalcompute"),
+    "host": ("os.name", "os.version", "kernel.", "unique.hostname"),
+    "landlock": ("kernel.landlock",),
+    "memory": ("memory.",),
+    "network": ("unique.network.",),
+    "nomad": ("nomad.version", "yurt.version"),
+    "signal": ("os.signals",),
+    "storage": ("unique.storage.",),
+}
+"""How the attributes begin that each fingerprint finds out."""
+ELSEWHERE: Final = frozenset({
+    "consul", "dmidecode", "dynamic_host_volumes", "env_aws", "env_azure", "env_digitalocean", "env_gce", "hugepages",
+    "numa", "plugins_cni", "secrets", "vault",
+})  # fmt: skip
+"""Fingerprints of Nomad that find nothing out here: excluding one changes nothing."""
+FINGERPRINTS: Final = frozenset(ATTRIBUTES) | ELSEWHERE
+
+
+def without_excluded(node: Node, config: ClientConfig) -> Node:
+    """The node with what its fingerprints may find out."""
+    choice = choice_of(FINGERPRINT, config.options)
+    if not choice.names:
+        return node
+    excluded = {name for name in ATTRIBUTES if choice.refusal(name)}
+    prefixes = tuple(prefix for name in excluded for prefix in ATTRIBUTES[name])
+    attributes = {name: text for name, text in node.attributes.items() if not prefixes or not name.startswith(prefixes)}
+    resources = _resources(node.node_resources, config, choice)
+    return replace(node, attributes=attributes, node_resources=resources)
+
+
+def _resources(found: NodeResources, config: ClientConfig, choice: Choice) -> NodeResources:
+    if choice.refusal("cpu"):
+        found = replace(found, cpu=NodeCpuResources(cpu_shares=config.cpu_total_compute))
+    if choice.refusal("memory"):
+        found = replace(found, memory=NodeMemoryResources(memory_mb=config.memory_total_mb))
+    if choice.refusal("storage"):
+        found = replace(found, disk=NodeDiskResources(disk_mb=config.disk_total_mb))
+    modes: Mapping[str, Callable[[str], bool]] = {
+        "network": lambda mode: mode in ("", "host"),
+        "bridge": lambda mode: mode == "bridge",
+        "cni": lambda mode: mode.startswith("cni/"),
+    }
+    for name, is_of in modes.items():
+        if choice.refusal(name):
+            found = replace(
+                found,
+                networks=tuple(each for each in found.networks if not is_of(each.mode)),
+                node_networks=tuple(each for each in found.node_networks if not is_of(each.mode)),
+            )
+    return found
