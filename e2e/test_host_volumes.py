@@ -116,10 +116,11 @@ def is_state(agent: Agent, name: str, state: str) -> bool:
 
 
 def test_a_job_waits_for_its_volume_and_a_registered_folder_stays(tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
+    folder = tmp_path / "listed" / "mine"
+    folder.mkdir(parents=True)
     folder.chmod(0o777)
-    with running_agent(tmp_path) as agent:
+    listed = {"client": {"enabled": True, "host_volume_register_dirs": [str(tmp_path / "listed")]}}
+    with running_agent(tmp_path, extra=listed) as agent:
         register(agent, user("waiting", "late", "echo came > /data/file"))
         wait_for(
             "a blocked evaluation",
@@ -138,6 +139,10 @@ def test_a_job_waits_for_its_volume_and_a_registered_folder_stays(tmp_path: Path
         )  # fmt: skip
         done = agent.cli("volume", "register", str(spec))
         assert done.returncode == 0, done.stderr
+        forbidden = json.loads(spec.read_text()) | {"Name": "host", "HostPath": "/etc"}
+        (tmp_path / "host.json").write_text(json.dumps(forbidden))
+        refused = agent.cli("volume", "register", str(tmp_path / "host.json"))
+        assert refused.returncode == 1 and "is not beneath a folder that may be registered" in refused.stderr
         finished(agent, "waiting")
         assert (folder / "file").read_text() == "came\n"
         (volume,) = agent.get("/v1/volumes?type=host")

@@ -105,6 +105,7 @@ client.template.nomad_retry.max_backoff  The longest such pause.
 client.host_volume.name.path  The folder of a volume that jobs may ask for.
 client.host_volume.name.read_only  Jobs may only ask for it with `read_only`.
 client.host_volumes_dir   Where the plugin `mkdir` makes dynamic host volumes, and others may.
+client.host_volume_register_dirs  The folders that `volume register` may offer to tasks, with what lies beneath them.
 client.host_volume_plugin_dir  The folder of programs that make dynamic host volumes, found when the
                   agent starts.
 client.host_network.name.cidr  The addresses of a network that ports may name.
@@ -233,6 +234,7 @@ COMPUTED: dict[tuple[str, ...], str] = {
     ("client", "alloc_dir"): "`data_dir`/alloc",
     ("client", "host_volumes_dir"): "`data_dir`/host_volumes",
     ("client", "host_volume_plugin_dir"): "`data_dir`/host_volume_plugins",
+    ("client", "host_volume_register_dirs"): "`[]`",
     ("client", "client_min_port"): "`14000`",
     ("client", "client_max_port"): "`14512`",
     ("plugin_dir",): "`data_dir`/plugins",

@@ -6,9 +6,10 @@ import stat
 from pathlib import Path
 
 import pytest
-from yurt.client import volume_programs
+from yurt.client import registered_folders, volume_programs
 from yurt.client.config import ClientConfig
 from yurt.client.host_volumes import HostVolumes
+from yurt.client.registered_folders import RegisteredFolders
 from yurt.sdk.errors import Conflict, Invalid, NotFound
 from yurt.sdk.value import replace
 from yurt.storage.client_db import ClientDatabase
@@ -27,13 +28,14 @@ esac
 """
 
 
-async def opened(folder: Path, database: ClientDatabase) -> HostVolumes:
+async def opened(folder: Path, database: ClientDatabase, *listed: str) -> HostVolumes:
     config = ClientConfig(
         state_dir=str(folder / "state"),
         alloc_dir=str(folder / "alloc"),
         host_volumes={"fixed": HostVolumeInfo(path="/srv")},
         host_volumes_dir=str(folder / "volumes"),
         host_volume_plugin_dir=str(folder / "plugins"),
+        host_volume_register_dirs=tuple(str(folder / each) for each in listed),
     )
     made = HostVolumes(config, database, lambda: NODE)
     await made.open()
@@ -158,12 +160,69 @@ async def test_a_volume_stays_offered_when_its_plugin_cannot_remove_it(
 
 
 async def test_a_registered_folder_is_offered_while_it_is_there(tmp_path: Path, database: ClientDatabase) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    volumes = await opened(tmp_path, database)
+    folder = tmp_path / "listed" / "mine"
+    folder.mkdir(parents=True)
+    volumes = await opened(tmp_path, database, "listed")
     await volumes.register(replace(VOLUME, host_path=str(folder)))
-    assert offered(await opened(tmp_path, database))["data"].path == str(folder)
-    folder.rename(tmp_path / "gone")
+    assert offered(await opened(tmp_path, database, "listed"))["data"].path == str(folder)
     assert "data" not in offered(await opened(tmp_path, database))
+    folder.rename(tmp_path / "gone")
+    assert "data" not in offered(await opened(tmp_path, database, "listed"))
     await volumes.delete(VOLUME)
     assert (tmp_path / "gone").exists()
+
+
+async def test_no_folder_can_be_registered_that_the_configuration_does_not_list(
+    tmp_path: Path, database: ClientDatabase
+) -> None:
+    (tmp_path / "mine").mkdir()
+    for listed in ((), ("listed",)):
+        volumes = await opened(tmp_path, database, *listed)
+        for path in ("/etc", "/", str(tmp_path / "mine"), f"{tmp_path}/listed/../mine", f"{tmp_path}/listed2"):
+            with pytest.raises(Invalid, match=r"not beneath a folder that may be registered|given by its full path"):
+                await volumes.register(replace(VOLUME, host_path=path))
+    assert set(offered(volumes)) == {"fixed"} and await database.host_volumes() == ()
+
+
+async def test_a_link_in_a_registered_path_is_refused_at_registration_and_before_a_mount(
+    tmp_path: Path, database: ClientDatabase
+) -> None:
+    listed = tmp_path / "listed"
+    (listed / "real" / "deep").mkdir(parents=True)
+    (listed / "out").symlink_to("/etc")
+    (listed / "in").symlink_to("real")
+    volumes = await opened(tmp_path, database, "listed")
+    for name, reason in (("out", "leaves the listed folder"), ("in/deep", "register '.*/real/deep' itself")):
+        with pytest.raises(Invalid, match=reason):
+            await volumes.register(replace(VOLUME, host_path=str(listed / name)))
+    path = str(listed / "real" / "deep")
+    await volumes.register(replace(VOLUME, host_path=path))
+    volumes.check_mounts((path, "/not/a/volume"))
+    (listed / "real").rename(listed / "moved")
+    (listed / "real").symlink_to("/etc")
+    (tmp_path / "deep").mkdir()
+    with pytest.raises(Invalid, match="may be offered"):
+        volumes.check_mounts((path,))
+
+
+async def test_a_registered_folder_overlaps_with_no_other_volume_and_not_with_the_agent(
+    tmp_path: Path, database: ClientDatabase
+) -> None:
+    (tmp_path / "one" / "inner").mkdir(parents=True)
+    volumes = await opened(tmp_path, database, ".")
+    await volumes.register(replace(VOLUME, host_path=str(tmp_path / "one")))
+    other = replace(VOLUME, id=factories.number_id(2, kind=5), name="other")
+    for name in ("one/inner", "one", "alloc", "state", "volumes"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        with pytest.raises(Invalid, match="overlaps with"):
+            await volumes.register(replace(other, host_path=str(tmp_path / name)))
+
+
+def test_where_the_kernel_has_no_openat2_links_are_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registered_folders, "has_openat2", lambda: False)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    folders = RegisteredFolders((str(tmp_path),), own=())
+    folders.check(str(tmp_path / "real"))
+    with pytest.raises(Invalid, match="symbolic link"):
+        folders.check(str(tmp_path / "link"))

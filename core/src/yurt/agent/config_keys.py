@@ -62,6 +62,7 @@ CLIENT_JOIN = block(start_join="list", retry_join="list", retry_max="int -", ret
 CLIENT = block(
     enabled="bool", state_dir="string", alloc_dir="string",
     alloc_mounts_dir="string -", host_volumes_dir="string", host_volume_plugin_dir="string",
+    host_volume_register_dirs="list",
     common_plugin_dir="string -",
     servers="list", intro_token="string", node_class="string", node_pool="string", options="map", meta="map",
     chroot_env="map",

@@ -11,6 +11,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -243,12 +244,9 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
     if cluster is not None and regions is not None:
         app[CLUSTER], app[REGIONS] = cluster, regions
     if client is not None:
+        contexts = partial(plugin_context, config, data, options=config.client.get("options", {}))
         app[PLUGINS] = PluginReloader(
-            plugins,
-            client,
-            statuses=loaded.statuses,
-            context_for=lambda name: plugin_context(config, data, name, config.client.get("options", {})),
-            facts=plugin_facts,
+            plugins, client, statuses=loaded.statuses, context_for=contexts, facts=plugin_facts
         )
     runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=HTTP_CLOSE_LIMIT_S)
     failed = [status for status in loaded.statuses if status.state == FAILED]

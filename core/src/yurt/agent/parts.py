@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -179,11 +179,20 @@ def client_config(config: AgentConfig, data: DataDir) -> ClientConfig:
         host_volumes={name: HostVolumeInfo(**body) for name, body in given.get("host_volume", {}).items()},
         host_volumes_dir=_folder(given.get("host_volumes_dir"), data.alloc.parent / "host_volumes"),
         host_volume_plugin_dir=_folder(given.get("host_volume_plugin_dir"), data.alloc.parent / "host_volume_plugins"),
+        host_volume_register_dirs=register_dirs(given.get("host_volume_register_dirs", ())),
         networks=network_settings(given),
         artifact=artifact_limits(given.get("artifact", {})),
         template=template_settings(given.get("template", {})),
         **settings,
     )
+
+
+def register_dirs(given: Sequence[str]) -> tuple[str, ...]:
+    """The folders beneath which host volumes may be registered; raises Invalid for one without its full path."""
+    strange = next((folder for folder in given if not folder.startswith("/") or ".." in folder.split("/")), None)
+    if strange is not None:
+        raise Invalid(f'client host_volume_register_dirs: "{strange}" must be the full path of a folder')
+    return tuple(given)
 
 
 def _folder(given: str | None, usual: Path) -> str:

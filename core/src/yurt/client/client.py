@@ -126,6 +126,7 @@ class Client:
             devices=self.devices,
             networks=self.networks,
             csi=self.csi,
+            host_volumes=self.host_volumes,
         )
         self._found = {name: asyncio.Event() for name in drivers}
         self._connection = Connection(

@@ -68,6 +68,7 @@ class ClientConfig(Value):
     host_volumes: Mapping[str, HostVolumeInfo] = no_entries()
     host_volumes_dir: str = ""
     host_volume_plugin_dir: str = ""
+    host_volume_register_dirs: tuple[str, ...] = ()
     env_denylist: tuple[str, ...] = DEFAULT_ENV_DENYLIST
     networks: NetworkSettings = NetworkSettings()
     artifact: ArtifactLimits = ArtifactLimits()

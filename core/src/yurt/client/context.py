@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from yurt.client.config import ClientConfig
 from yurt.client.csi.manager import Csi
 from yurt.client.devices.manager import DeviceManager
+from yurt.client.host_volumes import HostVolumes
 from yurt.client.networks.manager import Networks
 from yurt.client.ports import ServerPort
 from yurt.client.templates.renderer import Renderer
@@ -31,4 +32,5 @@ class ClientContext:
     devices: DeviceManager
     networks: Networks
     csi: Csi
+    host_volumes: HostVolumes
     renderer: Renderer = field(default_factory=Renderer)

@@ -3,7 +3,8 @@
 `mkdir` is built in: a folder below `host_volumes_dir`, named by the volume's id. Any other plugin is an executable in
 `host_volume_plugin_dir`. It is called with the operation as its argument and DHV_ variables, and answers with JSON on
 standard output. `create` is called again at every start of the agent, so a plugin must accept what is already there.
-A volume is written to the client's records before it is offered, and taken out before it is removed.
+A volume is written to the client's records before it is offered, and taken out before it is removed. A folder that was
+there before can be registered when the configuration lists it (`registered_folders`).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from yurt.client.config import ClientConfig
+from yurt.client.registered_folders import RegisteredFolders
 from yurt.client.volume_programs import find_programs
 from yurt.sdk.errors import Conflict, Invalid, NotFound, YurtError
 from yurt.sdk.value import replace
@@ -113,6 +115,8 @@ class HostVolumes:
 
     def __init__(self, config: ClientConfig, store: ClientDatabase, node: Callable[[], Node]) -> None:
         self._config, self._store, self._node = config, store, node
+        own = (config.state_dir, config.alloc_dir, config.host_volumes_dir, config.host_volume_plugin_dir)
+        self._folders = RegisteredFolders(config.host_volume_register_dirs, own=own)
         self._plugins: dict[str, Plugin] = {MKDIR: Mkdir(config.host_volumes_dir)} if config.host_volumes_dir else {}
         self._records: dict[str, HostVolumeRecord] = {}
         self._offered: dict[str, HostVolumeInfo] = {}
@@ -215,8 +219,21 @@ class HostVolumes:
         return made
 
     async def _checked_path(self, volume: HostVolume) -> HostVolumeMade:
-        await self._check_folder(volume.host_path)
+        """Where a registered volume is, when the configuration allows it; raises Invalid."""
+        offered = [each.path for each in self._offered.values() if each.id != volume.id]
+        others = [*offered, *(each.path for each in self._config.host_volumes.values())]
+        await asyncio.to_thread(self._folders.check, volume.host_path, others=others)
         return HostVolumeMade(path=volume.host_path, capacity_bytes=volume.capacity_bytes)
+
+    def check_mounts(self, paths: Iterable[str]) -> None:
+        """Right before folders are mounted: raises Invalid for a registered one that is no longer what it was.
+
+        Blocking.
+        """
+        registered = {each.volume.host_path for each in self._records.values() if each.is_registered}
+        for path in paths:
+            if path in registered:
+                self._folders.check(path)
 
     async def _check_folder(self, path: str) -> None:
         is_plain = path.startswith("/") and path.strip("/.") and "\0" not in path and ".." not in path.split("/")

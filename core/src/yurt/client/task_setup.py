@@ -293,7 +293,14 @@ class TaskSetup:
         return replace(spec, volumes=found or {})
 
     async def _check_volumes(self, request: TaskRequest) -> None:
-        absent = await asyncio.to_thread(absent_paths, request.mounts) if request.mounts else ()
+        if not request.mounts:
+            return
+        paths = tuple(mount.host_path for mount in request.mounts)
+        try:
+            await asyncio.to_thread(self._context.host_volumes.check_mounts, paths)
+        except Invalid as error:
+            raise SetupProblem(events.setup_failure(str(error)), is_recoverable=True) from None
+        absent = await asyncio.to_thread(absent_paths, request.mounts)
         if absent:
             text = f"the folder {absent[0]} of a host volume is not on this node; make it, or mount what holds it"
             raise SetupProblem(events.setup_failure(text), is_recoverable=True)
