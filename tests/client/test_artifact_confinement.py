@@ -31,7 +31,7 @@ needs_mounts = pytest.mark.skipif(
 )
 
 ATTEMPTS = """
-import json, os, signal, sys, socket
+import json, os, signal, subprocess, sys, socket
 sys.path.insert(0, sys.argv[4])
 from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, Fetched
 from yurt.client.artifacts.sources import GIT, Source
@@ -48,6 +48,12 @@ def attempt(name, action):
 def write(path):
     with open(path, "w") as file:
         return file.write("x")
+
+def run_made(path):
+    with open(path, "w") as file:
+        file.write("#!/bin/sh")
+    os.chmod(path, 0o755)
+    return subprocess.run([path]).returncode
 
 def listen():
     with socket.socket() as made:
@@ -69,6 +75,7 @@ def work(fetch):
     attempt("device", lambda: os.mknod(f"{fetch.staging}/device", 0o600 | 0o020000, os.makedev(1, 3)))
     attempt("pipe", lambda: os.mkfifo(f"{fetch.staging}/pipe"))
     attempt("passwd", lambda: len(open("/etc/passwd").read()) > 0)
+    attempt("program", lambda: run_made(f"{fetch.staging}/d/made"))
     attempt("shadow", lambda: open("/etc/shadow").read())
     attempt("root", lambda: os.setuid(0) or os.geteuid())
     attempt("signal", lambda: os.kill(parent, 0))
@@ -129,6 +136,7 @@ def test_the_worker_works_in_its_own_folder(said: dict[str, Any]) -> None:
         "device",
         "pipe",
         "shadow",
+        "program",
     ],
 )
 def test_the_worker_reaches_nothing_of_the_host(said: dict[str, Any], what: str) -> None:

@@ -214,6 +214,18 @@ async def test_no_member_of_a_tar_leads_out_or_through_another(dirs: TaskDirs, t
     assert not Path(dirs.local_dir, "got").exists()
 
 
+async def test_a_name_that_is_no_utf8_arrives_and_can_be_told(dirs: TaskDirs) -> None:
+    name = os.fsdecode(b"n\xff")
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz", format=tarfile.GNU_FORMAT) as tar:
+        tar.addfile(tarfile.TarInfo(name))
+    await fetch(dirs, put(dirs, "x.tar.gz", data.getvalue()))
+    assert [path.name for path in Path(dirs.local_dir, "got").iterdir()] == [name]
+    Path(dirs.local_dir, "other", name).mkdir(parents=True)
+    with pytest.raises(YurtError, match="cannot take the place of the folder"):
+        await fetch(dirs, put(dirs, "x.tar.gz", data.getvalue()), "local/other")
+
+
 async def test_links_that_stay_inside_a_tar_arrive(dirs: TaskDirs) -> None:
     await fetch(
         dirs,

@@ -126,14 +126,14 @@ def checked_extra_path(text: str) -> str:
 
 
 def rules(writable: str, extra_paths: Iterable[str]) -> tuple[Rule, ...]:
-    """What a process may do that writes in one folder: read the system's programs and settings, and run programs."""
+    """What a process may do that writes in one folder: read the system's settings, and run its programs alone."""
     programs = {*PROGRAM_FOLDERS, sys.prefix, sys.base_prefix, *sys.path, *os.environ.get("PATH", "").split(":")}
     git = shutil.which("git")
     if git:
         programs.add(os.path.dirname(os.path.dirname(os.path.realpath(git))))
     certificates = (os.environ.get(name, "") for name in CERTIFICATE_VARIABLES)
     return (
-        Rule(writable, READING | WRITING | EXECUTE),
+        Rule(writable, READING | WRITING),
         Rule("/dev/null", READ_FILE | WRITE_FILE | IOCTL_DEV),
         *(Rule(path, READING | EXECUTE) for path in sorted(programs) if path.startswith("/") and path != "/"),
         *(Rule(path, READING) for path in (*SYSTEM_FILES, *certificates) if path),

@@ -65,16 +65,21 @@ def attempt(fetch: Fetch, action: Callable[[Fetch], None]) -> Fetched:
     try:
         action(fetch)
     except Invalid as error:
-        return Fetched(error=str(error), is_recoverable=False)
+        return Fetched(error=printable(str(error)), is_recoverable=False)
     except YurtError as error:
-        return Fetched(error=str(error))
+        return Fetched(error=printable(str(error)))
     except OSError as error:
-        return Fetched(error=f"{error.strerror or error} ({error.filename or fetch.source.shown})")
+        return Fetched(error=printable(f"{error.strerror or error} ({error.filename or fetch.source.shown})"))
     except MemoryError:
         return Fetched(
             error=f"{fetch.source.shown} takes more than {MEMORY_BYTES} bytes of memory", is_recoverable=False
         )
     return Fetched()
+
+
+def printable(text: str) -> str:
+    """A text that JSON can hold, whatever bytes the names in it have."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def run(fetch: Fetch) -> None:
