@@ -128,7 +128,7 @@ def test_the_page_on_concurrent_requests_has_every_command() -> None:
     page = (ROOT.parents[2] / "docs/explanation/concurrent-requests.md").read_text()
     missing = sorted(name for name in COMMANDS if f"`{name}`" not in page)
     assert not missing, f"docs/explanation/concurrent-requests.md has no row for {', '.join(missing)}"
-    named = sorted(set(re.findall(r"`(tests/[\w/]+\.py)`", page)))
+    named = sorted(set(re.findall(r"`((?:tests|e2e)/[\w/]+\.py)`", page)))
     gone = [name for name in named if not (ROOT.parents[2] / name).exists()]
     assert not gone, f"docs/explanation/concurrent-requests.md names tests that are not there: {', '.join(gone)}"
 
