@@ -18,7 +18,7 @@ UNTOLD: Final = "?"
 """The id of a volume that nobody was told."""
 
 OVERLAP: Final = "was changed by somebody else at the same time"
-"""Why a change is refused while the node carries out another one."""
+"""Why a change is refused while the node carries out another one, or reports the volume."""
 
 
 class MakeVolume(Request, frozen=True):
@@ -66,7 +66,7 @@ class HostVolumeModel:
             text = str(answer.body)
             if isinstance(request, MakeVolume) and not request.id:
                 return state if ("already" in text and state.id) or "not ready and eligible" in text else None
-            is_overlapped = isinstance(request, MakeVolume) and OVERLAP in text
+            is_overlapped = OVERLAP in text and not request.is_read
             return state if is_overlapped or not state.id or state.id != request.id else None
         if request.is_read:
             return state._replace(id=request.id) if is_held else None
