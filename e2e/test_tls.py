@@ -68,6 +68,14 @@ def make_agent(folder: Path, keys: Path, role: str, rpc: int, **blocks: Any) -> 
     return agent
 
 
+def assert_clients_reach_nothing_that_rules_the_cluster(server: TlsAgent, client: TlsAgent) -> None:
+    """The role of a client's certificate is that of its node, whoever asks its agent."""
+    for words in (("operator", "root", "keyring", "list"), ("node", "intro", "create")):
+        assert server.cli(*words).returncode == 0, words
+        refused = client.cli(*words)
+        assert refused.returncode == 1 and "ask a server at its own HTTP address" in refused.stderr, words
+
+
 def test_agents_and_users_speak_by_tls_only(tmp_path: Path, keys: Path) -> None:
     (rpc,) = free_ports(1)
     server = make_agent(tmp_path, keys, "server", rpc, server={"enabled": True}, client={"enabled": False})
@@ -87,6 +95,7 @@ def test_agents_and_users_speak_by_tls_only(tmp_path: Path, keys: Path) -> None:
         for agent in (server, client):
             said = agent.cli("alloc", "exec", "-t=false", alloc, "/bin/echo", "by TLS")
             assert (said.returncode, said.stdout) == (0, "by TLS\n"), said.stderr
+        assert_clients_reach_nothing_that_rules_the_cluster(server, client)
         assert_nobody_else_is_let_in(server, keys, rpc)
         assert_a_renewed_certificate_counts(server, keys)
         assert server.cli("job", "stop", "-purge", "web").returncode == 0
