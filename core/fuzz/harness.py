@@ -40,6 +40,12 @@ TARGETS: dict[str, Target] = {
     "members": Target("archives", ("yurt.client.archives",)),
     "zip": Target("archives", ("yurt.client.artifacts", "zipfile")),
     "packed": Target("archives", ("yurt.client.artifacts",)),
+    "body": Target("ports", ("yurt.api", "yurt.sdk")),
+    "query": Target("ports", ("yurt.http.query", "yurt.api.times")),
+    "filter": Target("ports", ("yurt.api.filter",)),
+    "hosts": Target("ports", ("yurt.http.hosts",)),
+    "greeting": Target("ports", ("yurt.rpc",)),
+    "messages": Target("ports", ("yurt.rpc",)),
 }
 
 

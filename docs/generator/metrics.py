@@ -40,6 +40,7 @@ http.refuse_conn          Connections to the HTTP API that were too many of one 
 rpc.accept_conn           Connections of other agents that were taken.
 rpc.refuse_conn           Connections that were too many.
 rpc.fail_conn             Connections of what is no agent, or has no right to connect.
+rpc.bad_message           Connections that were closed because the agent at the other end sent what no agent sends.
 client.introduction.violation  New nodes without a valid introduction token.
 replication.pulled        Answers of the authoritative region, changed or not.
 replication.failed        Failures to get one, or to copy it.

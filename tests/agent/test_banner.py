@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from yurt.agent.banner import DriverLine, command_name, configuration_lines, driver_lines, next_lines
+import pytest
+from yurt.agent.banner import (
+    DriverLine,
+    command_name,
+    configuration_lines,
+    driver_lines,
+    exposure_lines,
+    next_lines,
+)
 from yurt.agent.config import make_config
+from yurt.agent.tls import TlsSettings
 
 
 def test_the_suggested_command_is_one_that_can_be_typed(tmp_path: Path) -> None:
@@ -32,6 +42,33 @@ def test_the_log_level_is_the_one_of_the_terminal() -> None:
         config = make_config({}, given, is_dev=True)
         lines = configuration_lines(config, version="1", data_dir="/d", node_id="n")
         assert f"Log Level: {shown}" in "\n".join(lines)
+
+
+SERVER = {"server": {"enabled": True, "bootstrap_expect": 1}, "data_dir": "/d", "bind_addr": "10.0.0.5"}
+
+
+@pytest.mark.parametrize(
+    ("given", "tls", "ports", "switches"),
+    [
+        (SERVER, TlsSettings(), "HTTP 10.0.0.5:4646, RPC 10.0.0.5:4647, Serf 10.0.0.5:4648",
+         "http = true and rpc = true"),
+        (SERVER | {"bind_addr": "::"}, TlsSettings(http=True), "RPC [::]:4647, Serf [::]:4648", "tls { rpc = true }"),
+        (SERVER | {"bind_addr": "127.0.0.1", "addresses": {"http": "127.0.0.1 0.0.0.0"}}, TlsSettings(),
+         "      HTTP 0.0.0.0:4646\n", "tls { http = true }"),
+    ],
+)  # fmt: skip
+def test_a_server_that_others_reach_without_tls_says_so(
+    given: dict[str, Any], tls: TlsSettings, ports: str, switches: str
+) -> None:
+    text = "\n".join(exposure_lines(make_config(given, {}, is_dev=False), tls))
+    assert "WARNING" in text and ports in text and switches in text
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1", "::1", "localhost", "127.0.0.9"])
+def test_a_server_that_nobody_else_reaches_or_that_has_tls_does_not(bind: str) -> None:
+    assert exposure_lines(make_config(SERVER | {"bind_addr": bind}, {}, is_dev=False), TlsSettings()) == []
+    assert exposure_lines(make_config(SERVER, {}, is_dev=False), TlsSettings(http=True, rpc=True)) == []
+    assert exposure_lines(make_config({}, {}, is_dev=True), TlsSettings()) == []
 
 
 def test_a_driver_whose_plugin_failed_is_listed_with_the_reason() -> None:

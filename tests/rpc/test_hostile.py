@@ -195,6 +195,15 @@ async def test_an_address_has_so_many_connections() -> None:
         assert await there.is_well()
 
 
+async def test_strangers_lock_no_agent_out_behind_their_address() -> None:
+    async with place(per_address_max=20, handshake_s=60) as there:
+        for _ in range(100):
+            (await there.stranger()).writer.write(b"\0\0")
+        assert await there.client()
+        assert there.counters["rpc.refuse_conn"] == 0
+        assert there.listener.connections <= 21
+
+
 async def test_all_addresses_together_have_so_many_connections() -> None:
     async with place(connections_max=5) as there:
         for number in range(2, 6):
@@ -318,3 +327,53 @@ async def write_asks(client: Stranger, request: bytes) -> None:
     for number in range(400):
         client.send(Ask(1 + 2 * number, "words.echo", request))
         await client.writer.drain()
+
+
+# What strangers write in the log.
+
+NOT_UTF8 = encode_greeting(Hello(name="x" * 20)).replace(b"x" * 20, b"\xff" * 20)
+
+
+def mutated(dice: random.Random) -> bytes:
+    """A greeting, flipped, cut or with noise in it, behind its length; now and then behind another one."""
+    data = bytearray(dice.choice((GREETING, NOT_UTF8, encode_greeting(Hello(name="a\nb")), frames.encode([Cancel(1)]))))
+    for _ in range(dice.randrange(4)):
+        at = dice.randrange(len(data))
+        data[at : at + dice.randrange(3)] = dice.randbytes(dice.randrange(1, 4))
+    size = len(data) if dice.random() < 0.9 else dice.randrange(70_000)
+    return struct.pack(">I", size) + bytes(data)
+
+
+async def test_a_greeting_that_is_not_utf8_is_refused_with_a_reason() -> None:
+    async with place() as found:
+        stranger = await found.stranger()
+        stranger.message(NOT_UTF8)
+        answer = msgspec.msgpack.decode(await stranger.receive(), type=Welcome)
+        assert (answer.kind, "does not begin" in answer.problem) == ("Invalid", True)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_whatever_strangers_send_there_is_a_line_a_minute_and_no_traceback(
+    caplog: pytest.LogCaptureFixture, seed: int
+) -> None:
+    dice = random.Random(seed)
+    async with place(handshake_s=0.5, per_address_max=0) as found:
+        for _ in range(100):
+            batch = [await found.stranger() for _ in range(20)]
+            for each in batch:
+                each.writer.write(mutated(dice) + dice.randbytes(dice.randrange(0, 40)))
+                each.writer.write_eof()
+            for each in batch:
+                await each.wait_ended()
+        assert found.counters["rpc.fail_conn"] + found.counters["rpc.bad_message"] > 1_000
+    assert [line.getMessage() for line in caplog.records if line.exc_info] == []
+    assert len(caplog.records) <= 2
+
+
+async def test_a_call_whose_text_is_not_utf8_fails_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async with place() as found:
+        client = await found.client()
+        client.send(Ask(1, "words.echo", b"\x81\xa4text\xa2\xff\xff"))
+        (answer,) = await client.answers()
+        assert isinstance(answer, Failure) and answer.kind == "Invalid"
+    assert not caplog.records

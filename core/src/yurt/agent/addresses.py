@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 
 
@@ -41,3 +42,11 @@ def is_in_use(address: str, port: int) -> bool:
 def bracketed(host: str) -> str:
     """A host as it stands before a port."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def is_loopback(host: str) -> bool:
+    """Whether no other machine reaches an address to which one is bound; a name may be anywhere."""
+    try:
+        return ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -6,9 +6,10 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from yurt.agent.addresses import host_of, with_port
+from yurt.agent.addresses import bracketed, host_of, is_loopback, with_port
 from yurt.agent.cluster.settings import OWN_ETCD
 from yurt.agent.config import AgentConfig
+from yurt.agent.tls import TlsSettings
 from yurt.sdk.value import Value
 
 _WIDTH = 18
@@ -53,6 +54,28 @@ def configuration_lines(config: AgentConfig, *, version: str, data_dir: str, nod
         "==> Yurt agent configuration:",
         "",
         *(f"{name.rjust(_WIDTH)}: {facts[name]}" for name in sorted(facts)),
+        "",
+    ]
+
+
+def exposure_lines(config: AgentConfig, tls: TlsSettings) -> list[str]:
+    """A warning that names what other hosts reach without TLS, and the switch for it; nothing where that is nothing."""
+    ports: list[tuple[str, str, str, int]] = []
+    if not tls.http:
+        ports += [("http", "HTTP", address, config.http_port) for address in config.http_addresses]
+    if not tls.rpc and config.is_server and not config.is_dev:
+        ports += [("rpc", "RPC", config.rpc_address, config.rpc_port)]
+        ports += [("rpc", "Serf", config.serf_address, config.serf_port)]
+    found = [port for port in ports if not is_loopback(port[2])]
+    if not found:
+        return []
+    switches = " and ".join(f"{switch} = true" for switch in dict.fromkeys(switch for switch, *_ in found))
+    return [
+        "==> WARNING: other hosts can reach this agent, and it speaks to them without TLS:",
+        f"      {', '.join(f'{name} {bracketed(address)}:{port}' for _, name, address, port in found)}",
+        "    Whoever reaches these ports can run jobs; whoever is on the way can read and change what is said.",
+        f"    Make certificates (`yurt tls ca create`, `yurt tls cert create`) and set tls {{ {switches} }},",
+        '    or let nobody reach it: bind_addr = "127.0.0.1".',
         "",
     ]
 

@@ -220,6 +220,7 @@ class _Agent:
         lines = banner.configuration_lines(
             config, version=__version__, data_dir=str(self.data.root), node_id=parts.node_id
         )
+        lines += banner.exposure_lines(config, tls_settings(config))
         if config.is_client:
             lines += banner.driver_lines(parts.driver_lines())
             lines += banner.device_lines(parts.device_lines())

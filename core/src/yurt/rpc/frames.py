@@ -27,6 +27,8 @@ FRAMES_MAX = GATHER_BYTES // FRAME_BYTES + 1
 """Frames in a message."""
 WINDOW = 16
 """Items of a stream that may be under way."""
+UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+"""What decoding raises for bytes of a stranger: a text that is not UTF-8 is none of msgspec's own errors."""
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -121,7 +123,7 @@ def encode(frames: list[AnyFrame]) -> bytes:
 
 
 def decode(message: bytes) -> list[AnyFrame]:
-    """The frames of a message; raises msgspec.DecodeError for what is none."""
+    """The frames of a message; raises one of UNREADABLE for what is none."""
     found: list[AnyFrame] = _decoder.decode(message)
     return found
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from yurt.rpc.frames import PROTOCOL, Hello, Welcome
+from yurt.rpc.frames import PROTOCOL, UNREADABLE, Hello, Welcome
 from yurt.sdk.errors import Invalid, Unavailable
 
+WORD_MAX = 512
+"""Letters of a word that an agent says of itself; they stand in logs."""
 _encode = msgspec.msgpack.Encoder().encode
 _hello = msgspec.msgpack.Decoder(Hello)
 _welcome = msgspec.msgpack.Decoder(Welcome)
@@ -21,8 +23,11 @@ def decode_hello(message: bytes) -> Hello:
     """What the end that dialled says of itself; raises Invalid when it speaks another protocol."""
     try:
         hello = _hello.decode(message)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         raise Invalid("the connection does not begin as one of an agent does") from None
+    words = (hello.version, hello.role, hello.region, hello.name, hello.node_id)
+    if not all(word.isprintable() and len(word) <= WORD_MAX for word in words):
+        raise Invalid(f"an agent's name, region, role, version and node id are printable and at most {WORD_MAX} long")
     if hello.protocol != PROTOCOL:
         raise Invalid(f"the agent {hello.name} {hello.version} speaks protocol {hello.protocol}, this one {PROTOCOL}")
     return hello
@@ -32,5 +37,5 @@ def decode_welcome(message: bytes) -> Welcome:
     """What the end that was dialled answers; raises Unavailable for what is no answer."""
     try:
         return _welcome.decode(message)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         raise Unavailable("what answers there is no agent") from None

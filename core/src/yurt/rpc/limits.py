@@ -47,15 +47,22 @@ class Admission:
         return len(self._strangers)
 
     def enter(self, key: int, address: str) -> Refused | int | None:
-        """A connection came: why it is refused, or which stranger has to end for it, or None."""
+        """A connection came: why it is refused, or which stranger has to end for it, or None.
+
+        Strangers hold no place that another one needs: not among all, and not behind one address.
+        """
         limits = self._limits
         if len(self._addresses) >= limits.connections_max:
             return Refused(f"{limits.connections_max} connections stand already")
+        evicted = None
         if 0 < limits.per_address_max <= self._per_address[address]:
-            return Refused(
-                f"{limits.per_address_max} connections of {address} stand already (limits.rpc_max_conns_per_client)"
-            )
-        evicted = next(iter(self._strangers)) if len(self._strangers) >= limits.strangers_max else None
+            evicted = next((each for each in self._strangers if self._addresses[each] == address), None)
+            if evicted is None:
+                return Refused(
+                    f"{limits.per_address_max} connections of {address} stand already (limits.rpc_max_conns_per_client)"
+                )
+        elif len(self._strangers) >= limits.strangers_max:
+            evicted = next(iter(self._strangers))
         if evicted is not None:
             del self._strangers[evicted]
         self._addresses[key] = address

@@ -8,14 +8,15 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from yurt.rpc.frames import Hello, Welcome
 from yurt.rpc.greeting import decode_hello, encode_greeting
 from yurt.rpc.limits import Admission, Refused, RpcLimits
 from yurt.rpc.peer import Peer, Served
-from yurt.rpc.rate import Bucket, Rate
 from yurt.rpc.wire import ConnectionLost, SocketWire, begins_with_tls, names_in, watch_for_silence
+from yurt.runtime.peer_lines import PeerLines
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Invalid, YurtError
 
@@ -25,8 +26,6 @@ BACKLOG = 1024
 CLOSE_LIMIT_S = 1.0
 OUT_OF_FILES_PAUSE_S = 0.1
 SERVER_ROLE = "server"
-LOG_RATE = Rate(per_s=1.0, burst=10.0)
-"""Lines about connections that are refused."""
 
 GetContext = Callable[[], ssl.SSLContext]
 """How a connection is encrypted; asked for each, so a renewed certificate counts at once."""
@@ -86,7 +85,7 @@ class Listener:
         self._stack = AsyncExitStack()
         self._group: asyncio.TaskGroup | None = None
         self._accepting: asyncio.Task[None] | None = None
-        self._lines: Bucket | None = None
+        self._lines = PeerLines(log)
 
     @property
     def connections(self) -> int:
@@ -101,7 +100,6 @@ class Listener:
         self._allows_plain = allows_plain
         host, _, port = address.rpartition(":")
         listening = _bound(host.strip("[]"), int(port), address)
-        self._lines = Bucket(LOG_RATE, asyncio.get_running_loop().time())
         self._stack.callback(listening.close)
         self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
         self._accepting = supervised(self._group, "take connections", self._accept_all(listening, credentials))
@@ -124,7 +122,7 @@ class Listener:
             try:
                 connection, address = await loop.sock_accept(listening)
             except OSError as error:
-                self._tell(f"no connection can be taken: {error}")
+                self._tell("", f"no connection can be taken: {error}")
                 await asyncio.sleep(OUT_OF_FILES_PAUSE_S)
                 continue
             self._enter(connection, address, credentials)
@@ -136,7 +134,7 @@ class Listener:
         outcome = self._admission.enter(key, host)
         if isinstance(outcome, Refused):
             self.metrics.count("rpc.refuse_conn")
-            self._tell(f"a connection of {host} is refused: {outcome.reason}")
+            self._tell(host, f"a connection is refused: {outcome.reason}")
             connection.close()
             return
         if outcome is not None:
@@ -162,7 +160,7 @@ class Listener:
             hello, session = await self._greet(wire, connection, address, credentials)
         except (TimeoutError, OSError, YurtError) as error:
             self.metrics.count("rpc.fail_conn")
-            self._tell(f"a connection of {address} is refused: {str(error) or 'it did not say in time who it is'}")
+            self._tell(address, f"a connection is refused: {str(error) or 'it did not say in time who it is'}")
             if isinstance(error, YurtError) and not isinstance(error, ConnectionLost):
                 wire.write(encode_greeting(Welcome(problem=str(error), kind=type(error).__name__)))
             wire.close()
@@ -174,7 +172,8 @@ class Listener:
         self.metrics.count("rpc.accept_conn")
         wire.write(encode_greeting(self._welcome))
         rate = None if hello.role == SERVER_ROLE else self._limits.calls
-        peer = Peer(wire, serves=session.serves, is_dialler=False, rate=rate)
+        tell = partial(self._end_abuse, address)
+        peer = Peer(wire, serves=session.serves, is_dialler=False, rate=rate, tell=tell)
         session.opened(peer)
         try:
             await peer.run()
@@ -194,9 +193,12 @@ class Listener:
             hello = decode_hello(await wire.greeting())
         return hello, self._accept(hello, Caller(address, names_in(wire.certificate), has_tls=bool(tls)))
 
-    def _tell(self, text: str) -> None:
-        if self._lines is not None and self._lines.take(asyncio.get_running_loop().time()):
-            log.warning("%s", text)
+    def _end_abuse(self, address: str, text: str) -> None:
+        self.metrics.count("rpc.bad_message")
+        self._tell(address, text)
+
+    def _tell(self, address: str, text: str) -> None:
+        self._lines.tell(address, text, now_s=asyncio.get_running_loop().time())
 
 
 def _bound(host: str, port: int, address: str) -> socket.socket:

@@ -38,6 +38,7 @@ from yurt.rpc.frames import (
 )
 from yurt.rpc.rate import Bucket, Rate
 from yurt.rpc.wire import ConnectionLost, Wire
+from yurt.runtime.peer_lines import one_line
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Invalid, Unavailable, YurtError
 
@@ -125,8 +126,12 @@ class Credit:
 class Peer:
     """Calls in both directions over one connection."""
 
-    def __init__(self, wire: Wire, *, serves: Mapping[str, Served], is_dialler: bool, rate: Rate | None = None) -> None:
-        """`rate`: how often the far end may call."""
+    def __init__(
+        self, wire: Wire, *, serves: Mapping[str, Served], is_dialler: bool, rate: Rate | None = None,
+        tell: Callable[[str], None] = log.warning,
+    ) -> None:  # fmt: skip
+        """`rate`: how often the far end may call. `tell`: logs what a far end does that no agent does."""
+        self._tell = tell
         self._wire = wire
         self._serves = serves
         self._is_dialler = is_dialler
@@ -187,7 +192,7 @@ class Peer:
                 return
             for frame in frames.decode(message):
                 self._take(frame)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except frames.UNREADABLE as error:
             self._give_up(f"it sent what is no message: {error}")
         except Abuse as error:
             self._give_up(str(error))
@@ -206,7 +211,7 @@ class Peer:
         self._over.set()
 
     def _give_up(self, reason: str) -> None:
-        log.warning("a connection is given up, the other agent does what no agent does: %s", reason)
+        self._tell(f"closing connection: protocol violation by peer: {one_line(reason)}")
         self._over.set()
 
     def _greet_back(self) -> None:
@@ -488,5 +493,5 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 def _decoded(data: bytes, kind: Any) -> Any:
     try:
         return _decoder(kind).decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except frames.UNREADABLE as error:
         raise Invalid(f"the other agent speaks of something else here: {error}") from None

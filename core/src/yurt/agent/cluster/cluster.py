@@ -94,6 +94,7 @@ class ServerCluster:
         """Know how far the server beside is, whom it takes for the leader, and what operators have set."""
         self._server = server
         self._membership.applied_index = lambda: server.state.index
+        self._membership.count_in(server.metrics)
 
     def _warn_of_twins(self) -> None:
         """Two servers that each keep the state of one region are two clusters, whatever they know of each other."""

@@ -19,7 +19,7 @@ from yurt.agent.cluster.security import ServerSecurity
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import Hello, Welcome
 from yurt.rpc.link import Link
-from yurt.rpc.listener import Caller, Listener, Session
+from yurt.rpc.listener import Caller, Counts, Listener, Session
 from yurt.rpc.peer import Served
 from yurt.rpc.proxy import far_port
 from yurt.runtime.env import Env
@@ -159,6 +159,10 @@ class Membership:
         self._take(self._records.forced_out(name, self._env.monotonic(), forget=forget))
 
     # Listening.
+
+    def count_in(self, metrics: Counts) -> None:
+        """Count connections to this port where those of clients are counted."""
+        self._listener.metrics = metrics
 
     async def start(self, address: str) -> int:
         """Take other servers' connections; the port. Raises Invalid when it cannot be had."""
