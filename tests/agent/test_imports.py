@@ -28,9 +28,11 @@ UNNEEDED = (
     "yurt.agent.far",
     "yurt.agent.peers",
     "yurt.agent.regions",
+    "yurt.client.archives",
     "yurt.client.artifacts.http",
     "yurt.client.artifacts.repository",
     "yurt.client.artifacts.unpacking",
+    "yurt.client.artifacts.worker",
     "yurt.client.templates.functions",
     "yurt.goplugin",
     "yurt.gotemplate",
@@ -42,8 +44,8 @@ UNNEEDED = (
     "yurt_jobspec",
 )
 """With all that is below them. What the agent needs later is imported when it is, by the function that needs it."""
-MODULES_MAX = 1050
-"""A bound for the sum: an agent that is ready had 1033 modules when this was written."""
+MODULES_MAX = 1080
+"""A bound for the sum: an agent that is ready had 1058 modules when this was written."""
 LAST_IMPORT = "yurt.scheduler.system"
 """What an agent imports last, in a thread, once it has told that it is ready."""
 

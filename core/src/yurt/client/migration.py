@@ -16,13 +16,14 @@ import stat
 import tarfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from pathlib import Path
-from typing import IO, ParamSpec, TypeVar
+from typing import IO, TYPE_CHECKING, ParamSpec, TypeVar
 
 from yurt.client.alloc_dir import alloc_path, component
-from yurt.client.archives import tar
-from yurt.client.archives.tree import FOLDER_FLAGS, Attributes, TreeWriter
 from yurt.client.safe_files import Owners
 from yurt.sdk.errors import Invalid
+
+if TYPE_CHECKING:
+    from yurt.client.archives.tree import TreeWriter
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -130,6 +131,8 @@ class _Limit:
 
 
 def _unpack(base: Path, folders: tuple[str, ...], reader: int, limit: int) -> None:
+    from yurt.client.archives.tree import FOLDER_FLAGS, TreeWriter
+
     with os.fdopen(reader, "rb") as file:
         top = os.open(base, FOLDER_FLAGS)
         try:
@@ -149,6 +152,9 @@ def _drain(file: IO[bytes]) -> None:
 
 def _write(file: IO[bytes], writer: TreeWriter, folders: tuple[str, ...], budget: _Limit) -> None:
     """Write folders and files, and the links at the end."""
+    from yurt.client.archives import tar
+    from yurt.client.archives.tree import Attributes
+
     reader = tar.TarReader(file)
     for entry in reader.entries():
         name = entry.name.strip("/")
