@@ -194,3 +194,19 @@ def test_containers_of_a_dev_agent_end_with_it_even_when_it_is_killed(engine: Po
         allocs = agent.running("brief", 2)
         agent.kill()
         wait_for("no container left", lambda: not any(ids(engine, alloc) for alloc in allocs))
+
+
+def test_containers_of_an_agent_that_is_gone_are_found_and_removed(engine: PodmanEngine, tmp_path: Path) -> None:
+    with running_agent(tmp_path, data_dir=tmp_path / "data", extra=plugin(engine)) as agent:
+        register(agent, container_job("left", "sleep 1000"))
+        agent.running("left", 1)
+        agent.kill()
+        others = len(engine.containers()) - 1
+        words = ("doctor", "-json", "-config", str(agent.config))
+        listed = agent.cli(*words, "-leftovers")
+        (found,) = [each for each in json.loads(listed.stdout) if each["kind"] == "container"]
+        assert (listed.returncode, found["state"]) == (1, "found"), listed.stdout
+        assert "/main/0" in found["detail"]
+        removed = agent.cli(*words, "-clean")
+        assert removed.returncode == 0, removed.stdout
+        assert len(engine.containers()) == others

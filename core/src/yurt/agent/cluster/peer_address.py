@@ -19,7 +19,7 @@ from yurt.structs.member import ALIVE, Member
 
 log = logging.getLogger(__name__)
 
-LOOK_INTERVAL_S = 1.0
+LOOK_INTERVAL_S, SETTLED_INTERVAL_S = 1.0, 30.0
 
 
 def obstacle(own: str, voters: Sequence[Voter], members: Iterable[Member]) -> str:
@@ -49,9 +49,10 @@ class PeerAddress:
         self._told = ""
 
     async def run(self) -> None:
-        """Return once etcd's record is as it should be, and this server's TLS setting is followed."""
-        while not await self._look():
-            await self._env.sleep(LOOK_INTERVAL_S)
+        """Keep the record right until cancelled: a member that was put out joins again as the others are reached."""
+        while True:
+            is_settled = await self._look()
+            await self._env.sleep(SETTLED_INTERVAL_S if is_settled else LOOK_INTERVAL_S)
 
     async def _look(self) -> bool:
         """Whether nothing is left to do."""
