@@ -134,6 +134,19 @@ async def test_a_killed_client_finds_all_records_though_a_file_is_gone(tmp_path:
     assert not is_incomplete
 
 
+async def test_copies_that_have_both_lost_their_ends_are_told_from_whole_ones(tmp_path: Path) -> None:
+    live = ClientDatabase(tmp_path / "live" / "client.db")
+    await live.put_alloc(ALLOC)
+    shutil.copytree(tmp_path / "live", tmp_path / "killed")
+    await live.close()
+    for name in ("client.db-wal", "client-copy.db-wal"):
+        (tmp_path / "killed" / name).unlink()
+    _, damage, is_incomplete = await read(tmp_path / "killed" / "client.db")
+    assert "lack its newest changes" in damage
+    assert is_incomplete
+    assert await read(tmp_path / "killed" / "client.db") == ((), "", False)
+
+
 async def test_the_node_keeps_its_id_when_all_of_its_database_is_gone(tmp_path: Path) -> None:
     await filled(tmp_path / "client.db")
     for name in ("client.db", "client-copy.db"):
@@ -161,6 +174,7 @@ async def test_a_database_of_an_earlier_version_is_adopted(tmp_path: Path) -> No
         connection.execute("DROP TABLE stamp")
     connection.close()
     (tmp_path / "client-copy.db").unlink()
+    (tmp_path / "commit-index").unlink()
     (tmp_path / "format").write_text("yurt data 1\n")
     records, damage, is_incomplete = await read(tmp_path / "client.db")
     assert [record.tasks for record in records] == [TASKS] * 2

@@ -39,7 +39,10 @@ class LostRecords:
 
     def sort(self, records: tuple[AllocRecord, ...]) -> tuple[AllocRecord, ...]:
         """The records that can be used; blocking. The others are remembered, and so are directories without any."""
-        usable = []
+        usable: list[AllocRecord] = []
+        if self._database.is_incomplete:  # a record may be there, and older than what runs
+            self._ids.update(record.id for record in records)
+            records = ()
         for record in records:
             alloc = record.alloc
             if record.error or alloc is None or alloc.job is None or alloc.job.group(alloc.task_group) is None:

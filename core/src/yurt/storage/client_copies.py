@@ -5,6 +5,7 @@ damage, not for a loss of power, after which no task runs. Each copy has a stamp
 sum of the digests of all its cells. A copy whose cells do not add up is damaged; of two sound ones the newer counts,
 since SQLite takes a damaged frame of its write-ahead log for the log's end.
 
+A third file has the number of the last change alone (`commit_index`, not synced): both copies may have lost their ends.
 Only where both are damaged something is lost. Then whatever is still readable counts, and the client is told that it
 is incomplete: it looks for what runs before it starts anything.
 """
@@ -22,7 +23,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from yurt.sdk.errors import Conflict
 from yurt.sdk.value import Value
+from yurt.storage import commit_index
 from yurt.storage.data_dir import sync_folder
 
 log = logging.getLogger(__name__)
@@ -79,6 +82,11 @@ class Ledger:
         self._cells = dict(_digests(connection))
         self._total = sum(self._cells.values()) % MODULUS
         self._number = _stamp(connection).number
+
+    @property
+    def number(self) -> int:
+        """The number of the last change."""
+        return self._number
 
     def stamp(self) -> bytes:
         """What stands for the present cells."""
@@ -139,10 +147,24 @@ def settle(path: Path, *, is_begun: bool) -> Choice:
         choice = _lost(path, first, second, is_begun=is_begun)
     elif second.kind == DAMAGED:
         choice = Choice(f"the copy {copy} of the client's database was damaged ({second.problem}) and is made anew")
+    newest = max(found.number if found.kind == SOUND else 0 for found in (first, second))
+    if _known_number(path) > newest and not choice.is_incomplete:
+        told = f"both copies of the client's database {path} lack its newest changes"
+        choice = Choice(f"{told}: the node looks for the tasks that run here", is_incomplete=True)
     _remade(path, copy)
     if choice.damage:
         log.log(logging.ERROR if choice.is_incomplete else logging.WARNING, "%s", choice.damage)
     return choice
+
+
+def _known_number(path: Path) -> int:
+    """The number of the last change, as the commit index beside the copies says; 0 where that is gone or damaged."""
+    try:
+        mark = commit_index.load(path.parent)
+    except Conflict as error:
+        log.warning("%s; it is made anew", error)
+        return 0
+    return 0 if mark is None else mark.index
 
 
 def look(path: Path) -> Found:

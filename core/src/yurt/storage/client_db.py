@@ -22,8 +22,10 @@ from yurt.lifecycle.restarts import RestartWindow
 from yurt.sdk.driver import TaskHandle
 from yurt.sdk.errors import Conflict
 from yurt.sdk.value import Value, no_entries, replace
+from yurt.storage import commit_index
 from yurt.storage.checked import read_checked, write_checked
 from yurt.storage.client_copies import COPY_NAME, PUT_STAMP, SCHEMA, Cells, Change, Copy, Ledger, settle
+from yurt.storage.commit_index import CommitIndex, Mark
 from yurt.storage.data_dir import FORMAT, DataDir
 from yurt.storage.sqlite_worker import SqliteWorker
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
@@ -114,6 +116,7 @@ class ClientDatabase:
         self.is_incomplete = False
         """Records may be missing: what runs here must be looked for."""
         self._pending: list[Change] = []
+        self._commit_index: CommitIndex | None = None
         with ExitStack() as undo:
             if self._folder is not None:
                 undo.callback(self._folder.close)
@@ -131,6 +134,8 @@ class ClientDatabase:
             with closing(sqlite3.connect(path)) as connection:
                 self._ledger = Ledger(connection)
             copy = Copy(path.with_name(COPY_NAME))
+            commit_index.create(path.parent, Mark(index=self._ledger.number))
+            self._commit_index = CommitIndex(path.parent, is_synced=False)
         except sqlite3.Error as error:
             raise Conflict(f"the client's database {path} can not be opened: {error}; check the disk") from error
         folder.has_format()
@@ -235,6 +240,8 @@ class ClientDatabase:
         await self._worker.close()
         if self._copy is not None:
             self._copy.close()
+        if self._commit_index is not None:
+            self._commit_index.close()
         if self._folder is not None:
             self._folder.close()
 
@@ -254,6 +261,8 @@ class ClientDatabase:
         if self._pending and self._copy is not None:
             self._copy.apply(self._pending, self._ledger.stamp())
             self._pending.clear()
+            if self._commit_index is not None:
+                self._commit_index.write(Mark(index=self._ledger.number))
 
     async def _put_fact(self, name: str, data: bytes) -> None:
         await self._execute(
