@@ -71,17 +71,23 @@ class OnTheirWay:
             self._plans[id(plan)] = plan
             self._taken.add(state, plan)
         is_small = sum(len(plan.placements) for plan in plans) < MANY
-        self._view = foresee(view, plans) if is_small else None
+        self._state, self._view = state, foresee(view, plans) if is_small else None
 
     def remove(self, plans: Iterable[Plan]) -> None:
         """These plans are stored, or never will be."""
         for plan in plans:
             if self._plans.pop(id(plan), None) is not None:
                 self._taken.remove(plan)
-                self._state = None
+                self._state = self._view = None
 
     def view(self, state: Snapshot) -> Snapshot:
-        """The state with all that is on its way."""
+        """The state with all that is on its way.
+
+        Without plans none is kept: where nothing more is placed, all rows of an old state would stay in memory.
+        """
+        if not self._plans:
+            self._state = self._view = None
+            return state
         if self._view is None or state is not self._state:
             self.remove(self._stored(state))
             self._view, self._state = self._laid_over(state), state

@@ -46,6 +46,16 @@ class History:
         if not self._states or batches - self._states[-1][0] >= BATCHES_APART:
             self._states.append((batches, state))
 
+    def forget(self, state: Snapshot) -> None:
+        """Let go of states that no evaluation of this one can be replayed from."""
+        if not self._states:
+            return
+        needed = [record.state_index for row in state.evals.values() for record in row.attempts]
+        if not needed:
+            self._states.clear()
+        while len(self._states) > 1 and self._states[1][1].index <= min(needed):
+            self._states.popleft()
+
     def up_to(self, index: int) -> Snapshot | None:
         """The newest of them that is not above an index."""
         return next((state for _, state in reversed(self._states) if state.index <= index), None)

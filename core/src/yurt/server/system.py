@@ -68,7 +68,10 @@ class System:
     async def _collect(self, cutoffs: Cutoffs, now: UnixNano) -> int:
         """Jobs first: what they leave behind goes when they are gone."""
         count = await self._forget(dead_jobs(self._server.state, cutoffs, now), Garbage(cutoffs, now))
-        return count + await self._forget(collect(self._server.state, cutoffs, now), Garbage(cutoffs, now))
+        count += await self._forget(collect(self._server.state, cutoffs, now), Garbage(cutoffs, now))
+        self._server.state.release_changes()
+        self._server.history.forget(self._server.state)
+        return count
 
     async def _forget(self, steps: Iterator[Step], garbage: Garbage) -> int:
         """Delete what the steps find, a small batch as soon as it is found; how many commands that took."""

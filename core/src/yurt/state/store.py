@@ -194,6 +194,11 @@ class Snapshot:
                 later.origin.columns = self._columns
         return self._columns
 
+    def release_changes(self) -> None:
+        """Count what waits to be counted in the columns, which holds rows that are deleted meanwhile."""
+        if self._later is not None and self._later.changes and self._later.origin.columns is not None:
+            assert self.columns is not None
+
     def columns_maker(self) -> Callable[[], Columns]:
         """Makes the columns in a thread; snapshots that follow meanwhile bring them forward when they are there."""
         if self._columns is None and self._later is None:
