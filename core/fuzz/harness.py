@@ -46,6 +46,9 @@ TARGETS: dict[str, Target] = {
     "hosts": Target("ports", ("yurt.http.hosts",)),
     "greeting": Target("ports", ("yurt.rpc",)),
     "messages": Target("ports", ("yurt.rpc",)),
+    "cron": Target("schedules", ("yurt.duties.cron",)),
+    "template_syntax": Target("templates", ("yurt.gotemplate",)),
+    "template": Target("templates", ("yurt.gotemplate",)),
 }
 
 
