@@ -18,7 +18,7 @@ from yurt.client.migration import unpack
 from yurt.client.secrets_dir import unmount_secrets
 from yurt.client.service_hook import ServiceHook
 from yurt.client.task_runner import TaskRunner
-from yurt.client.waiting import finish_unless, wait_or_sleep
+from yurt.client.waiting import LightEvent, finish_unless, wait_or_sleep
 from yurt.lifecycle import allocation, events, health
 from yurt.lifecycle import task as machine
 from yurt.lifecycle.checks import CheckSpec
@@ -69,16 +69,16 @@ class AllocRunner:
         self.finished_at = UnixNano(0)
         self._group = group
         self._report = report
-        self._changed = asyncio.Event()
+        self._changed = LightEvent()
         self._is_alloc_dirty = False
-        self._over = asyncio.Event()
-        self.reported = asyncio.Event()
+        self._over = LightEvent()
+        self.reported = LightEvent()
         self._saved_version = 0
         self._version = 1
         self._saved = asyncio.Condition()
         self._stop: allocation.Stop | None = None
-        self._delay_over = asyncio.Event()
-        self._stopping = asyncio.Event()
+        self._delay_over = LightEvent()
+        self._stopping = LightEvent()
         self._roles = allocation.roles(self.task_group)
         self._services: ServiceHook | None = None
         self._health: health.HealthMachine | None = None

@@ -16,7 +16,7 @@ from yurt.client.driver_table import passage, wait_end
 from yurt.client.rebuilding import find_run, rebuilt_record, runs_to_try
 from yurt.client.task_env import lookup_in, replace_references
 from yurt.client.task_setup import SetupProblem, TaskSetup, TaskSpec, run_id, task_spec
-from yurt.client.waiting import wait_or_sleep
+from yurt.client.waiting import LightEvent, wait_or_sleep
 from yurt.lifecycle import events
 from yurt.lifecycle import task as machine
 from yurt.lifecycle.allocation import restarts_on_success
@@ -73,9 +73,9 @@ class TaskRunner:
         self.cleaning: set[asyncio.Task[None]] = set()
         self._owner = owner
         self._request: TaskRequest | None = None
-        self._ended = asyncio.Event()
-        self._wake = asyncio.Event()
-        self._killed = asyncio.Event()
+        self._ended = LightEvent()
+        self._wake = LightEvent()
+        self._killed = LightEvent()
         self._setups = TaskSetup(
             task_name,
             context,

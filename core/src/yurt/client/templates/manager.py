@@ -22,7 +22,7 @@ from yurt.client.templates.envfile import read_env
 from yurt.client.templates.questions import Question, Rendered, RenderRequest
 from yurt.client.templates.sources import Sources
 from yurt.client.templates.targets import Target, TemplatePlace, node_addresses, targets, text_of
-from yurt.client.waiting import wait_or_sleep
+from yurt.client.waiting import LightEvent, wait_or_sleep
 from yurt.lifecycle import events
 from yurt.sdk.driver import ExecResult
 from yurt.sdk.errors import Invalid, YurtError
@@ -84,9 +84,9 @@ class TaskTemplates:
         self._started_generation = -1
         self._context = context
         self._control = control
-        self._running = asyncio.Event()
-        self._woken = asyncio.Event()
-        self._ready = asyncio.Event()
+        self._running = LightEvent()
+        self._woken = LightEvent()
+        self._ready = LightEvent()
         self._dirty: set[Question] = set()
         self._all: list[_Progress] = []
         self._sources: Sources | None = None
