@@ -7,16 +7,17 @@ import base64
 import json
 import logging
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, get_args
 
 import aiohttp
 import pytest
 from aiohttp import web
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
-from yurt.http.events import Wanted, events_of, parse_topics
+from yurt.http.events import TYPE_OF_COMMAND, Wanted, events_of, parse_topics
 from yurt.sdk.errors import NotFound
 from yurt.state.store import Change
+from yurt.structs.commands import AnyCommand
 from yurt.structs.host_volume import HostVolume
 from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, StreamFrame
 from yurt.testing.http_api import NODE_ID, Api
@@ -239,3 +240,14 @@ async def test_the_agents_log_comes_in_frames_too(api: Api) -> None:
         frame = json.loads(await response.content.readline())
     line = json.loads(base64.b64decode(frame["Data"]).splitlines()[0])
     assert (line["@level"], line["@message"]) == ("warn", "careful")
+
+
+def test_each_command_has_an_event_or_is_known_to_have_none() -> None:
+    silent = {
+        "DeleteDeployments", "DeleteEvaluations", "DeleteHostVolumeClaim", "DeleteNamespaces", "DeleteRootKeys",
+        "DropStagedPlans", "FinishRestore", "KeepAlive", "PutRootKey", "RecordPeriodicLaunch", "RecordScalingEvent",
+        "RekeyVariables", "SetAutopilotConfiguration", "SetJobStability", "SetJobVersionTag",
+        "SetSchedulerConfiguration", "StagePlan", "StageRestore", "StoreSchema", "UpsertNamespaces",
+    }  # fmt: skip
+    assert silent | set(TYPE_OF_COMMAND) == {kind.__name__ for kind in get_args(AnyCommand)}
+    assert not silent & set(TYPE_OF_COMMAND)
