@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -210,3 +211,15 @@ async def test_an_idle_connection_stays_and_is_asked_again_later() -> None:
             assert await status(kept) == 200
             await asyncio.sleep(0.5)
         await close(kept)
+
+
+async def test_a_whole_request_is_answered_though_the_loop_stood_still_over_its_time() -> None:
+    """What had come was not read yet when its time was over: it must not be told 408 and then carried out."""
+    async with serving(pace=Pace(head_s=0.2, body_grace_s=0.2)) as (port, connections):
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            await eventually(lambda: connections._places)
+            client.sendall(REQUEST)
+            time.sleep(0.5)  # noqa: ASYNC251 - the stall
+            client.setblocking(False)
+            answer = await asyncio.get_running_loop().sock_recv(client, 4096)
+    assert answer.startswith(b"HTTP/1.1 200 OK") and answer.count(b"HTTP/1.1") == 1

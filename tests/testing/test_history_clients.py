@@ -19,6 +19,7 @@ ANSWERS = {
     "conflict": (409, '{"ModifyIndex": 5, "CreateIndex": 5, "Items": {"mark": "a"}}'),
     "refused": (500, "a reason"),
     "leaderless": (500, "No cluster leader"),
+    "unread": (408, ""),
     "busy": (429, "Too many requests wait for the leader already"),
     "open": (500, "the change may or may not be stored: timed out"),
     "ending": (500, "the server is shutting down"),
@@ -75,7 +76,7 @@ async def test_the_outcome_is_unknown(address: str, name: str) -> None:
     assert (found.answer, found.returned) == (None, None)
 
 
-@pytest.mark.parametrize("name", ["leaderless", "busy"])
+@pytest.mark.parametrize("name", ["leaderless", "busy", "unread"])
 async def test_what_was_not_carried_out_is_no_operation(address: str, name: str) -> None:
     assert await sent(address, name) is None
 

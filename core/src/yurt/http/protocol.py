@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 """How often a body under way is looked at."""
+LAST_LOOK_S = 0.05
+"""How long after its time a head may still be read."""
 BAD_REQUEST = "Bad request: what was sent is not valid HTTP/1.1"
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -60,8 +62,8 @@ class ApiProtocol(web.RequestHandler):
 
     @property
     def is_at_work(self) -> bool:
-        """A request that has come whole is being answered."""
-        return self._is_at_work and not self.is_body_awaited
+        """A request that has come whole is being answered, or about to be."""
+        return (self._is_at_work or bool(self._messages)) and not self.is_body_awaited
 
     @property
     def is_head_awaited(self) -> bool:
@@ -100,6 +102,8 @@ class ApiProtocol(web.RequestHandler):
             self._connections.strangers.refuse_request(self.peer, f"it cannot be read: {type(error).__name__}")
             self.end()
             return
+        if self._messages and self._body is None:
+            self._stop_timer()  # a head is there; its handler begins in a later turn
         if self._body is not None and self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
             self._body.set_exception(web.RequestPayloadError("the body is not valid HTTP"))
 
@@ -136,7 +140,11 @@ class ApiProtocol(web.RequestHandler):
             return
         self._connections.put_last(self)
         self._begun_s, self._received = self._loop.time(), 0
-        self._timer = self._loop.call_later(self._pace.head_s, self._give_up)
+        self._timer = self._loop.call_later(self._pace.head_s, self._look_once_more)
+
+    def _look_once_more(self) -> None:
+        """The time is over. A loop that stood still may not have read yet what has come: it gets a turn to do so."""
+        self._timer = self._loop.call_later(LAST_LOOK_S, self._give_up)
 
     def _give_up(self) -> None:
         """The head did not come in time."""

@@ -22,6 +22,8 @@ from yurt.testing.histories.kinds import Kind, answered
 
 NO_EFFECT: Final = ("No cluster leader", "Too many requests")
 """Beginnings of answers that promise that the request was not carried out."""
+UNREAD: Final = 408
+"""The status of a request whose head came too late for the agent, so it was never read."""
 MAYBE: Final = ("may or may not", "shutting down")
 """Parts of answers that leave the outcome open."""
 REQUEST_LIMIT_S: Final = 15.0
@@ -112,7 +114,7 @@ class Clients:
         except (aiohttp.ClientError, TimeoutError):
             return self._counted(plan, kind, "unknown")
         returned = time.monotonic_ns()
-        if response.status >= 429 and text.startswith(NO_EFFECT):
+        if response.status == UNREAD or (response.status >= 429 and text.startswith(NO_EFFECT)):
             await self._not_carried_out(plan, kind)
             return None
         if response.status >= 500 and any(words in text for words in MAYBE):
