@@ -32,6 +32,7 @@ plan.partial              Plans of which something was refused.
 plan.rejected_placements  Placements that were refused.
 plan.node_rejected        Nodes that refused something.
 plan.changes              Changes that were stored.
+plan.stale                Plans of which a part was refused for a change since its check.
 http.refuse_browser       Requests refused because of their `Host`, or because a page of another site made them.
 http.bad_request          Requests that are not valid HTTP, or have a body that cannot be read.
 http.time_out             Requests that were not sent to their end in time.

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from yurt import scheduler
+from yurt.broker.plan_queue import PART_LIMIT
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.config import RejectionConfig
@@ -31,7 +32,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, JobSubmission
 from yurt.structs.node import DrainStrategy, Node
 from yurt.structs.plan import Outcome, Plan, PlanResult
-from yurt.structs.resources import Resources
+from yurt.structs.resources import EphemeralDisk, Resources
 from yurt.structs.rpc import UpdateAllocsRequest
 from yurt.testing import factories
 from yurt.testing.fakes import eventually, settle
@@ -194,6 +195,56 @@ async def test_what_was_acknowledged_while_a_plan_was_written_has_the_worker_loo
         assert result.accepted.is_empty and not result.is_full
         assert 0 < result.refresh_index <= bench.server.state.index
         assert not bench.server.state.allocs
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+async def test_of_a_large_plan_the_parts_before_a_stale_one_are_applied(run_server: Any, lost: int) -> None:
+    """Its evaluation ends with the last part only: what was not placed is looked at again by whoever leads then."""
+    log = SlowLog()
+    async with run_server(log, num_schedulers=0) as bench, asyncio.TaskGroup() as group:
+        nodes = [await bench.add_node() for _ in range(3)]
+        submitted, plan = await large_plan_behind_a_loss(bench, log, group, nodes, lost=lost)
+        result = await submitted
+        state = bench.server.state
+        assert len(state.allocs) == lost * PART_LIMIT
+        assert len(result.accepted.placements) == lost * PART_LIMIT
+        assert not result.is_full and result.refresh_index > 0
+        assert plan.eval_id not in state.evals
+        assert bench.server.metrics.counters["plan.stale"] == 1
+
+
+async def test_a_large_plan_that_must_appear_whole_goes_back_to_its_worker(run_server: Any) -> None:
+    log = SlowLog()
+    async with run_server(log, num_schedulers=0) as bench, asyncio.TaskGroup() as group:
+        nodes = [await bench.add_node() for _ in range(3)]
+        submitted, _ = await large_plan_behind_a_loss(bench, log, group, nodes, lost=1, all_at_once=True)
+        result = await submitted
+        assert result.accepted.is_empty and not result.is_full
+        assert not bench.server.state.allocs and not len(bench.server.state.table("staged_plans"))
+
+
+async def large_plan_behind_a_loss(
+    bench: Any, log: SlowLog, group: asyncio.TaskGroup, nodes: Sequence[Node], *, lost: int, **changes: Any
+) -> tuple[asyncio.Future[PlanResult], Plan]:
+    """A plan of a part for each node, handed in while one of the nodes is being marked as down before it."""
+    light = factories.task(resources=Resources(cpu=1, memory_mb=1))
+    small = factories.group(count=len(nodes) * PART_LIMIT, tasks=(light,), ephemeral_disk=EphemeralDisk(size_mb=0))
+    await bench.server.propose(RegisterJob(job=factories.job("web", task_groups=(small,))))
+    log.go.clear()
+    group.create_task(bench.server.propose(SetNodeStatus(node_id=nodes[lost].id, status="down", updated_at=1)))
+    await settle()
+    stored = bench.server.state.jobs["default", "web"]
+    evaluation = factories.evaluation(stored)
+    placements = tuple(
+        factories.placement(stored, index=number, on=nodes[number // PART_LIMIT])
+        for number in range(len(nodes) * PART_LIMIT)
+    )
+    plan = Plan(eval_id=evaluation.id, namespace="default", job_id="web", placements=placements, **changes)
+    submitted = bench.server.term.applier.hand_in(plan, Outcome(evaluation=replace(evaluation, status="complete")))
+    await eventually(lambda: bench.server.term.applier._on_their_way is not None)
+    await settle()
+    log.go.set()
+    return submitted, plan
 
 
 @asynccontextmanager

@@ -74,7 +74,9 @@ def watch(state: Snapshot, deployment: Deployment, seen: Seen, mint: Mint) -> An
         return failed(state, deployment, job, failure, mint)
     if deployment.status != status.DEPLOYMENT_PAUSED and is_promotable(state, deployment):
         evaluation = _evaluation(job, deployment, mint)
-        return PromoteDeployment(deployment_id=deployment.id, evaluation=evaluation, now=mint.now)
+        return PromoteDeployment(
+            deployment_id=deployment.id, evaluation=evaluation, now=mint.now, expected_status=deployment.status
+        )
     replaceable = _replaceable(state, deployment)
     evaluation = _evaluation(job, deployment, mint)
     if replaceable:
@@ -138,6 +140,7 @@ def failed(state: Snapshot, deployment: Deployment, job: Job, failure: Failure, 
         evaluation=evaluation,
         job=replace(revert, submit_time=mint.now) if revert is not None else None,
         now=mint.now,
+        expected_status=deployment.status,
     )
 
 

@@ -58,7 +58,9 @@ def apply_alloc(edit: Edit, command: AllocCommand) -> Rejected | None:
 
 def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
     seed = command.seed
-    evaluations = evals_for_updates(edit.tx.base, command.updates, mint_of(seed)) if seed is not None else ()
+    evaluations = command.evaluations
+    if seed is not None:
+        evaluations = evals_for_updates(edit.tx.base, command.updates, mint_of(seed))
     heard = {node_id: _may_report(edit, node_id) for node_id in dict.fromkeys(one.node_id for one in command.updates)}
     for update in command.updates:
         alloc = edit.alloc(update.id)

@@ -66,5 +66,4 @@ def _register_child(edit: Edit, child: Job, command: DispatchJob | LaunchPeriodi
 
 def _has_live_child(edit: Edit, parent: Job) -> bool:
     """Some launch of the periodic job is not over yet."""
-    found = (edit.job(key) for key in edit.tx.keys_where("jobs", "parent", parent.key))
-    return any(child is not None and child.status != status.JOB_DEAD for child in found)
+    return any(child.status != status.JOB_DEAD for child in edit.tx.base.jobs.each_where("parent", parent.key))

@@ -49,8 +49,8 @@ def delete_volumes(edit: Edit, command: DeleteVolumes) -> Rejected | None:
     for namespace, volume_id in command.keys:
         if edit.tx.get("csi_volumes", (namespace, volume_id)) is None:
             return not_found(f"volume not found: {volume_id}")
-        users = claims(edit.tx.base, namespace).get(volume_id)
-        if users and not command.is_forced:
+        users = () if command.is_forced else claims(edit.tx.base, namespace).get(volume_id, ())
+        if users:
             return conflict(f"volume in use: {volume_id}, by allocations {', '.join(each.alloc_id for each in users)}")
         edit.tx.delete("csi_volumes", (namespace, volume_id))
     return None

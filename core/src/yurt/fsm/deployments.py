@@ -12,7 +12,7 @@ from yurt.fsm.allocs import with_health
 from yurt.fsm.edit import Edit
 from yurt.fsm.evals import put_evaluations
 from yurt.fsm.jobs import store_job, update_deployment
-from yurt.fsm.reject import conflict, invalid, not_found
+from yurt.fsm.reject import conflict, invalid, not_found, stale
 from yurt.sdk.value import replace
 from yurt.structs import status
 from yurt.structs.commands import (
@@ -47,17 +47,19 @@ def apply_deployment(edit: Edit, command: DeploymentCommand) -> Rejected | None:
             assert_never(command)
 
 
-def _find_active(edit: Edit, deployment_id: str) -> Deployment | Rejected:
+def _find_active(edit: Edit, deployment_id: str, *, expected: str = "") -> Deployment | Rejected:
     deployment = edit.deployment(deployment_id)
     if deployment is None:
         return not_found(f'deployment "{deployment_id}" not found')
     if not is_deployment_active(deployment):
         return conflict(f'deployment "{deployment_id}" has terminal status "{deployment.status}"')
+    if expected not in ("", deployment.status):
+        return stale(f'deployment "{deployment_id}" is {deployment.status}, and not {expected} any more')
     return deployment
 
 
 def _set_status(edit: Edit, command: SetDeploymentStatus) -> Rejected | None:
-    found = _find_active(edit, command.update.deployment_id)
+    found = _find_active(edit, command.update.deployment_id, expected=command.expected_status)
     if isinstance(found, Rejected):
         return found
     if command.update.status not in STATUSES:
@@ -89,7 +91,7 @@ def _set_health(edit: Edit, command: SetDeploymentAllocHealth) -> Rejected | Non
 
 
 def _promote(edit: Edit, command: PromoteDeployment) -> Rejected | None:
-    found = _find_active(edit, command.deployment_id)
+    found = _find_active(edit, command.deployment_id, expected=command.expected_status)
     if isinstance(found, Rejected):
         return found
     unknown = [group for group in command.groups if group not in found.task_groups]

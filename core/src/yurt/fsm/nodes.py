@@ -32,10 +32,12 @@ from yurt.structs.commands import (
     SetNodeEligibility,
     SetNodeStatus,
 )
+from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import Node, NodeEvent
 from yurt.structs.questions import holds_up_drain
 
 EVENTS_MAX = 10
+WRONG_SECRET = "node secret ID does not match. Not registering node."
 STATUSES = frozenset({status.NODE_INIT, status.NODE_READY, status.NODE_DOWN, status.NODE_DISCONNECTED})
 
 
@@ -68,7 +70,7 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
         return invalid(f'node "{node.id}" has the unknown status "{node.status}"')
     existing: Node | None = edit.tx.get("nodes", node.id)
     if existing is not None and existing.secret_id and existing.secret_id != node.secret_id:
-        return denied("node secret ID does not match. Not registering node.")
+        return denied(WRONG_SECRET)
     kept: dict[str, Any] = _kept(existing) if existing is not None else _fresh(edit.index)
     message = _registration_message(existing, node)
     told = (NodeEvent(message=message, subsystem="Cluster", timestamp=node.status_updated_at * NANOSECONDS),)
@@ -79,7 +81,8 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     if command.create_node_pool and edit.tx.get("node_pools", node.node_pool) is None:
         pool = NodePool(name=node.node_pool, create_index=edit.index, modify_index=edit.index)
         edit.tx.put("node_pools", node.node_pool, pool)
-    return _evaluate_jobs(edit, registered, command.seed if registration_needs_evals(existing, registered) else None)
+    needed = registration_needs_evals(existing, registered)
+    return _evaluate_jobs(edit, registered, command, needed=needed)
 
 
 def _fresh(index: int) -> dict[str, Any]:
@@ -141,7 +144,7 @@ def _set_status(edit: Edit, command: SetNodeStatus) -> Rejected | None:
     follow_node(edit, node.id)
     if command.status == status.NODE_DOWN:
         edit.drop_services("node", node.id)
-    return _evaluate_jobs(edit, changed, command.seed if transition_needs_evals(node.status, command.status) else None)
+    return _evaluate_jobs(edit, changed, command, needed=transition_needs_evals(node.status, command.status))
 
 
 def _set_eligibility(edit: Edit, command: SetNodeEligibility) -> Rejected | None:
@@ -155,7 +158,7 @@ def _set_eligibility(edit: Edit, command: SetNodeEligibility) -> Rejected | None
     changed = replace(node, scheduling_eligibility=command.eligibility, modify_index=edit.index)
     edit.tx.put("nodes", node.id, with_events(changed, (command.event,), index=edit.index))
     becomes_eligible = command.eligibility == status.ELIGIBLE and node.scheduling_eligibility != status.ELIGIBLE
-    return _evaluate_jobs(edit, changed, command.seed if becomes_eligible else None)
+    return _evaluate_jobs(edit, changed, command, needed=becomes_eligible)
 
 
 def _set_drain(edit: Edit, command: SetNodeDrain) -> Rejected | None:
@@ -178,7 +181,7 @@ def _set_drain(edit: Edit, command: SetNodeDrain) -> Rejected | None:
     )
     edit.tx.put("nodes", node.id, with_events(changed, (command.event,), index=edit.index))
     becomes_eligible = command.strategy is None and command.mark_eligible
-    return _evaluate_jobs(edit, changed, command.seed if becomes_eligible else None)
+    return _evaluate_jobs(edit, changed, command, needed=becomes_eligible)
 
 
 def _is_too_early(edit: Edit, node: Node, command: SetNodeDrain) -> bool:
@@ -203,29 +206,36 @@ def _add_events(edit: Edit, command: AddNodeEvents) -> Rejected | None:
 
 def _evaluate(edit: Edit, command: EvaluateNode) -> Rejected | None:
     node: Node | None = edit.tx.get("nodes", command.node_id)
-    return _unknown(command.node_id) if node is None else _evaluate_jobs(edit, node, command.seed)
+    return (
+        _unknown(command.node_id) if node is None else put_evaluations(edit, _evaluations(edit, (node,), command.seed))
+    )
 
 
 def _delete(edit: Edit, command: DeleteNodes) -> Rejected | None:
     known: list[Node] = [node for node_id in command.node_ids if (node := edit.tx.get("nodes", node_id)) is not None]
     if command.node_ids and not known:
         return _unknown(command.node_ids[0])
-    mint = mint_of(command.seed) if command.seed is not None else None
+    evaluations = _evaluations(edit, known, command.seed) if command.seed is not None else command.evaluations
     for node in known:
-        if mint is not None:
-            put_evaluations(edit, evals_for_node(edit.tx.base, node, mint, trigger=status.TRIGGER_NODE_UPDATE))
         edit.tx.delete("nodes", node.id)
         follow_node(edit, node.id)
         edit.drop_services("node", node.id)
-    return None
+    return put_evaluations(edit, evaluations)
 
 
-def _evaluate_jobs(edit: Edit, node: Node, seed: EvalSeed | None) -> Rejected | None:
-    """Have the jobs of a node look at it again, as it is after this command."""
-    if seed is None:
-        return None
+def _evaluate_jobs(
+    edit: Edit, node: Node, command: RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain, *, needed: bool
+) -> Rejected | None:
+    """Have the jobs of a node look at it again, as it is after this command, where that is needed."""
+    if command.seed is None:
+        return put_evaluations(edit, command.evaluations)
+    return put_evaluations(edit, _evaluations(edit, (node,), command.seed)) if needed else None
+
+
+def _evaluations(edit: Edit, nodes: Iterable[Node], seed: EvalSeed) -> tuple[Evaluation, ...]:
     mint = mint_of(seed)
-    return put_evaluations(edit, evals_for_node(edit.tx.base, node, mint, trigger=status.TRIGGER_NODE_UPDATE))
+    made = (evals_for_node(edit.tx.base, node, mint, trigger=status.TRIGGER_NODE_UPDATE) for node in nodes)
+    return tuple(evaluation for each in made for evaluation in each)
 
 
 def _unknown(node_id: str) -> Rejected:

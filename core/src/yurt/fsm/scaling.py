@@ -75,8 +75,7 @@ def _refusal(edit: Edit, job: Job, command: ScaleJob) -> Rejected | None:
 
 def _has_active_deployment(edit: Edit, job: Job) -> bool:
     """Whether the newest deployment of the job goes on."""
-    found = [edit.deployment(key) for key in edit.tx.keys_where("deployments", "job", job.key)]
-    latest = max((one for one in found if one is not None), key=lambda one: one.create_index, default=None)
+    latest = edit.tx.base.latest_deployment(*job.key)
     return latest is not None and is_deployment_active(latest)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from yurt.fsm.edit import Edit
 from yurt.fsm.plans import apply_plan
-from yurt.fsm.reject import invalid, not_found
+from yurt.fsm.reject import invalid, not_found, stale
 from yurt.sdk.errors import Invalid
 from yurt.structs.commands import ApplyPlan, Rejected, StagePlan
 from yurt.structs.packed import unpacked
@@ -42,6 +42,9 @@ def drop_staged(edit: Edit, plan_id: str) -> Rejected | None:
 
 def apply_staged(edit: Edit, command: ApplyPlan) -> Rejected | None:
     """Apply a plan, after its staged parts if it has any."""
+    missing = set(command.follows).difference(edit.tx.present("allocs", command.follows))
+    if missing:
+        return stale(f'an earlier part of the plan was rejected: allocation "{min(missing)}" is not there')
     if not command.staged:
         return apply_plan(edit, command.plan, checked_at=command.checked_at)
     if not 0 < command.parts <= PARTS_MAX:

@@ -100,7 +100,7 @@ async def delete(call: Call) -> web.Response:
     if len(body.eval_ids) > DELETE_IDS_MAX:
         raise Refused(400, f"request includes {len(body.eval_ids)} evaluation IDs, must be {DELETE_IDS_MAX} or fewer")
     if body.eval_ids:
-        return await _delete_ids(call, [check_uuid(text, "eval") for text in body.eval_ids])
+        return await _delete_ids(call, list(dict.fromkeys(check_uuid(text, "eval") for text in body.eval_ids)))
     state = call.read_state()
     ended = await _filtered(call, state, lambda row: _is_deletable(state, call, row), expression)
     index, deleted = state.index, 0
@@ -111,8 +111,14 @@ async def delete(call: Call) -> web.Response:
 
 
 async def _delete_ids(call: Call, eval_ids: list[str]) -> web.Response:
-    """Delete exactly these; one that must stay refuses the part of the request that it is in, and what follows."""
-    index = 0
+    """Delete exactly these, or none when one must stay; one that comes to life meanwhile refuses what is left."""
+    state, index = call.read_state(), 0
+    for eval_id in eval_ids:
+        row = state.evals.get(eval_id)
+        if row is None:
+            raise Refused(404, f"eval not found: {eval_id}")
+        if reason := why_evaluation_stays(state, row):
+            raise Refused(400, f"eval {eval_id} is not safe to delete: {reason}")
     async for part in call.server.writer.turns.slices(eval_ids, DELETE_BATCH):
         command = DeleteEvaluations(eval_ids=tuple(part), is_strict=True)
         index = (await call.server.propose(command)).index

@@ -8,13 +8,17 @@ A decision may refuse as well. Who asked hears of that only from a server that i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from yurt.sdk.errors import Unavailable
+from yurt.sdk.value import replace
 from yurt.server.log_writer import Committed, Stale
 from yurt.state import Snapshot
-from yurt.structs.commands import AnyCommand
+from yurt.structs.commands import AnyCommand, Expectation
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
@@ -26,6 +30,22 @@ ATTEMPTS_MAX: Final = 64
 """How often a decision is made again before its caller is told to come back."""
 
 
+class Contention:
+    """Lets decisions on the same rows that were stale once take turns.
+
+    Without it, each of many callers at once would write a rejected command for each caller that succeeds. `based_on` is
+    what keeps their decisions apart; turns only save work.
+    """
+
+    def __init__(self) -> None:
+        self._turns: WeakValueDictionary[tuple[Expectation, ...], asyncio.Lock] = WeakValueDictionary()
+
+    def turn(self, based_on: Iterable[Expectation]) -> asyncio.Lock:
+        """Held by one decision at a time on the first of the rows."""
+        key = tuple(replace(each, index=0) for each in based_on)[:1]
+        return self._turns.setdefault(key, asyncio.Lock())
+
+
 async def decide(server: Server, decision: Decision, *, propose: Propose | None = None) -> Committed:
     """Propose what the decision answers until nothing that it is based on has changed meanwhile.
 
@@ -33,10 +53,12 @@ async def decide(server: Server, decision: Decision, *, propose: Propose | None 
 
     Raises what the decision raises, what `apply` rejects, and Unavailable after `ATTEMPTS_MAX` attempts.
     """
-    for _ in range(ATTEMPTS_MAX):
-        command = await decision(server.state)
-        try:
-            return await (propose or server.propose)(command)
-        except Stale:
-            continue
+    store = propose or server.propose
+    command = await decision(server.state)
+    with suppress(Stale):
+        return await store(command)
+    async with server.contention.turn(command.based_on):
+        for _ in range(ATTEMPTS_MAX):
+            with suppress(Stale):
+                return await store(await decision(server.state))
     raise Unavailable("what the request is about keeps changing; try again in a moment")

@@ -109,7 +109,8 @@ class DeploymentWatcher:
     async def _decided(self, deployment: Deployment, seen: Seen) -> AnyCommand | None:
         """What a deployment calls for; a large one is looked at beside the loop.
 
-        The command is based on the deployment and its job: a roll-back must not undo what somebody has just stored.
+        The command is based on the job: a roll-back must not undo what somebody has just stored. Health changes all the
+        time, so the deployment's row is no basis; `apply` asks for its status.
         """
         state, key = self._writer.state, (deployment.namespace, deployment.job_id)
         decide = partial(watch, state, deployment, seen, Mint(self._env.now(), self._env.uuid))
@@ -117,8 +118,7 @@ class DeploymentWatcher:
         command = decide() if is_small else await asyncio.to_thread(decide)
         if command is None:
             return None
-        basis = (expectation(state, "deployments", deployment.id), expectation(state, "jobs", key))
-        return replace(command, based_on=basis)
+        return replace(command, based_on=(expectation(state, "jobs", key),))
 
     def _size(self, deployment_id: str) -> int:
         return self._writer.state.allocs.count_where("deployment", deployment_id)

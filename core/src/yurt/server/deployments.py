@@ -120,11 +120,8 @@ def _find_active(state: Snapshot, deployment_id: str, refusal: str) -> tuple[Dep
 
 
 def _basis(state: Snapshot, deployment: Deployment) -> tuple[Expectation, ...]:
-    """What a decision on a deployment reads: the deployment, and its job, which a roll-back replaces."""
-    return (
-        expectation(state, "deployments", deployment.id),
-        expectation(state, "jobs", (deployment.namespace, deployment.job_id)),
-    )
+    """What a decision on a deployment relies on: its job, which a roll-back replaces. `apply` asks for its status."""
+    return (expectation(state, "jobs", (deployment.namespace, deployment.job_id)),)
 
 
 def _evaluation(job: Job, deployment: Deployment, mint: Mint, eval_id: str) -> Evaluation:

@@ -65,6 +65,10 @@ class Heartbeats:
         self._set(node_id, ttl + self._config.heartbeat_grace_s)
         return ttl
 
+    def is_awaited(self, node_id: str) -> bool:
+        """Whether the node has called and its next call is not overdue."""
+        return node_id in self._deadlines
+
     def forget(self, node_id: str) -> None:
         """The node is gone."""
         self._excused.discard(node_id)

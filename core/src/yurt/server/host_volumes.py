@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from yurt.state.host_volumes import users
 from yurt.state.store import Snapshot
 from yurt.structs import host_volume as modes
 from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, Expectation, PutHostVolume
-from yurt.structs.host_volume import HostVolume
+from yurt.structs.host_volume import HostVolume, HostVolumeMade
 from yurt.structs.node import Node
 from yurt.structs.questions import is_ready
 
@@ -76,41 +75,38 @@ class HostVolumes:
         try:
             made = await (port.register_host_volume(volume) if is_registered else port.create_host_volume(volume))
         except YurtError:
-            if known is None:
-                basis = (expectation(pending.state, "host_volumes", volume.id),)
-                with suppress(Stale):
-                    await self._server.propose(
-                        DeleteHostVolume(namespace=volume.namespace, id=volume.id, based_on=basis)
-                    )
-            else:
-                await self._update(volume.id, lambda _: known)
+            await self._take_back(volume.id, known, pending)
             raise
-        committed = await self._update(
-            volume.id,
-            lambda stored: replace(volume, state=stored.state, host_path=made.path, capacity_bytes=made.capacity_bytes),
-        )
+        committed = await self._note_made(volume.id, made)
         return committed.state.host_volumes[volume.id], committed.index
 
-    async def _put(
-        self, volume: HostVolume, *, based_on: tuple[Expectation, ...], keeps_state: bool = False
-    ) -> Committed:
+    async def _put(self, volume: HostVolume, *, based_on: tuple[Expectation, ...]) -> Committed:
         now = self._server.env.now()
         try:
-            return await self._server.propose(
-                PutHostVolume(volume=volume, now=now, keeps_state=keeps_state, based_on=based_on)
-            )
+            return await self._server.propose(PutHostVolume(volume=volume, now=now, based_on=based_on))
         except Stale:
             raise Conflict(f"volume {volume.id} was changed by somebody else at the same time; try again") from None
 
-    async def _update(self, volume_id: str, change: Callable[[HostVolume], HostVolume]) -> Committed:
-        """Change a stored volume as it is now; raises Conflict when it was deleted meanwhile."""
+    async def _take_back(self, volume_id: str, before: HostVolume | None, stored: Committed) -> None:
+        """Undo what this request has stored, unless somebody has changed the volume since."""
+        basis = (expectation(stored.state, "host_volumes", volume_id),)
+        with suppress(Conflict, NotFound):
+            if before is None:
+                namespace = stored.state.host_volumes[volume_id].namespace
+                await self._server.propose(DeleteHostVolume(namespace=namespace, id=volume_id, based_on=basis))
+            else:
+                await self._put(before, based_on=basis)
+
+    async def _note_made(self, volume_id: str, made: HostVolumeMade) -> Committed:
+        """Store what the node says of a volume, in the volume as it is now; raises Conflict when it is gone."""
 
         async def decision(state: Snapshot) -> PutHostVolume:
             stored = state.host_volumes.get(volume_id)
             if stored is None:
                 raise Conflict(f"volume {volume_id} was deleted at the same time")
+            volume = replace(stored, host_path=made.path, capacity_bytes=made.capacity_bytes)
             basis = (expectation(state, "host_volumes", volume_id),)
-            return PutHostVolume(volume=change(stored), now=self._server.env.now(), based_on=basis)
+            return PutHostVolume(volume=volume, now=self._server.env.now(), based_on=basis)
 
         return await self._server.decide(decision)
 
@@ -155,18 +151,25 @@ class HostVolumes:
 
     async def delete(self, namespace: str, volume_id: str, *, force: bool = False) -> int:
         """Remove a volume that nobody uses, with what is in it; `force` forgets one whose node or plugin fails."""
-        state = self._server.state
-        volume = self.find(state, namespace, volume_id)
-        _check_unused(state, volume)
-        closed = replace(volume, state=modes.UNAVAILABLE)
-        basis = (expectation(state, "host_volumes", volume_id),)
-        committed = await self._put(closed, based_on=basis, keeps_state=True)
+
+        async def closing(state: Snapshot) -> PutHostVolume:
+            volume = self.find(state, namespace, volume_id)
+            _check_unused(state, volume)
+            return PutHostVolume(
+                volume=replace(volume, state=modes.UNAVAILABLE),
+                now=self._server.env.now(),
+                keeps_state=True,
+                based_on=(expectation(state, "host_volumes", volume_id),),
+            )
+
+        committed = await self._server.decide(closing)
+        volume = committed.state.host_volumes[volume_id]
         try:
             _check_unused(committed.state, volume)
             await self._server.node_port(volume.node_id).delete_host_volume(volume)
         except YurtError as error:
             if not force or isinstance(error, Conflict):
-                await self._update(volume_id, lambda _: volume)
+                await self._take_back(volume_id, volume, committed)
                 raise
         return (await self._server.propose(DeleteHostVolume(namespace=namespace, id=volume_id))).index
 

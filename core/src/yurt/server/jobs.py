@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -175,7 +176,7 @@ class Jobs:
         """Have a job scheduled again; `force_reschedule` replaces failed allocations at once."""
         key, mint = (namespace, job_id), self._mint()
         evaluation = asked_evaluation(key, status.TRIGGER_JOB_REGISTER, mint)
-        if force_reschedule:
+        if force_reschedule and key in self._server.state.jobs:
             failed = await self._allocs_of(key, _may_be_rescheduled)
             await self._mark(failed, DesiredTransition(force_reschedule=True), mint)
         command = EvaluateJob(namespace=namespace, job_id=job_id, evaluation=evaluation)
@@ -301,7 +302,9 @@ class Jobs:
     async def _mark(self, alloc_ids: Sequence[str], transition: DesiredTransition, mint: Mint) -> None:
         """Store what is wanted of allocations, in commands of some each."""
         async for part in self._server.writer.turns.slices(alloc_ids, MARKED_TOGETHER):
-            await self._server.propose(SetDesiredTransitions(transitions=dict.fromkeys(part, transition), now=mint.now))
+            with suppress(NotFound):  # all of them were collected meanwhile
+                command = SetDesiredTransitions(transitions=dict.fromkeys(part, transition), now=mint.now)
+                await self._server.propose(command)
 
     async def _allocs_of(self, key: JobKey, wanted: Callable[[Allocation], bool]) -> tuple[str, ...]:
         """The ids of a job's allocations that are wanted."""

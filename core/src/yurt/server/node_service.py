@@ -16,8 +16,9 @@ from yurt.duties.nodes import (
     set_status,
 )
 from yurt.fsm.eval_triggers import Mint
+from yurt.fsm.nodes import WRONG_SECRET
 from yurt.runtime.env import Env
-from yurt.sdk.errors import Invalid, NotFound, Unavailable
+from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.server.deciding import ATTEMPTS_MAX
 from yurt.server.heartbeats import Heartbeats
 from yurt.server.log_writer import ENTRY_BYTES, NO_LEADER, Committed, LogWriter, Stale
@@ -92,7 +93,8 @@ class NodeService:
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register a node; it starts as initializing."""
         heartbeats = self._leading()
-        _check_node(request.node)
+        known = self._writer.state.nodes.get(request.node.id)
+        _check_node(request.node, known)
         mint = self._mint()
         node = registered(request.node, mint.now)
         await self._store_schemas(request)
@@ -195,7 +197,9 @@ class NodeService:
 
     async def missed(self, node_id: str) -> None:
         """The node's heartbeat did not come."""
-        for _ in range(ATTEMPTS_MAX):
+        for attempt in range(ATTEMPTS_MAX):
+            if attempt and self.heartbeats is not None and self.heartbeats.is_awaited(node_id):
+                return  # it called while the first attempt was on its way
             with suppress(Stale):
                 return await self._lose(node_id)
         raise Unavailable(f"node {node_id} keeps changing; its missed heartbeat is noted later")
@@ -283,7 +287,8 @@ class NodeService:
         return Mint(self._env.now(), new_id)
 
 
-def _check_node(node: Node) -> None:
+def _check_node(node: Node, known: Node | None) -> None:
+    """Refuse what no node says; the secret is looked at here for what is stored before the node, `apply` decides."""
     if not node.id:
         raise Invalid("missing node ID for client registration")
     if not node.datacenter:
@@ -292,6 +297,8 @@ def _check_node(node: Node) -> None:
         raise Invalid("missing node name for client registration")
     if node.node_pool == "all":
         raise Invalid('node is not allowed to register in node pool "all"')
+    if known is not None and known.secret_id and known.secret_id != node.secret_id:
+        raise PermissionDenied(WRONG_SECRET)
 
 
 def _settle(future: asyncio.Future[int], outcome: int | Exception) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from yurt import scheduler
@@ -186,9 +187,13 @@ class PlanApplier:
             return replace(result, refresh_index=max(result.refresh_index, state.index))
         is_large = size_of(accepted) > THREAD_SIZE
         parts = await asyncio.to_thread(cut_plan, accepted) if is_large else cut_plan(accepted)
-        preempted = preemption_evals(state, accepted, Mint(self._env.now(), self._env.uuid))
+        mint = Mint(self._env.now(), self._env.uuid)
         staged = self._env.uuid() if accepted.is_indivisible and len(parts) > 1 else ""
-        commands = plan_commands(parts, (*evaluations, *preempted), staged=staged, checked_at=state.index)
+        preempted = partial(preemption_evals, state, mint=mint)
+        if staged:
+            commands = staged_commands(parts, (*evaluations, *preempted(accepted)), staged, checked_at=state.index)
+        else:
+            commands = part_commands(parts, evaluations, follow_ups(outcome), preempted, checked_at=state.index)
         written = self._writer.enqueue(
             await asyncio.to_thread(self._writer.prepare, commands) if is_large else commands
         )
@@ -236,31 +241,55 @@ class PlanApplier:
             self._arrived.set()
 
     async def _settle(self, landed: _Landed) -> None:
-        """Answer for a plan that was refused; what was staged of it is dropped first."""
-        checked, answer = landed.checked, landed.submission.answer
-        rejected = next(part.result for part in landed.results if isinstance(part.result, Rejected))
+        """Answer for a plan of which a part was refused; what was staged of it is dropped first."""
+        checked, answer, results = landed.checked, landed.submission.answer, landed.results
         if checked.staged:
             error = await outcome_of(self._writer.propose(DropStagedPlans(plan_id=checked.staged)))
             if isinstance(error, Exception):
                 refuse(answer, error)
                 return
-        if rejected.kind == "stale" and not any(map(_is_applied, landed.results)):
-            landed.submission.accept(_stale(checked.result, landed.results, rejected.message))
+            results = results[-1:]
+        rejected = [part.result for part in results if isinstance(part.result, Rejected)]
+        if all(each.kind == "stale" for each in rejected):
+            self._metrics.count("plan.stale")
+            landed.submission.accept(_partial(checked, results, rejected[0].message))
         else:
-            refuse(answer, Unavailable(f"the plan no longer fits the state: {rejected.message}"))
+            other = next(each for each in rejected if each.kind != "stale")
+            refuse(answer, Unavailable(f"the plan no longer fits the state: {other.message}"))
 
 
-def plan_commands(
-    parts: Sequence[Plan], evaluations: tuple[Evaluation, ...], *, staged: str = "", checked_at: int = 0
+def staged_commands(
+    parts: Sequence[Plan], evaluations: tuple[Evaluation, ...], staged: str, *, checked_at: int = 0
 ) -> list[AnyCommand]:
-    """The commands of an accepted plan: part after part, or all staged before the last one under the id `staged`."""
+    """The commands of a plan that appears whole: all parts but the last one are staged under the id `staged`."""
     first: list[AnyCommand] = [
-        StagePlan(plan_id=staged, number=number, plan=part) if staged else ApplyPlan(plan=part, checked_at=checked_at)
-        for number, part in enumerate(parts[:-1])
+        StagePlan(plan_id=staged, number=number, plan=part) for number, part in enumerate(parts[:-1])
     ]
-    count = len(first) if staged else 0
-    last = ApplyPlan(plan=parts[-1], evaluations=evaluations, staged=staged, parts=count, checked_at=checked_at)
+    last = ApplyPlan(plan=parts[-1], evaluations=evaluations, staged=staged, parts=len(first), checked_at=checked_at)
     return [*first, last]
+
+
+def part_commands(
+    parts: Sequence[Plan],
+    evaluations: tuple[Evaluation, ...],
+    delayed: tuple[Evaluation, ...],
+    preempted: Callable[[Plan], tuple[Evaluation, ...]],
+    *,
+    checked_at: int = 0,
+) -> list[AnyCommand]:
+    """The commands of a plan that may appear part after part. Each follows the one before, so that a prefix is applied.
+
+    The first one brings the delayed evaluations that allocations of any part may refer to, each one the evaluations of
+    the jobs that it preempts, and the last one the end of the plan's evaluation.
+    """
+    commands: list[AnyCommand] = []
+    follows: tuple[str, ...] = ()
+    for number, part in enumerate(parts):
+        is_first, is_last = number == 0, number == len(parts) - 1
+        own = (*(delayed if is_first and not is_last else ()), *(evaluations if is_last else ()), *preempted(part))
+        commands.append(ApplyPlan(plan=part, evaluations=own, checked_at=checked_at, follows=follows))
+        follows = (part.placements[0].id,) if part.placements else follows
+    return commands
 
 
 def _stored(result: PlanResult, results: Sequence[Committed]) -> PlanResult:
@@ -273,14 +302,31 @@ def _is_applied(part: Committed) -> bool:
     return isinstance(part.result, Applied)
 
 
-def _stale(result: PlanResult, results: Sequence[Committed], reason: str) -> PlanResult:
-    """The result of a plan of which nothing was applied: its worker looks again at the state that refused it."""
-    accepted = result.accepted
-    nothing = Plan(eval_id=accepted.eval_id, namespace=accepted.namespace, job_id=accepted.job_id)
-    nodes = {placement.node_id: reason for placement in accepted.placements}
+def _partial(checked: _Checked, results: Sequence[Committed], reason: str) -> PlanResult:
+    """The result of a plan of which parts were stale: its worker looks again at the state that refused them."""
+    plan = checked.result.accepted
+    whole = (plan,) if checked.staged else checked.parts
+    outcomes = list(zip(whole, results, strict=True))
+    applied = [part for part, committed in outcomes if _is_applied(committed)]
+    nodes = {
+        placement.node_id: reason
+        for part, committed in outcomes
+        if not _is_applied(committed)
+        for placement in part.placements
+    }
+    nothing = Plan(eval_id=plan.eval_id, namespace=plan.namespace, job_id=plan.job_id)
     return PlanResult(
-        accepted=nothing, refresh_index=results[-1].index, rejected_nodes={**result.rejected_nodes, **nodes}
+        accepted=_joined(nothing, applied),
+        alloc_index=max((each.index for each in results if _is_applied(each)), default=0),
+        refresh_index=results[-1].index,
+        rejected_nodes={**checked.result.rejected_nodes, **(nodes or {"": reason})},
     )
+
+
+def _joined(plan: Plan, parts: Sequence[Plan]) -> Plan:
+    """One plan with what the parts do to allocations."""
+    fields = ("placements", "in_place", "attributes", "stops", "preemptions", "deployment_updates")
+    return replace(plan, **{name: tuple(chain.from_iterable(getattr(part, name) for part in parts)) for name in fields})
 
 
 def refuse(answer: asyncio.Future[PlanResult], error: Exception) -> None:
@@ -300,7 +346,7 @@ def follow_ups(outcome: Outcome) -> tuple[Evaluation, ...]:
     return tuple(evaluation for evaluation in outcome.created if evaluation.wait_until)
 
 
-def preemption_evals(state: Snapshot, plan: Plan, mint: Mint) -> tuple[Evaluation, ...]:
+def preemption_evals(state: Snapshot, plan: Plan, *, mint: Mint) -> tuple[Evaluation, ...]:
     """One evaluation for each job that lost an allocation to the plan."""
     allocs = [alloc for stop in plan.preemptions if (alloc := state.allocs.get(stop.id)) is not None]
     jobs = [job for alloc in allocs if (job := state.jobs.get((alloc.namespace, alloc.job_id))) is not None]

@@ -20,7 +20,7 @@ from yurt.sdk.errors import NotFound, Unavailable
 from yurt.server.allocs import Allocs
 from yurt.server.catching_up import fetch_snapshot
 from yurt.server.config import ServerConfig
-from yurt.server.deciding import Decision, decide
+from yurt.server.deciding import Contention, Decision, decide
 from yurt.server.deployments import Deployments
 from yurt.server.disks import fetch_disk
 from yurt.server.events import Event, EventBuffer
@@ -108,6 +108,7 @@ class Server:
             servers=lambda: self.peers.addresses,
             makes_pools=config.authoritative_region in ("", config.region),
         )
+        self.contention = Contention()
         self.jobs = Jobs(self)
         self.nodes = Nodes(self)
         self.allocs = Allocs(self)

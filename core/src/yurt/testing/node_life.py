@@ -297,7 +297,7 @@ class World:
             self._again(attempted, attempted.tries + 1)
             return
         evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)
-        preempted = preemption_evals(self.state, result.accepted, self.mint)
+        preempted = preemption_evals(self.state, result.accepted, mint=self.mint)
         nodes_index = self.state.nodes.index
 
         def landed(answer: c.Result) -> None:

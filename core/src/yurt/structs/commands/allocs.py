@@ -41,6 +41,11 @@ class ApplyPlan(Command, tag=True):
     The plan is rejected as stale when its job's specification has changed since, or a node that it places on is no
     longer ready for allocations.
     """
+    follows: tuple[str, ...] = ()
+    """Allocations that earlier parts of the same plan have placed; stale when one of them is missing.
+
+    So a prefix of the parts is applied, and the evaluation ends, with the last part, only when all of them are.
+    """
 
 
 class AllocUpdate(Value):
@@ -60,6 +65,8 @@ class UpdateAllocsFromClient(Command, tag=True):
 
     updates: tuple[AllocUpdate, ...]
     seed: EvalSeed | None = None
+    evaluations: tuple[Evaluation, ...] = ()
+    """Those of an entry that was written before `apply` made them."""
     now: UnixNano = UnixNano(0)
 
 

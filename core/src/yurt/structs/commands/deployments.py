@@ -16,6 +16,8 @@ class SetDeploymentStatus(Command, tag=True):
     evaluation: Evaluation | None = None
     job: Job | None = None
     now: UnixNano = UnixNano(0)
+    expected_status: str = ""
+    """The status that the decision was made for; the command is stale when it is another one. "" is any active one."""
 
 
 class SetDeploymentAllocHealth(Command, tag=True):
@@ -36,6 +38,8 @@ class PromoteDeployment(Command, tag=True):
     groups: tuple[str, ...] = ()
     evaluation: Evaluation | None = None
     now: UnixNano = UnixNano(0)
+    expected_status: str = ""
+    """As for SetDeploymentStatus."""
 
 
 class DeleteDeployments(Command, tag=True):

@@ -1,10 +1,15 @@
-"""Commands on nodes."""
+"""Commands on nodes.
+
+`apply` makes the evaluations of a node's jobs from `seed`. Entries that were written before it did so carry them in
+`evaluations`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from yurt.structs.commands.base import Command, EvalSeed
+from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import DrainMetadata, DrainStrategy, Node, NodeEvent
 
 
@@ -17,6 +22,7 @@ class RegisterNode(Command, tag=True):
     node: Node
     events: tuple[NodeEvent, ...] = ()
     seed: EvalSeed | None = None
+    evaluations: tuple[Evaluation, ...] = ()
     create_node_pool: bool = False
 
 
@@ -28,6 +34,7 @@ class SetNodeStatus(Command, tag=True):
     updated_at: int
     event: NodeEvent | None = None
     seed: EvalSeed | None = None
+    evaluations: tuple[Evaluation, ...] = ()
 
 
 class SetNodeEligibility(Command, tag=True):
@@ -37,6 +44,7 @@ class SetNodeEligibility(Command, tag=True):
     eligibility: str
     event: NodeEvent | None = None
     seed: EvalSeed | None = None
+    evaluations: tuple[Evaluation, ...] = ()
 
 
 class SetNodeDrain(Command, tag=True):
@@ -48,6 +56,7 @@ class SetNodeDrain(Command, tag=True):
     last_drain: DrainMetadata | None = None
     event: NodeEvent | None = None
     seed: EvalSeed | None = None
+    evaluations: tuple[Evaluation, ...] = ()
 
 
 class AddNodeEvents(Command, tag=True):
@@ -68,6 +77,7 @@ class DeleteNodes(Command, tag=True):
 
     node_ids: tuple[str, ...]
     seed: EvalSeed | None = None
+    evaluations: tuple[Evaluation, ...] = ()
 
 
 NodeCommand = (
