@@ -69,6 +69,17 @@ def rollout(replica: Replica) -> Rollout:
     return Rollout(replica)
 
 
+def test_what_was_decided_for_a_running_deployment_is_stale_for_a_paused_one(
+    replica: Replica, rollout: Rollout
+) -> None:
+    """The watcher fails a deployment for its deadline, and somebody has just paused it: a paused one does not fail."""
+    replica.apply(rollout.end(status.DEPLOYMENT_PAUSED))
+    late = rollout.end(status.DEPLOYMENT_FAILED, expected_status=status.DEPLOYMENT_RUNNING)
+    promote = PromoteDeployment(deployment_id=rollout.id, expected_status=status.DEPLOYMENT_RUNNING)
+    assert [replica.reject(command).kind for command in (late, promote)] == ["stale", "stale"]
+    assert rollout.deployment.status == status.DEPLOYMENT_PAUSED
+
+
 def test_a_successful_deployment_makes_its_version_stable(replica: Replica, rollout: Rollout) -> None:
     replica.apply(rollout.end(status.DEPLOYMENT_SUCCESSFUL))
     assert (rollout.deployment.status, rollout.deployment.status_description) == ("successful", "told")

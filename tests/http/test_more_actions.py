@@ -81,6 +81,15 @@ async def test_ended_evaluations_can_be_deleted_and_others_not(api_with_node: Ap
     assert (await api.get(f"/v1/evaluation/{row['ID']}")).status == 404
 
 
+async def test_one_evaluation_that_must_stay_keeps_all_that_are_named(api: Api) -> None:
+    await api.register("empty", TaskGroups=NOTHING)
+    (row,) = await api.wait_until("/v1/evaluations", lambda rows: rows and rows[0]["Status"] == "complete")
+    ids = [row["ID"], row["ID"]]
+    assert (await api.call("DELETE", "/v1/evaluations", {"EvalIDs": [*ids, UNKNOWN_ID]})).status == 404
+    assert (await api.get(f"/v1/evaluation/{row['ID']}")).status == 200
+    assert (await api.call("DELETE", "/v1/evaluations", {"EvalIDs": ids})).json == {"Count": 1}
+
+
 @pytest.mark.parametrize(("query", "body"), [("", {"Filter": 'JobID == "a"'}), ("?filter=JobID+%3D%3D+%22a%22", None)])
 async def test_a_filter_deletes_what_is_safe(api: Api, query: str, body: Any) -> None:
     for name in ("a", "b"):

@@ -123,3 +123,12 @@ async def test_a_purged_job_stays_purged(bench: Any) -> None:
     _, failed = await outcomes(calls)
     assert ("default", "web") not in bench.server.state.jobs
     assert len(failed) == TOGETHER and all(isinstance(error, NotFound) for error in failed)
+
+
+async def test_many_at_once_take_turns_instead_of_writing_what_is_refused(bench: Any) -> None:
+    count = 100
+    jobs = [factories.job(meta={"number": str(number)}) for number in range(count)]
+    before = bench.server.state.index
+    done, failed = await outcomes(map(bench.server.jobs.register, jobs))
+    assert not failed and len(done) == count
+    assert bench.server.state.index - before < 3 * count

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable
 from yurt.sdk.value import replace
+from yurt.structs.commands import PutHostVolume
 from yurt.structs.constraint import Constraint
 from yurt.structs.host_volume import HostVolume, HostVolumeCapability, HostVolumeMade
 from yurt.structs.node import HostVolumeInfo, Node
@@ -94,6 +95,25 @@ async def test_a_node_that_fails_leaves_no_volume(bench: Any) -> None:
     with pytest.raises(Invalid, match="the disk is full"):
         await bench.server.host_volumes.create(ASKED)
     assert (port.asked, len(bench.server.state.host_volumes)) == (["create"], 0)
+
+
+@pytest.mark.parametrize("operation", ["create", "delete"])
+async def test_a_request_that_fails_takes_back_nothing_of_another_one(bench: Any, operation: str) -> None:
+    """Somebody changes the volume while its node is asked, and is promised that; then the node refuses."""
+    port = await add_node(bench)
+    volume, _ = await bench.server.host_volumes.create(ASKED)
+    changed = replace(volume, parameters={"owner": "other"})
+
+    async def refuse(_: HostVolume) -> None:
+        await bench.server.propose(PutHostVolume(volume=changed))
+        raise Unavailable("No path to node")
+
+    setattr(port, f"{operation}_host_volume", refuse)
+    volumes = bench.server.host_volumes
+    again = replace(ASKED, id=volume.id)
+    with pytest.raises(Unavailable):
+        await (volumes.create(again) if operation == "create" else volumes.delete("default", volume.id))
+    assert bench.server.state.host_volumes[volume.id].parameters == {"owner": "other"}
 
 
 async def test_a_failed_deletion_keeps_the_volume_unless_forced(bench: Any) -> None:
