@@ -176,7 +176,7 @@ class Jobs:
         """Have a job scheduled again; `force_reschedule` replaces failed allocations at once."""
         key, mint = (namespace, job_id), self._mint()
         evaluation = asked_evaluation(key, status.TRIGGER_JOB_REGISTER, mint)
-        if force_reschedule and key in self._server.state.jobs:
+        if force_reschedule:
             failed = await self._allocs_of(key, _may_be_rescheduled)
             await self._mark(failed, DesiredTransition(force_reschedule=True), mint)
         command = EvaluateJob(namespace=namespace, job_id=job_id, evaluation=evaluation)
@@ -307,9 +307,10 @@ class Jobs:
                 await self._server.propose(command)
 
     async def _allocs_of(self, key: JobKey, wanted: Callable[[Allocation], bool]) -> tuple[str, ...]:
-        """The ids of a job's allocations that are wanted."""
-        found: list[str] = []
-        async for part in self._server.writer.turns.slices(self._server.state.allocs.each_where("job", key)):
+        """The ids of a job's allocations that are wanted; of a job that is gone, none."""
+        state, found = self._server.state, list[str]()
+        allocs = state.allocs.each_where("job", key) if key in state.jobs else iter(())
+        async for part in self._server.writer.turns.slices(allocs):
             found += [alloc.id for alloc in part if wanted(alloc)]
         return tuple(found)
 
