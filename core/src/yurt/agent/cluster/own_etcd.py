@@ -242,7 +242,7 @@ class OwnEtcd:
         return ""
 
     async def turn_to_tls(self) -> None:
-        """Have the other members reach this one by TLS from now on; etcd is told where by its caller."""
+        """Take TLS connections alone from now on; the caller has told the other members the new address."""
         log.info("the etcd member turns to TLS: address=%s", self._membership.own.etcd_addr)
         self._remember(has_peer_tls=True)
         made = self._make_member({self._membership.own.name: self.peer_url}, is_new=False)

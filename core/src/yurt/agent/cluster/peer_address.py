@@ -2,8 +2,10 @@
 
 A cluster that was formed without TLS has plain peer addresses in etcd's data, and etcd changes them only while it has a
 majority. So members whose servers were given TLS go on in plain text at first. Once every server speaks TLS the members
-turn to it one after the other, by name: each starts its etcd anew, which then takes TLS connections only, and tells the
-others. While it does so it reaches them, and they need not reach it; the others are a majority without it.
+turn to it one after the other, by name: each tells the others its new address and then starts its etcd anew, which from
+then on takes TLS connections only. In this order the others can reach it after the start, whatever it has missed: its
+data may not hold yet that they have turned to TLS, and then it reaches none of them itself. Between the two steps it
+reaches them, and they need not reach it; the others are a majority without it.
 """
 
 from __future__ import annotations
@@ -72,9 +74,17 @@ class PeerAddress:
                 log.warning("%s", problem)
             self._told = problem
             if not problem:
+                await self._tell(mine, address, is_tls=True)
                 await etcd.turn_to_tls()
+                return True
         if (mine.address, mine.is_tls) != (address, etcd.has_peer_tls):
-            await self._admin.move(mine.id, address, is_tls=etcd.has_peer_tls)
-            kind = "by TLS" if etcd.has_peer_tls else "in plain text"
-            log.info("the etcd member is reached at %s %s now, and no longer at %s", address, kind, mine.address)
+            await self._tell(mine, address, is_tls=etcd.has_peer_tls)
         return etcd.has_peer_tls == bool(self._own.has_tls)
+
+    async def _tell(self, mine: Voter, address: str, *, is_tls: bool) -> None:
+        """Have all members know where and how this one is reached, if they do not yet."""
+        if (mine.address, mine.is_tls) == (address, is_tls):
+            return
+        await self._admin.move(mine.id, address, is_tls=is_tls)
+        kind = "by TLS" if is_tls else "in plain text"
+        log.info("the etcd member is reached at %s %s now, and no longer at %s", address, kind, mine.address)
