@@ -41,7 +41,7 @@ JOB = {
 
 
 def body(data: bytes) -> None:
-    """A body as JSON, and what is a job as a job."""
+    """Decode a JSON body, and its job into a struct."""
     try:
         found = decode_json(data)
     except YurtError:

@@ -73,7 +73,7 @@ def exposure_lines(config: AgentConfig, tls: TlsSettings) -> list[str]:
     return [
         "==> WARNING: other hosts can reach this agent, and it speaks to them without TLS:",
         f"      {', '.join(f'{name} {bracketed(address)}:{port}' for _, name, address, port in found)}",
-        "    Whoever reaches these ports can run jobs; whoever is on the way can read and change what is said.",
+        "    Anyone who can reach these ports can run jobs; anyone on the network path can read or alter traffic.",
         f"    Make certificates (`yurt tls ca create`, `yurt tls cert create`) and set tls {{ {switches} }},",
         '    or let nobody reach it: bind_addr = "127.0.0.1".',
         "",

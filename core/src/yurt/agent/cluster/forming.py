@@ -153,15 +153,15 @@ def _clash(candidates: Iterable[Member]) -> str:
 
 def _mixed_tls(candidates: Iterable[Member]) -> str:
     """Servers that begin together speak TLS, or none of them does."""
-    told: dict[bool, list[str]] = {True: [], False: []}
+    by_tls: dict[bool, list[str]] = {True: [], False: []}
     for each in candidates:
         if each.has_tls is not None:
-            told[each.has_tls].append(each.name)
-    if not told[True] or not told[False]:
+            by_tls[each.has_tls].append(each.name)
+    if not by_tls[True] or not by_tls[False]:
         return ""
     return (
-        f"`tls {{ rpc = true }}` must be set on all servers that begin a cluster or on none: {', '.join(told[True])} "
-        f"with it, {', '.join(told[False])} without"
+        f"`tls {{ rpc = true }}` must be set on all servers that begin a cluster or on none: {', '.join(by_tls[True])} "
+        f"with it, {', '.join(by_tls[False])} without"
     )
 
 

@@ -113,7 +113,7 @@ class Membership:
         self._listeners.append(on_change)
 
     def run_of(self, name: str) -> str:
-        """The run of a server as it told this one over the port for servers; "" for one that has not."""
+        """The run identifier that a server sent over the serf port; "" when it has sent none."""
         return self.reports[name].run if name in self.reports else ""
 
     def silent_s(self, name: str) -> float:
