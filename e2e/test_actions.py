@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from yurt.testing.agent import Agent, ApiFailure
+from yurt.testing.agent import Agent, ApiFailure, wait_for
 
 JOB = """
 job "acts" {
@@ -58,7 +59,15 @@ def alloc(dev_agent: Agent, tmp_path_factory: pytest.TempPathFactory) -> str:
     path.write_text(JOB)
     done = dev_agent.cli("job", "run", "-detach", str(path))
     assert done.returncode == 0 and "has no effect" not in done.stdout, done
-    return str(dev_agent.running("acts", 1)[0]["ID"])
+    (row,) = dev_agent.running("acts", 1)
+    # An allocation runs from its first running task on.
+    wait_for("both tasks run", partial(all_tasks_run, dev_agent, row["ID"]))
+    return str(row["ID"])
+
+
+def all_tasks_run(agent: Agent, alloc_id: str) -> bool:
+    states = agent.get(f"/v1/allocation/{alloc_id}")["TaskStates"]
+    return {name: state["State"] for name, state in states.items()} == {"main": "running", "other": "running"}
 
 
 def test_an_action_runs_in_its_task_with_input_and_exit_code(dev_agent: Agent, alloc: str) -> None:

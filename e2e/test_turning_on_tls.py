@@ -8,7 +8,7 @@ import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import pytest
@@ -71,8 +71,21 @@ def wait_all_by_tls(cluster: RealCluster) -> None:
     wanted = {f"https://{each.at('etcd')}" for each in cluster.servers}
     wait_for("peer URLs by TLS", lambda: peer_urls(cluster.servers[0]) == wanted, LIMIT_S)
     for each in cluster.servers:
-        with pytest.raises((URLError, ConnectionError)):
-            urlopen(f"http://{each.at('etcd')}/members", timeout=5)
+        # The last member's address is told before its etcd starts anew with TLS.
+        wait_for(f"{each.name} refuses plain text", partial(refuses_plain_text, each), LIMIT_S)
+
+
+def refuses_plain_text(server: ServerAgent) -> bool:
+    """Whether etcd's port accepts connections, and ends those that do not begin with TLS."""
+    try:
+        urlopen(f"http://{server.at('etcd')}/members", timeout=5)
+    except HTTPError as error:
+        return error.code == 400
+    except URLError as error:
+        return not isinstance(error.reason, ConnectionRefusedError)
+    except ConnectionError:
+        return True
+    return False
 
 
 def check_it_works(cluster: RealCluster, name: str) -> None:
