@@ -11,6 +11,7 @@ from yurt.structs.alloc import AllocDeploymentStatus
 from yurt.structs.commands import (
     AllocUpdate,
     ApplyPlan,
+    DeregisterJob,
     PromoteDeployment,
     RegisterJob,
     RegisterNode,
@@ -149,6 +150,40 @@ def test_only_a_group_that_has_failed_takes_the_job_back(state_of: Any, mint_at:
     assert (command.update.status_description, command.job) == ("Failed due to unhealthy allocations", None)
     told = failed_by_user(state, the(state), state.jobs[old.key], mint_at())
     assert told.update.status_description == "Deployment marked as failed - rolling back to job version 0"
+
+
+def test_auto_revert_does_not_undo_a_newer_version(state_of: Any, mint_at: Any) -> None:
+    update = factories.update_strategy(auto_revert=True)
+    old = factories.job(task_groups=(factories.group(update=update),))
+    state = state_of(RegisterJob(job=old), SetJobStability(namespace="default", job_id="web", version=0, stable=True))
+    state = deployed(state_of, replace(old, meta={"release": "2"}), on=state)
+    state = state_of(RegisterJob(job=replace(old, meta={"release": "3"})), on=state)
+
+    watched = watch(state, the(state), Seen(), mint_at(601))
+    told = failed_by_user(state, the(state), state.jobs[old.key], mint_at())
+
+    assert isinstance(watched, SetDeploymentStatus)
+    assert (watched.job, told.job) == (None, None)
+    assert (
+        told.update.status_description
+        == "Deployment marked as failed - not rolling back as the job has a newer version"
+    )
+
+
+def test_auto_revert_leaves_a_job_that_was_made_again(state_of: Any, mint_at: Any) -> None:
+    update = factories.update_strategy(auto_revert=True)
+    old = factories.job(task_groups=(factories.group(update=update),))
+    stable = SetJobStability(namespace="default", job_id="web", version=0, stable=True)
+    state = deployed(state_of, replace(old, meta={"release": "2"}), on=state_of(RegisterJob(job=old), stable))
+    state = state_of(
+        DeregisterJob(namespace="default", job_id="web", purge=True), RegisterJob(job=old), stable, on=state
+    )
+    state = state_of(RegisterJob(job=replace(old, meta={"release": "2"})), on=state)
+
+    command = watch(state, the(state), Seen(), mint_at(601))
+
+    assert isinstance(command, SetDeploymentStatus)
+    assert command.job is None
 
 
 def test_auto_revert_stays_when_there_is_nothing_to_go_back_to(state_of: Any, mint_at: Any) -> None:

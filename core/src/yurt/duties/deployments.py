@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from yurt.fsm.alloc_triggers import is_reschedulable
 from yurt.fsm.eval_triggers import Mint, evaluation_of
+from yurt.scheduler.deploys import is_of_version
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import status
@@ -36,6 +37,7 @@ MARKED_MAX: Final = 500
 FAILED_ALLOCATIONS: Final = "Failed due to unhealthy allocations"
 FAILED_DEADLINE: Final = "Failed due to progress deadline"
 FAILED_BY_USER: Final = "Deployment marked as failed"
+NEWER_VERSION: Final = " - not rolling back as the job has a newer version"
 
 
 class Seen(NamedTuple):
@@ -129,10 +131,15 @@ def failed_by_user(state: Snapshot, deployment: Deployment, job: Job, mint: Mint
 
 
 def failed(state: Snapshot, deployment: Deployment, job: Job, failure: Failure, mint: Mint) -> SetDeploymentStatus:
-    """End the deployment, going back to the newest stable version where a group that has failed asks for that."""
+    """End the deployment, going back to the newest stable version where a group that has failed asks for that.
+
+    A job that has a newer version stays as it is: its deployment is about to be cancelled, and going back would undo
+    what somebody registered since.
+    """
     revert, text = None, failure.reason
     if any(deployment.task_groups[name].auto_revert for name in failure.groups):
-        revert, suffix = rollback(state, deployment, job)
+        is_current = is_of_version(deployment, job)
+        revert, suffix = rollback(state, deployment, job) if is_current else (None, NEWER_VERSION)
         text += suffix
     evaluation = _evaluation(job, deployment, mint)
     return SetDeploymentStatus(
