@@ -121,3 +121,7 @@ class ConfigurationKind:
     def last_reads(self) -> Sequence[Request]:
         """See `Kind.last_reads`."""
         return (ReadConfiguration(),)
+
+    def records(self, key: str) -> Sequence[str]:
+        """See `Kind.records`."""
+        return ()

@@ -61,6 +61,12 @@ def counterexample(model: Model[S], operations: Sequence[Operation]) -> Countere
     return Counterexample(rest[0].key, initial, rest, next(iter(verdict.end_states)), explained, later)
 
 
+def operation_lines(operations: Sequence[Operation]) -> list[str]:
+    """Operations as text, in the order in which they were sent."""
+    ordered = sorted(operations, key=lambda each: each.invoked)
+    return [_line(each, each, ordered[0].invoked, frozenset()) for each in ordered]
+
+
 def until(operations: Sequence[Operation], moment: int) -> History:
     """What was known at a moment: what returned later is of unknown outcome, what was invoked later is not there."""
     return tuple(

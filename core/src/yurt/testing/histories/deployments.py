@@ -2,8 +2,12 @@
 
 A service job without a node gets a first version, which is marked stable, and a second one. The second one's deployment
 waits for allocations that nobody can place, so only requests change it. When it fails, its job goes back to the first
-version. A purge of the job ends the deployment some time later, and a failure does not bring the job back. Until the
-deployment is found the requests only lead up to it; they may be repeated.
+version. Until the deployment is found the requests only lead up to it; they may be repeated.
+
+A newer version of the job, or a purge, makes the scheduler cancel the deployment some time later. A registration that
+leads up to the deployment makes a newer version too, when a frozen server carries it out late. From then on an answer
+tells whether the deployment was cancelled before it: a cancelled one never changes again, and one that was not is what
+the requests made of it. Its failure no longer takes the job back.
 """
 
 from __future__ import annotations
@@ -14,11 +18,11 @@ from typing import Any, Final, NamedTuple
 
 from yurt.testing.histories.history import Answer, Operation, Read, Request
 from yurt.testing.histories.job_requests import job_document
-from yurt.testing.histories.kinds import Prepared, put
+from yurt.testing.histories.kinds import Prepared, job_records, put
 from yurt.testing.histories.log_index import NEVER
 
 FIRST, SECOND = "first", "second"
-RUNNING, PAUSED, FAILED = "running", "paused", "failed"
+RUNNING, PAUSED, FAILED, CANCELLED = "running", "paused", "failed", "cancelled"
 WATCHED: Final = 1
 """The job version whose deployment is driven."""
 
@@ -89,13 +93,18 @@ class DeploymentState(NamedTuple):
     is_stable: bool = False
     status: str = RUNNING
     is_purged: bool = False
-    """The job was purged: the deployment is being cancelled, or has been."""
+    """The job was purged; one of the same name may have come after it."""
     last: int = NEVER
 
     @property
     def is_active(self) -> bool:
         """The deployment has not ended."""
         return self.status in (RUNNING, PAUSED)
+
+    @property
+    def is_left(self) -> bool:
+        """The job has left the deployment behind: the scheduler cancels it at some time, or has."""
+        return self.is_purged or self.version > WATCHED
 
 
 class DeploymentModel:
@@ -111,15 +120,13 @@ class DeploymentModel:
 
     def step(self, state: DeploymentState, request: Any, answer: Answer | None) -> DeploymentState | None:
         """See `Model.step`."""
-        if state.is_purged and isinstance(request, Pause | Fail | Promote):
-            return _after_purge(state, answer)
+        if answer is not None and request.is_read:
+            return _read(state, answer)
+        if answer is not None and answer.is_refusal:
+            return _refused(state, request, str(answer.body))
         after = _after(state, request)
         if answer is None:
-            return state if request.is_read or after is None else after
-        if request.is_read:
-            return state if _is_shown(state, answer) else None
-        if answer.is_refusal:
-            return state if after is None and _is_reason(state, request, str(answer.body)) else None
+            return state if after is None else after
         if after is None or answer.index <= state.last:
             return None
         if isinstance(request, Fail) and (answer.body is not None) != (after.version > state.version):
@@ -129,46 +136,51 @@ class DeploymentModel:
 
 def _after(state: DeploymentState, request: Any) -> DeploymentState | None:
     """The state after a request; None when it must be refused."""
+    is_driven = state.is_active and state.version >= 0
     match request:
         case RegisterService(mark=mark):
             is_same = state.version >= 0 and state.mark == mark
             return state if is_same else state._replace(version=state.version + 1, mark=mark)
         case MarkStable():
             return state._replace(is_stable=True) if state.version >= 0 else None
-        case Pause(pause=pause) if state.is_active:
+        case Pause(pause=pause) if is_driven:
             return state._replace(status=PAUSED if pause else RUNNING)
         case Purge():
             return state._replace(version=-1, mark="", is_purged=True)
-        case Fail() if state.is_active:
-            goes_back = state.is_stable and state.mark != FIRST
+        case Fail() if is_driven:
+            goes_back = state.is_stable and not state.is_left
             failed = state._replace(status=FAILED)
             return failed._replace(version=state.version + 1, mark=FIRST) if goes_back else failed
         case _:
             return None
 
 
-def _after_purge(state: DeploymentState, answer: Answer | None) -> DeploymentState | None:
-    """The deployment may have ended or not, but there is no job that could go back."""
-    if answer is None or answer.is_refusal:
-        return state
-    return state._replace(last=answer.index) if answer.body is None and answer.index > state.last else None
-
-
-def _is_reason(state: DeploymentState, request: Any, text: str) -> bool:
+def _refused(state: DeploymentState, request: Any, text: str) -> DeploymentState | None:
+    """The state, cancelled where the refusal tells that; None when nothing in it is a reason for this refusal."""
     if isinstance(request, MarkStable):
-        return "has no version" in text or "not found" in text
-    if isinstance(request, Promote) and state.is_active:
-        return "no canaries" in text
-    return "terminal" in text and not state.is_active
+        return state if state.version < 0 and ("has no version" in text or "not found" in text) else None
+    if "terminal" in text:
+        return _cancelled(state) if state.is_active else state
+    if not state.is_active:
+        return None
+    is_reason = "not found" in text if state.version < 0 else isinstance(request, Promote) and "no canaries" in text
+    return state if is_reason else None
 
 
-def _is_shown(state: DeploymentState, answer: Answer) -> bool:
+def _cancelled(state: DeploymentState) -> DeploymentState | None:
+    return state._replace(status=CANCELLED) if state.is_left else None
+
+
+def _read(state: DeploymentState, answer: Answer) -> DeploymentState | None:
+    """The state, cancelled where the read shows that; None when it shows what is not so."""
     body = answer.body
     if answer.is_refusal:
-        return state.version < 0 and answer.status == 404
+        return state if state.version < 0 and answer.status == 404 else None
     if isinstance(body, Service):
-        return (body.version, body.mark) == (state.version, state.mark)
-    return state.is_purged or body is None or body.version != WATCHED or body.status == state.status
+        return state if (body.version, body.mark) == (state.version, state.mark) else None
+    if state.is_purged or body is None or body.version != WATCHED or body.status == state.status:
+        return state
+    return _cancelled(state) if body.status == CANCELLED and state.is_active else None
 
 
 class DeploymentKind:
@@ -234,7 +246,7 @@ class DeploymentKind:
             return FindDeployment(max(each.index for each in answers))
         requests = (
             Pause(found, True), Pause(found, False), Fail(found), Promote(found), FindDeployment(), ReadService(),
-            Purge(),
+            Purge(), RegisterService(mark),
         )  # fmt: skip
         return rng.choices(requests, _WEIGHTS)[0]
 
@@ -242,5 +254,9 @@ class DeploymentKind:
         """See `Kind.last_reads`."""
         return FindDeployment(), ReadService()
 
+    def records(self, key: str) -> Sequence[str]:
+        """See `Kind.records`."""
+        return job_records(key)
 
-_WEIGHTS: Final = (6, 5, 2, 1, 4, 4, 1)
+
+_WEIGHTS: Final = (6, 5, 2, 1, 4, 4, 1, 1)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from yurt.testing.histories.history import Answer, Operation, Read, Request
 from yurt.testing.histories.job_requests import job_document
-from yurt.testing.histories.kinds import Prepared, put
+from yurt.testing.histories.kinds import Prepared, job_records, put
 from yurt.testing.histories.log_index import NEVER, agrees, unknown_after
 
 TOKENS: Final = ("one", "two", "three")
@@ -201,6 +201,10 @@ class DispatchKind:
     def last_reads(self) -> Sequence[Request]:
         """See `Kind.last_reads`."""
         return (ReadChildren(),)
+
+    def records(self, key: str) -> Sequence[str]:
+        """See `Kind.records`."""
+        return job_records(key)
 
 
 _CHOICES: Final = {"register": 6, "stop": 3, "purge": 1, "dispatch": 4, "dispatch once": 12, "read": 5}

@@ -126,6 +126,10 @@ class _DocumentKind:
         """See `Kind.last_reads`."""
         return (ReadDocument(),)
 
+    def records(self, key: str) -> Sequence[str]:
+        """See `Kind.records`."""
+        return ()
+
 
 class NamespaceKind(_DocumentKind):
     """A namespace and a variable in it."""

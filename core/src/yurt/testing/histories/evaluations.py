@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from yurt.testing.histories.history import Answer, Operation, Read, Request
 from yurt.testing.histories.job_requests import job_document
-from yurt.testing.histories.kinds import Prepared, put
+from yurt.testing.histories.kinds import Prepared, job_records, put
 from yurt.testing.histories.log_index import NEVER
 
 
@@ -134,6 +134,10 @@ class EvaluationKind:
     def last_reads(self) -> Sequence[Request]:
         """See `Kind.last_reads`."""
         return ()
+
+    def records(self, key: str) -> Sequence[str]:
+        """See `Kind.records`."""
+        return job_records(key)
 
 
 _WEIGHTS: Final = (1, 4, 7, 4)

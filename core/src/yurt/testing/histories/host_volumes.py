@@ -126,6 +126,10 @@ class HostVolumeKind:
         """See `Kind.last_reads`."""
         return ()
 
+    def records(self, key: str) -> Sequence[str]:
+        """See `Kind.records`."""
+        return ("/v1/volumes?type=host",)
+
 
 _WEIGHTS: Final = (4, 3, 4, 4)
 _LATEST: Final = 0.8

@@ -25,7 +25,7 @@ from yurt.testing.histories.jobs import (
     Version,
     Written,
 )
-from yurt.testing.histories.kinds import Prepared, put
+from yurt.testing.histories.kinds import Prepared, job_records, put
 
 COUNT_MAX: Final = 5
 
@@ -110,6 +110,10 @@ class JobKind:
     def last_reads(self) -> Sequence[Request]:
         """See `Kind.last_reads`."""
         return ReadJob(), ReadVersions()
+
+    def records(self, key: str) -> Sequence[str]:
+        """See `Kind.records`."""
+        return job_records(key)
 
 
 _CHOICES: Final = {

@@ -51,10 +51,20 @@ class Kind(Protocol):
         """Reads that together show the whole object."""
         ...
 
+    def records(self, key: str) -> Sequence[str]:
+        """Paths of what servers record about the object besides; they are read after a violation."""
+        ...
+
 
 def put(path: str, document: Any = None) -> Prepared:
     """A write with a JSON body."""
     return Prepared("PUT", path, None if document is None else json.dumps(document).encode())
+
+
+def job_records(key: str) -> Sequence[str]:
+    """What servers record about a job."""
+    at = f"/v1/job/{key}"
+    return at, f"{at}/versions", f"{at}/deployments?all=true", f"{at}/evaluations", f"{at}/allocations?all=true"
 
 
 def answered(status: int, index: str, text: str, kind: Kind, request: Any) -> Answer:

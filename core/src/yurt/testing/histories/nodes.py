@@ -135,5 +135,9 @@ class NodeKind:
         """See `Kind.last_reads`."""
         return (ReadNode(),)
 
+    def records(self, key: str) -> Sequence[str]:
+        """See `Kind.records`."""
+        return ()
+
 
 _WEIGHTS: Final = (4, 3, 3, 2, 2, 5)

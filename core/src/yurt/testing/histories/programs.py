@@ -12,12 +12,13 @@ from yurt.testing.histories.deployments import DeploymentKind
 from yurt.testing.histories.dispatches import DispatchKind
 from yurt.testing.histories.documents import NamespaceKind, NodePoolKind
 from yurt.testing.histories.evaluations import EvaluationKind
+from yurt.testing.histories.evidence import evidence_of
 from yurt.testing.histories.host_volumes import HostVolumeKind
 from yurt.testing.histories.job_requests import JobKind
 from yurt.testing.histories.kinds import Kind
 from yurt.testing.histories.nodes import NodeKind
 from yurt.testing.histories.periodics import PeriodicKind
-from yurt.testing.histories.report import Report, outcomes_text, report_on
+from yurt.testing.histories.report import SHOWN_MAX, Report, outcomes_text, report_on
 from yurt.testing.histories.variables import VariableKind
 
 
@@ -53,4 +54,6 @@ async def run_program(
     if settle is not None:
         await asyncio.to_thread(settle)
         await clients.read_everywhere()
-    return report_on(clients.recorded)._replace(seed=program.seed, outcomes=outcomes_text(clients.outcomes))
+    report = report_on(clients.recorded)
+    evidence = [await evidence_of(each, addresses) for each in report.unexplained[:SHOWN_MAX]]
+    return report._replace(seed=program.seed, outcomes=outcomes_text(clients.outcomes), evidence="\n\n".join(evidence))

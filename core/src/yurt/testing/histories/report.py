@@ -28,6 +28,10 @@ class Report(NamedTuple):
     seed: int = 0
     outcomes: str = ""
     """The answers by kind of object, request and status."""
+    unexplained: tuple[Recorded, ...] = ()
+    """The histories for which no order was found."""
+    evidence: str = ""
+    """Their operations, and what the servers hold of their objects."""
 
     @property
     def is_clean(self) -> bool:
@@ -42,25 +46,33 @@ class Report(NamedTuple):
         shortest: dict[str, str] = {}
         for text in sorted(self.violations, key=len):
             shortest.setdefault(text.partition(":")[0], text)
-        return "\n\n".join((head, *list(shortest.values())[:SHOWN_MAX], *self.undecided[:SHOWN_MAX]))
+        return "\n\n".join(
+            (head, *list(shortest.values())[:SHOWN_MAX], *self.undecided[:SHOWN_MAX], self.evidence)
+        ).rstrip()
 
 
 def report_on(recorded: Sequence[Recorded]) -> Report:
     """Check every object, and the indexes between them."""
-    violations, undecided = [], []
+    violations, undecided, unexplained = [], [], []
     objects = _by_object(recorded)
-    for kind, key, operations in objects:
+    for each in objects:
+        kind, key, operations = each
         try:
             found: Any = counterexample(kind.model, operations)
         except Undecided as error:
             undecided.append(f"{kind.name} {key}: {error}")
+            unexplained.append(each)
             continue
         if found is not None:
             violations.append(f"{kind.name}: {found}")
+            unexplained.append(each)
     violations += [f"indexes: {fault}" for fault in index_faults((each.kind, each.operations) for each in objects)]
     everything = list(itertools.chain.from_iterable(each.operations for each in objects))
     unknown = sum(not each.is_known for each in everything)
-    return Report(len(everything), unknown, len(objects), tuple(violations), tuple(undecided))
+    return Report(
+        operations=len(everything), unknown=unknown, objects=len(objects), violations=tuple(violations),
+        undecided=tuple(undecided), unexplained=tuple(unexplained),
+    )  # fmt: skip
 
 
 def _by_object(recorded: Sequence[Recorded]) -> list[Recorded]:

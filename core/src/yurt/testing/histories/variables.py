@@ -229,6 +229,10 @@ class VariableKind:
         """See `Kind.last_reads`."""
         return (ReadVariable(),)
 
+    def records(self, key: str) -> Sequence[str]:
+        """See `Kind.records`."""
+        return ()
+
 
 _CHOICES: Final = {
     "put": 8, "put new": 10, "put over": 14, "put locked": 8, "delete": 5, "delete over": 5, "acquire": 4,

@@ -1,0 +1,163 @@
+"""The model of a deployment against a real server: what ends it, and what must not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from yurt.testing.histories.checker import check
+from yurt.testing.histories.clients import Clients, new_session
+from yurt.testing.histories.deployments import (
+    FIRST,
+    SECOND,
+    DeploymentKind,
+    DeploymentModel,
+    DeploymentState,
+    Fail,
+    FindDeployment,
+    Found,
+    MarkStable,
+    Pause,
+    Purge,
+    ReadService,
+    RegisterService,
+    Service,
+)  # fmt: skip
+from yurt.testing.histories.history import Answer, Operation, Request
+from yurt.testing.histories.programs import Program, run_program
+from yurt.testing.http_api import Api, serving
+
+KIND = DeploymentKind()
+KEY = KIND.key(1)
+
+
+DRIVEN: Sequence[tuple[Request, Answer]] = (
+    (RegisterService(FIRST), Answer(200, 5)),
+    (MarkStable(), Answer(200, 6)),
+    (RegisterService(SECOND), Answer(200, 7)),
+    (FindDeployment(), Answer(200, 8, Found("d", 1, "running"))),
+)
+TERMINAL = Answer(500, 0, "can't resume terminal deployment")
+LEFT = (RegisterService("third"), Answer(200, 9))
+LOST: dict[str, Sequence[tuple[Request, Answer]]] = {
+    "a deployment ended though nobody asked for that": [(Pause("d", False), TERMINAL)],
+    "a pause is undone": [
+        (Pause("d", True), Answer(200, 9)), (FindDeployment(), Answer(200, 9, Found("d", 1, "running"))),
+    ],
+    "a failure is undone": [
+        (Fail("d"), Answer(200, 9, 0)), (FindDeployment(), Answer(200, 9, Found("d", 1, "paused"))),
+    ],
+    "a failure is overwritten by a cancellation": [
+        (Fail("d"), Answer(200, 9, 0)), LEFT, (FindDeployment(), Answer(200, 10, Found("d", 1, "cancelled"))),
+    ],
+    "a cancelled deployment is resumed": [LEFT, (Pause("d", False), TERMINAL), (Pause("d", False), Answer(200, 10))],
+    "a cancelled deployment is running": [
+        LEFT, (Pause("d", False), TERMINAL), (FindDeployment(), Answer(200, 9, Found("d", 1, "running"))),
+    ],
+    "a pause after a newer version is undone": [
+        LEFT, (Pause("d", True), Answer(200, 10)), (FindDeployment(), Answer(200, 10, Found("d", 1, "running"))),
+    ],
+    "a deployment without a job is paused": [(Purge(), Answer(200, 9)), (Pause("d", True), Answer(200, 10))],
+    "a failure undoes a newer version": [
+        LEFT, (Fail("d"), Answer(200, 10)), (ReadService(), Answer(200, 10, Service(3, FIRST))),
+    ],
+}  # fmt: skip
+
+
+def one_by_one(pairs: Sequence[tuple[Request, Answer]]) -> list[Operation]:
+    return [
+        Operation(at, at, KEY, request, invoked=at * 10, returned=at * 10 + 5, answer=answer)
+        for at, (request, answer) in enumerate(pairs)
+    ]
+
+
+@pytest.fixture(name="api")
+async def running_api() -> AsyncIterator[Api]:
+    async with serving() as api:
+        yield api
+
+
+class Client:
+    """Sends one request after another and keeps what was answered."""
+
+    def __init__(self, api: Api) -> None:
+        self._clients = Clients([str(api.client.make_url("")).rstrip("/")], [KIND], seed=1)
+        self.past: list[Operation] = []
+
+    async def send(self, *requests: Request) -> Operation:
+        """The last answer."""
+        async with new_session() as session:
+            for request in requests:
+                found = await self._clients.send(session, KIND, self._clients.plan(KEY, request, client=0))
+                assert found is not None
+                self.past.append(found)
+        return self.past[-1]
+
+    async def driven(self) -> str:
+        """The deployment of the second version."""
+        found = await self.send(RegisterService(FIRST), MarkStable(), RegisterService(SECOND))
+        while not isinstance(found.answer.body, Found) or found.answer.body.version != 1:
+            found = await self.send(FindDeployment())
+        return found.answer.body.id
+
+
+async def test_a_registration_that_comes_late_ends_the_deployment(api: Api) -> None:
+    client = Client(api)
+    deployment = await client.driven()
+
+    await client.send(RegisterService(FIRST))
+    ended = await api.wait_until(f"/v1/deployment/{deployment}", lambda found: found["Status"] != "running")
+    resumed = await client.send(Pause(deployment, False))
+
+    assert ended["StatusDescription"] == "Cancelled due to newer version of job"
+    assert resumed.answer.body == "can't resume terminal deployment"
+    assert check(KIND.model, client.past).is_linearizable
+
+
+async def test_a_purge_ends_the_deployment_and_its_failure_brings_nothing_back(api: Api) -> None:
+    client = Client(api)
+    deployment = await client.driven()
+
+    await client.send(Purge(), RegisterService(FIRST), MarkStable(), RegisterService(SECOND))
+    await client.send(Fail(deployment), ReadService())
+    await api.wait_until(f"/v1/deployment/{deployment}", lambda found: found["Status"] != "running")
+    await client.send(Pause(deployment, True), ReadService())
+
+    assert check(KIND.model, client.past).is_linearizable
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_lost_status_has_no_order_that_explains_it(name: str) -> None:
+    assert check(KIND.model, one_by_one(DRIVEN)).is_linearizable
+
+    assert not check(KIND.model, one_by_one([*DRIVEN, *LOST[name]])).is_linearizable
+
+
+def test_what_a_newer_version_does_to_a_deployment_is_explained_before_and_after_its_cancellation() -> None:
+    before = (Pause("d", True), Answer(200, 10)), (FindDeployment(), Answer(200, 10, Found("d", 1, "paused")))
+    after = (FindDeployment(), Answer(200, 11, Found("d", 1, "cancelled"))), (Pause("d", False), TERMINAL)
+
+    assert check(KIND.model, one_by_one([*DRIVEN, LEFT, *before, *after])).is_linearizable
+
+
+class Broken(DeploymentModel):
+    """Knows nothing of pauses."""
+
+    def step(self, state: DeploymentState, request: Any, answer: Answer | None) -> DeploymentState | None:
+        is_paused = isinstance(request, Pause) and answer is not None and answer.status == 200
+        return None if is_paused else super().step(state, request, answer)
+
+
+async def test_a_violation_comes_with_what_the_servers_recorded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = DeploymentKind()
+    kind.model = Broken()
+    monkeypatch.setattr("yurt.testing.histories.programs.all_kinds", lambda node_id: [kind])
+
+    report = await run_program(Program(seed=1, operations=100), [str(api.client.make_url("")).rstrip("/")])
+
+    assert len(report.unexplained) == len(report.violations) > 0
+    key = report.unexplained[0].key
+    assert f"/v1/job/{key}/deployments?all=true at agents 0" in str(report)
+    assert '"StatusDescription": "Deployment is ' in report.evidence
+    assert '"TriggeredBy": "job-register"' in report.evidence
