@@ -7,11 +7,12 @@ import inspect
 import re
 from importlib import import_module
 
-from yurt.cli import follow, main
+from yurt.cli import main
 from yurt.cli.agent import COMMAND as AGENT
 from yurt.cli.command import CLIENT_FLAGS, Command
 from yurt.cli.flags import BOOL, MAYBE_BOOL, Flag
 from yurt.cli.tree import ALIASES, COMMANDS, GROUPS
+from yurt.cli.views import follow
 
 from docs.generator.markdown import cell, code, page, table
 

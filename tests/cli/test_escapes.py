@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt.cli.alloc.terminal import Escapes
+from yurt.cli.terminal.session import Escapes
 
 
 @pytest.mark.parametrize(

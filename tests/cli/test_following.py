@@ -12,9 +12,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from yurt.api.http_client import ApiClient, BrokenOff, Connection
 from yurt.cli.alloc.following import Begin, Bounds, other_servers, print_source
-from yurt.cli.alloc.stream import FileSource, LogSource
+from yurt.cli.api.client import ApiClient, Connection
+from yurt.cli.api.frames import FileSource, LogSource
+from yurt.cli.errors import BrokenOff
 from yurt.client.streams import LogFile, place_at
 
 ALLOC = "11111111-2222-3333-4444-555555555555"

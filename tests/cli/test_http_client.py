@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.api.http_client import ApiClient, ApiError, BrokenOff, Connection, Unreachable
+from yurt.cli.api.client import ApiClient, Connection
+from yurt.cli.errors import ApiError, BrokenOff, Unreachable
 from yurt.testing.claims import quiet_port
 
 

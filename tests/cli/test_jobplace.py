@@ -11,7 +11,7 @@ import pytest
 from yurt.api.canonical import canonicalize_job
 from yurt.api.decode import decode_job
 from yurt.api.validate import multi_error, validate_job
-from yurt.cli.jobplace import findings, follow, messages
+from yurt.cli.files.places import findings, follow, messages
 from yurt_jobspec import parse_job_with_positions
 
 Run = Callable[..., tuple[int, str, str]]

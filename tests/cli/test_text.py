@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from yurt.cli.screen import columns, key_values
 from yurt.cli.suggest import nearest
-from yurt.cli.text import (
+from yurt.cli.terminal.screen import columns, key_values
+from yurt.cli.terminal.text import (
     HOUR,
     MINUTE,
     SECOND,

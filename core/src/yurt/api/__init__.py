@@ -1,4 +1,4 @@
-"""JSON to structs and back, canonical defaults, validation, the HTTP client."""
+"""JSON to structs and back, canonical defaults, validation."""
 
 from yurt.api.canonical import canonicalize_job
 

@@ -1,8 +1,6 @@
-"""A websocket for the command line: RFC 6455 on a plain socket, without blocking, by the standard library alone.
+"""Websockets as RFC 6455 frames them, without a socket: bytes in, messages out, and the key of a handshake.
 
-`Frames` is the protocol without a socket: bytes in, messages out. `WebSocket` puts it on one and never waits: whoever
-uses it waits for the socket (`fileno`, `wants_write`) together with its other sources, so that input and output cannot
-hold each other up.
+Both who asks the HTTP API (the command line) and who passes its websockets on between agents read and write them.
 """
 
 from __future__ import annotations
@@ -10,8 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import socket
-import ssl
 import struct
 from typing import NamedTuple
 
@@ -19,9 +15,7 @@ TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
 CONTINUED = 0x0
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
-HEAD_BYTES_MAX = 64 * 1024
-READ_SIZE = 64 * 1024
-NORMAL, ABNORMAL = 1000, 1006
+NORMAL = 1000
 
 
 class Message(NamedTuple):
@@ -112,118 +106,3 @@ class Frames:
         body = bytes(buffer[start : start + size])
         del buffer[: start + size]
         return bool(first & 0x80), first & 0x0F, body
-
-
-class WebSocket:
-    """An open websocket on a socket that does not block."""
-
-    def __init__(self, sock: socket.socket, first: bytes = b"") -> None:
-        sock.setblocking(False)
-        self._socket = sock
-        self._frames = Frames()
-        self._outgoing = bytearray()
-        self._first = first
-        self.close_code = 0
-        self.close_reason = ""
-
-    def fileno(self) -> int:
-        """The descriptor to wait for."""
-        return self._socket.fileno()
-
-    @property
-    def unsent(self) -> int:
-        """How many bytes wait to be sent."""
-        return len(self._outgoing)
-
-    @property
-    def has_more(self) -> bool:
-        """Whether bytes have come that no wait for the descriptor would tell."""
-        return bool(self._first) or (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0)
-
-    def send(self, text: str) -> None:
-        """Send a text as soon as the peer takes it."""
-        self._put(TEXT, text.encode())
-
-    def close_with(self, code: int) -> None:
-        """Say goodbye."""
-        self._put(CLOSE, struct.pack("!H", code))
-
-    def _put(self, kind: int, data: bytes) -> None:
-        self._outgoing += encode(kind, data, mask=os.urandom(4))
-        self.flush()
-
-    def flush(self) -> None:
-        """Send what the peer takes now."""
-        while self._outgoing:
-            try:
-                sent = self._socket.send(self._outgoing[:READ_SIZE])
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                return
-            except OSError:
-                self._outgoing.clear()
-                return
-            del self._outgoing[:sent]
-
-    def receive(self) -> list[str] | None:
-        """The texts that have come; None when the peer has closed, and why stands in `close_code`."""
-        if self.close_code:
-            return None
-        data, self._first = self._first, b""
-        try:
-            data = data or self._socket.recv(READ_SIZE)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return []
-        except OSError:
-            data = b""
-        if not data:
-            self.close_code = self.close_code or ABNORMAL
-            return None
-        texts = []
-        for message in self._frames.feed(data):
-            if message.kind == PING:
-                self._put(PONG, message.data)
-            elif message.kind == CLOSE:
-                self.close_code = int.from_bytes(message.data[:2], "big") or NORMAL
-                self.close_reason = message.data[2:].decode(errors="replace")
-                self._put(CLOSE, message.data[:2])
-            elif message.kind in (TEXT, BINARY):
-                texts.append(message.data.decode(errors="replace"))
-        return None if self.close_code and not texts else texts
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-
-
-def switch(sock: socket.socket, target: str, host: str, headers: dict[str, str]) -> tuple[int, str, bytes]:
-    """Ask for a websocket: the answer's status, its body where it refuses, and what came behind its head."""
-    key = new_key()
-    lines = [
-        f"GET {target} HTTP/1.1",
-        f"Host: {host}",
-        "Upgrade: websocket",
-        "Connection: Upgrade",
-        f"Sec-WebSocket-Key: {key}",
-        "Sec-WebSocket-Version: 13",
-        *(f"{name}: {value}" for name, value in headers.items()),
-    ]
-    sock.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
-    data = b""
-    while b"\r\n\r\n" not in data:
-        piece = sock.recv(READ_SIZE)
-        if not piece or len(data) > HEAD_BYTES_MAX:
-            raise ConnectionResetError("the connection was closed during the handshake")
-        data += piece
-    head, _, rest = data.partition(b"\r\n\r\n")
-    first, *fields = head.decode(errors="replace").split("\r\n")
-    named = {name.strip().lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
-    status = int(first.split()[1])
-    if status != 101:
-        length = named.get("content-length", "")
-        left = min(int(length), HEAD_BYTES_MAX) - len(rest) if length.isdigit() else 0
-        while left > 0 and (piece := sock.recv(left)):
-            rest, left = rest + piece, left - len(piece)
-        return status, rest.decode(errors="replace").strip(), b""
-    if named.get("sec-websocket-accept") != accept_of(key):
-        raise ConnectionResetError("the peer is no websocket server")
-    return status, "", rest

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import Flag, Flags, switch, text
-from yurt.cli.screen import Screen
+from yurt.cli.terminal.screen import Screen
 
 if TYPE_CHECKING:
-    from yurt.api.http_client import ApiClient
+    from yurt.cli.api.client import ApiClient
 
 CLIENT_FLAGS: tuple[Flag, ...] = (
     text("address", "The agent's address, or unix://PATH; NOMAD_ADDR, else http://127.0.0.1:4646."),
@@ -87,7 +87,7 @@ class Invocation:
     @cached_property
     def api(self) -> ApiClient:
         """The agent to ask, from flags and environment."""
-        from yurt.cli.connect import connect
+        from yurt.cli.api.connect import connect
 
         return connect(self.flags, os.environ)
 

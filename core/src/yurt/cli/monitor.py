@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from yurt.cli.api.lookup import find_node
 from yurt.cli.command import Command, Invocation
 from yurt.cli.flags import switch, text
-from yurt.cli.lookup import find_node
 
 
 def run(call: Invocation) -> int:

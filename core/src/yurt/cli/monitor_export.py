@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from yurt.cli.api.lookup import find_node
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
-from yurt.cli.lookup import find_node
 
 
 def run(call: Invocation) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from yurt.cli.api.lookup import find_alloc
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch
-from yurt.cli.lookup import find_alloc
 
 Json = dict[str, Any]
 START = "/ui/"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from yurt.api.http_client import ApiClient, Connection
+from yurt.cli.api.client import ApiClient, Connection
 from yurt.testing.agent import Agent, wait_for
 
 EXEC_LIMIT_S = 60.0

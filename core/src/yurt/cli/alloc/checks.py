@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import api_path, find_alloc
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
-from yurt.cli.lookup import api_path, find_alloc
-from yurt.cli.output import show_data, wants_data
-from yurt.cli.screen import key_values
-from yurt.cli.text import SECOND, local_time
+from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.screen import key_values
+from yurt.cli.terminal.text import SECOND, local_time
 
 Json = dict[str, Any]
 

@@ -6,14 +6,14 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from yurt.cli.alloc.choose import chosen_alloc, chosen_task
+from yurt.cli.api.choose import chosen_alloc, chosen_task
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
-from yurt.cli.lookup import api_path
 
 if TYPE_CHECKING:
-    from yurt.cli.alloc.terminal import Manner
+    from yurt.cli.terminal.session import Manner
 
 NO_ESCAPE = "none"
 SESSION_FLAGS = (
@@ -25,7 +25,7 @@ SESSION_FLAGS = (
 
 def session_manner(call: Invocation) -> Manner:
     """How a session with a command is held, as the flags say."""
-    from yurt.cli.alloc.terminal import Manner
+    from yurt.cli.terminal.session import Manner
 
     flags = call.flags
     is_at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
@@ -46,7 +46,7 @@ def session_manner(call: Invocation) -> Manner:
 
 def run(call: Invocation) -> int:
     """Run a command in a task; its exit code is ours."""
-    from yurt.cli.alloc.terminal import converse
+    from yurt.cli.terminal.session import converse
 
     manner = session_manner(call)
     name, *command = call.args

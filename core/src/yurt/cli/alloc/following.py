@@ -1,6 +1,6 @@
 """Prints a file or a log, and with -f goes on where it was once the agent that gave it dies or goes silent.
 
-What was shown last has a place (`yurt.cli.alloc.stream`). When the answer breaks off, the rest is asked for from there:
+What was shown last has a place (`yurt.cli.api.frames`). When the answer breaks off, the rest is asked for from there:
 of the same agent and of the other servers, in turn, within a bound. The servers are asked for while all is well, for
 one that is dead cannot name the others. The first frames of the new answer say where they stand; what they repeat is
 left out, and an answer that begins too late (the oldest file was removed while the place was turned into an offset) is
@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from yurt.api.http_client import ApiClient, ApiError, BrokenOff, Unreachable
-from yurt.cli.alloc.stream import MAY_PASS, START, Gap, Place, Source, data_of, frames, last_lines, place_after
+from yurt.cli.api.client import ApiClient
+from yurt.cli.api.frames import MAY_PASS, START, Gap, Place, Source, data_of, frames, last_lines, place_after
+from yurt.cli.errors import ApiError, BrokenOff, Unreachable
 from yurt.sdk.errors import YurtError
 
 Json = dict[str, Any]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.alloc.choose import chosen_alloc
 from yurt.cli.alloc.following import Begin, print_source
-from yurt.cli.alloc.stream import FileSource
+from yurt.cli.api.choose import chosen_alloc
+from yurt.cli.api.frames import FileSource
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import VERBOSE, Command, Invocation
 from yurt.cli.flags import number, switch, text
-from yurt.cli.lookup import api_path
-from yurt.cli.text import bytes_text, local_time, parse_time
+from yurt.cli.terminal.text import bytes_text, local_time, parse_time
 
 Json = dict[str, Any]
 

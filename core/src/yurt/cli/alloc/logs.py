@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from yurt.cli.alloc.choose import chosen_alloc, chosen_task
 from yurt.cli.alloc.following import Begin, print_source
-from yurt.cli.alloc.stream import LogSource
+from yurt.cli.api.choose import chosen_alloc, chosen_task
+from yurt.cli.api.frames import LogSource
 from yurt.cli.command import VERBOSE, Command, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import number, switch, text

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 
-from yurt.cli.alloc.choose import chosen_task
+from yurt.cli.api.choose import chosen_task
+from yurt.cli.api.lookup import api_path, find_alloc
 from yurt.cli.command import VERBOSE, Command, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import text
-from yurt.cli.lookup import api_path, find_alloc
 
 
 def run(call: Invocation) -> int:

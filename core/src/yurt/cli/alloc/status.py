@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.api.http_client import ApiError
 from yurt.cli.alloc.checks import checks_of, ordered
 from yurt.cli.alloc.volumes import show_volumes
+from yurt.cli.api.lookup import api_path, find_alloc
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.errors import ApiError
 from yurt.cli.flags import switch
-from yurt.cli.lookup import api_path, find_alloc
-from yurt.cli.output import show_data, wants_data
-from yurt.cli.text import ago, bytes_text, go_duration, local_time, mebibytes, now_ns, parse_time, two_units
+from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.text import ago, bytes_text, go_duration, local_time, mebibytes, now_ns, parse_time, two_units
 from yurt.cli.views.allocs import show_allocs
 from yurt.cli.views.devices import show_given, show_use
 from yurt.cli.views.metrics import ruled_out_lines, score_table

@@ -6,10 +6,10 @@ import contextlib
 import re
 from typing import Any
 
-from yurt.api.http_client import ApiError
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import Invocation
-from yurt.cli.lookup import api_path
-from yurt.cli.volume.csi_views import mount_options, shown_bool
+from yurt.cli.errors import ApiError
+from yurt.cli.views.csi import mount_options, shown_bool
 
 Json = dict[str, Any]
 _INDEX = re.compile(r"\[([0-9]+)\]$")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import api_path, find_alloc
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
-from yurt.cli.lookup import api_path, find_alloc
-from yurt.cli.output import show_data, wants_data
-from yurt.cli.text import ago, local_time, parse_time, sentence
+from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.text import ago, local_time, parse_time, sentence
 from yurt.cli.views.metrics import ruled_out_lines
 from yurt.cli.views.reasons import blocker_lines, near_miss_lines, note_lines, score_lines
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import api_path, find_deployment
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
-from yurt.cli.follow import follow_or_detach
-from yurt.cli.lookup import api_path, find_deployment
+from yurt.cli.views.follow import follow_or_detach
 
 Json = dict[str, Any]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from yurt.cli.api.lookup import api_path, find_deployment
 from yurt.cli.command import VERBOSE, Command, Invocation
-from yurt.cli.lookup import api_path, find_deployment
 
 
 def run(call: Invocation) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from yurt.cli.api.lookup import find_deployment
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.flags import switch, text
-from yurt.cli.follow import follow_deployment
-from yurt.cli.lookup import find_deployment
-from yurt.cli.output import show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.views.deployments import deployment_text, show_deployments
+from yurt.cli.views.follow import follow_deployment
 
 
 def run(call: Invocation) -> int:

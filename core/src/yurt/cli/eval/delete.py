@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.ask import confirm
+from yurt.cli.api.lookup import find_eval
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
-from yurt.cli.lookup import find_eval
+from yurt.cli.terminal.confirm import confirm
 
 Json = dict[str, Any]
 

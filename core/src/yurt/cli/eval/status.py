@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.api.http_client import ApiError
+from yurt.cli.api.lookup import api_path, find_eval
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.errors import ApiError
 from yurt.cli.flags import switch
-from yurt.cli.follow import EvalMonitor
-from yurt.cli.lookup import api_path, find_eval
-from yurt.cli.output import show_data, wants_data
-from yurt.cli.text import ago, local_time, parse_time, plural, sentence
+from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.text import ago, local_time, parse_time, plural, sentence
 from yurt.cli.views.allocs import job_version
+from yurt.cli.views.follow import EvalMonitor
 from yurt.cli.views.job import placement_failures
 from yurt.cli.views.metrics import failure_lines, ruled_out_lines
 from yurt.cli.views.reasons import explained, is_of_every_node, nowhere_text, show_near_misses

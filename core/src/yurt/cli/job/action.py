@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.alloc.choose import newest_running
 from yurt.cli.alloc.exec import SESSION_FLAGS, session_manner
+from yurt.cli.api.choose import newest_running
+from yurt.cli.api.lookup import api_path, find_alloc, find_job
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import text
-from yurt.cli.lookup import api_path, find_alloc, find_job
 
 Json = dict[str, Any]
 
 
 def run(call: Invocation) -> int:
     """Run a command that a job declares, in one of its tasks; its exit code is ours."""
-    from yurt.cli.alloc.terminal import converse
+    from yurt.cli.terminal.session import converse
 
     manner = session_manner(call)
     if not call.flags.text("job") and not call.flags.text("alloc"):

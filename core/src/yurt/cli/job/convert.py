@@ -7,9 +7,9 @@ import sys
 
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError, UsageError
+from yurt.cli.files.hcl import job_file
+from yurt.cli.files.jobfile import JOBFILE_FLAGS, Json, parse_json_job, read_hcl, read_source, variable_settings
 from yurt.cli.flags import switch, text
-from yurt.cli.hclfile import job_file
-from yurt.cli.jobfile import JOBFILE_FLAGS, Json, parse_json_job, read_hcl, read_source, variable_settings
 
 FORMS = ("", "hcl", "json")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.flags import switch
-from yurt.cli.lookup import api_path, find_job
-from yurt.cli.output import show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.views.deployments import deployment_text, show_deployments
 
 

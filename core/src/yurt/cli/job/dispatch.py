@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import number, switch, text, texts
-from yurt.cli.follow import follow_or_detach
-from yurt.cli.lookup import api_path, find_job
+from yurt.cli.views.follow import follow_or_detach
 
 Json = dict[str, Any]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
-from yurt.cli.lookup import api_path, find_job
-from yurt.cli.output import show_data, wants_data
-from yurt.cli.screen import key_values
-from yurt.cli.text import local_time
+from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.screen import key_values
+from yurt.cli.terminal.text import local_time
 from yurt.cli.views.diff import DiffPrinter
 
 Json = dict[str, Any]

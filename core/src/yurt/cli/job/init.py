@@ -112,7 +112,7 @@ def run(call: Invocation) -> int:
 
 def _template(call: Invocation, name: str) -> str:
     """The job file that the cluster keeps under a name, as a variable."""
-    from yurt.cli.var.calls import read_variable
+    from yurt.cli.api.variables import read_variable
 
     variable = read_variable(call, f"{TEMPLATES}/{name}")
     items = variable.get("Items") or {}

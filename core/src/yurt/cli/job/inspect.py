@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.api.http_client import ApiError
+from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.command import Command, Invocation
-from yurt.cli.errors import CliError
+from yurt.cli.errors import ApiError, CliError
+from yurt.cli.files.hcl import job_file
 from yurt.cli.flags import switch, text
-from yurt.cli.hclfile import job_file
-from yurt.cli.lookup import api_path, find_job
-from yurt.cli.output import show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 
 Json = dict[str, Any]
 

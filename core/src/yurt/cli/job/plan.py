@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.api.http_client import ApiError
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import VERBOSE, Command, Invocation
-from yurt.cli.errors import CliError
+from yurt.cli.errors import ApiError, CliError
+from yurt.cli.files.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
 from yurt.cli.flags import switch, text
 from yurt.cli.job.run import show_warnings
-from yurt.cli.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
-from yurt.cli.lookup import api_path
-from yurt.cli.output import BOTH_GIVEN, parsed, rendered
-from yurt.cli.text import go_duration, local_time, now_ns, parse_time, sentence, two_units
+from yurt.cli.terminal.data import BOTH_GIVEN, parsed, rendered
+from yurt.cli.terminal.text import go_duration, local_time, now_ns, parse_time, sentence, two_units
 from yurt.cli.views.diff import DiffPrinter
 from yurt.cli.views.metrics import failure_lines
 from yurt.cli.views.reasons import ask_why_not, is_of_every_node, nowhere_text, show_near_misses

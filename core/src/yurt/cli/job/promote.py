@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
 from yurt.cli.deployment.promote import promote
 from yurt.cli.errors import CliError
 from yurt.cli.flags import texts
-from yurt.cli.lookup import api_path, find_job
 
 Json = dict[str, Any]
 

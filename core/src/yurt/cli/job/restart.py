@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from yurt.api.http_client import ApiError
-from yurt.cli.ask import confirm
+from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.command import VERBOSE, Command, Invocation
-from yurt.cli.errors import CliError, UsageError
+from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.flags import switch, text, texts
-from yurt.cli.lookup import api_path, find_job
 from yurt.cli.suggest import did_you_mean
-from yurt.cli.text import clock, go_duration, ordinal, parse_duration, plural
+from yurt.cli.terminal.confirm import confirm
+from yurt.cli.terminal.text import clock, go_duration, ordinal, parse_duration, plural
 
 Json = dict[str, Any]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
 from yurt.cli.errors import CliError
-from yurt.cli.follow import follow_or_detach
 from yurt.cli.job.inspect import version_of
-from yurt.cli.lookup import api_path, find_job
+from yurt.cli.views.follow import follow_or_detach
 
 Json = dict[str, Any]
 

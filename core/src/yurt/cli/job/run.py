@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from yurt.api.http_client import ApiError
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
-from yurt.cli.errors import CliError
+from yurt.cli.errors import ApiError, CliError
+from yurt.cli.files.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
 from yurt.cli.flags import number, switch, text
-from yurt.cli.follow import follow_or_detach
-from yurt.cli.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
-from yurt.cli.text import local_time, now_ns, two_units
+from yurt.cli.terminal.text import local_time, now_ns, two_units
+from yurt.cli.views.follow import follow_or_detach
 from yurt.cli.views.job import next_launch
 
 Json = dict[str, Any]

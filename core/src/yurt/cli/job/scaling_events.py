@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.command import VERBOSE, Command, Invocation
-from yurt.cli.lookup import api_path, find_job
-from yurt.cli.text import local_time
+from yurt.cli.terminal.text import local_time
 
 Json = dict[str, Any]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.api.http_client import ApiError
+from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
-from yurt.cli.errors import CliError
-from yurt.cli.follow import follow_or_detach
-from yurt.cli.lookup import api_path, find_job
+from yurt.cli.errors import ApiError, CliError
+from yurt.cli.views.follow import follow_or_detach
 
 Json = dict[str, Any]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import api_path, find_job, list_jobs
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.flags import switch
-from yurt.cli.lookup import api_path, find_job, list_jobs
-from yurt.cli.output import show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.views.job import show_job, show_jobs
 
 Json = dict[str, Any]

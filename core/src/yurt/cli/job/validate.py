@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from yurt.api.http_client import ApiError
 from yurt.cli.command import Command, Invocation
-from yurt.cli.errors import CliError, UsageError
-from yurt.cli.flags import text
-from yurt.cli.job.run import show_warnings
-from yurt.cli.jobfile import (
+from yurt.cli.errors import ApiError, CliError, UsageError
+from yurt.cli.files.jobfile import (
     JOBFILE_FLAGS,
     JobFile,
     JobFileError,
@@ -20,6 +17,8 @@ from yurt.cli.jobfile import (
     server_findings,
     variable_settings,
 )
+from yurt.cli.flags import text
+from yurt.cli.job.run import show_warnings
 
 if TYPE_CHECKING:
     from yurt_jobspec import Diagnostic

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from yurt.api.http_client import ApiError
+from yurt.cli.api.lookup import find_job
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
-from yurt.cli.errors import CliError
+from yurt.cli.errors import ApiError, CliError
+from yurt.cli.files.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
 from yurt.cli.flags import Flags
 from yurt.cli.job.run import show_warnings
-from yurt.cli.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
-from yurt.cli.lookup import find_job
-from yurt.cli.output import show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.views.reasons import WHY_NOT, lacks_room, show_group
 
 Json = dict[str, Any]

@@ -66,7 +66,7 @@ def read_namespace(path: str, *, is_json: bool) -> Json:
 def _from_hcl(path: str, source: str) -> Json:
     from yurt_jobspec import JobspecError, parse_body
 
-    from yurt.cli.jobfile import rendered
+    from yurt.cli.files.jobfile import rendered
 
     try:
         body = parse_body(source, filename=path)

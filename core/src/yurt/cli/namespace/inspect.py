@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import Command, Invocation
 from yurt.cli.flags import text
-from yurt.cli.lookup import api_path
-from yurt.cli.output import parsed, rendered
+from yurt.cli.terminal.data import parsed, rendered
 
 
 def run(call: Invocation) -> int:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.api.http_client import ApiError
 from yurt.cli.command import Command, Invocation
-from yurt.cli.errors import CliError, UsageError
+from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.flags import switch
 
 PATH = "/v1/agent/servers"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.ask import confirm
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text, texts
-from yurt.cli.lookup import api_path
 from yurt.cli.node.which import chosen_node
-from yurt.cli.text import clock, parse_duration
+from yurt.cli.terminal.confirm import confirm
+from yurt.cli.terminal.text import clock, parse_duration
 
 Json = dict[str, Any]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.api.http_client import ApiError
+from yurt.cli.api.lookup import api_path
+from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.errors import ApiError
 from yurt.cli.flags import switch, text
-from yurt.cli.lookup import api_path
 from yurt.cli.node.which import chosen_node
-from yurt.cli.output import show_data, wants_data
-from yurt.cli.paging import PAGE_FLAGS, page_query, show_next_page
-from yurt.cli.screen import key_values
-from yurt.cli.text import ago, bytes_text, local_time, mebibytes, parse_time, two_units
+from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.screen import key_values
+from yurt.cli.terminal.text import ago, bytes_text, local_time, mebibytes, parse_time, two_units
 from yurt.cli.views.allocs import show_allocs
 from yurt.cli.views.devices import plugin_words, show_group_attributes, show_node_devices, show_use
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.flags import switch
-from yurt.cli.lookup import api_path
 from yurt.cli.node.which import chosen_node
-from yurt.cli.output import show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.views.devices import attribute_text, group_name, groups_of, holders
 
 Json = dict[str, Any]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import api_path, find_node
 from yurt.cli.command import Invocation
 from yurt.cli.errors import CliError, UsageError
-from yurt.cli.lookup import api_path, find_node
 
 Json = dict[str, Any]
 

@@ -17,13 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from yurt.api.http_client import ApiClient, BrokenOff, Query
 from yurt.api.redaction import redacted
-from yurt.cli.alloc.stream import data_of, frames
+from yurt.cli.api.client import ApiClient, Query
+from yurt.cli.api.frames import data_of, frames
 from yurt.cli.command import VERBOSE, Command, Invocation
-from yurt.cli.errors import CliError, UsageError
+from yurt.cli.errors import BrokenOff, CliError, UsageError
 from yurt.cli.flags import number, switch, text
-from yurt.cli.text import parse_duration
+from yurt.cli.terminal.text import parse_duration
 from yurt.sdk.errors import YurtError
 from yurt.sdk.value import NANOSECONDS
 

@@ -8,7 +8,7 @@ from typing import Any
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
-from yurt.cli.output import show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 
 PATH = "/v1/metrics"
 PROMETHEUS = "prometheus"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
-from yurt.cli.lookup import api_path
-from yurt.cli.output import show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 
 Json = dict[str, Any]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
-from yurt.cli.lookup import api_path
-from yurt.cli.output import show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.views.allocs import show_allocs
 
 Json = dict[str, Any]

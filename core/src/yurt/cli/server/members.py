@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from yurt.api.http_client import ApiClient, ApiError
+from yurt.cli.api.client import ApiClient
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.errors import ApiError
 from yurt.cli.flags import switch
-from yurt.cli.output import show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 
 Json = dict[str, Any]
 

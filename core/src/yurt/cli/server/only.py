@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from yurt.api.http_client import ApiError
 from yurt.cli.command import Invocation
-from yurt.cli.errors import CliError
+from yurt.cli.errors import ApiError, CliError
 
 NOT_HERE: Final = 501
 """How an agent without a server answers, as Nomad's does."""

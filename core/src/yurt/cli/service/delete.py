@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import Command, Invocation
-from yurt.cli.lookup import api_path
 
 
 def run(call: Invocation) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from yurt.cli.api.variables import read_variable
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import text
 from yurt.cli.suggest import did_you_mean
-from yurt.cli.var.calls import read_variable
 from yurt.cli.var.shown import TEMPLATE, checked_form, is_terminal, out_flag, show
 
 FORMS = ("go-template", "hcl", "json", "none", "table")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.paging import next_page, page_query
 from yurt.cli.command import Command, Invocation
 from yurt.cli.flags import number, text
-from yurt.cli.output import rendered
-from yurt.cli.paging import next_page, page_query
-from yurt.cli.text import local_time
+from yurt.cli.terminal.data import rendered
+from yurt.cli.terminal.text import local_time
 from yurt.cli.var.shown import TEMPLATE, checked_form, is_terminal, out_flag
 
 Json = dict[str, Any]

@@ -10,12 +10,11 @@ import sys
 import time
 from typing import Any
 
-from yurt.api.http_client import ApiError, Unreachable
+from yurt.cli.api.variables import Conflict, write
 from yurt.cli.command import VERBOSE, Command, Invocation
-from yurt.cli.errors import CliError, UsageError
+from yurt.cli.errors import ApiError, CliError, Unreachable, UsageError
 from yurt.cli.flags import number, switch, text
-from yurt.cli.text import parse_duration
-from yurt.cli.var.calls import Conflict, write
+from yurt.cli.terminal.text import parse_duration
 from yurt.cli.var.shown import TEMPLATE, checked_form, out_flag, show
 
 Json = dict[str, Any]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from yurt.cli.api.variables import Conflict, check_index, write
 from yurt.cli.command import Command, Invocation
 from yurt.cli.flags import text
-from yurt.cli.var.calls import Conflict, check_index, write
 from yurt.cli.var.shown import conflict_error
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.variables import Conflict, check_index, write
 from yurt.cli.command import VERBOSE, Command, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text
-from yurt.cli.var.calls import Conflict, check_index, write
 from yurt.cli.var.shown import TEMPLATE, checked_form, conflict_error, is_terminal, out_flag, show
 from yurt.cli.var.spec import read_source, read_spec
 

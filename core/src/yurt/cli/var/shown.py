@@ -8,8 +8,8 @@ from typing import Any
 from yurt.cli.command import Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import Flag, text
-from yurt.cli.output import parsed, rendered
-from yurt.cli.text import local_time
+from yurt.cli.terminal.data import parsed, rendered
+from yurt.cli.terminal.text import local_time
 from yurt.cli.var.spec import as_hcl
 
 Json = dict[str, Any]

@@ -61,7 +61,7 @@ def _from_json(name: str, source: str) -> Json:
 def _from_hcl(name: str, source: str) -> Json:
     from yurt_jobspec import JobspecError, parse_body
 
-    from yurt.cli.jobfile import rendered
+    from yurt.cli.files.jobfile import rendered
 
     try:
         body = parse_body(source, filename=name)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from yurt.cli.command import Invocation
-from yurt.cli.text import ago, local_time
+from yurt.cli.terminal.text import ago, local_time
 
 Json = dict[str, Any]
 

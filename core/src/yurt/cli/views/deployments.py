@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from yurt.cli.command import Invocation
-from yurt.cli.screen import columns, key_values
-from yurt.cli.text import local_time, parse_time
+from yurt.cli.terminal.screen import columns, key_values
+from yurt.cli.terminal.text import local_time, parse_time
 
 Json = dict[str, Any]
 

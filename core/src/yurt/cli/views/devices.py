@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from yurt.cli.command import Invocation
-from yurt.cli.screen import key_values
-from yurt.cli.text import mebibytes
+from yurt.cli.terminal.screen import key_values
+from yurt.cli.terminal.text import mebibytes
 
 Json = dict[str, Any]
 MARK = "::"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.screen import Screen
+from yurt.cli.terminal.screen import Screen
 
 Json = dict[str, Any]
 

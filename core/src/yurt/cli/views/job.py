@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from yurt.api.http_client import ApiError
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import Invocation
-from yurt.cli.lookup import api_path
-from yurt.cli.text import ago, local_time, now_ns, parse_time, two_units
+from yurt.cli.errors import ApiError
+from yurt.cli.terminal.text import ago, local_time, now_ns, parse_time, two_units
 from yurt.cli.views.allocs import show_allocs
 from yurt.cli.views.deployments import summary_text
 from yurt.cli.views.metrics import failure_lines

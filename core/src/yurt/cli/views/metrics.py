@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.screen import Screen, columns
+from yurt.cli.terminal.screen import Screen, columns
 
 Json = dict[str, Any]
 

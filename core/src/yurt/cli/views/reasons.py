@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.api.commands import why_not_hint
-from yurt.api.http_client import ApiError
 from yurt.cli.command import Invocation
-from yurt.cli.screen import columns
-from yurt.cli.text import plural
+from yurt.cli.errors import ApiError
+from yurt.cli.terminal.screen import columns
+from yurt.cli.terminal.text import plural
 
 Json = dict[str, Any]
 

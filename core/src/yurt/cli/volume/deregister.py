@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import Command, Invocation
 from yurt.cli.flags import switch
-from yurt.cli.lookup import api_path
 from yurt.cli.volume.lookup import find_csi
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from yurt.cli.api.lookup import api_path, find_node
 from yurt.cli.command import Command, Invocation
-from yurt.cli.lookup import api_path, find_node
 from yurt.cli.volume.lookup import find_csi
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
-from yurt.cli.lookup import api_path
 from yurt.cli.volume.spec import CSI, asked_volume
 
 

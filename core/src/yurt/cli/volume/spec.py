@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from yurt.cli.api.lookup import find_node
 from yurt.cli.command import Invocation
 from yurt.cli.errors import CliError
-from yurt.cli.lookup import find_node
 from yurt.cli.suggest import did_you_mean
 from yurt.cli.var.spec import read_source
 
@@ -116,7 +116,7 @@ def _of_api(name: str, data: Json, names: Mapping[str, str]) -> Json:
 def _from_hcl(name: str, source: str) -> Json:
     from yurt_jobspec import JobspecError, parse_body
 
-    from yurt.cli.jobfile import rendered
+    from yurt.cli.files.jobfile import rendered
 
     try:
         return parse_body(source, filename=name)

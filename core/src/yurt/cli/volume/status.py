@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import find_node
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
-from yurt.cli.lookup import find_node
-from yurt.cli.output import show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.views.allocs import show_allocs
-from yurt.cli.volume.csi_views import show_all_csi, show_csi, shown_size
+from yurt.cli.views.csi import show_all_csi, show_csi, shown_size
 from yurt.cli.volume.lookup import KINDS, find_any
 from yurt.cli.volume.spec import CSI, HOST
 

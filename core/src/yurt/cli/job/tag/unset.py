@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import text
-from yurt.cli.lookup import api_path, find_job
 
 
 def run(call: Invocation) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from yurt.cli.api.lookup import find_node
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
-from yurt.cli.lookup import find_node
-from yurt.cli.output import show_data, wants_data
-from yurt.cli.text import local_time
+from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.text import local_time
 
 TIMES: Final = ("exp", "iat", "nbf")
 

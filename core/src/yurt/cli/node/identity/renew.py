@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from yurt.cli.api.lookup import find_node
 from yurt.cli.command import Command, Invocation
-from yurt.cli.lookup import find_node
 
 
 def run(call: Invocation) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import text
-from yurt.cli.output import show_data, wants_data
-from yurt.cli.text import parse_duration
+from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.text import parse_duration
 
 
 def run(call: Invocation) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from yurt.cli.api.lookup import find_node
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import text
-from yurt.cli.lookup import find_node
 
 
 def run(call: Invocation) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import find_node
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
 from yurt.cli.flags import text
-from yurt.cli.lookup import find_node
-from yurt.cli.output import show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 
 Json = dict[str, Any]
 

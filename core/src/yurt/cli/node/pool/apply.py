@@ -12,7 +12,7 @@ from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch
 from yurt.cli.suggest import did_you_mean
-from yurt.cli.text import parse_duration
+from yurt.cli.terminal.text import parse_duration
 
 Json = dict[str, Any]
 
@@ -53,7 +53,7 @@ def read_pool(path: str, *, is_json: bool) -> Json:
 def _from_hcl(path: str, source: str) -> Json:
     from yurt_jobspec import JobspecError, parse_body
 
-    from yurt.cli.jobfile import rendered
+    from yurt.cli.files.jobfile import rendered
 
     try:
         body = parse_body(source, filename=path)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
-from yurt.cli.lookup import api_path
-from yurt.cli.output import show_data, wants_data
-from yurt.cli.text import go_duration
+from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.text import go_duration
 
 Json = dict[str, Any]
 

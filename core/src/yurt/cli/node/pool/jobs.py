@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import api_path
+from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
 from yurt.cli.flags import text
-from yurt.cli.lookup import api_path
-from yurt.cli.output import show_data, wants_data
-from yurt.cli.paging import PAGE_FLAGS, page_query, show_next_page
+from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.views.job import show_jobs
 
 Json = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
-from yurt.cli.output import show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 
 KEYS = (
     "CleanupDeadServers", "LastContactThreshold", "MaxTrailingLogs", "MinQuorum", "ServerStabilizationTime",

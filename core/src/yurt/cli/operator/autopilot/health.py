@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from yurt.api.http_client import ApiClient, ApiError
+from yurt.cli.api.client import ApiClient
 from yurt.cli.command import Command, Invocation
+from yurt.cli.errors import ApiError
 from yurt.cli.flags import switch
 
 Json = dict[str, Any]

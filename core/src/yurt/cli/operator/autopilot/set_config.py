@@ -7,7 +7,7 @@ from typing import Any
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import Flag, choice, text
-from yurt.cli.text import parse_duration
+from yurt.cli.terminal.text import parse_duration
 
 Json = dict[str, Any]
 

@@ -12,7 +12,7 @@ from yurt.cli.operator.raft.offline import log_path
 from yurt.sdk.errors import YurtError
 
 if TYPE_CHECKING:
-    from yurt.cli.screen import Screen
+    from yurt.cli.terminal.screen import Screen
     from yurt.state import Snapshot
     from yurt.storage.log_recovery import DamagedLog
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch
-from yurt.cli.text import bytes_text
+from yurt.cli.terminal.text import bytes_text
 from yurt.sdk.errors import Invalid
 
 

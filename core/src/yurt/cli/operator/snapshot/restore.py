@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from yurt.api.http_client import ApiError
 from yurt.cli.command import Command, Invocation
-from yurt.cli.errors import CliError
+from yurt.cli.errors import ApiError, CliError
 
 
 def run(call: Invocation) -> int:

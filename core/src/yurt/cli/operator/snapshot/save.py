@@ -7,11 +7,10 @@ import hashlib
 import os
 from pathlib import Path
 
-from yurt.api.http_client import ApiError
 from yurt.cli.command import Command, Invocation
-from yurt.cli.errors import CliError
+from yurt.cli.errors import ApiError, CliError
 from yurt.cli.flags import switch
-from yurt.cli.text import SECOND, now_ns
+from yurt.cli.terminal.text import SECOND, now_ns
 
 
 def run(call: Invocation) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+from yurt.cli.api.lookup import find_scaling_policy
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
-from yurt.cli.lookup import find_scaling_policy
-from yurt.cli.output import show_data, wants_data
 from yurt.cli.scaling.policy.list import target_text
+from yurt.cli.terminal.data import show_data, wants_data
 
 
 def run(call: Invocation) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from yurt.cli.ask import confirm
 from yurt.cli.command import Command, Invocation
 from yurt.cli.flags import switch
+from yurt.cli.terminal.confirm import confirm
 from yurt.cli.volume.lookup import find_claim
 
 

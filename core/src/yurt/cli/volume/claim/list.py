@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
 from yurt.cli.flags import switch, text
-from yurt.cli.output import show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 
 
 def run(call: Invocation) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.command import VERBOSE, Command, Invocation
-from yurt.cli.text import local_time
+from yurt.cli.terminal.text import local_time
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ from yurt.cli.command import VERBOSE, Command, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
 from yurt.cli.operator.root.keyring.list import show_keys
-from yurt.cli.text import parse_duration
+from yurt.cli.terminal.text import parse_duration
 
 
 def run(call: Invocation) -> int:

@@ -6,9 +6,8 @@ import json
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from yurt.api.http_client import ApiError
 from yurt.cli.command import Invocation
-from yurt.cli.errors import CliError, UsageError
+from yurt.cli.errors import ApiError, CliError, UsageError
 
 Json = dict[str, Any]
 

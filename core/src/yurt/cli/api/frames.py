@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
-from yurt.api.http_client import ApiClient, ApiError, Query
-from yurt.cli.lookup import api_path
+from yurt.cli.api.client import ApiClient, Query
+from yurt.cli.api.lookup import api_path
+from yurt.cli.errors import ApiError
 
 Json = dict[str, Any]
 

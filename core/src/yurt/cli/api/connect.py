@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from yurt.api.http_client import ApiClient, Connection
+from yurt.cli.api.client import ApiClient, Connection
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import Flags
 

@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NamedTuple
 
-from yurt.api.websocket import NORMAL, BrokenFrame, WebSocket
+from yurt.api.websocket import NORMAL, BrokenFrame
+from yurt.cli.api.websocket import WebSocket
 from yurt.cli.errors import CliError
 
 READ_SIZE = 32 * 1024

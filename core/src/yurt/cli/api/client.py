@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
-from yurt.sdk.errors import YurtError
+from yurt.cli.errors import ApiError, BrokenOff, Unreachable
 
 if TYPE_CHECKING:
-    from yurt.api.websocket import WebSocket
+    from yurt.cli.api.websocket import WebSocket
 
 TIMEOUT_S = 30.0
 WAIT_MARGIN_S = 15.0
@@ -29,22 +29,6 @@ ERROR_TEXT_BYTES_MAX = 64 * 1024
 
 Query = Mapping[str, str | int | bool | tuple[str, ...] | None]
 """A parameter with several values stands there once for each."""
-
-
-class ApiError(YurtError):
-    """The agent answered with an error; `status` is the HTTP status."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-
-
-class Unreachable(YurtError):
-    """No agent answered."""
-
-
-class BrokenOff(YurtError):
-    """An answer ended before its end."""
 
 
 class Connection(NamedTuple):
@@ -169,7 +153,7 @@ class ApiClient:
 
     def websocket(self, path: str, query: Query | None = None) -> WebSocket:
         """A websocket of its own connection; raises ApiError when the agent refuses."""
-        from yurt.api.websocket import WebSocket, switch
+        from yurt.cli.api.websocket import WebSocket, switch
 
         connection = self._connect(self.connection.timeout_s)
         try:

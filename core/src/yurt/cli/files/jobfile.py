@@ -1,7 +1,7 @@
 """Job files for the commands that read one: HCL or JSON, from a path or standard input, and errors shown at their
 place in the file.
 
-Errors of a server name a part of the job; with the positions that the parser kept, `jobplace` leads from there to the
+Errors of a server name a part of the job; with the positions that the parser kept, `places` leads from there to the
 line that is to be changed.
 """
 
@@ -147,7 +147,7 @@ def rendered(error: JobspecError, sources: dict[str, str]) -> str:
 
 def server_findings(file: JobFile, text: str, *, is_warning: bool = False) -> list[Diagnostic]:
     """What a server says about the job, each finding with its place in the file where one is known."""
-    from yurt.cli.jobplace import findings
+    from yurt.cli.files.places import findings
 
     return findings(file.job, file.positions, text, is_warning=is_warning)
 

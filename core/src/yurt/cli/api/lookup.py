@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from yurt.api.http_client import ApiError
 from yurt.cli.command import Invocation
-from yurt.cli.errors import CliError
-from yurt.cli.screen import columns
+from yurt.cli.errors import ApiError, CliError
+from yurt.cli.terminal.screen import columns
 
 if TYPE_CHECKING:
-    from yurt.api.http_client import ApiClient
+    from yurt.cli.api.client import ApiClient
 
 Json = dict[str, Any]
 HEX_DIGITS = frozenset("0123456789abcdef-")

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from yurt.api.http_client import Answer, ApiError
+from yurt.cli.api.client import Answer
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import Invocation
-from yurt.cli.lookup import api_path
-from yurt.cli.text import clock, local_time
+from yurt.cli.errors import ApiError
+from yurt.cli.terminal.text import clock, local_time
 from yurt.cli.views.allocs import job_version
 from yurt.cli.views.deployments import deployment_text, is_active
 from yurt.cli.views.metrics import failure_lines
@@ -166,7 +167,7 @@ def _read_or_none(call: Invocation, path: str, index: int) -> Answer | None:
 
 
 def _alloc_lines(call: Invocation, deployment_id: str) -> str:
-    from yurt.cli.screen import columns
+    from yurt.cli.terminal.screen import columns
 
     allocs: list[Json] = call.api.get(api_path("deployment", "allocations", deployment_id)) or []
     rows = [["ID", "Task Group", "Version", "Status", "Modified"]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.cli.api.lookup import api_path, find_alloc, find_job
 from yurt.cli.command import Invocation
 from yurt.cli.errors import CliError
-from yurt.cli.lookup import api_path, find_alloc, find_job
 
 Json = dict[str, Any]
 

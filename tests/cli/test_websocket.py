@@ -1,0 +1,42 @@
+"""The command line's handshake for a websocket, with a server that refuses or is none."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+from yurt.cli.api.websocket import switch
+
+
+def answer_with(connection: socket.socket, answer: bytes) -> None:
+    """Take a request, whatever it is, and answer."""
+    assert connection.recv(65536)
+    connection.sendall(answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\nno such", (404, "no such", b"")),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", (400, "", b"")),
+    ],
+)
+def test_a_refusal_comes_with_its_text(answer: bytes, expected: tuple[int, str, bytes]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        server = threading.Thread(target=answer_with, args=(theirs, answer))
+        server.start()
+        assert switch(ours, "/x", "host", {}) == expected
+        server.join()
+
+
+def test_a_server_that_does_not_know_the_key_is_no_websocket_server() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        answer = b"HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: nonsense\r\n\r\n"
+        server = threading.Thread(target=answer_with, args=(theirs, answer))
+        server.start()
+        with pytest.raises(ConnectionResetError):
+            switch(ours, "/x", "host", {})
+        server.join()
